@@ -1,0 +1,58 @@
+# `make demo` and `make test` need nothing but Python 3.11 or later and make: they set up .venv themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format types check base bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(VENV)/.demo ## set up, then run the paper's two-dimensional example: a table, and out/gaussian2d.png
+	@mkdir -p out
+	$(BIN)/compshift figure gaussian2d -o out/gaussian2d.png
+
+test: lint types check ## set up, then lint, types, tests, doctests and the README's examples
+
+lint: $(VENV)/.dev ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev ## mypy --strict
+	$(BIN)/mypy
+
+check: $(VENV)/.dev ## pytest
+	$(BIN)/pytest -q -n 2
+
+base: ## the tests in a second environment that has the base install only, no torch and no plots
+	$(MAKE) VENV=.venv-base .venv-base/.base
+	.venv-base/bin/pytest -q tests
+
+bench: $(VENV)/.dev ## measure, and print one table
+	$(BIN)/python benchmarks/run.py
+
+format: $(VENV)/.dev ## let ruff format and fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## remove environments and output
+	rm -rf .venv .venv-base out build dist
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is older than 3.11: run make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[plot]"
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[dev]"
+	@touch $@
+
+$(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e . pytest hypothesis
+	@touch $@

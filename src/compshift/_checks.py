@@ -1,0 +1,140 @@
+"""What callers may pass, and the sentence they get when it cannot be used: what, expected, remedy."""
+
+import difflib
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+MAX_TABLE_GROUPS = 10_000_000
+"""More groups than this are never listed one by one."""
+
+
+class InputError(ValueError):
+    """Something that was passed in cannot be used; the message says why and how to mend it."""
+
+
+class ExtrapolationWarning(UserWarning):
+    """Groups are predicted that the training groups do not determine."""
+
+
+def listing(values: Iterable[object], limit: int = 8) -> str:
+    """The values as ``'a', 'b' and 3 more``, for messages."""
+    shown = [repr(value) for value in values]
+    if len(shown) <= limit:
+        return ", ".join(shown)
+    return ", ".join(shown[:limit]) + f" and {len(shown) - limit} more"
+
+
+def unknown_name(what: str, name: object, known: Sequence[str]) -> InputError:
+    """The error for a name that is not one of ``known``, with the nearest one suggested."""
+    close = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return InputError(f"{what} {name!r} is not known: use one of {listing(known)}{hint}")
+
+
+def check_same_rows(n_rows: int, values: Any, name: str) -> None:
+    """Refuse ``values`` unless it has one row per sample."""
+    count = len(values)
+    if count != n_rows:
+        raise InputError(f"{name} has {count} rows but X has {n_rows}: pass one row of {name} per sample")
+
+
+def check_finite(values: Any, name: str = "X") -> None:
+    """Refuse NaN and infinite entries, and say where the first one is."""
+    # One sum is enough to see whether anything is amiss: NaN and inf survive it, and so may an overflow, which the
+    # second look then clears.
+    with np.errstate(all="ignore"):
+        if math.isfinite(float(np.sum(values))):
+            return
+    bad = ~np.isfinite(values)
+    count = int(np.count_nonzero(bad))
+    if count:
+        where = tuple(int(axis[0]) for axis in np.nonzero(bad))
+        place = f"row {where[0]}" + (f", column {where[1]}" if len(where) > 1 else "")
+        kind = "NaN" if np.isnan(values[where]) else "infinite"
+        raise InputError(
+            f"{name} has {count} NaN or infinite (inf) value{'s' * (count > 1)}, the first ({kind}) at {place}: "
+            "remove those rows or impute them before this call"
+        )
+
+
+def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
+    """Sample weights as (n,) float64: finite, none negative, not all zero; ones when None is passed."""
+    if sample_weight is None:
+        return np.ones(n_rows)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.ndim == 0:
+        weight = np.full(n_rows, float(weight))
+    if weight.ndim != 1:
+        raise InputError(f"sample_weight has {weight.ndim} dimensions: pass one number per sample")
+    check_same_rows(n_rows, weight, "sample_weight")
+    check_finite(weight, "sample_weight")
+    if (weight < 0).any():
+        row = int(np.argmax(weight < 0))
+        raise InputError(f"sample_weight is negative ({weight[row]:g} at row {row}): weights must be 0 or more")
+    if not weight.any():
+        raise InputError("sample_weight is zero for every row: at least one row of each class must have a weight above 0")
+    return weight
+
+
+def check_codes(codes: Any, cardinalities: Sequence[int], name: str = "codes") -> Any:
+    """Group codes as (q, m) int64, every code within its attribute's range; a single (m,) code becomes one row."""
+    array = np.asarray(codes)
+    if array.size == 0 and array.ndim < 2:
+        array = array.reshape(0, len(cardinalities)).astype(np.int64)
+    if array.ndim == 1:
+        array = array[None, :]
+    if array.ndim != 2 or array.shape[1] != len(cardinalities):
+        raise InputError(
+            f"{name} has shape {np.shape(codes)}: pass one row per group with {len(cardinalities)} integers, "
+            "one per attribute"
+        )
+    if array.dtype.kind not in "iu":
+        raise InputError(f"{name} has type {array.dtype}: pass integer codes, for example from space.encode(table)")
+    array = array.astype(np.int64)
+    outside = (array < 0) | (array >= np.asarray(cardinalities))
+    if outside.any():
+        row, column = (int(axis[0]) for axis in np.nonzero(outside))
+        raise InputError(
+            f"{name} has {int(array[row, column])} for attribute {column} at row {row}: "
+            f"its codes run from 0 to {cardinalities[column] - 1}"
+        )
+    return array
+
+
+def check_probabilities(values: Any, name: str) -> Any:
+    """Probabilities as float64: finite, none negative, summing to 1 within 1e-6; returned summing to 1 exactly."""
+    array = np.asarray(values, dtype=np.float64)
+    check_finite(array, name)
+    if (array < 0).any():
+        raise InputError(f"{name} has a negative entry ({array.min():g}): probabilities must be 0 or more")
+    total = float(array.sum())
+    if abs(total - 1.0) > 1e-6:
+        raise InputError(f"{name} sums to {total:.6g}: probabilities must sum to 1; divide it by its sum")
+    return array / total
+
+
+def check_positive(value: Any, name: str, *, allow_zero: bool = False) -> float:
+    """A finite number above 0 (or 0 itself where that is allowed)."""
+    wanted = "0 or more" if allow_zero else "above 0"
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}: pass a number, {wanted}") from None
+    if not math.isfinite(number) or number < 0 or (number == 0 and not allow_zero):
+        raise InputError(f"{name} is {value!r}: pass a finite number {wanted}")
+    return number
+
+
+def check_count(value: Any, name: str) -> int:
+    """A whole number of 1 or more."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise InputError(f"{name} is {value!r}: pass a whole number of 1 or more") from None
+    if count < 1:
+        raise InputError(f"{name} is {count}: pass a whole number of 1 or more")
+    return count

@@ -1,0 +1,31 @@
+"""Files that are written whole or not at all."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+
+from compshift._checks import InputError
+
+
+@contextmanager
+def replacing(path: str | PathLike[str]) -> Iterator[Path]:
+    """A temporary path beside ``path`` to write to; it takes the place of ``path`` once the block has succeeded.
+
+    Until then, and if the block fails, what was at ``path`` stays as it was.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"{str(target)!r} is a folder: pass the path of a file to write")
+    if not target.parent.is_dir():
+        raise InputError(f"there is no folder {str(target.parent)!r} to write {target.name!r} to: create it first")
+    temporary = target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp{target.suffix}")
+    try:
+        yield temporary
+        with open(temporary, "rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,34 @@
+"""Arrays of any library that speaks the array API standard; NumPy and PyTorch are the tested ones."""
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+Array: TypeAlias = Any
+"""An array of the caller's library. What goes in decides what comes out."""
+
+IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+
+BLOCK_CELLS = 1 << 20
+"""How many numbers a block of rows may hold: 8 MB of float64, about what a core's cache keeps."""
+
+
+def like(values: Array, reference: Array) -> Array:
+    """``values`` as a floating array of the library, precision and device of ``reference``."""
+    return array_namespace(reference).asarray(values, dtype=reference.dtype, device=device(reference))
+
+
+def index_like(index: IntArray, reference: Array) -> Array:
+    """``index`` as an integer array of the library and device of ``reference``."""
+    return array_namespace(reference).asarray(index, device=device(reference))
+
+
+def row_blocks(n_rows: int, width: int) -> Iterator[slice]:
+    """Consecutive slices that cover ``n_rows`` rows, each of about ``BLOCK_CELLS`` numbers at ``width`` per row."""
+    step = max(1, BLOCK_CELLS // max(1, width))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))

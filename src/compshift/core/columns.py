@@ -1,0 +1,136 @@
+"""Tables of attribute values, whatever holds them, as named columns."""
+
+import sys
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from compshift._checks import InputError, listing
+from compshift.core.arrays import IntArray
+
+
+class Column(NamedTuple):
+    """One attribute of n rows: its distinct values in order, and the position of each row's value among them."""
+
+    name: str
+    values: tuple[Hashable, ...]
+    codes: IntArray  # (n,)
+
+
+def read_columns(table: Any, names: Sequence[str] | None = None, default: str = "z") -> list[Column]:
+    """Columns of a DataFrame, Series, mapping, array or nested list.
+
+    Names come from ``names``, else from the table, else they are ``default`` (one column) or ``default`` with a
+    number. Values are sorted, except those of a pandas categorical, which keep the order of their categories; a category
+    that no row has is left out.
+    """
+    found = _split(table)
+    if names is not None:
+        if len(names) != len(found):
+            raise InputError(f"{len(names)} names for {len(found)} columns: pass one name per column")
+        labels = [str(name) for name in names]
+    elif len(found) == 1:
+        labels = [found[0][0] or default]
+    else:
+        labels = [name or f"{default}{number}" for number, (name, _) in enumerate(found, start=1)]
+    if len(set(labels)) < len(labels):
+        raise InputError(f"attribute names repeat ({listing(labels)}): give each column its own name")
+    return [_column(label, values) for label, (_, values) in zip(labels, found, strict=True)]
+
+
+def _split(table: Any) -> list[tuple[str | None, Any]]:
+    """(name or None, values) of every column of the table."""
+    if hasattr(table, "columns") and hasattr(table, "dtypes"):  # a DataFrame
+        return [(str(name), table.iloc[:, position]) for position, name in enumerate(table.columns)]
+    if hasattr(table, "iloc"):  # a Series
+        return [(None if table.name is None else str(table.name), table)]
+    if isinstance(table, Mapping):
+        return [(str(name), values) for name, values in table.items()]
+    if hasattr(table, "categories"):  # a pandas Categorical
+        return [(None, table)]
+    if isinstance(table, str):
+        raise InputError(f"a table of attribute values is needed, not the text {table!r}")
+    array = table if isinstance(table, np.ndarray) else _from_sequence(table)
+    if array.ndim not in (1, 2):
+        raise InputError(
+            f"a table of attribute values must have 1 or 2 dimensions, not {array.ndim}: pass one row per sample"
+        )
+    if array.ndim == 1:
+        return [(None, array)]
+    return [(None, array[:, position]) for position in range(array.shape[1])]
+
+
+def _from_sequence(table: Any) -> Any:
+    """Nested sequences as an array, without turning the 1 of ``("a", 1)`` into text."""
+    try:
+        if isinstance(table, list | tuple):
+            return np.array(table, dtype=object)
+        return np.asarray(table)
+    except ValueError:
+        raise InputError("the rows of the table differ in length: pass the same number of values in every row") from None
+
+
+def _column(name: str, values: Any) -> Column:
+    """Distinct values and codes of one column."""
+    order: list[Hashable] | None = None
+    categories = getattr(getattr(values, "cat", values), "categories", None)
+    if categories is not None:
+        order = [_plain(category) for category in categories]
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise InputError(f"attribute {name!r} holds {array.ndim}-dimensional values: pass one value per row")
+    if array.dtype == object:
+        array = _infer(name, array)
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise _missing(name, np.isnan(array))
+    if array.dtype.kind == "f" and np.isinf(array).any():
+        raise InputError(f"attribute {name!r} has an infinite value (inf) at row {int(np.argmax(np.isinf(array)))}")
+    if array.dtype.kind not in "biufU":
+        raise InputError(f"attribute {name!r} has type {array.dtype}: convert it to text or whole numbers")
+    distinct, codes = np.unique(array, return_inverse=True)
+    plain = [_plain(value) for value in distinct]
+    if order is not None:
+        rank = {value: position for position, value in enumerate(order)}
+        ranks = np.array([rank[value] for value in plain], dtype=np.int64)
+        permutation = np.argsort(ranks)
+        plain = [plain[position] for position in permutation]
+        codes = np.argsort(permutation)[codes]
+    return Column(name, tuple(plain), codes.astype(np.int64).reshape(-1))
+
+
+def _infer(name: str, array: Any) -> Any:
+    """An object column as text, numbers or booleans; missing and mixed values are refused."""
+    missing = np.fromiter((_is_missing(value) for value in array), dtype=bool, count=len(array))
+    if missing.any():
+        raise _missing(name, missing)
+    kinds = {"text" if isinstance(value, str) else "number" if np.isscalar(value) else "other" for value in array}
+    if kinds - {"text", "number"}:
+        odd = next(value for value in array if not np.isscalar(value))
+        raise InputError(f"attribute {name!r} holds {odd!r}: values must be text, numbers or booleans")
+    if len(kinds) > 1:
+        raise InputError(f"attribute {name!r} mixes text and numbers: convert all of its values to one type")
+    return np.array(array.tolist())
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, NaT or pandas' NA."""
+    pandas = sys.modules.get("pandas")
+    if value is None or (pandas is not None and (value is pandas.NA or value is pandas.NaT)):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def _missing(name: str, missing: Any) -> InputError:
+    """The error for a column with missing values."""
+    count = int(np.count_nonzero(missing))
+    return InputError(
+        f"attribute {name!r} has {count} missing (NaN) value{'s' * (count > 1)}, the first at row "
+        f"{int(np.argmax(missing))}: remove those rows or give the missing value a name of its own"
+    )
+
+
+def _plain(value: Any) -> Hashable:
+    """A NumPy scalar as the Python scalar it stands for."""
+    plain: Hashable = value.item() if isinstance(value, np.generic) else value
+    return plain

@@ -1,0 +1,189 @@
+"""Groups: combinations of attribute values, as values, codes, flat indices and one-hot rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compshift._checks import InputError, check_codes, check_count, listing
+from compshift.core.arrays import IntArray
+from compshift.core.columns import Column, read_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_FLAT_INDEX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class GroupSpace:
+    """The attributes and the values each can take; a group is one value of each.
+
+    A *code* is a group as m integers, the positions of its values. The flat index numbers all groups with the last
+    attribute moving fastest. The one-hot row σ(z) has ``width`` entries, m of them 1.
+
+    >>> space = GroupSpace.from_table([("land", 0), ("water", 1), ("water", 0)], names=["place", "bird"])
+    >>> space.values
+    (('land', 'water'), (0, 1))
+    >>> space.encode([("water", 1)])
+    array([[1, 1]])
+    >>> space.one_hot([[1, 1]])
+    array([[0., 1., 0., 1.]])
+    """
+
+    names: tuple[str, ...]
+    values: tuple[tuple[Hashable, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise InputError("a group space needs at least one attribute")
+        if len(self.names) != len(self.values):
+            raise InputError(f"{len(self.names)} names for {len(self.values)} attributes: pass one name for each")
+        if len(set(self.names)) < len(self.names):
+            raise InputError(f"attribute names repeat ({listing(self.names)}): give each attribute its own name")
+        for name, values in zip(self.names, self.values, strict=True):
+            if not values:
+                raise InputError(f"attribute {name!r} has no values: every attribute needs at least one")
+            if len(set(values)) < len(values):
+                raise InputError(f"attribute {name!r} lists a value twice ({listing(values)})")
+
+    @classmethod
+    def from_table(cls, table: Any, names: Sequence[str] | None = None) -> GroupSpace:
+        """The attributes and values that occur in a DataFrame, Series, mapping, array or nested list."""
+        return cls.from_columns(read_columns(table, names))
+
+    @classmethod
+    def from_columns(cls, columns: Sequence[Column]) -> GroupSpace:
+        """The space of columns that were read before."""
+        return cls(tuple(column.name for column in columns), tuple(column.values for column in columns))
+
+    @classmethod
+    def from_cardinalities(cls, cardinalities: Sequence[int], names: Sequence[str] | None = None) -> GroupSpace:
+        """Attributes whose values are 0, 1, … up to each cardinality."""
+        sizes = [check_count(size, "a cardinality") for size in cardinalities]
+        labels = names if names is not None else [f"z{number}" for number in range(1, len(sizes) + 1)]
+        return cls(tuple(str(label) for label in labels), tuple(tuple(range(size)) for size in sizes))
+
+    @cached_property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Number of values of each attribute."""
+        return tuple(len(values) for values in self.values)
+
+    @property
+    def n_groups(self) -> int:
+        """Number of combinations, seen or not."""
+        return math.prod(self.cardinalities)
+
+    @property
+    def width(self) -> int:
+        """Length D of a one-hot row: the number of values of all attributes together."""
+        return sum(self.cardinalities)
+
+    @cached_property
+    def offsets(self) -> IntArray:
+        """Where each attribute's block begins in a one-hot row, (m,)."""
+        return np.concatenate([[0], np.cumsum(self.cardinalities)[:-1]]).astype(np.int64)
+
+    @cached_property
+    def _positions(self) -> tuple[dict[Hashable, int], ...]:
+        return tuple({value: position for position, value in enumerate(values)} for values in self.values)
+
+    def encode(self, table: Any) -> IntArray:
+        """Codes (n, m) of a table's rows. A DataFrame is read by column name, anything else by position."""
+        if hasattr(table, "columns") and hasattr(table, "dtypes"):
+            absent = [name for name in self.names if name not in table.columns]
+            if absent:
+                raise InputError(
+                    f"the table has no column {listing(absent)}: its columns are {listing(table.columns)}"
+                )
+            table = table[list(self.names)]
+        columns = read_columns(table)
+        if len(columns) != len(self.names):
+            raise InputError(
+                f"the table has {len(columns)} columns but there are {len(self.names)} attributes "
+                f"({listing(self.names)}): pass one column for each"
+            )
+        return np.stack([self._encode(position, column) for position, column in enumerate(columns)], axis=1)
+
+    def _encode(self, position: int, column: Column) -> IntArray:
+        known = self._positions[position]
+        for order, value in enumerate(column.values):
+            if value not in known:
+                row = int(np.argmax(column.codes == order))
+                raise InputError(
+                    f"attribute {self.names[position]!r} has the unknown value {value!r} (row {row}): "
+                    f"known values are {listing(self.values[position])}"
+                )
+        lookup = np.array([known[value] for value in column.values], dtype=np.int64)
+        return lookup[column.codes] if len(lookup) else column.codes
+
+    def decode(self, codes: Any) -> np.ndarray[Any, Any]:
+        """Values (q, m) of the groups, as one array: of the attributes' type where they share one, else of objects."""
+        codes = check_codes(codes, self.cardinalities)
+        columns = [np.array(values)[codes[:, position]] for position, values in enumerate(self.values)]
+        if len({column.dtype.kind for column in columns}) == 1:
+            return np.stack(columns, axis=1)
+        return np.stack([column.astype(object) for column in columns], axis=1)
+
+    def frame(self, codes: Any) -> pd.DataFrame:
+        """Values of the groups as a DataFrame with one column per attribute."""
+        import pandas as pd
+
+        codes = check_codes(codes, self.cardinalities)
+        columns = zip(self.names, self.values, codes.T, strict=True)
+        return pd.DataFrame({name: np.array(values)[column] for name, values, column in columns})
+
+    def index(self, codes: Any) -> IntArray:
+        """Flat index (q,) of each group."""
+        self._check_flat()
+        codes = check_codes(codes, self.cardinalities)
+        return np.asarray(np.ravel_multi_index(tuple(codes.T), self.cardinalities), dtype=np.int64)
+
+    def codes(self, index: Any) -> IntArray:
+        """Codes (q, m) of flat indices."""
+        self._check_flat()
+        flat = np.atleast_1d(np.asarray(index))
+        if flat.dtype.kind not in "iu" or flat.ndim != 1:
+            raise InputError("index must be a whole number or a list of them")
+        if flat.size and (flat.min() < 0 or flat.max() >= self.n_groups):
+            raise InputError(f"index has {int(flat.min())} to {int(flat.max())}: it runs from 0 to {self.n_groups - 1}")
+        return np.stack(np.unravel_index(flat, self.cardinalities), axis=1).astype(np.int64)
+
+    def distinct(self, codes: Any) -> tuple[IntArray, IntArray]:
+        """The different groups among the rows, (k, m) in order of their codes, and each row's position there, (n,)."""
+        codes = check_codes(codes, self.cardinalities)
+        if self.n_groups > MAX_FLAT_INDEX:
+            groups, position = np.unique(codes, axis=0, return_inverse=True)
+            return groups, position.reshape(-1)
+        flat, position = np.unique(self.index(codes), return_inverse=True)
+        return self.codes(flat), position
+
+    def locate(self, codes: Any, among: Any) -> IntArray:
+        """Position of each group in the list ``among`` (g, m) of different groups, or −1 where it is not listed, (q,)."""
+        codes = check_codes(codes, self.cardinalities)
+        among = check_codes(among, self.cardinalities, "among")
+        distinct, identity = self.distinct(np.concatenate([among, codes]))
+        position = np.full(len(distinct), -1, dtype=np.int64)
+        position[identity[: len(among)]] = np.arange(len(among))
+        return position[identity[len(among) :]]
+
+    def one_hot(self, codes: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """One-hot rows σ(z), (q, D)."""
+        codes = check_codes(codes, self.cardinalities)
+        rows = np.zeros((len(codes), self.width))
+        np.put_along_axis(rows, codes + self.offsets, 1.0, axis=1)
+        return rows
+
+    def label(self, code: Any) -> str:
+        """One group as ``(waterbird, land)``, for people."""
+        (row,) = check_codes(code, self.cardinalities)
+        return "(" + ", ".join(str(values[position]) for values, position in zip(self.values, row, strict=True)) + ")"
+
+    def _check_flat(self) -> None:
+        if self.n_groups > MAX_FLAT_INDEX:
+            raise InputError(f"there are {self.n_groups:.3g} groups, too many to number: work with codes instead")

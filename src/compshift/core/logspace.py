@@ -1,0 +1,65 @@
+"""Sums of exponentials that neither overflow nor lose digits."""
+
+from compshift.core.arrays import BLOCK_CELLS, Array, array_namespace
+
+
+def logsumexp(values: Array, axis: int) -> Array:
+    r"""Logarithm of a sum of exponentials along one axis; −inf where every entry is −inf.
+
+    .. math:: \log \sum_j \exp(v_j)
+    """
+    xp = array_namespace(values)
+    shift = _finite_max(values, axis)
+    total = xp.sum(xp.exp(values - shift), axis=axis)
+    return _safe_log(total) + xp.squeeze(shift, axis=axis)
+
+
+def logmatmulexp(log_a: Array, log_b: Array) -> Array:
+    r"""Matrix product in log space: one GEMM, exact where the GEMM would underflow.
+
+    .. math:: \text{out}_{lr} = \log \sum_j \exp(a_{lj} + b_{jr})
+
+    ``log_a`` (l, j) and ``log_b`` (j, r) may hold −inf; the result is (l, r). Row and column maxima are taken out
+    before the product, so an entry is inexact only if its scaled sum is so small that factors lost to underflow could
+    matter. Those entries are summed again, one log-sum-exp each.
+    """
+    xp = array_namespace(log_a, log_b)
+    shift_a = _finite_max(log_a, axis=1)  # (l, 1)
+    shift_b = _finite_max(log_b, axis=0)  # (1, r)
+    total = xp.matmul(xp.exp(log_a - shift_a), xp.exp(log_b - shift_b))  # (l, r)
+    result = _safe_log(total) + shift_a + shift_b
+    doubtful = total < underflow_floor(log_a, n_terms=log_a.shape[1])
+    if not bool(xp.any(doubtful)):
+        return result
+    reachable = xp.any(log_a > -xp.inf, axis=1)[:, None] & xp.any(log_b > -xp.inf, axis=0)[None, :]
+    rows, columns = xp.nonzero(doubtful & reachable)
+    step = max(1, BLOCK_CELLS // log_a.shape[1])
+    for start in range(0, rows.shape[0], step):
+        row, column = rows[start : start + step], columns[start : start + step]
+        result[row, column] = logsumexp(log_a[row] + log_b[:, column].T, axis=1)
+    return result
+
+
+def underflow_floor(reference: Array, n_terms: int) -> float:
+    """Smallest sum of ``n_terms`` products, each of factors at most 1, that underflow cannot have spoilt.
+
+    Every product loses at most the smallest normal number, so ``n_terms`` times that number over the machine epsilon
+    keeps the relative loss below one rounding: about 1e-288 for 10 000 terms in float64, 1e-27 in float32.
+    """
+    limits = array_namespace(reference).finfo(reference.dtype)
+    return float(n_terms) * float(limits.smallest_normal) / float(limits.eps)
+
+
+def _finite_max(values: Array, axis: int) -> Array:
+    """Maximum along ``axis``, kept as an axis of length 1, with 0 in place of −inf."""
+    xp = array_namespace(values)
+    largest = xp.max(values, axis=axis, keepdims=True)
+    return xp.where(largest > -xp.inf, largest, xp.zeros_like(largest))
+
+
+def _safe_log(values: Array) -> Array:
+    """Logarithm that maps 0 to −inf without a warning."""
+    xp = array_namespace(values)
+    zero = values == 0
+    ones = xp.ones_like(values)
+    return xp.where(zero, -xp.inf * ones, xp.log(xp.where(zero, ones, values)))

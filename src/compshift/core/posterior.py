@@ -1,0 +1,49 @@
+r"""Inference: probabilities of groups and of single attributes under any prior.
+
+With ``log_score`` s(z) = log q(z) − B*(z) over the candidate groups (paper, eq. "hatq"),
+
+.. math:: \log \hat q(z|x) = -\langle \sigma(z), E(x) \rangle + s(z) - \log \sum_{z'} \exp(\ldots)
+"""
+
+import math
+
+import numpy as np
+
+from compshift.core.arrays import Array, IntArray, array_namespace, like
+from compshift.core.energy import GroupTable, group_energies
+from compshift.core.logspace import logmatmulexp, logsumexp
+from compshift.core.objective import log_evidence
+
+
+def group_log_posterior(
+    energies: Array, table: GroupTable, log_score: Array, position: IntArray | None = None
+) -> Array:
+    """log q̂(z|x) of every candidate group, (n, g), or of those at ``position``, (n, q).
+
+    A position of −1 stands for a group that is no candidate: its probability is 0.
+    """
+    xp = array_namespace(energies)
+    if position is None:
+        position = np.arange(len(table.row))
+    logits = like(log_score, energies)[position] - group_energies(energies, table.space, table.codes[position])
+    logits = logits - xp.expand_dims(log_evidence(energies, table, log_score), axis=1)  # (n, q)
+    return logits + like(np.where(position < 0, -np.inf, 0.0), energies)
+
+
+def marginal_log_posterior(energies: Array, table: GroupTable, log_score: Array, attribute: int) -> Array:
+    """log q̂(z_i|x) of every value of one attribute, (n, d_i), without a column per group."""
+    xp = array_namespace(energies)
+    log_left, log_right = table.halves(energies)
+    scores = table.fill(log_score)  # (l, r)
+    split = table.left.shape[1]
+    if attribute < split:
+        log_half = log_left + logmatmulexp(log_right, scores.T)  # (n, l)
+        value_of = table.left[:, attribute]
+    else:
+        log_half = log_right + logmatmulexp(log_left, scores)  # (n, r)
+        value_of = table.right[:, attribute - split]
+    cardinality = table.space.cardinalities[attribute]
+    if not np.array_equal(value_of, np.arange(cardinality)):
+        member = np.where(value_of[:, None] == np.arange(cardinality), 0.0, -math.inf)
+        log_half = logmatmulexp(log_half, like(member, energies))  # (n, d_i)
+    return log_half - xp.expand_dims(logsumexp(log_half, axis=1), axis=1)

@@ -1,0 +1,1 @@
+"""Labelled data with their groups: files, made-up sets, and the ways to take groups away."""

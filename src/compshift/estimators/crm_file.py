@@ -1,0 +1,105 @@
+"""A fitted CRMClassifier as the header and arrays of a model file, and back."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from compshift._checks import InputError, check_codes
+from compshift.core.arrays import FloatArray
+from compshift.core.groups import GroupSpace
+from compshift.estimators.crm_model import CRMModel
+
+ARRAYS = (
+    "seen_groups",
+    "seen_weight",
+    "groups",
+    "coef",
+    "feature_mean",
+    "bias",
+    "learned_bias",
+    "effective_sample_size",
+)
+NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
+PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
+
+
+class Saved(NamedTuple):
+    """What a classifier needs to be itself again."""
+
+    parameters: dict[str, Any]
+    model: CRMModel
+    log_prior: FloatArray  # (g,)
+    n_targets: int
+    one_dimensional: bool
+    feature_names: list[str] | None
+
+
+def to_file(saved: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Header and arrays. A prior or support that is not a name is told by its arrays."""
+    model = saved.model
+    header = {
+        "names": list(model.space.names),
+        "values": [list(values) for values in model.space.values],
+        "n_targets": saved.n_targets,
+        "one_dimensional": saved.one_dimensional,
+        "feature_names": saved.feature_names,
+        "parameters": {
+            name: None if name in ("prior", "support") and not isinstance(value, str) else value
+            for name, value in saved.parameters.items()
+        },
+        **{name: getattr(model, name) for name in NUMBERS},
+    }
+    arrays = {name: getattr(model, name) for name in ARRAYS}
+    return header, {**arrays, "log_prior": saved.log_prior}
+
+
+def from_file(header: dict[str, Any], arrays: dict[str, Any]) -> Saved:
+    """The classifier's parts, once their shapes have been found to agree."""
+    try:
+        space = GroupSpace(tuple(header["names"]), tuple(tuple(values) for values in header["values"]))
+        model = CRMModel(
+            space=space,
+            **{name: arrays[name] for name in ARRAYS},
+            **{name: header[name] for name in NUMBERS},
+        )
+        saved = Saved(
+            {name: header["parameters"][name] for name in PARAMETERS},
+            model,
+            arrays["log_prior"],
+            int(header["n_targets"]),
+            bool(header["one_dimensional"]),
+            header["feature_names"],
+        )
+        _check_shapes(saved)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"its contents are not those of a CRMClassifier ({error})") from None
+    if saved.parameters["support"] is None:
+        saved.parameters["support"] = model.groups
+    if saved.parameters["prior"] is None:
+        values = space.decode(model.groups).tolist()
+        weights = np.exp(saved.log_prior).tolist()
+        saved.parameters["prior"] = {tuple(key): weight for key, weight in zip(values, weights, strict=True) if weight}
+    return saved
+
+
+def _check_shapes(saved: Saved) -> None:
+    """Refuse arrays that do not fit one another."""
+    model = saved.model
+    check_codes(model.groups, model.space.cardinalities, "groups")
+    check_codes(model.seen_groups, model.space.cardinalities, "seen_groups")
+    g, k, p = len(model.groups), len(model.seen_groups), len(model.feature_mean)
+    expected = {
+        "coef": (model.space.width, p),
+        "seen_weight": (k,),
+        "bias": (g,),
+        "learned_bias": (g,),
+        "effective_sample_size": (g,),
+    }
+    for name, shape in expected.items():
+        found = getattr(model, name).shape
+        if found != shape:
+            raise InputError(f"{name} has shape {found} instead of {shape}")
+    if saved.log_prior.shape != (g,) or not 1 <= saved.n_targets <= len(model.space.names):
+        raise InputError("the prior or the number of targets does not fit the groups")

@@ -1,0 +1,81 @@
+"""Fitted models on disk: safetensors for the arrays, JSON for everything else. Reading one never runs code.
+
+The JSON stands in the file's metadata under ``compshift``. A checksum over the JSON and the arrays tells a damaged or
+edited file from a whole one.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from compshift import __version__
+from compshift._checks import InputError
+from compshift._files import replacing
+
+FORMAT_VERSION = 1
+KEY = "compshift"
+
+
+class ModelFile(NamedTuple):
+    """What a model file holds."""
+
+    kind: str
+    header: dict[str, Any]
+    arrays: dict[str, np.ndarray[Any, Any]]
+
+
+def write(path: str | PathLike[str], kind: str, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    """Write a model file whole or not at all."""
+    from safetensors.numpy import save_file
+
+    tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    content = {"format_version": FORMAT_VERSION, "kind": kind, "compshift_version": __version__, **header}
+    try:
+        text = json.dumps(content, allow_nan=False, sort_keys=True, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the model cannot be written as JSON ({error}): use text, numbers or booleans") from None
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, metadata={KEY: text, "sha256": _checksum(text, tensors)})
+
+
+def read(path: str | PathLike[str]) -> ModelFile:
+    """Read a model file and check that it is whole and of a version this release knows."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise InputError(f"there is no model file {str(path)!r}: pass the path that a model was saved to")
+    try:
+        with safe_open(path, framework="numpy") as stream:
+            metadata = stream.metadata() or {}
+            arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a mapping
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{str(path)!r} cannot be read as a model: it is damaged or another kind of file ({error})") from None
+    text = metadata.get(KEY)
+    if text is None:
+        raise InputError(f"{str(path)!r} is a safetensors file but not a compshift model: pass one that compshift saved")
+    if metadata.get("sha256") != _checksum(text, arrays):
+        raise InputError(f"{str(path)!r} was changed after it was saved (its checksum differs): save the model again")
+    header = json.loads(text)
+    version = header.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise InputError(
+            f"{str(path)!r} has model format {version}, written by compshift {header.get('compshift_version')}; this "
+            f"release reads up to {FORMAT_VERSION}: upgrade compshift"
+        )
+    return ModelFile(str(header.get("kind")), header, arrays)
+
+
+def _checksum(text: str, arrays: Mapping[str, Any]) -> str:
+    """SHA-256 of the JSON text and of every array's name, type, shape and bytes."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+

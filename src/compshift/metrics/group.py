@@ -1,0 +1,225 @@
+"""Accuracy by group: average, balanced, worst, and every group with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compshift._checks import InputError, check_probabilities, check_same_rows
+from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.columns import Column, read_columns
+from compshift.core.groups import GroupSpace
+from compshift.metrics.wilson import wilson_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_LISTED_GROUPS = 100_000
+"""Up to this many groups every one is listed, empty or not; beyond it only those that have rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class GroupReport:
+    """Accuracies of one set of predictions (paper, appendix "Metric Details"). Empty groups count for nothing but are listed."""
+
+    space: GroupSpace
+    groups: IntArray  # (g, m) codes
+    count: IntArray  # (g,) rows of each group
+    accuracy: FloatArray  # (g,) NaN where a group is empty
+    lower: FloatArray  # (g,) ends of the Wilson interval
+    upper: FloatArray  # (g,)
+    confidence: float
+    compositional_risk: float | None
+
+    @property
+    def average(self) -> float:
+        """Share of rows that are right, whatever their group."""
+        held = self.count > 0
+        return float(self.accuracy[held] @ self.count[held] / self.count.sum())
+
+    @property
+    def balanced(self) -> float:
+        """Mean of the accuracies of the groups that have rows."""
+        return float(np.nanmean(self.accuracy))
+
+    @property
+    def worst(self) -> float:
+        """Lowest accuracy of a group that has rows."""
+        return float(np.nanmin(self.accuracy))
+
+    @property
+    def worst_group(self) -> tuple[Hashable, ...]:
+        """Values of the group with the lowest accuracy; the first such group in order of codes."""
+        code = self.groups[int(np.nanargmin(self.accuracy))]
+        return tuple(values[position] for values, position in zip(self.space.values, code, strict=True))
+
+    @property
+    def n_empty(self) -> int:
+        """How many combinations of values have no row."""
+        return self.space.n_groups - int(np.count_nonzero(self.count))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per group: its values, rows, accuracy and interval."""
+        frame = self.space.frame(self.groups)
+        frame["count"] = self.count
+        frame["accuracy"] = self.accuracy
+        frame["lower"] = self.lower
+        frame["upper"] = self.upper
+        return frame
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as numbers, text and lists, for JSON; the accuracy of an empty group is None."""
+        frame = self.to_frame().astype(object)
+        return {
+            "average": self.average,
+            "balanced": self.balanced,
+            "worst": self.worst,
+            "worst_group": list(self.worst_group),
+            "n_empty": self.n_empty,
+            "confidence": self.confidence,
+            "compositional_risk": self.compositional_risk,
+            "groups": frame.where(frame.notna(), None).to_dict("records"),
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"average accuracy   {self.average:.4f}",
+            f"balanced accuracy  {self.balanced:.4f}",
+            f"worst group        {self.worst:.4f}  ({', '.join(map(str, self.worst_group))})",
+        ]
+        if self.compositional_risk is not None:
+            lines.append(f"compositional risk {self.compositional_risk:.4f}")
+        if self.n_empty:
+            lines.append(f"empty groups       {self.n_empty} of {self.space.n_groups}")
+        return "\n".join([*lines, "", self.to_frame().to_string(index=False, na_rep="empty")])
+
+
+def group_report(
+    y_true: Any,
+    y_pred: Any,
+    attributes: Any = None,
+    group_log_proba: Any = None,
+    *,
+    space: GroupSpace | None = None,
+    prior: Any = None,
+    confidence: float = 0.95,
+) -> GroupReport:
+    r"""Accuracy of predictions in each group of true class and attributes.
+
+    ``y_true`` and ``y_pred`` are (n,) or, for several targets, (n, t): a row is right if all of its targets are.
+    ``attributes`` (n,) or (n, s) are the true attributes. Groups are the combinations of all values that occur, or those
+    of ``space`` (targets first).
+
+    With ``group_log_proba``, log p(z|x) of every group in the order of the space's flat index (n, g), or of each row's own
+    group (n,), the report has the compositional risk (paper, eq. "comp-risk-justification")
+
+    .. math:: R_{comp} = \sum_z q(z) \; \mathrm{mean}_{x \in z} (-\log p(z|x))
+
+    where q is uniform over the groups that have rows, or ``prior`` (over all groups of the space) restricted to them.
+
+    >>> report = group_report(["a", "a", "b", "b"], ["a", "b", "b", "b"], attributes=[0, 1, 0, 0])
+    >>> report.average, report.worst, report.worst_group, report.n_empty
+    (0.75, 0.0, ('a', 1), 1)
+    """
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence is {confidence}: pass a number between 0 and 1, for example 0.95")
+    true, predicted = read_columns(y_true, default="y"), read_columns(y_pred, default="y")
+    columns = true + ([] if attributes is None else read_columns(attributes, default="a"))
+    n_rows = len(columns[0].codes)
+    if n_rows == 0:
+        raise InputError("y_true is empty: pass at least one row")
+    for name, column in (("y_pred", predicted[0]), ("attributes", columns[-1])):
+        if len(column.codes) != n_rows:
+            raise InputError(f"{name} has {len(column.codes)} rows but y_true has {n_rows}: pass one row per sample")
+    right = _right(true, predicted)
+    codes, space = _codes(columns, space)
+
+    if space.n_groups <= MAX_LISTED_GROUPS:
+        groups, position = space.codes(np.arange(space.n_groups)), space.index(codes)
+    else:
+        groups, position = space.distinct(codes)
+    count = np.bincount(position, minlength=len(groups))
+    correct = np.bincount(position, weights=right, minlength=len(groups))
+    lower, upper = wilson_interval(correct, count, confidence)
+    accuracy = correct / np.where(count > 0, count, np.nan)
+    risk = None
+    if group_log_proba is not None:
+        own = _own_log_proba(group_log_proba, space, codes)
+        risk = _compositional_risk(own, position, count, _group_prior(prior, space, groups, count))
+    elif prior is not None:
+        raise InputError("prior is used for the compositional risk only: pass group_log_proba too")
+    return GroupReport(space, groups, count, accuracy, lower, upper, confidence, risk)
+
+
+def worst_group_accuracy(y_true: Any, y_pred: Any, attributes: Any = None) -> float:
+    """Lowest accuracy over the groups that have rows."""
+    return group_report(y_true, y_pred, attributes).worst
+
+
+def group_balanced_accuracy(y_true: Any, y_pred: Any, attributes: Any = None) -> float:
+    """Mean of the accuracies of the groups that have rows."""
+    return group_report(y_true, y_pred, attributes).balanced
+
+
+def _right(true: list[Column], predicted: list[Column]) -> BoolArray:
+    """Whether every target of a row is predicted as it is, (n,)."""
+    if len(true) != len(predicted):
+        raise InputError(f"y_true has {len(true)} columns but y_pred has {len(predicted)}: pass the same targets")
+    right = np.ones(len(true[0].codes), dtype=np.bool_)
+    for expected, found in zip(true, predicted, strict=True):
+        left, other = np.array(expected.values), np.array(found.values)
+        if (left.dtype.kind == "U") != (other.dtype.kind == "U"):
+            raise InputError(
+                f"target {expected.name!r} is {left[0].item()!r}, … in y_true but {other[0].item()!r}, … in y_pred: "
+                "pass both as text or both as numbers"
+            )
+        right &= left[expected.codes] == other[found.codes]
+    return right
+
+
+def _codes(columns: list[Column], space: GroupSpace | None) -> tuple[IntArray, GroupSpace]:
+    """Codes (n, m) of the rows, in the given space or in that of the values that occur."""
+    if space is None:
+        return np.stack([column.codes for column in columns], axis=1), GroupSpace.from_columns(columns)
+    return space.encode({column.name: np.array(column.values)[column.codes] for column in columns}), space
+
+
+def _own_log_proba(group_log_proba: Any, space: GroupSpace, codes: IntArray) -> FloatArray:
+    """log p(z|x) of each row's own group, (n,)."""
+    values = np.asarray(group_log_proba, dtype=np.float64)
+    check_same_rows(len(codes), values, "group_log_proba")
+    if np.isnan(values).any() or (values > 1e-9).any():
+        raise InputError("group_log_proba has NaN or positive entries: pass logarithms of probabilities")
+    if values.ndim == 1:
+        return values
+    if values.shape[1:] != (space.n_groups,):
+        raise InputError(
+            f"group_log_proba has shape {values.shape} but there are {space.n_groups} groups of {space.names}: pass a "
+            "column for each, with space=clf.space_ if some of its values do not occur here"
+        )
+    return values[np.arange(len(values)), space.index(codes)]
+
+
+def _group_prior(prior: Any, space: GroupSpace, groups: IntArray, count: IntArray) -> FloatArray:
+    """q(z) over the listed groups, 0 for empty ones, summing to 1."""
+    if prior is None:
+        weights = (count > 0).astype(np.float64)
+    else:
+        values = np.asarray(prior, dtype=np.float64)
+        if values.shape not in (space.cardinalities, (space.n_groups,)):
+            raise InputError(f"prior has shape {values.shape}: pass shape {space.cardinalities} or ({space.n_groups},)")
+        weights = np.where(count > 0, check_probabilities(values, "prior").reshape(-1)[space.index(groups)], 0.0)
+    if not weights.any():
+        raise InputError("prior gives no probability to any group that has rows")
+    return weights / weights.sum()
+
+
+def _compositional_risk(own: FloatArray, position: IntArray, count: IntArray, prior: FloatArray) -> float:
+    """Σ_z q(z) · mean of −log p(z|x) over the rows of z."""
+    total = np.zeros(len(count))
+    np.add.at(total, position, -own)
+    used = prior > 0
+    return float(prior[used] @ (total[used] / count[used]))
