@@ -76,7 +76,9 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
         row = int(np.argmax(weight < 0))
         raise InputError(f"sample_weight is negative ({weight[row]:g} at row {row}): weights must be 0 or more")
     if not weight.any():
-        raise InputError("sample_weight is zero for every row: at least one row of each class must have a weight above 0")
+        raise InputError(
+            "sample_weight is zero for every row: at least one row of each class must have a weight above 0"
+        )
     return weight
 
 

@@ -14,7 +14,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from compshift.core.arrays import Array, array_namespace, device
+from array_api_compat import array_namespace, device
+
+from compshift.core.arrays import Array
 from compshift.core.energy import GroupTable
 from compshift.core.logspace import logmatmulexp
 

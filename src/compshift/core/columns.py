@@ -22,8 +22,8 @@ def read_columns(table: Any, names: Sequence[str] | None = None, default: str = 
     """Columns of a DataFrame, Series, mapping, array or nested list.
 
     Names come from ``names``, else from the table, else they are ``default`` (one column) or ``default`` with a
-    number. Values are sorted, except those of a pandas categorical, which keep the order of their categories; a category
-    that no row has is left out.
+    number. Values are sorted, except those of a pandas categorical, which keep the order of their categories; a
+    category that no row has is left out.
     """
     found = _split(table)
     if names is not None:
@@ -68,7 +68,9 @@ def _from_sequence(table: Any) -> Any:
             return np.array(table, dtype=object)
         return np.asarray(table)
     except ValueError:
-        raise InputError("the rows of the table differ in length: pass the same number of values in every row") from None
+        raise InputError(
+            "the rows of the table differ in length: pass the same number of values in every row"
+        ) from None
 
 
 def _column(name: str, values: Any) -> Column:

@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace, device
 
-from compshift.core.arrays import Array, FloatArray, IntArray, array_namespace, device, index_like, like
+from compshift.core.arrays import Array, FloatArray, IntArray, index_like, like
 from compshift.core.groups import GroupSpace
 
 EXP_COST = 50
@@ -124,7 +125,9 @@ def _half_sizes(space: GroupSpace, groups: IntArray, split: int) -> tuple[int, i
     if len(groups) == space.n_groups:
         return math.prod(space.cardinalities[:split]), math.prod(space.cardinalities[split:])
     m = len(space.names)
-    return len(_distinct_rows(space, groups, slice(0, split))[0]), len(_distinct_rows(space, groups, slice(split, m))[0])
+    return len(_distinct_rows(space, groups, slice(0, split))[0]), len(
+        _distinct_rows(space, groups, slice(split, m))[0]
+    )
 
 
 def _distinct_rows(space: GroupSpace, groups: IntArray, part: slice) -> tuple[IntArray, IntArray]:

@@ -98,9 +98,7 @@ class GroupSpace:
         if hasattr(table, "columns") and hasattr(table, "dtypes"):
             absent = [name for name in self.names if name not in table.columns]
             if absent:
-                raise InputError(
-                    f"the table has no column {listing(absent)}: its columns are {listing(table.columns)}"
-                )
+                raise InputError(f"the table has no column {listing(absent)}: its columns are {listing(table.columns)}")
             table = table[list(self.names)]
         columns = read_columns(table)
         if len(columns) != len(self.names):
@@ -164,7 +162,7 @@ class GroupSpace:
         return self.codes(flat), position
 
     def locate(self, codes: Any, among: Any) -> IntArray:
-        """Position of each group in the list ``among`` (g, m) of different groups, or −1 where it is not listed, (q,)."""
+        """Position of each group in ``among`` (g, m), a list of different groups; −1 where it is not listed. (q,)"""
         codes = check_codes(codes, self.cardinalities)
         among = check_codes(among, self.cardinalities, "among")
         distinct, identity = self.distinct(np.concatenate([among, codes]))

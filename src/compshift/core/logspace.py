@@ -1,6 +1,8 @@
 """Sums of exponentials that neither overflow nor lose digits."""
 
-from compshift.core.arrays import BLOCK_CELLS, Array, array_namespace
+from array_api_compat import array_namespace
+
+from compshift.core.arrays import BLOCK_CELLS, Array
 
 
 def logsumexp(values: Array, axis: int) -> Array:

@@ -13,7 +13,9 @@ value and gradient come from the same three matrix products.
 
 from typing import NamedTuple
 
-from compshift.core.arrays import BLOCK_CELLS, Array, array_namespace, like
+from array_api_compat import array_namespace
+
+from compshift.core.arrays import BLOCK_CELLS, Array, like
 from compshift.core.energy import GroupTable, group_energies
 from compshift.core.logspace import logsumexp, underflow_floor
 

@@ -8,8 +8,9 @@ With ``log_score`` s(z) = log q(z) − B*(z) over the candidate groups (paper, e
 import math
 
 import numpy as np
+from array_api_compat import array_namespace
 
-from compshift.core.arrays import Array, IntArray, array_namespace, like
+from compshift.core.arrays import Array, IntArray, like
 from compshift.core.energy import GroupTable, group_energies
 from compshift.core.logspace import logmatmulexp, logsumexp
 from compshift.core.objective import log_evidence
@@ -18,7 +19,7 @@ from compshift.core.objective import log_evidence
 def group_log_posterior(
     energies: Array, table: GroupTable, log_score: Array, position: IntArray | None = None
 ) -> Array:
-    """log q̂(z|x) of every candidate group, (n, g), or of those at ``position``, (n, q).
+    """Log q̂(z|x) of every candidate group, (n, g), or of those at ``position``, (n, q).
 
     A position of −1 stands for a group that is no candidate: its probability is 0.
     """
@@ -31,7 +32,7 @@ def group_log_posterior(
 
 
 def marginal_log_posterior(energies: Array, table: GroupTable, log_score: Array, attribute: int) -> Array:
-    """log q̂(z_i|x) of every value of one attribute, (n, d_i), without a column per group."""
+    """Log q̂(z_i|x) of every value of one attribute, (n, d_i), without a column per group."""
     xp = array_namespace(energies)
     log_left, log_right = table.halves(energies)
     scores = table.fill(log_score)  # (l, r)

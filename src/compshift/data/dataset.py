@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import InputError, check_codes, check_finite, check_same_rows, listing, unknown_name
-from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift._checks import InputError, check_codes, check_same_rows, listing, unknown_name
+from compshift.core.arrays import BoolArray, IntArray
 from compshift.core.groups import GroupSpace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SPLITS = ("train", "val", "test")
 """Names of the split codes 0, 1 and 2."""
@@ -17,70 +21,67 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True, eq=False)
 class GroupedDataset:
-    """Features with the attributes of every row, and the split that a row belongs to.
-
-    ``space`` and ``codes`` are None for rows whose attributes are not known, as at prediction time.
-    """
+    """Features with the attributes of every row, and the split that a row belongs to."""
 
     X: Any  # (n, p)
-    space: GroupSpace | None = None
-    codes: IntArray | None = None  # (n, m)
+    space: GroupSpace
+    codes: IntArray  # (n, m)
     split: IntArray | None = None  # (n,) 0, 1, 2 for train, val, test
-    feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if np.ndim(self.X) != 2:
             raise InputError(f"X has {np.ndim(self.X)} dimensions: pass one row of features per sample")
-        if (self.space is None) != (self.codes is None):
-            raise InputError("space and codes belong together: pass both or neither")
-        if self.codes is not None and self.space is not None:
-            object.__setattr__(self, "codes", check_codes(self.codes, self.space.cardinalities, "Z"))
-            check_same_rows(len(self.X), self.codes, "Z")
+        object.__setattr__(self, "codes", check_codes(self.codes, self.space.cardinalities, "Z"))
+        check_same_rows(len(self.X), self.codes, "Z")
         if self.split is not None:
-            split = np.asarray(self.split)
-            check_same_rows(len(self.X), split, "split")
-            if split.dtype.kind not in "iu" or not np.isin(split, range(len(SPLITS))).all():
-                raise InputError("split must hold 0 (train), 1 (val) or 2 (test) for each row")
-            object.__setattr__(self, "split", split.astype(np.int64))
+            object.__setattr__(self, "split", check_split(self.split, len(self.X)))
 
     def __len__(self) -> int:
         return len(self.X)
 
     def part(self, name: str) -> GroupedDataset:
         """The rows of one split; ``"all"``, or a set without splits, gives every row."""
-        if name not in (*SPLITS, "all"):
-            raise unknown_name("split", name, (*SPLITS, "all"))
-        if name == "all" or self.split is None:
-            return self
-        chosen = self.split == SPLITS.index(name)
-        if not chosen.any():
-            raise InputError(f"there are no {name} rows: the splits that occur are {listing(self.splits)}")
-        return self.rows(chosen)
+        return self.rows(split_rows(self.split, name))
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Names of the splits that have rows."""
-        return () if self.split is None else tuple(SPLITS[code] for code in np.unique(self.split))
+        return split_names(self.split)
 
-    def rows(self, chosen: BoolArray | IntArray) -> GroupedDataset:
+    def rows(self, chosen: BoolArray | IntArray | slice) -> GroupedDataset:
         """The chosen rows, by mask or by number."""
-        return replace(
-            self,
-            X=self.X[chosen],
-            codes=None if self.codes is None else self.codes[chosen],
-            split=None if self.split is None else self.split[chosen],
-        )
+        split = None if self.split is None else self.split[chosen]
+        return replace(self, X=self.X[chosen], codes=self.codes[chosen], split=split)
 
-    def columns(self, names: list[str]) -> Any:
-        """Values (n, len(names)) of some attributes, as a DataFrame."""
-        if self.space is None or self.codes is None:
-            raise InputError("the data have no attribute columns: they hold features only")
+    def columns(self, names: Sequence[str]) -> pd.DataFrame:
+        """Values (n, len(names)) of some attributes."""
         for name in names:
             if name not in self.space.names:
                 raise unknown_name("attribute", name, self.space.names)
-        return self.space.frame(self.codes)[names]
+        return self.space.frame(self.codes)[list(names)]
 
-    def check_features(self) -> FloatArray:
-        """X, once it is known to be finite."""
-        check_finite(self.X)
-        return np.asarray(self.X)
+
+def check_split(split: Any, n_rows: int) -> IntArray:
+    """Split codes (n,), each 0, 1 or 2."""
+    codes = np.asarray(split)
+    check_same_rows(n_rows, codes, "split")
+    if codes.dtype.kind not in "iu" or not np.isin(codes, range(len(SPLITS))).all():
+        raise InputError("split must hold 0 (train), 1 (val) or 2 (test) for each row")
+    return codes.astype(np.int64)
+
+
+def split_names(split: IntArray | None) -> tuple[str, ...]:
+    """Names of the splits that occur."""
+    return () if split is None else tuple(SPLITS[code] for code in np.unique(split))
+
+
+def split_rows(split: IntArray | None, name: str) -> BoolArray | slice:
+    """Which rows one split has; all of them for ``"all"`` or where there are no splits."""
+    if name not in (*SPLITS, "all"):
+        raise unknown_name("split", name, (*SPLITS, "all"))
+    if name == "all" or split is None:
+        return slice(None)
+    chosen = split == SPLITS.index(name)
+    if not chosen.any():
+        raise InputError(f"there are no {name} rows: the splits that occur are {listing(split_names(split))}")
+    return np.asarray(chosen)

@@ -17,9 +17,10 @@ GAUSSIAN2D_MISSING = (-1, -1)
 
 @dataclass(frozen=True)
 class Gaussian2D:
-    """The paper's two-dimensional example: x ~ N((z1, z2), I), and (−1, −1) never seen (paper, "Illustrating CRM's adaptation").
+    """The paper's two-dimensional example: x ~ N((z1, z2), I), with (−1, −1) never seen.
 
-    Its energy is additive: E(x, z) = ¼‖x − (2·z1, 0)‖² + ¼‖x − (0, 2·z2)‖² up to a constant.
+    Paper, "Illustrating CRM's adaptation to test distribution". Its energy is additive:
+    E(x, z) = ¼‖x − (2·z1, 0)‖² + ¼‖x − (0, 2·z2)‖² up to a constant.
     """
 
     random_state: int | None = 0
@@ -38,7 +39,7 @@ class Gaussian2D:
         return np.where(np.asarray(X) > 0, 1, -1)
 
     def log_density(self, X: FloatArray) -> FloatArray:
-        """log p(x|z) of each of the four groups, (n, 4)."""
+        """Log p(x|z) of each of the four groups, (n, 4)."""
         means = GAUSSIAN2D_SPACE.decode(GAUSSIAN2D_SPACE.codes(np.arange(4)))
         squared = ((X[:, None, :] - means) ** 2).sum(axis=2)
         return np.asarray(-0.5 * squared - np.log(2 * np.pi))

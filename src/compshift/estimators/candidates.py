@@ -1,12 +1,17 @@
 """Candidate groups, those that a fitted model can predict, and priors over them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from compshift._checks import MAX_TABLE_GROUPS, InputError, check_codes, check_probabilities, unknown_name
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.energy import GroupTable
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 from compshift.core.prior import log_probabilities, uniform_log_prior
@@ -27,31 +32,73 @@ def candidate_groups(support: Any, space: GroupSpace, hull: AffineHull) -> IntAr
             )
         groups = space.codes(np.arange(space.n_groups))
         return groups if support == "all" else groups[hull.contains(groups)]
-    groups = check_codes(support, space.cardinalities, "support")
-    if not len(groups):
+    listed: IntArray = check_codes(support, space.cardinalities, "support")
+    if not len(listed):
         raise InputError("support lists no group: pass at least one, or 'all' or 'hull'")
-    if len(space.distinct(groups)[0]) < len(groups):
+    if len(space.distinct(listed)[0]) < len(listed):
         raise InputError("support lists a group twice: pass each group once")
-    return groups
+    return listed
 
 
-def candidate_log_prior(
-    prior: Any, space: GroupSpace, groups: IntArray, inside: BoolArray, group_weight: FloatArray
-) -> FloatArray:
-    """Log prior (g,) over the candidates, from a name, an array over all groups or a mapping."""
-    if isinstance(prior, str):
-        if prior == "uniform":
-            return uniform_log_prior(np.ones(len(groups), dtype=np.bool_))
-        if prior == "hull":
-            return uniform_log_prior(inside)
-        if prior == "train":
-            if not group_weight.any():
-                raise InputError("prior='train' has nothing to stand on: support lists no group that training has")
-            return log_probabilities(group_weight / group_weight.sum())
-        raise unknown_name("prior", prior, PRIORS)
-    if isinstance(prior, Mapping):
-        return _from_mapping(prior, space, groups)
-    return _from_array(prior, space, groups)
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The groups that a model can predict, and what training had of them."""
+
+    hull: AffineHull  # of the seen groups
+    seen_weight: FloatArray  # (k,) training rows of each seen group, or the sum of their weights
+    groups: IntArray  # (g, m)
+
+    @classmethod
+    def of(cls, space: GroupSpace, seen_groups: IntArray, seen_weight: FloatArray, support: Any) -> Candidates:
+        """The candidates that ``support`` asks for."""
+        hull = AffineHull(space, seen_groups)
+        return cls(hull, seen_weight, candidate_groups(support, space, hull))
+
+    @property
+    def space(self) -> GroupSpace:
+        """Attributes and their values."""
+        return self.hull.space
+
+    @property
+    def seen_groups(self) -> IntArray:
+        """Codes (k, m) of the seen groups, in order of their codes."""
+        return self.hull.observed
+
+    @cached_property
+    def inside_hull(self) -> BoolArray:
+        """Which candidates the seen groups determine, (g,)."""
+        return self.hull.contains(self.groups)
+
+    @cached_property
+    def in_seen(self) -> IntArray:
+        """Position of each candidate among the seen groups, −1 if it is not there, (g,)."""
+        return self.space.locate(self.groups, self.seen_groups)
+
+    @cached_property
+    def weight(self) -> FloatArray:
+        """Training rows of each candidate, 0 if it is not seen, (g,)."""
+        return np.where(self.in_seen >= 0, self.seen_weight[self.in_seen], 0.0)
+
+    @cached_property
+    def table(self) -> GroupTable:
+        """The candidates as a table."""
+        return GroupTable.of(self.space, self.groups)
+
+    def log_prior(self, prior: Any) -> FloatArray:
+        """Log prior (g,), from a name, an array over all groups or a mapping."""
+        if isinstance(prior, str):
+            if prior == "uniform":
+                return uniform_log_prior(np.ones(len(self.groups), dtype=np.bool_))
+            if prior == "hull":
+                return uniform_log_prior(self.inside_hull)
+            if prior == "train":
+                if not self.weight.any():
+                    raise InputError("prior='train' has nothing to stand on: support lists no group that training has")
+                return log_probabilities(self.weight / self.weight.sum())
+            raise unknown_name("prior", prior, PRIORS)
+        if isinstance(prior, Mapping):
+            return _from_mapping(prior, self.space, self.groups)
+        return _from_array(prior, self.space, self.groups)
 
 
 def _from_mapping(prior: Mapping[Any, Any], space: GroupSpace, groups: IntArray) -> FloatArray:

@@ -21,10 +21,10 @@ from compshift._checks import (
     check_sample_weight,
     unknown_name,
 )
-from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.arrays import FloatArray
 from compshift.core.groups import GroupSpace
 from compshift.estimators import model_file
-from compshift.estimators.candidates import candidate_log_prior
+from compshift.estimators.candidates import Candidates
 from compshift.estimators.crm_file import Saved, from_file, to_file
 from compshift.estimators.crm_model import CRMModel, fit_crm
 from compshift.estimators.inputs import known_features, read_labels, training_features
@@ -58,8 +58,8 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
     support : "all", "hull" or codes of shape (g, m), default="all"
         The candidate groups: those that can be predicted at all.
     tol : float, default=1e-6
-        Largest gradient entry at which the fit counts as converged, per standardised weight and per bias relative to its
-        group's frequency. The learned and the extrapolated bias of seen groups then agree to ``tol``.
+        Largest gradient entry at which the fit counts as converged, per standardised weight and per bias relative to
+        its group's frequency. The learned and the extrapolated bias of seen groups then agree to ``tol``.
     max_iter : int, default=1000
         Most iterations of L-BFGS.
     verbose : bool or int, default=False
@@ -71,6 +71,8 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         The values that ``predict`` returns.
     space_ : GroupSpace
         Targets first, then attributes.
+    targets_ : GroupSpace
+        The targets alone.
     hull_ : AffineHull
         Of the seen groups.
     groups_ : array (g, m)
@@ -140,6 +142,7 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array or DataFrame (n, p)
+            Features, all finite numbers.
         y : (n,) or (n, t)
             What is predicted: one target or several. Text, numbers, booleans or pandas categoricals.
         attributes : (n,) or (n, s), optional
@@ -155,27 +158,25 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         if self.bias not in BIASES:
             raise unknown_name("bias", self.bias, BIASES)
         if y is None:
-            raise InputError("CRMClassifier requires y to be passed, but the target y is None: pass the class of each row")
+            raise InputError(
+                "CRMClassifier requires y to be passed, but the target y is None: pass the class of each row"
+            )
         X = training_features(self, X)
         weight = check_sample_weight(sample_weight, len(X))
         keep = weight > 0
         labels = read_labels(y, attributes, space, keep)
+        X, weight = X[keep], weight[keep]
+        seen_groups, position = labels.space.distinct(labels.codes)
+        seen_weight = np.bincount(position, weights=weight).astype(np.float64)  # (k,)
+        candidates = Candidates.of(labels.space, seen_groups, seen_weight, self.support)
+        candidates.log_prior(self.prior)  # a prior that cannot be used is refused before the work, not after
         with visible_log(self.verbose):
-            model = fit_crm(
-                X[keep],
-                labels.codes,
-                weight[keep],
-                labels.space,
-                support=self.support,
-                alpha=alpha,
-                tol=tol,
-                max_iter=max_iter,
-            )
+            model = fit_crm(X, position, weight, candidates, alpha=alpha, tol=tol, max_iter=max_iter)
         if not model.converged:
             warnings.warn(
-                f"the fit stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e} (tol is {tol:g}); "
-                f"the biases of seen groups are off by up to {model.bias_gap:.1e}: raise max_iter (now {max_iter}), raise "
-                "alpha, or loosen tol",
+                f"the fit stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e} (tol is {tol:g}) "
+                f"and biases of seen groups are off by up to {model.bias_gap:.1e}: raise max_iter (now {max_iter}), "
+                "raise alpha, or loosen tol",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -184,16 +185,17 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
 
     def _adopt(self, model: CRMModel, n_targets: int, one_dimensional: bool) -> None:
         """Take over what was fitted, or read from a file."""
+        candidates, space = model.candidates, model.candidates.space
         self._model = model
-        self._targets = GroupSpace(model.space.names[:n_targets], model.space.values[:n_targets])
+        self.targets_ = GroupSpace(space.names[:n_targets], space.values[:n_targets])
         self._one_dimensional = one_dimensional
         self._outside_announced = False
-        self.space_ = model.space
-        self.hull_ = model.hull
-        self.groups_ = model.groups
-        self.seen_ = model.group_weight > 0
-        self.inside_hull_ = model.inside_hull
-        self.group_weight_ = model.group_weight
+        self.space_ = space
+        self.hull_ = candidates.hull
+        self.groups_ = candidates.groups
+        self.seen_ = candidates.in_seen >= 0
+        self.inside_hull_ = candidates.inside_hull
+        self.group_weight_ = candidates.weight
         self.bias_ = model.bias
         self.learned_bias_ = model.learned_bias
         self.effective_sample_size_ = model.effective_sample_size
@@ -202,19 +204,19 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         self.feature_mean_ = model.feature_mean
         self.converged_ = model.converged
         self.n_iter_ = model.n_iter
-        classes = [np.array(values) for values in self._targets.values]
+        classes = [np.array(values) for values in self.targets_.values]
         self.classes_ = classes[0] if one_dimensional else classes
 
     def set_prior(self, prior: Any) -> Self:
         """Predict under another prior from now on, without another fit; ``prior`` is as in the constructor."""
         check_is_fitted(self)
-        self.log_prior_ = candidate_log_prior(prior, self.space_, self.groups_, self.inside_hull_, self.group_weight_)
+        self.log_prior_ = self._model.candidates.log_prior(prior)
         outside = int(np.count_nonzero(~self.inside_hull_ & (self.log_prior_ > -np.inf)))
         if outside and not self._outside_announced:
             self._outside_announced = True
             warnings.warn(
-                f"{outside} of the {len(self.groups_)} candidate groups lie outside the affine hull of the seen ones, so "
-                'the training data do not determine their probabilities: use prior="hull" to leave them out, or collect '
+                f"{outside} of the {len(self.groups_)} candidate groups lie outside the affine hull of the seen ones: "
+                'the training data do not determine their probabilities; use prior="hull" to leave them out, or collect '
                 "more combinations",
                 ExtrapolationWarning,
                 stacklevel=3,
@@ -224,7 +226,7 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> Any:
         """Most probable value of each target, (n,) or (n, t)."""
         codes = np.stack([np.argmax(part, axis=1) for part in self._marginals(X)], axis=1)
-        predicted = self._targets.decode(codes)
+        predicted = self.targets_.decode(codes)
         return predicted[:, 0] if self._one_dimensional else predicted
 
     def predict_proba(self, X: Any) -> Any:
@@ -238,7 +240,7 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         return parts[0] if self._one_dimensional else parts
 
     def group_log_proba(self, X: Any, codes: Any = None) -> FloatArray:
-        """log q(z|x) of every candidate group in the order of ``groups_``, (n, g), or of the listed groups, (n, q).
+        """Log q(z|x) of every candidate group in the order of ``groups_``, (n, g), or of the listed groups, (n, q).
 
         A listed group that is no candidate has probability 0, hence −inf.
         """
@@ -277,8 +279,8 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; with several targets, the share of rows on which every target is right."""
-        predicted = self._targets.encode(self.predict(X))
-        true = self._targets.encode(y)
+        predicted = self.targets_.encode(self.predict(X))
+        true = self.targets_.encode(y)
         check_same_rows(len(predicted), true, "y")
         weight = check_sample_weight(sample_weight, len(true))
         return float(np.average((true == predicted).all(axis=1), weights=weight))
@@ -291,7 +293,7 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
             parameters=self.get_params(deep=False),
             model=self._model,
             log_prior=self.log_prior_,
-            n_targets=len(self._targets.names),
+            n_targets=len(self.targets_.names),
             one_dimensional=self._one_dimensional,
             feature_names=None if names is None else [str(name) for name in names],
         )
@@ -317,10 +319,10 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
 
     def _marginals(self, X: Any) -> list[FloatArray]:
         X = known_features(self, X)
-        return self._model.marginals(X, self._log_score(), range(len(self._targets.names)))
+        return self._model.marginals(X, self._log_score(), range(len(self.targets_.names)))
 
     def _log_score(self) -> FloatArray:
-        """log q(z) − B(z) of each candidate, (g,)."""
+        """Log q(z) − B(z) of each candidate, (g,)."""
         if self.bias not in BIASES:
             raise unknown_name("bias", self.bias, BIASES)
         return self.log_prior_ - (self.bias_ if self.bias == "extrapolated" else self.learned_bias_)

@@ -9,18 +9,12 @@ import numpy as np
 from compshift._checks import InputError, check_codes
 from compshift.core.arrays import FloatArray
 from compshift.core.groups import GroupSpace
+from compshift.core.hull import AffineHull
+from compshift.estimators.candidates import Candidates
 from compshift.estimators.crm_model import CRMModel
 
-ARRAYS = (
-    "seen_groups",
-    "seen_weight",
-    "groups",
-    "coef",
-    "feature_mean",
-    "bias",
-    "learned_bias",
-    "effective_sample_size",
-)
+GROUP_ARRAYS = ("seen_groups", "seen_weight", "groups")
+MODEL_ARRAYS = ("coef", "feature_mean", "bias", "learned_bias", "effective_sample_size")
 NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
 PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
 
@@ -38,10 +32,10 @@ class Saved(NamedTuple):
 
 def to_file(saved: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
     """Header and arrays. A prior or support that is not a name is told by its arrays."""
-    model = saved.model
+    model, candidates = saved.model, saved.model.candidates
     header = {
-        "names": list(model.space.names),
-        "values": [list(values) for values in model.space.values],
+        "names": list(candidates.space.names),
+        "values": [list(values) for values in candidates.space.values],
         "n_targets": saved.n_targets,
         "one_dimensional": saved.one_dimensional,
         "feature_names": saved.feature_names,
@@ -51,7 +45,8 @@ def to_file(saved: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
         },
         **{name: getattr(model, name) for name in NUMBERS},
     }
-    arrays = {name: getattr(model, name) for name in ARRAYS}
+    arrays = {name: getattr(candidates, name) for name in GROUP_ARRAYS}
+    arrays |= {name: getattr(model, name) for name in MODEL_ARRAYS}
     return header, {**arrays, "log_prior": saved.log_prior}
 
 
@@ -60,8 +55,8 @@ def from_file(header: dict[str, Any], arrays: dict[str, Any]) -> Saved:
     try:
         space = GroupSpace(tuple(header["names"]), tuple(tuple(values) for values in header["values"]))
         model = CRMModel(
-            space=space,
-            **{name: arrays[name] for name in ARRAYS},
+            candidates=Candidates(AffineHull(space, arrays["seen_groups"]), arrays["seen_weight"], arrays["groups"]),
+            **{name: arrays[name] for name in MODEL_ARRAYS},
             **{name: header[name] for name in NUMBERS},
         )
         saved = Saved(
@@ -76,9 +71,9 @@ def from_file(header: dict[str, Any], arrays: dict[str, Any]) -> Saved:
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise InputError(f"its contents are not those of a CRMClassifier ({error})") from None
     if saved.parameters["support"] is None:
-        saved.parameters["support"] = model.groups
+        saved.parameters["support"] = model.candidates.groups
     if saved.parameters["prior"] is None:
-        values = space.decode(model.groups).tolist()
+        values = space.decode(model.candidates.groups).tolist()
         weights = np.exp(saved.log_prior).tolist()
         saved.parameters["prior"] = {tuple(key): weight for key, weight in zip(values, weights, strict=True) if weight}
     return saved
@@ -86,20 +81,15 @@ def from_file(header: dict[str, Any], arrays: dict[str, Any]) -> Saved:
 
 def _check_shapes(saved: Saved) -> None:
     """Refuse arrays that do not fit one another."""
-    model = saved.model
-    check_codes(model.groups, model.space.cardinalities, "groups")
-    check_codes(model.seen_groups, model.space.cardinalities, "seen_groups")
-    g, k, p = len(model.groups), len(model.seen_groups), len(model.feature_mean)
-    expected = {
-        "coef": (model.space.width, p),
-        "seen_weight": (k,),
-        "bias": (g,),
-        "learned_bias": (g,),
-        "effective_sample_size": (g,),
-    }
+    model, candidates = saved.model, saved.model.candidates
+    check_codes(candidates.groups, candidates.space.cardinalities, "groups")
+    g, p = len(candidates.groups), len(model.feature_mean)
+    expected = {"coef": (candidates.space.width, p), "bias": (g,), "learned_bias": (g,), "effective_sample_size": (g,)}
     for name, shape in expected.items():
         found = getattr(model, name).shape
         if found != shape:
             raise InputError(f"{name} has shape {found} instead of {shape}")
-    if saved.log_prior.shape != (g,) or not 1 <= saved.n_targets <= len(model.space.names):
-        raise InputError("the prior or the number of targets does not fit the groups")
+    if saved.log_prior.shape != (g,) or candidates.seen_weight.shape != (len(candidates.seen_groups),):
+        raise InputError("the prior or the weights do not fit the groups")
+    if not 1 <= saved.n_targets <= len(candidates.space.names):
+        raise InputError(f"there are {saved.n_targets} targets among {len(candidates.space.names)} attributes")

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from compshift.core.arrays import BoolArray, FloatArray, IntArray, row_blocks
+from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.bias import ExtrapolatedBias, block_sums, empty_sums, extrapolated_bias, merge_sums
 from compshift.core.energy import GroupTable
-from compshift.core.groups import GroupSpace
-from compshift.core.hull import AffineHull
 from compshift.core.objective import log_evidence
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior
-from compshift.estimators.candidates import candidate_groups
+from compshift.estimators.candidates import Candidates
 from compshift.estimators.solver import Problem, Solution, solve, standardise
 
 
@@ -24,10 +20,7 @@ from compshift.estimators.solver import Problem, Solution, solve, standardise
 class CRMModel:
     """Linear energies, and the biases of the candidate groups. Everything here goes into a model file."""
 
-    space: GroupSpace
-    seen_groups: IntArray  # (k, m)
-    seen_weight: FloatArray  # (k,) training rows, or the sum of their weights
-    groups: IntArray  # (g, m) candidates
+    candidates: Candidates
     coef: FloatArray  # (D, p)
     feature_mean: FloatArray  # (p,)
     bias: FloatArray  # (g,) B*
@@ -38,51 +31,30 @@ class CRMModel:
     n_iter: int
     converged: bool
 
-    @cached_property
-    def hull(self) -> AffineHull:
-        """Affine hull of the seen groups."""
-        return AffineHull(self.space, self.seen_groups)
-
-    @cached_property
-    def table(self) -> GroupTable:
-        """The candidates as a table."""
-        return GroupTable.of(self.space, self.groups)
-
-    @cached_property
-    def group_weight(self) -> FloatArray:
-        """Training rows of each candidate, (g,)."""
-        position = self.space.locate(self.groups, self.seen_groups)
-        return np.where(position >= 0, self.seen_weight[position], 0.0)
-
-    @cached_property
-    def inside_hull(self) -> BoolArray:
-        """Which candidates the seen groups determine, (g,)."""
-        return self.hull.contains(self.groups)
-
     def energies(self, X: FloatArray) -> FloatArray:
         """Energy of every attribute value, (n, D)."""
         return (X - self.feature_mean) @ self.coef.T
 
     def marginals(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
-        """log q(z_i|x) for each of the attributes, (n, d_i) each."""
-        results = [np.empty((len(X), self.space.cardinalities[attribute])) for attribute in attributes]
-        for rows, energies in self._blocks(X, self.table.width):
+        """Log q(z_i|x) for each of the attributes, (n, d_i) each."""
+        results = [np.empty((len(X), self.candidates.space.cardinalities[attribute])) for attribute in attributes]
+        for rows, energies in self._blocks(X, self.candidates.table.width):
             for attribute, result in zip(attributes, results, strict=True):
-                result[rows] = marginal_log_posterior(energies, self.table, log_score, attribute)
+                result[rows] = marginal_log_posterior(energies, self.candidates.table, log_score, attribute)
         return results
 
     def joint(self, X: FloatArray, log_score: FloatArray, position: IntArray | None = None) -> FloatArray:
-        """log q(z|x) of the candidates (n, g), or of those at ``position`` (n, q), −1 standing for any other group."""
-        result = np.empty((len(X), len(self.groups) if position is None else len(position)))
-        for rows, energies in self._blocks(X, result.shape[1] + self.table.width):
-            result[rows] = group_log_posterior(energies, self.table, log_score, position)
+        """Log q(z|x) of the candidates (n, g), or of those at ``position`` (n, q), −1 standing for any other group."""
+        result = np.empty((len(X), len(self.candidates.groups) if position is None else len(position)))
+        for rows, energies in self._blocks(X, result.shape[1] + self.candidates.table.width):
+            result[rows] = group_log_posterior(energies, self.candidates.table, log_score, position)
         return result
 
     def best_group(self, X: FloatArray, log_score: FloatArray) -> tuple[IntArray, FloatArray]:
         """Position of the most probable candidate and its log q(z|x), (n,) each."""
         best, log_proba = np.empty(len(X), dtype=np.int64), np.empty(len(X))
-        for rows, energies in self._blocks(X, len(self.groups)):
-            posterior = group_log_posterior(energies, self.table, log_score)
+        for rows, energies in self._blocks(X, len(self.candidates.groups)):
+            posterior = group_log_posterior(energies, self.candidates.table, log_score)
             best[rows] = np.argmax(posterior, axis=1)
             log_proba[rows] = np.max(posterior, axis=1)
         return best, log_proba
@@ -94,44 +66,36 @@ class CRMModel:
 
 def fit_crm(
     X: FloatArray,
-    codes: IntArray,
+    position: IntArray,
     sample_weight: FloatArray,
-    space: GroupSpace,
+    candidates: Candidates,
     *,
-    support: Any,
     alpha: float,
     tol: float,
     max_iter: int,
 ) -> CRMModel:
     """Solve step 1 on the seen groups, then compute the bias of every candidate (paper, Algorithm 1).
 
-    ``X`` (n, p), ``codes`` (n, m), ``sample_weight`` (n,), every weight above 0.
+    ``X`` (n, p); ``position`` (n,), the seen group of each row; ``sample_weight`` (n,), every weight above 0.
     """
-    seen_groups, position = space.distinct(codes)
-    groups = candidate_groups(support, space, AffineHull(space, seen_groups))
-    seen = GroupTable.of(space, seen_groups)
-    seen_weight = np.bincount(position, weights=sample_weight)  # (k,)
+    seen = GroupTable.of(candidates.space, candidates.seen_groups)
     total = sample_weight.sum()
     features, mean, scale = standardise(X, sample_weight)
-    problem = Problem(features, position, sample_weight / total, seen, seen_weight / total, alpha)
+    problem = Problem(features, position, sample_weight / total, seen, candidates.seen_weight / total, alpha)
     solution = solve(problem, tol=tol, max_iter=max_iter)
 
-    candidate_bias = _extrapolate(problem, solution, GroupTable.of(space, groups))
-    in_candidates = space.locate(seen_groups, groups)  # (k,)
+    candidate_bias = _extrapolate(problem, solution, candidates.table)
+    in_candidates = candidates.space.locate(candidates.seen_groups, candidates.groups)  # (k,)
     if (in_candidates >= 0).all():
         seen_bias = candidate_bias.bias[in_candidates]
     else:
         seen_bias = _extrapolate(problem, solution, seen).bias
-    in_seen = space.locate(groups, seen_groups)  # (g,)
     return CRMModel(
-        space=space,
-        seen_groups=seen_groups,
-        seen_weight=seen_weight,
-        groups=groups,
+        candidates=candidates,
         coef=solution.weight / scale,
         feature_mean=mean,
         bias=candidate_bias.bias,
-        learned_bias=np.where(in_seen >= 0, solution.bias[in_seen], 0.0),
+        learned_bias=np.where(candidates.in_seen >= 0, solution.bias[candidates.in_seen], 0.0),
         effective_sample_size=candidate_bias.effective_sample_size,
         bias_gap=float(np.abs(seen_bias - solution.bias).max()),
         gradient=solution.gradient,

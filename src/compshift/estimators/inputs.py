@@ -39,8 +39,8 @@ def known_features(estimator: BaseEstimator, X: Any) -> FloatArray:
     shape = getattr(X, "shape", None) or np.asarray(X).shape
     if not hasattr(X, "columns") and len(shape) == 2 and shape[1] != estimator.n_features_in_:
         raise InputError(
-            f"X has {shape[1]} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} features "
-            "as input: pass the columns it was fitted on, in the same order"
+            f"X has {shape[1]} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
+            "features as input: pass the columns it was fitted on, in the same order"
         )
     array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=False)
     check_finite(array)
@@ -60,8 +60,7 @@ def read_labels(y: Any, attributes: Any, space: GroupSpace | None, keep: BoolArr
         check_classification_targets(np.array(column.values))
         if len(column.values) == 1:
             raise InputError(
-                f"target {column.name!r} has only one class ({column.values[0]!r}): "
-                "pass rows of at least two classes"
+                f"target {column.name!r} has only one class ({column.values[0]!r}): pass rows of at least two classes"
             )
     for column in columns[len(targets) :]:
         if len(column.values) == 1:

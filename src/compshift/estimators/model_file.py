@@ -31,7 +31,7 @@ class ModelFile(NamedTuple):
 
 def write(path: str | PathLike[str], kind: str, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     """Write a model file whole or not at all."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     content = {"format_version": FORMAT_VERSION, "kind": kind, "compshift_version": __version__, **header}
@@ -40,7 +40,7 @@ def write(path: str | PathLike[str], kind: str, header: Mapping[str, Any], array
     except (TypeError, ValueError) as error:
         raise InputError(f"the model cannot be written as JSON ({error}): use text, numbers or booleans") from None
     with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={KEY: text, "sha256": _checksum(text, tensors)})
+        temporary.write_bytes(save(tensors, metadata={KEY: text, "sha256": _checksum(text, tensors)}))
 
 
 def read(path: str | PathLike[str]) -> ModelFile:
@@ -54,10 +54,14 @@ def read(path: str | PathLike[str]) -> ModelFile:
             metadata = stream.metadata() or {}
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a mapping
     except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{str(path)!r} cannot be read as a model: it is damaged or another kind of file ({error})") from None
+        raise InputError(
+            f"{str(path)!r} cannot be read as a model: it is damaged or another kind of file ({error})"
+        ) from None
     text = metadata.get(KEY)
     if text is None:
-        raise InputError(f"{str(path)!r} is a safetensors file but not a compshift model: pass one that compshift saved")
+        raise InputError(
+            f"{str(path)!r} is a safetensors file but not a compshift model: pass one that compshift saved"
+        )
     if metadata.get("sha256") != _checksum(text, arrays):
         raise InputError(f"{str(path)!r} was changed after it was saved (its checksum differs): save the model again")
     header = json.loads(text)
@@ -78,4 +82,3 @@ def _checksum(text: str, arrays: Mapping[str, Any]) -> str:
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
-

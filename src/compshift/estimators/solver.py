@@ -1,8 +1,8 @@
 """Step 1 on fixed features is convex: it is solved, not trained.
 
-The penalised risk is minimised by SciPy's L-BFGS with the exact gradient. Features are centred and divided by one common
-scale, their root mean square, which makes the penalty free of the features' unit. The bias of a group is optimised in
-units of 1/√p̂(z): its curvature is about p̂(z), so rare groups would otherwise be the last to settle.
+The penalised risk is minimised by SciPy's L-BFGS with the exact gradient. Features are centred and divided by one
+common scale, their root mean square, which makes the penalty free of the features' unit. The bias of a group is
+optimised in units of 1/√p̂(z): its curvature is about p̂(z), so rare groups would otherwise be the last to settle.
 """
 
 import logging
@@ -71,9 +71,9 @@ def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, F
 def solve(problem: Problem, *, tol: float, max_iter: int) -> Solution:
     """Minimise the penalised risk until no entry of the gradient exceeds ``tol``.
 
-    The entries are those with respect to the weights of the standardised features, and those with respect to the biases,
-    each relative to its group's frequency. The latter equal 1 − exp(B* − B): the learned bias of a seen group and
-    the extrapolated one then agree to ``tol``.
+    The entries are those with respect to the weights of the standardised features, and those with respect to the
+    biases, each relative to its group's frequency. The latter equal 1 − exp(B* − B): the learned bias of a seen
+    group and the extrapolated one then agree to ``tol``.
     """
     D, p, k = problem.seen.space.width, problem.features.shape[1], len(problem.frequency)
     bias_unit = 1.0 / np.sqrt(problem.frequency)
@@ -82,7 +82,9 @@ def solve(problem: Problem, *, tol: float, max_iter: int) -> Solution:
 
     def objective(theta: FloatArray) -> tuple[float, FloatArray]:
         nonlocal gradient_size
-        value, weight_gradient, bias_gradient = _evaluate(problem, theta[: D * p].reshape(D, p), theta[D * p :] * bias_unit)
+        value, weight_gradient, bias_gradient = _evaluate(
+            problem, theta[: D * p].reshape(D, p), theta[D * p :] * bias_unit
+        )
         gradient_size = max(
             float(np.abs(weight_gradient).max(initial=0.0)), float(np.abs(bias_gradient / problem.frequency).max())
         )

@@ -23,7 +23,7 @@ MAX_LISTED_GROUPS = 100_000
 
 @dataclass(frozen=True, eq=False)
 class GroupReport:
-    """Accuracies of one set of predictions (paper, appendix "Metric Details"). Empty groups count for nothing but are listed."""
+    """Accuracies of one set of predictions (paper, "Metric Details"); empty groups are listed but count for nothing."""
 
     space: GroupSpace
     groups: IntArray  # (g, m) codes
@@ -110,11 +110,11 @@ def group_report(
     r"""Accuracy of predictions in each group of true class and attributes.
 
     ``y_true`` and ``y_pred`` are (n,) or, for several targets, (n, t): a row is right if all of its targets are.
-    ``attributes`` (n,) or (n, s) are the true attributes. Groups are the combinations of all values that occur, or those
-    of ``space`` (targets first).
+    ``attributes`` (n,) or (n, s) are the true attributes. Groups are the combinations of all values that occur, or
+    those of ``space`` (targets first).
 
-    With ``group_log_proba``, log p(z|x) of every group in the order of the space's flat index (n, g), or of each row's own
-    group (n,), the report has the compositional risk (paper, eq. "comp-risk-justification")
+    With ``group_log_proba``, log p(z|x) of every group in the order of the space's flat index (n, g), or of each row's
+    own group (n,), the report has the compositional risk (paper, eq. "comp-risk-justification")
 
     .. math:: R_{comp} = \sum_z q(z) \; \mathrm{mean}_{x \in z} (-\log p(z|x))
 
@@ -188,19 +188,19 @@ def _codes(columns: list[Column], space: GroupSpace | None) -> tuple[IntArray, G
 
 
 def _own_log_proba(group_log_proba: Any, space: GroupSpace, codes: IntArray) -> FloatArray:
-    """log p(z|x) of each row's own group, (n,)."""
+    """Log p(z|x) of each row's own group, (n,)."""
     values = np.asarray(group_log_proba, dtype=np.float64)
     check_same_rows(len(codes), values, "group_log_proba")
     if np.isnan(values).any() or (values > 1e-9).any():
         raise InputError("group_log_proba has NaN or positive entries: pass logarithms of probabilities")
     if values.ndim == 1:
-        return values
+        return np.asarray(values)
     if values.shape[1:] != (space.n_groups,):
         raise InputError(
             f"group_log_proba has shape {values.shape} but there are {space.n_groups} groups of {space.names}: pass a "
             "column for each, with space=clf.space_ if some of its values do not occur here"
         )
-    return values[np.arange(len(values)), space.index(codes)]
+    return np.asarray(values[np.arange(len(values)), space.index(codes)])
 
 
 def _group_prior(prior: Any, space: GroupSpace, groups: IntArray, count: IntArray) -> FloatArray:
@@ -214,7 +214,7 @@ def _group_prior(prior: Any, space: GroupSpace, groups: IntArray, count: IntArra
         weights = np.where(count > 0, check_probabilities(values, "prior").reshape(-1)[space.index(groups)], 0.0)
     if not weights.any():
         raise InputError("prior gives no probability to any group that has rows")
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())
 
 
 def _compositional_risk(own: FloatArray, position: IntArray, count: IntArray, prior: FloatArray) -> float:

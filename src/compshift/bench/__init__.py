@@ -1,0 +1,1 @@
+"""Experiments: what is run, and the numbers that come out."""

@@ -1,0 +1,68 @@
+"""``compshift``: the commands, and what happens when one fails."""
+
+import os
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+
+from compshift import __version__
+from compshift._checks import InputError
+from compshift.cli.evaluate import evaluate
+from compshift.cli.figure import figure
+from compshift.cli.fit import fit
+from compshift.cli.predict import predict
+
+app = typer.Typer(
+    name="compshift",
+    help="Classifiers that keep working on combinations of attributes they never saw in training.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(fit)
+app.command()(predict)
+app.command()(evaluate)
+app.command()(figure)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"compshift {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Options that go before the command; ``main`` takes ``--debug`` out of the arguments before they are parsed."""
+
+
+def main() -> None:
+    """Run the command line. Bad input ends in one sentence and exit code 2; ``--debug`` shows the traceback."""
+    debug = "--debug" in sys.argv[1:]
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    warnings.showwarning = _show_warning
+    try:
+        app(args=arguments, prog_name="compshift")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more: end quietly
+        sys.exit(1)
+    except Exception as error:
+        if debug:
+            raise
+        expected = isinstance(error, InputError | OSError)
+        hint = "" if expected else f" ({type(error).__name__}; run again with --debug for the traceback)"
+        typer.echo(f"error: {' '.join(str(error).split())}{hint}", err=True)
+        sys.exit(2 if expected else 1)
+
+
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    """Warnings as one line, without the source code that Python adds."""
+    typer.echo(f"warning: {message}", err=True)

@@ -1,0 +1,180 @@
+"""Feature files: embeddings with their attributes, as ``.npz`` or Parquet.
+
+An ``.npz`` file has ``X`` (n, p), ``Z`` (n, m) integer codes, ``attribute_names`` (m,), ``value_names`` (a JSON string,
+``{name: [values]}``) and optionally ``split`` (n,). A Parquet file, or a folder of Parquet shards, has the attribute
+columns, an optional ``split`` column, and the features as one list column ``features`` or as columns ``f0``, ``f1``, …
+A split is 0, 1, 2 or train, val, test. Files to predict on may hold features alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from compshift._checks import InputError, check_same_rows, listing, unknown_name
+from compshift.core.arrays import IntArray
+from compshift.core.groups import GroupSpace
+from compshift.data.dataset import SPLITS, GroupedDataset, check_split, split_rows
+
+FEATURE_COLUMN = re.compile(r"f(\d+)")
+NPZ_KEYS = ("X", "Z", "attribute_names", "value_names", "split")
+
+
+class _Contents(NamedTuple):
+    """What was read: features, the attributes that were asked for (None if none was), and the split if there is one."""
+
+    X: Any  # (n, p)
+    space: GroupSpace | None
+    codes: IntArray | None  # (n, m)
+    split: IntArray | None  # (n,)
+
+
+def read_features(path: str | PathLike[str], attributes: Sequence[str]) -> GroupedDataset:
+    """The rows of a feature file with the named attributes, in that order."""
+    X, space, codes, split = _read(path, attributes)
+    if space is None or codes is None:
+        raise InputError("no attribute was asked for: name at least one")
+    return GroupedDataset(X, space, codes, split)
+
+
+def read_inputs(path: str | PathLike[str], split: str = "all") -> Any:
+    """The features alone, (n, p), of one split or of all rows; the file needs no attributes."""
+    contents = _read(path, ())
+    codes = None if contents.split is None else check_split(contents.split, len(contents.X))
+    return contents.X[split_rows(codes, split)]
+
+
+def _read(path: str | PathLike[str], attributes: Sequence[str]) -> _Contents:
+    source = Path(path)
+    if not source.exists():
+        raise InputError(
+            f"there is no file or folder {str(path)!r}: pass a .npz file, a .parquet file or a folder of shards"
+        )
+    if source.is_dir() or source.suffix in (".parquet", ".pq"):
+        return _read_parquet(source, attributes)
+    if source.suffix == ".npz":
+        return _read_npz(source, attributes)
+    raise InputError(f"{source.name!r} has the ending {source.suffix!r}: feature files end in .npz or .parquet")
+
+
+def _read_npz(path: Path, attributes: Sequence[str]) -> _Contents:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in NPZ_KEYS if key in archive.files}
+            found = archive.files
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{str(path)!r} cannot be read as .npz ({error}): write it with numpy.savez") from None
+    if "X" not in arrays:
+        raise InputError(
+            f"{str(path)!r} has no array 'X' (it has {listing(found)}): features are expected under that name"
+        )
+    X, split = _feature_matrix(arrays["X"], path), arrays.get("split")
+    if not attributes:
+        return _Contents(X, None, None, split)
+    absent = [key for key in ("Z", "attribute_names") if key not in arrays]
+    if absent:
+        raise InputError(f"{str(path)!r} has no array {listing(absent)}: codes and attribute names are expected there")
+    names = [str(name) for name in np.atleast_1d(arrays["attribute_names"])]
+    Z = arrays["Z"]
+    if Z.dtype.kind not in "iu" or Z.ndim != 2 or Z.shape[1] != len(names):
+        raise InputError(
+            f"{str(path)!r}: Z has type {Z.dtype} and shape {Z.shape}; it must hold one whole number per row for each "
+            f"of the {len(names)} attribute_names"
+        )
+    check_same_rows(len(X), Z, "Z")
+    for name in attributes:
+        if name not in names:
+            raise unknown_name("attribute", name, names)
+    order = [names.index(name) for name in attributes]
+    values = _value_names(arrays.get("value_names"), names, Z, path)
+    space = GroupSpace(tuple(attributes), tuple(values[position] for position in order))
+    return _Contents(X, space, Z[:, order], split)
+
+
+def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> list[tuple[Any, ...]]:
+    """Values of every attribute, from the JSON text, or 0, 1, … where there is none."""
+    if encoded is None:
+        return [tuple(range(int(column.max(initial=0)) + 1)) for column in Z.T]
+    try:
+        table = json.loads(str(encoded))
+        return [tuple(table[name]) for name in names]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{str(path)!r}: value_names is not a JSON object with a list for each attribute ({error!r})"
+        ) from None
+
+
+def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.ParquetDataset(path).schema if path.is_dir() else pq.read_schema(path)
+        columns = schema.names
+        for name in attributes:
+            if name not in columns:
+                raise unknown_name("column", name, columns)
+        numbered = sorted((column for column in columns if FEATURE_COLUMN.fullmatch(column)), key=lambda c: int(c[1:]))
+        feature_columns = ["features"] if "features" in columns else numbered
+        if not feature_columns:
+            raise InputError(
+                f"{str(path)!r} has no features (its columns are {listing(columns)}): a list column 'features' or "
+                "columns 'f0', 'f1', … are expected"
+            )
+        wanted = [*feature_columns, *attributes, *(["split"] if "split" in columns else [])]
+        table = pq.read_table(path, columns=list(dict.fromkeys(wanted)))
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{str(path)!r} cannot be read as Parquet ({error})") from None
+    split = _split_codes(table.column("split").to_pylist(), path) if "split" in columns else None
+    if feature_columns == ["features"]:
+        X = _list_column(table.column("features"), path)
+    else:
+        if [int(column[1:]) for column in numbered] != list(range(len(numbered))):
+            raise InputError(
+                f"{str(path)!r}: the feature columns are not numbered f0 to f{len(numbered) - 1} without gaps"
+            )
+        X = np.column_stack([table.column(column).to_numpy() for column in numbered])
+    X = _feature_matrix(X, path)
+    if not attributes:
+        return _Contents(X, None, None, split)
+    frame = table.select(list(attributes)).to_pandas()
+    space = GroupSpace.from_table(frame)
+    return _Contents(X, space, space.encode(frame), split)
+
+
+def _list_column(column: Any, path: Path) -> Any:
+    """A column of lists, all of one length, as a matrix."""
+    array = column.combine_chunks()
+    lengths = np.unique(array.value_lengths().to_numpy(zero_copy_only=False))
+    if array.null_count or len(lengths) != 1:
+        raise InputError(f"{str(path)!r}: the lists in column 'features' are missing or differ in length")
+    return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), int(lengths[0]))
+
+
+def _split_codes(values: list[Any], path: Path) -> IntArray:
+    """Splits given as 0, 1, 2 or as words."""
+    known: dict[Any, int] = {
+        **{code: code for code in range(len(SPLITS))},
+        **{name: code for code, name in enumerate(SPLITS)},
+    }
+    odd = next((value for value in values if value not in known), None)
+    if odd is not None or None in values:
+        raise InputError(f"{str(path)!r}: the split {odd!r} is not known: use 0, 1, 2 or {listing(SPLITS)}")
+    return np.array([known[value] for value in values], dtype=np.int64)
+
+
+def _feature_matrix(X: Any, path: Path) -> Any:
+    """X as a floating matrix with at least one row and one column."""
+    if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
+        raise InputError(
+            f"{str(path)!r}: the features have type {X.dtype} and shape {X.shape}; a matrix of numbers with one row "
+            "per sample is expected"
+        )
+    return X if X.dtype.kind == "f" else X.astype(np.float64)

@@ -1,0 +1,160 @@
+"""Results on the terminal, or as JSON for other programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compshift.metrics import GroupReport, group_report
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from compshift.bench.gaussian2d import Gaussian2DStudy
+    from compshift.data.dataset import GroupedDataset
+    from compshift.estimators.crm import CRMClassifier
+
+SMALL_ESS = 30
+"""A bias that rests on fewer samples than this is called uncertain."""
+
+MAX_ROWS = 200
+"""Longer tables show their first rows only."""
+
+
+def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> None:
+    """What a fit found: groups, hull, convergence, and how far the biases can be trusted."""
+    size = clf.effective_sample_size_
+    unseen = clf.inside_hull_ & ~clf.seen_
+    result = {
+        "model": str(path),
+        "rows": n_rows,
+        "features": int(clf.n_features_in_),
+        "seen_groups": int(clf.seen_.sum()),
+        "extrapolated_groups": int(unseen.sum()),
+        "groups_outside_hull": int((~clf.inside_hull_).sum()),
+        "hull_rank": clf.hull_.rank,
+        "hull_full_rank": clf.hull_.full_rank,
+        "converged": clf.converged_,
+        "iterations": clf.n_iter_,
+        "bias_gap": clf.bias_gap_,
+        "smallest_effective_sample_size": float(size.min()),
+    }
+    if as_json:
+        print(json.dumps(result))
+        return
+    print(f"{n_rows} rows of {clf.n_features_in_} features, attributes {', '.join(clf.space_.names)}")
+    print(
+        f"groups: {result['seen_groups']} seen, {result['extrapolated_groups']} extrapolated, "
+        f"{result['groups_outside_hull']} outside the hull"
+    )
+    state = "converged" if clf.converged_ else "NOT converged"
+    print(f"fit: {state} after {clf.n_iter_} iterations, max |B* - B| = {clf.bias_gap_:.1e}")
+    if unseen.any():
+        position = int(np.flatnonzero(unseen)[np.argmin(size[unseen])])
+        note = " (uncertain)" if size[position] < SMALL_ESS else ""
+        print(
+            f"trust: the extrapolated biases rest on {size[position]:.0f} samples or more; "
+            f"the least is {clf.space_.label(clf.groups_[position])}{note}"
+        )
+    print(f"model written to {path}")
+
+
+def print_evaluation(clf: CRMClassifier, data: GroupedDataset, part: str, *, as_json: bool) -> None:
+    """Accuracy by group, with what training had of each."""
+    targets = list(clf.targets_.names)
+    frame = data.columns(clf.space_.names)
+    nuisances = frame.drop(columns=targets)
+    present, position = clf.space_.distinct(clf.space_.encode(frame))
+    own = clf.group_log_proba(data.X, present)[np.arange(len(data)), position]
+    predicted = clf.predict(data.X)
+    report = group_report(
+        frame[targets[0]] if predicted.ndim == 1 else frame[targets],
+        predicted,
+        nuisances if nuisances.shape[1] else None,
+        own,
+        space=clf.space_,
+    )
+    if as_json:
+        print(json.dumps({"rows": len(data), "split": part, **report.to_dict()}, default=str))
+        return
+    from rich.console import Console
+
+    console = Console()
+    console.print(_evaluation_table(clf, report, part))
+    console.print(f"average accuracy {report.average:.3f}, balanced {report.balanced:.3f}", highlight=False)
+    worst = ", ".join(map(str, report.worst_group))
+    console.print(f"worst group {report.worst:.3f}, ({worst})", highlight=False, markup=False)
+    console.print(f"compositional risk {report.compositional_risk:.3f} nats", highlight=False)
+
+
+def _evaluation_table(clf: CRMClassifier, report: GroupReport, part: str) -> Table:
+    from rich.box import SIMPLE
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(
+        box=SIMPLE, title=f"accuracy of {', '.join(clf.targets_.names)} by group ({part} rows)", title_justify="left"
+    )
+    for name in clf.space_.names:
+        table.add_column(escape(name), overflow="fold")
+    for name in ("rows", "accuracy", f"{report.confidence:.0%} interval", "ESS"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("in training", no_wrap=True)
+    values = clf.space_.decode(report.groups)
+    position = clf.space_.locate(report.groups, clf.groups_)
+    for row in range(min(len(report.groups), MAX_ROWS)):
+        where = int(position[row])
+        held = report.count[row] > 0
+        table.add_row(
+            *(escape(str(value)) for value in values[row]),
+            str(report.count[row]),
+            f"{report.accuracy[row]:.3f}" if held else "empty",
+            f"{report.lower[row]:.3f}–{report.upper[row]:.3f}" if held else "",
+            f"{clf.effective_sample_size_[where]:.0f}" if where >= 0 else "",
+            _training_state(clf, where),
+        )
+    if len(report.groups) > MAX_ROWS:
+        table.caption = f"the first {MAX_ROWS} of {len(report.groups)} groups; --json has them all"
+    return table
+
+
+def _training_state(clf: CRMClassifier, position: int) -> str:
+    """What training knew of a candidate group."""
+    if position < 0:
+        return "not a candidate"
+    if clf.seen_[position]:
+        return f"{clf.group_weight_[position]:g} rows"
+    return "extrapolated" if clf.inside_hull_[position] else "outside the hull"
+
+
+def print_gaussian2d(study: Gaussian2DStudy, *, as_json: bool) -> None:
+    """Accuracies of every method on every group of the two-dimensional example."""
+    if as_json:
+        tasks: dict[str, dict[str, GroupReport]] = {"z1": study.classes, "group": study.groups}
+        content: dict[str, Any] = {
+            task: {name: report.to_dict() for name, report in reports.items()} for task, reports in tasks.items()
+        }
+        print(json.dumps(content))
+        return
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for title, reports in (("predicting z1", study.classes), ("predicting the group (z1, z2)", study.groups)):
+        table = Table(box=SIMPLE, title=f"accuracy when {title}", title_justify="left")
+        table.add_column("group")
+        for name in reports:
+            table.add_column(name, justify="right")
+        space = next(iter(reports.values())).space
+        missing = ~study.crm.seen_
+        for position, code in enumerate(study.crm.groups_):
+            label = space.label(code) + (" never seen" if missing[position] else "")
+            table.add_row(label, *(f"{report.accuracy[position]:.3f}" for report in reports.values()))
+        table.add_section()
+        table.add_row("average", *(f"{report.average:.3f}" for report in reports.values()))
+        table.add_row("worst group", *(f"{report.worst:.3f}" for report in reports.values()))
+        console.print(table)
