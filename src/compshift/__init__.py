@@ -10,8 +10,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from compshift import metrics as metrics
-    from compshift._checks import ExtrapolationWarning as ExtrapolationWarning
-    from compshift._checks import InputError as InputError
+    from compshift._errors import ExtrapolationWarning as ExtrapolationWarning
+    from compshift._errors import InputError as InputError
     from compshift.core.groups import GroupSpace as GroupSpace
     from compshift.core.hull import AffineHull as AffineHull
     from compshift.estimators.crm import CRMClassifier as CRMClassifier
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "AffineHull": "compshift.core.hull",
     "CRMClassifier": "compshift.estimators.crm",
-    "ExtrapolationWarning": "compshift._checks",
+    "ExtrapolationWarning": "compshift._errors",
     "GroupSpace": "compshift.core.groups",
-    "InputError": "compshift._checks",
+    "InputError": "compshift._errors",
     "load": "compshift.estimators.load",
 }
 _PACKAGES = ("metrics",)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
-from compshift._checks import InputError
+from compshift._errors import InputError
 
 
 def check_target(path: str | PathLike[str]) -> Path:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from compshift._checks import unknown_name
+from compshift._errors import unknown_name
 from compshift.cli.options import Json
 
 FIGURES = ("gaussian2d",)

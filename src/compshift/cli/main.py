@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from compshift import __version__
-from compshift._checks import InputError
+from compshift._errors import InputError
 from compshift.cli.evaluate import evaluate
 from compshift.cli.figure import figure
 from compshift.cli.fit import fit

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compshift._checks import InputError, listing
+from compshift._errors import InputError, listing
 
 if TYPE_CHECKING:
     from compshift.core.groups import GroupSpace

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import InputError, listing
+from compshift._errors import InputError, listing
 from compshift.core.arrays import IntArray
 
 
@@ -63,14 +63,12 @@ def _split(table: Any) -> list[tuple[str | None, Any]]:
 
 def _from_sequence(table: Any) -> Any:
     """Nested sequences as an array, without turning the 1 of ``("a", 1)`` into text."""
-    try:
-        if isinstance(table, list | tuple):
-            return np.array(table, dtype=object)
+    if not isinstance(table, list | tuple):
         return np.asarray(table)
-    except ValueError:
-        raise InputError(
-            "the rows of the table differ in length: pass the same number of values in every row"
-        ) from None
+    array = np.array(table, dtype=object)
+    if array.ndim == 1 and any(isinstance(row, list | tuple) for row in array):
+        raise InputError("the rows of the table differ in length: pass the same number of values in every row")
+    return array
 
 
 def _column(name: str, values: Any) -> Column:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import InputError, check_codes, check_count, listing
+from compshift._checks import check_codes, check_count
+from compshift._errors import InputError, listing
 from compshift.core.arrays import IntArray
 from compshift.core.columns import Column, read_columns
 

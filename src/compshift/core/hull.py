@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import InputError, check_codes
+from compshift._checks import check_codes
+from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, BoolArray, IntArray
 from compshift.core.groups import GroupSpace
 

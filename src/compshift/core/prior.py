@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import InputError, check_probabilities
+from compshift._checks import check_probabilities
+from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import InputError, check_codes, check_same_rows, listing, unknown_name
+from compshift._checks import check_codes, check_same_rows
+from compshift._errors import InputError, listing, unknown_name
 from compshift.core.arrays import BoolArray, IntArray
 from compshift.core.groups import GroupSpace
 

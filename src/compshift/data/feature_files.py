@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import InputError, check_same_rows, listing, unknown_name
+from compshift._checks import check_same_rows
+from compshift._errors import InputError, listing, unknown_name
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import SPLITS, GroupedDataset, check_split, split_rows
@@ -66,7 +67,7 @@ def _read(path: str | PathLike[str], attributes: Sequence[str]) -> _Contents:
 
 def _read_npz(path: Path, attributes: Sequence[str]) -> _Contents:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in NPZ_KEYS if key in archive.files}
             found = archive.files
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import MAX_TABLE_GROUPS, InputError, check_codes, check_probabilities, unknown_name
+from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_probabilities
+from compshift._errors import InputError, unknown_name
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.energy import GroupTable
 from compshift.core.groups import GroupSpace

@@ -11,17 +11,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._checks import (
-    ExtrapolationWarning,
-    InputError,
-    check_codes,
-    check_count,
-    check_positive,
-    check_same_rows,
-    check_sample_weight,
-    unknown_name,
-)
-from compshift.core.arrays import FloatArray
+from compshift._checks import check_codes, check_count, check_positive, check_same_rows, check_sample_weight
+from compshift._errors import ExtrapolationWarning, InputError, unknown_name
+from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.estimators import model_file
 from compshift.estimators.candidates import Candidates
@@ -174,14 +166,14 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
             model = fit_crm(X, position, weight, candidates, alpha=alpha, tol=tol, max_iter=max_iter)
         if not model.converged:
             warnings.warn(
-                f"the fit stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e} (tol is {tol:g}) "
+                f"the fit stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e} (tol {tol:g}), "
                 f"and biases of seen groups are off by up to {model.bias_gap:.1e}: raise max_iter (now {max_iter}), "
                 "raise alpha, or loosen tol",
                 ConvergenceWarning,
                 stacklevel=2,
             )
         self._adopt(model, labels.n_targets, labels.one_dimensional)
-        return self.set_prior(self.prior)
+        return self._use_prior(self.prior)
 
     def _adopt(self, model: CRMModel, n_targets: int, one_dimensional: bool) -> None:
         """Take over what was fitted, or read from a file."""
@@ -210,14 +202,18 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
     def set_prior(self, prior: Any) -> Self:
         """Predict under another prior from now on, without another fit; ``prior`` is as in the constructor."""
         check_is_fitted(self)
+        return self._use_prior(prior)
+
+    def _use_prior(self, prior: Any) -> Self:
+        """Set the prior, and say once if it counts on groups outside the hull."""
         self.log_prior_ = self._model.candidates.log_prior(prior)
         outside = int(np.count_nonzero(~self.inside_hull_ & (self.log_prior_ > -np.inf)))
         if outside and not self._outside_announced:
             self._outside_announced = True
             warnings.warn(
                 f"{outside} of the {len(self.groups_)} candidate groups lie outside the affine hull of the seen ones: "
-                'the training data do not determine their probabilities; use prior="hull" to leave them out, or collect '
-                "more combinations",
+                'the training data do not determine their probabilities; use prior="hull" to leave them out, or '
+                "collect more combinations",
                 ExtrapolationWarning,
                 stacklevel=3,
             )
@@ -252,12 +248,12 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_group(self, X: Any) -> Any:
         """Most probable group, as the value of each target and attribute, (n, m)."""
-        best, _ = self._model.best_group(known_features(self, X), self._log_score())
+        best, _ = self._best_group(X)
         return self.space_.decode(self.groups_[best])
 
     def explain(self, X: Any) -> pd.DataFrame:
         """Per row: the most probable group and its probability; was it seen, is it inside the hull; ESS of its bias."""
-        best, log_proba = self._model.best_group(known_features(self, X), self._log_score())
+        best, log_proba = self._best_group(X)
         frame = self.space_.frame(self.groups_[best])
         frame["probability"] = np.exp(log_proba)
         frame["seen"] = self.seen_[best]
@@ -320,6 +316,10 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
     def _marginals(self, X: Any) -> list[FloatArray]:
         X = known_features(self, X)
         return self._model.marginals(X, self._log_score(), range(len(self.targets_.names)))
+
+    def _best_group(self, X: Any) -> tuple[IntArray, FloatArray]:
+        X = known_features(self, X)
+        return self._model.best_group(X, self._log_score())
 
     def _log_score(self) -> FloatArray:
         """Log q(z) − B(z) of each candidate, (g,)."""

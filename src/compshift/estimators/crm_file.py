@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import InputError, check_codes
+from compshift._checks import check_codes
+from compshift._errors import InputError
 from compshift.core.arrays import FloatArray
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull

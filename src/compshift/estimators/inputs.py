@@ -11,7 +11,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from compshift._checks import InputError, check_finite, check_same_rows, listing
+from compshift._checks import check_finite, check_same_rows
+from compshift._errors import InputError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import Column, read_columns
 from compshift.core.groups import GroupSpace
@@ -67,7 +68,7 @@ def read_labels(y: Any, attributes: Any, space: GroupSpace | None, keep: BoolArr
             warnings.warn(
                 f"attribute {column.name!r} has the single value {column.values[0]!r} in training: it tells groups "
                 "apart only if space= names further values",
-                stacklevel=4,
+                stacklevel=3,
             )
     found = GroupSpace.from_columns(columns)
     space = found if space is None else _arranged(space, found.names)

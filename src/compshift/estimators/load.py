@@ -3,7 +3,7 @@
 from os import PathLike
 from typing import Any
 
-from compshift._checks import InputError, listing
+from compshift._errors import InputError, listing
 from compshift.estimators import model_file
 from compshift.estimators.crm import CRMClassifier
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compshift import __version__
-from compshift._checks import InputError
+from compshift._errors import InputError
 from compshift._files import replacing
 
 FORMAT_VERSION = 1

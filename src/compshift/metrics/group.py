@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import InputError, check_probabilities, check_same_rows
+from compshift._checks import check_probabilities, check_same_rows
+from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import Column, read_columns
 from compshift.core.groups import GroupSpace
@@ -114,7 +115,8 @@ def group_report(
     those of ``space`` (targets first).
 
     With ``group_log_proba``, log p(z|x) of every group in the order of the space's flat index (n, g), or of each row's
-    own group (n,), the report has the compositional risk (paper, eq. "comp-risk-justification")
+    own group (n,), the report has the compositional risk (paper, eq. "comp-risk-justification"). Without ``space`` that
+    order is the one of the sorted values that occur; pass ``space=clf.space_`` to be sure that the columns are matched.
 
     .. math:: R_{comp} = \sum_z q(z) \; \mathrm{mean}_{x \in z} (-\log p(z|x))
 

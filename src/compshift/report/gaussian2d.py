@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import InputError
+from compshift._errors import InputError
 from compshift._files import check_target, replacing
 
 if TYPE_CHECKING:

@@ -91,13 +91,9 @@ def print_evaluation(clf: CRMClassifier, data: GroupedDataset, part: str, *, as_
 
 
 def _evaluation_table(clf: CRMClassifier, report: GroupReport, part: str) -> Table:
-    from rich.box import SIMPLE
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(
-        box=SIMPLE, title=f"accuracy of {', '.join(clf.targets_.names)} by group ({part} rows)", title_justify="left"
-    )
+    table = _plain_table(f"accuracy of {', '.join(clf.targets_.names)} by group ({part} rows)")
     for name in clf.space_.names:
         table.add_column(escape(name), overflow="fold")
     for name in ("rows", "accuracy", f"{report.confidence:.0%} interval", "ESS"):
@@ -121,6 +117,15 @@ def _evaluation_table(clf: CRMClassifier, report: GroupReport, part: str) -> Tab
     return table
 
 
+def _plain_table(title: str) -> Table:
+    """An empty table without a frame, which fits more into 80 columns."""
+    from rich.box import SIMPLE
+    from rich.markup import escape
+    from rich.table import Table
+
+    return Table(box=SIMPLE, show_edge=False, pad_edge=False, title=escape(title), title_justify="left")
+
+
 def _training_state(clf: CRMClassifier, position: int) -> str:
     """What training knew of a candidate group."""
     if position < 0:
@@ -139,13 +144,11 @@ def print_gaussian2d(study: Gaussian2DStudy, *, as_json: bool) -> None:
         }
         print(json.dumps(content))
         return
-    from rich.box import SIMPLE
     from rich.console import Console
-    from rich.table import Table
 
     console = Console()
     for title, reports in (("predicting z1", study.classes), ("predicting the group (z1, z2)", study.groups)):
-        table = Table(box=SIMPLE, title=f"accuracy when {title}", title_justify="left")
+        table = _plain_table(f"accuracy when {title}")
         table.add_column("group")
         for name in reports:
             table.add_column(name, justify="right")
@@ -157,4 +160,4 @@ def print_gaussian2d(study: Gaussian2DStudy, *, as_json: bool) -> None:
         table.add_section()
         table.add_row("average", *(f"{report.average:.3f}" for report in reports.values()))
         table.add_row("worst group", *(f"{report.worst:.3f}" for report in reports.values()))
-        console.print(table)
+        console.print(table, "")

@@ -1,0 +1,27 @@
+"""The errors and warnings that callers see, and the phrases their messages are made of."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class InputError(ValueError):
+    """Something that was passed in cannot be used; the message says why and how to mend it."""
+
+
+class ExtrapolationWarning(UserWarning):
+    """Groups are predicted that the training groups do not determine."""
+
+
+def listing(values: Iterable[object], limit: int = 8) -> str:
+    """The values as ``'a', 'b' and 3 more``, for messages."""
+    shown = [repr(value) for value in values]
+    if len(shown) <= limit:
+        return ", ".join(shown)
+    return ", ".join(shown[:limit]) + f" and {len(shown) - limit} more"
+
+
+def unknown_name(what: str, name: object, known: Sequence[str]) -> InputError:
+    """The error for a name that is not one of ``known``, with the nearest one suggested."""
+    close = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return InputError(f"{what} {name!r} is not known: use one of {listing(known)}{hint}")

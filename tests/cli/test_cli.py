@@ -1,0 +1,214 @@
+"""The command line as a user meets it: in its own process."""
+
+import json
+import subprocess
+import sys
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import compshift
+from compshift import CRMClassifier
+from compshift.cli.main import main
+from tests.estimators.test_crm import make_data
+
+
+def run(*arguments, cwd=None):
+    """A command in a process of its own."""
+    command = [sys.executable, "-m", "compshift", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+@pytest.fixture
+def call(monkeypatch, capfd):
+    """A command in this process, which saves the time of importing everything again."""
+
+    def invoke(*arguments, cwd):
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["compshift", *arguments])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # so that it is put back
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return SimpleNamespace(returncode=stop.value.code, **capfd.readouterr()._asdict())
+
+    return invoke
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A feature file whose train rows lack (landbird, sky), and a model fitted to it."""
+    folder = tmp_path_factory.mktemp("cli")
+    train, test = make_data(n=400, missing=(2,)), make_data(n=300, missing=())
+    np.savez(
+        folder / "birds.npz",
+        X=np.concatenate([train[0], test[0]]),
+        Z=np.concatenate([train[1], test[1]]),
+        attribute_names=["bird", "place"],
+        value_names=json.dumps({"bird": ["landbird", "waterbird"], "place": ["land", "[b]water[/b]", "sky"]}),
+        split=np.repeat([0, 2], [400, 300]),
+    )
+    result = run("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "m.safetensors", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "5 seen, 1 extrapolated, 0 outside the hull" in result.stdout
+    assert "converged" in result.stdout
+    return folder
+
+
+def test_version_and_help(tmp_path, call):
+    assert run("--version").stdout == f"compshift {compshift.__version__}\n"
+    result = run("--help")
+    assert result.returncode == 0
+    for command in ("fit", "predict", "evaluate", "figure"):
+        assert command in result.stdout
+        assert call(command, "--help", cwd=tmp_path).returncode == 0
+
+
+def test_evaluate_prints_every_group(folder):
+    result = run("evaluate", "m.safetensors", "birds.npz", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "extrapolated" in result.stdout
+    assert "[b]water[/b]" in result.stdout
+    assert max(len(line) for line in result.stdout.splitlines()) <= 80
+    assert "\x1b" not in result.stdout
+
+
+def test_evaluate_as_json_equals_the_library(folder):
+    content = json.loads(run("evaluate", "m.safetensors", "birds.npz", "--json", cwd=folder).stdout)
+    clf = compshift.load(folder / "m.safetensors")
+    with np.load(folder / "birds.npz") as archive:
+        test = archive["split"] == 2
+        X, codes = archive["X"][test], archive["Z"][test]
+    y, place = (np.array(values)[column] for values, column in zip(clf.space_.values, codes.T, strict=True))
+    report = compshift.metrics.group_report(y, clf.predict(X), place, clf.group_log_proba(X), space=clf.space_)
+    assert content["worst"] == report.worst
+    assert content["compositional_risk"] == pytest.approx(report.compositional_risk)
+    assert [group["count"] for group in content["groups"]] == report.count.tolist()
+    assert (content["split"], content["rows"]) == ("test", 300)
+
+
+def test_fit_on_the_command_line_equals_the_library(folder):
+    with np.load(folder / "birds.npz") as archive:
+        X, Z = archive["X"][:400], archive["Z"][:400]
+    direct = CRMClassifier().fit(X, Z[:, 0], attributes=Z[:, 1])
+    loaded = compshift.load(folder / "m.safetensors")
+    np.testing.assert_allclose(loaded.predict_proba(X), direct.predict_proba(X), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+def test_predict(folder, name):
+    result = run(
+        "predict", "m.safetensors", "birds.npz", "-o", name, "--groups", "--explain", "--split", "test", cwd=folder
+    )
+    assert result.returncode == 0, result.stderr
+    frame = pd.read_csv(folder / name) if name.endswith("csv") else pd.read_parquet(folder / name)
+    clf = compshift.load(folder / "m.safetensors")
+    with np.load(folder / "birds.npz") as archive:
+        X = archive["X"][400:]
+    assert frame["bird"].tolist() == clf.predict(X).tolist()
+    np.testing.assert_allclose(frame["P(bird=waterbird)"], clf.predict_proba(X)[:, 1])
+    np.testing.assert_allclose(frame["P(bird=landbird, place=sky)"], np.exp(clf.group_log_proba(X))[:, 2])
+    assert {"seen", "inside_hull", "effective_sample_size", "group bird"} <= set(frame.columns)
+
+
+def test_predict_features_without_labels(folder, call):
+    with np.load(folder / "birds.npz") as archive:
+        np.savez(folder / "plain.npz", X=archive["X"][:5])
+    assert call("predict", "m.safetensors", "plain.npz", "-o", "plain.csv", cwd=folder).returncode == 0
+    assert len(pd.read_csv(folder / "plain.csv")) == 5
+
+
+def test_prior_from_a_file(folder, call):
+    (folder / "prior.csv").write_text("bird,place,prior\nlandbird,land,0.5\nwaterbird,sky,0.5\n")
+    assert call("predict", "m.safetensors", "birds.npz", "-o", "p.csv", "--groups", "--prior", "prior.csv",
+               cwd=folder).returncode == 0  # fmt: skip
+    frame = pd.read_csv(folder / "p.csv")
+    np.testing.assert_allclose(frame["P(bird=landbird, place=land)"] + frame["P(bird=waterbird, place=sky)"], 1)
+
+
+def test_two_targets(folder, call):
+    result = call("fit", "birds.npz", "--target", "bird,place", "-o", "two.safetensors", "--json", cwd=folder)
+    assert json.loads(result.out)["converged"] is True
+    assert call("evaluate", "two.safetensors", "birds.npz", cwd=folder).returncode == 0
+    assert call("predict", "two.safetensors", "birds.npz", "-o", "two.csv", cwd=folder).returncode == 0
+    assert pd.read_csv(folder / "two.csv").columns[:2].tolist() == ["bird", "place"]
+
+
+FIT = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "x.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fit", "nothing.npz", "--target", "bird", "-o", "x"), "there is no file or folder 'nothing.npz'"),
+        (("fit", "birds.npz", "--target", "brid", "-o", "x"), "did you mean 'bird'"),
+        (("fit", "birds.npz", "--target", ",", "-o", "x"), "--target is empty"),
+        ((*FIT, "--alpha", "-1"), "alpha is -1.0: pass a finite number 0 or more"),
+        ((*FIT, "--prior", "unifrom"), "did you mean 'uniform'"),
+        ((*FIT, "--split", "val"), "there are no val rows"),
+        ((*FIT[:-1], "no/where"), "there is no folder 'no'"),
+        (("evaluate", "birds.npz", "birds.npz"), "cannot be read as a model"),
+        (("evaluate", "m.safetensors", "plain.npz"), "has no array 'Z'"),
+        (("predict", "m.safetensors", "birds.npz", "-o", "out.txt"), "written as .csv or .parquet"),
+        (
+            ("predict", "m.safetensors", "narrow.npz", "-o", "out.csv"),
+            "X has 1 features, but CRMClassifier is expecting 4",
+        ),
+        (("predict", "m.safetensors", "birds.npz", "-o", "out.csv", "--prior", "none.csv"), "none.csv"),
+        (("figure", "gausian2d", "-o", "x.png"), "did you mean 'gaussian2d'"),
+        (("figure", "gaussian2d", "-o", "x.doc"), ".png, .svg, .pdf"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(folder, call, arguments, message):
+    np.savez(folder / "narrow.npz", X=np.zeros((2, 1)))
+    np.savez(folder / "plain.npz", X=np.zeros((2, 4)))
+    result = call(*arguments, cwd=folder)
+    assert result.returncode == 2
+    assert message in result.err
+    assert result.err.startswith("error: ")
+    assert result.err.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(folder):
+    arguments = ("fit", "nothing.npz", "--target", "bird", "-o", "x")
+    assert "Traceback" not in run(*arguments, cwd=folder).stderr
+    for place in (("--debug", *arguments), (*arguments, "--debug")):
+        assert "Traceback" in run(*place, cwd=folder).stderr
+
+
+def test_internal_errors_are_told_apart(folder, call, monkeypatch):
+    monkeypatch.setattr("compshift.estimators.load.load", lambda _: 1 / 0)
+    result = call("evaluate", "m.safetensors", "birds.npz", cwd=folder)
+    assert result.returncode == 1
+    assert "ZeroDivisionError; run again with --debug" in result.err
+
+
+def test_usage_errors(folder, call):
+    for arguments in (("fit",), ("nonsense",), ("fit", "birds.npz", "--target", "bird", "-o", "x", "--alpha", "much")):
+        result = call(*arguments, cwd=folder)
+        assert result.returncode == 2
+        assert "Usage" in result.err
+
+
+def test_warnings_are_one_line(folder):
+    result = run(*FIT, "--max-iter", "2", cwd=folder)
+    assert result.returncode == 0
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("warning: the fit stopped after 2 iterations")
+    assert "NOT converged" in result.stdout
+
+
+def test_figure(tmp_path):
+    pytest.importorskip("matplotlib")
+    result = run("figure", "gaussian2d", "-o", "out.png", "--samples", "300", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    for word in ("ERM", "CRM (B̂)", "CRM (B*)", "Bayes", "never seen", "worst group"):
+        assert word in result.stdout
+    content = json.loads(
+        run("figure", "gaussian2d", "-o", "out.svg", "--samples", "300", "--json", cwd=tmp_path).stdout
+    )
+    assert content["z1"]["ERM"]["worst"] < content["z1"]["CRM (B*)"]["worst"]

@@ -1,0 +1,82 @@
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compshift import GroupSpace, InputError
+from tests.references import one_hot
+
+cardinality_lists = st.lists(st.integers(1, 5), min_size=1, max_size=5)
+
+
+@given(cardinality_lists, st.integers(0, 10_000))
+def test_index_codes_and_one_hot_agree(cardinalities, seed):
+    space = GroupSpace.from_cardinalities(cardinalities)
+    everything = list(itertools.product(*(range(size) for size in cardinalities)))
+    assert space.codes(np.arange(space.n_groups)).tolist() == [list(code) for code in everything]
+    codes = space.codes(np.random.default_rng(seed).integers(0, space.n_groups, size=7))
+    assert space.index(codes).tolist() == [everything.index(tuple(code)) for code in codes]
+    assert space.one_hot(codes).tolist() == [one_hot(cardinalities, code) for code in codes]
+    assert (space.encode(space.decode(codes)) == codes).all()
+    groups, position = space.distinct(codes)
+    assert (groups[position] == codes).all()
+    assert (space.locate(codes, groups) == position).all()
+
+
+def test_frame_is_read_by_name():
+    frame = pd.DataFrame({"place": ["land", "water"], "id": [7, 8], "bird": ["l", "w"]})
+    space = GroupSpace.from_table(frame[["bird", "place"]])
+    assert space.encode(frame).tolist() == [[0, 0], [1, 1]]
+
+
+def test_mixed_types_decode_to_objects():
+    space = GroupSpace(("bird", "age"), (("l", "w"), (1, 2)))
+    assert space.decode([[1, 0]]).tolist() == [["w", 1]]
+    assert space.frame([[1, 0]]).to_dict("records") == [{"bird": "w", "age": 1}]
+    assert space.label([1, 0]) == "(w, 1)"
+
+
+def test_more_groups_than_an_index_can_number():
+    space = GroupSpace.from_cardinalities([10] * 30)
+    codes = np.random.default_rng(0).integers(0, 10, size=(5, 30))
+    groups, position = space.distinct(np.concatenate([codes, codes]))
+    assert len(groups) == 5
+    assert (groups[position[:5]] == codes).all()
+    with pytest.raises(InputError, match="too many to number"):
+        space.index(codes)
+
+
+def test_locate_marks_what_is_not_listed():
+    space = GroupSpace.from_cardinalities([2, 2])
+    assert space.locate([[0, 0], [1, 1], [0, 1]], [[1, 1], [0, 0]]).tolist() == [1, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s: s.encode([["duck", "land"]]), r"unknown value 'duck' \(row 0\): known values are 'l', 'w'"),
+        (lambda s: s.encode([["l"]]), "1 columns but there are 2 attributes"),
+        (lambda s: s.encode(pd.DataFrame({"bird": ["l"]})), "no column 'place'"),
+        (lambda s: s.decode([[0, 2]]), "codes run from 0 to 1"),
+        (lambda s: s.decode([[0.0, 1.0]]), "pass integer codes"),
+        (lambda s: s.decode([[0]]), "with 2 integers"),
+        (lambda s: s.codes([4]), "runs from 0 to 3"),
+        (lambda s: s.codes([0.5]), "whole number"),
+    ],
+)
+def test_errors_name_the_value_and_the_cure(call, message):
+    space = GroupSpace(("bird", "place"), (("l", "w"), ("land", "water")))
+    with pytest.raises(InputError, match=message):
+        call(space)
+
+
+@pytest.mark.parametrize(
+    ("names", "values"),
+    [((), ()), (("a",), ()), (("a", "a"), ((0,), (1,))), (("a",), ((),)), (("a",), ((1, 1),))],
+)
+def test_impossible_spaces(names, values):
+    with pytest.raises(InputError):
+        GroupSpace(names, values)

@@ -1,0 +1,162 @@
+import json
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import compshift
+from compshift import CRMClassifier, InputError
+from compshift.estimators import model_file
+from tests.estimators.test_crm import make_data
+
+
+@pytest.fixture
+def saved(tmp_path):
+    X, codes = make_data()
+    birds = np.array(["landbird", "wäßerbird 🦆"])
+    frame = pd.DataFrame(X, columns=["f a", "f b", "c", "d"])
+    clf = CRMClassifier(alpha=0.02).fit(frame, birds[codes[:, 0]], attributes=codes[:, 1])
+    clf.set_prior({("landbird", 0): 0.25, ("wäßerbird 🦆", 2): 0.75})
+    path = tmp_path / "model.safetensors"
+    clf.save(path)
+    return clf, frame, path
+
+
+def test_fresh_process_predicts_identically(saved, tmp_path):
+    clf, frame, path = saved
+    np.save(tmp_path / "X.npy", frame.to_numpy())
+    script = (
+        "import sys, numpy as np, pandas as pd, compshift\n"
+        "clf = compshift.load(sys.argv[1])\n"
+        "X = pd.DataFrame(np.load(sys.argv[2]), columns=clf.feature_names_in_)\n"
+        "np.save(sys.argv[3], clf.predict_proba(X)); np.save(sys.argv[4], clf.predict_group(X).astype(str))\n"
+    )
+    arguments = [str(tmp_path / name) for name in ("X.npy", "proba.npy", "groups.npy")]
+    subprocess.run([sys.executable, "-c", script, str(path), *arguments], check=True)
+    assert (np.load(arguments[1]) == clf.predict_proba(frame)).all()
+    assert (np.load(arguments[2]) == clf.predict_group(frame).astype(str)).all()
+
+
+def test_everything_fitted_comes_back(saved):
+    clf, frame, path = saved
+    loaded = compshift.load(path)
+    for name in ("bias_", "learned_bias_", "effective_sample_size_", "coef_", "log_prior_", "groups_", "group_weight_"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(clf, name))
+    for name in ("space_", "targets_", "converged_", "n_iter_", "bias_gap_", "n_features_in_", "alpha"):
+        assert getattr(loaded, name) == getattr(clf, name)
+    assert (loaded.hull_.contains(clf.groups_) == clf.inside_hull_).all()
+    assert loaded.classes_.tolist() == clf.classes_.tolist()
+    assert loaded.set_prior("train").predict(frame).tolist() == clf.set_prior("train").predict(frame).tolist()
+
+
+def test_priors_and_supports_that_are_not_names(tmp_path):
+    X, codes = make_data()
+    support = [[0, 1], [1, 1], [1, 0]]
+    prior = {(0, 1): 0.5, (1, 0): 0.5}
+    clf = CRMClassifier(prior=prior, support=support).fit(X, codes[:, 0], attributes=codes[:, 1])
+    clf.save(tmp_path / "m")
+    loaded = compshift.load(tmp_path / "m")
+    refitted = loaded.fit(X, codes[:, 0], attributes=codes[:, 1])
+    np.testing.assert_allclose(refitted.predict_proba(X), clf.predict_proba(X), atol=1e-12)
+
+
+def test_two_dimensional_targets(tmp_path):
+    X, codes = make_data((2, 3, 2))
+    clf = CRMClassifier().fit(X, codes[:, :2], attributes=codes[:, 2])
+    clf.save(tmp_path / "m")
+    assert (compshift.load(tmp_path / "m").predict(X) == clf.predict(X)).all()
+
+
+def test_truncated_file(saved):
+    _, _, path = saved
+    whole = path.read_bytes()
+    for length in (0, 5, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match="cannot be read as a model: it is damaged or another kind of file"):
+            compshift.load(path)
+
+
+def test_edited_file(saved):
+    _, _, path = saved
+    whole = path.read_bytes()
+    for position in (len(whole) - 1, len(whole) - 500, whole.index(b"landbird")):
+        edited = bytearray(whole)
+        edited[position] ^= 1
+        path.write_bytes(edited)
+        with pytest.raises(InputError, match=r"was changed after it was saved .*: save the model again"):
+            compshift.load(path)
+
+
+def test_any_flipped_byte_is_one_clear_error(saved):
+    _, _, path = saved
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for position in rng.integers(0, len(whole), size=200):
+        edited = bytearray(whole)
+        edited[position] ^= int(rng.integers(1, 256))
+        path.write_bytes(edited)
+        with pytest.raises(InputError):
+            compshift.load(path)
+
+
+def rewrite(path, **changes):
+    """Write the model again with other header entries or arrays and a checksum that fits."""
+    kind, header, arrays = model_file.read(path)
+    arrays = {name: changes.pop(name, array) for name, array in arrays.items()}
+    header = {
+        name: value for name, value in header.items() if name not in ("format_version", "compshift_version", "kind")
+    }
+    model_file.write(path, changes.pop("kind", kind), {**header, **changes}, arrays)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format_version": 99}, "model format 99, .* upgrade compshift"),
+        ({"kind": "Surprise"}, "holds a 'Surprise': this release can load 'CRMClassifier'"),
+        ({"names": ["y"]}, "not those of a CRMClassifier"),
+        ({"n_targets": 7}, "7 targets among 2 attributes"),
+        ({"bias": np.zeros(2)}, r"bias has shape \(2,\) instead of \(6,\)"),
+        ({"groups": np.full((6, 2), 9)}, "codes run from"),
+        ({"parameters": None}, "not those of a CRMClassifier"),
+    ],
+)
+def test_files_that_do_not_fit(saved, changes, message):
+    _, _, path = saved
+    rewrite(path, **changes)
+    with pytest.raises(InputError, match=message):
+        compshift.load(path)
+
+
+def test_other_files(tmp_path):
+    with pytest.raises(InputError, match="there is no model file"):
+        compshift.load(tmp_path / "nothing")
+    header = json.dumps({"__metadata__": {"format": "pt"}}).encode()
+    (tmp_path / "plain").write_bytes(struct.pack("<Q", len(header)) + header)
+    with pytest.raises(InputError, match="not a compshift model"):
+        compshift.load(tmp_path / "plain")
+
+
+def test_nothing_is_half_written(saved, tmp_path, monkeypatch):
+    clf, _, path = saved
+    whole = path.read_bytes()
+
+    def full_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("compshift._files.os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        clf.save(path)
+    assert path.read_bytes() == whole
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_impossible_targets(saved, tmp_path):
+    clf, _, _ = saved
+    with pytest.raises(InputError, match="is a folder"):
+        clf.save(tmp_path)
+    with pytest.raises(InputError, match="there is no folder"):
+        clf.save(tmp_path / "no" / "m")

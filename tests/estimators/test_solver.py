@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+
+from compshift import GroupSpace
+from compshift.core.energy import GroupTable
+from compshift.estimators.solver import Problem, solve, standardise
+
+
+def test_standardised_features():
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(50, 3)) * [1, 5, 20] + 100, rng.uniform(0.1, 2, size=50)
+    features, mean, scale = standardise(X, weight)
+    np.testing.assert_allclose(np.average(X, axis=0, weights=weight), mean)
+    np.testing.assert_allclose(np.average(features, axis=0, weights=weight), 0, atol=1e-12)
+    assert np.average((features**2).mean(axis=1), weights=weight) == pytest.approx(1)
+    np.testing.assert_allclose(features * scale + mean, X)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e-20, 1e20, 1e200])
+def test_any_unit_can_be_standardised(unit):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 2))
+    expected, _, _ = standardise(X, np.ones(20))
+    np.testing.assert_allclose(standardise(X * unit, np.ones(20))[0], expected, rtol=1e-10)
+
+
+def test_constant_features_have_no_scale():
+    features, mean, scale = standardise(np.full((4, 2), 7.0), np.ones(4))
+    assert scale == 1.0
+    assert (features == 0).all()
+    assert (mean == 7).all()
+
+
+def test_solution_is_stationary_and_rare_groups_are_settled():
+    rng = np.random.default_rng(0)
+    n = 20_000
+    codes = np.stack([rng.random(n) < 0.01, rng.random(n) < 0.02], axis=1).astype(np.int64)
+    codes[:2], codes[2:4] = [1, 1], [0, 1]
+    X = rng.normal(size=(n, 4)) + codes @ rng.normal(size=(2, 4)) * 2
+    space = GroupSpace.from_cardinalities([2, 2])
+    groups, position = space.distinct(codes)
+    frequency = np.bincount(position) / n
+    assert frequency.min() < 1e-3
+    features, _, _ = standardise(X, np.ones(n))
+    problem = Problem(features, position, np.full(n, 1 / n), GroupTable.of(space, groups), frequency, alpha=1e-3)
+    solution = solve(problem, tol=1e-7, max_iter=1000)
+    assert solution.converged
+    assert solution.gradient <= 1e-7
+    assert frequency @ solution.bias == pytest.approx(0, abs=1e-12)
+    # The model's mean posterior of every group equals its frequency, even for the rarest.
+    logits = np.log(frequency) - solution.bias - features @ solution.weight.T @ space.one_hot(groups).T
+    posterior = np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
+    np.testing.assert_allclose(posterior.mean(axis=0), frequency, rtol=1e-6)
+
+
+def test_solution_beats_every_nearby_point():
+    rng = np.random.default_rng(1)
+    space = GroupSpace.from_cardinalities([2, 3])
+    codes = space.codes(rng.choice([0, 1, 3, 5], size=80))
+    X = rng.normal(size=(80, 2)) + codes
+    groups, position = space.distinct(codes)
+    features, _, _ = standardise(X, np.ones(80))
+    problem = Problem(
+        features, position, np.full(80, 1 / 80), GroupTable.of(space, groups), np.bincount(position) / 80, alpha=0.1
+    )
+    solution = solve(problem, tol=1e-8, max_iter=500)
+
+    def penalised_risk(weight, bias):
+        logits = np.log(problem.frequency) - bias - features @ weight.T @ space.one_hot(groups).T
+        own = logits[np.arange(80), position] - np.logaddexp.reduce(logits, axis=1)
+        return -own.mean() + 0.05 * (weight**2).sum()
+
+    best = penalised_risk(solution.weight, solution.bias)
+    assert best == pytest.approx(solution.risk, abs=1e-12)
+    for _ in range(20):
+        nearby = penalised_risk(
+            solution.weight + rng.normal(size=solution.weight.shape) * 1e-2,
+            solution.bias + rng.normal(size=solution.bias.shape) * 1e-2,
+        )
+        assert nearby > best
