@@ -13,8 +13,8 @@ IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
-BLOCK_CELLS = 1 << 20
-"""How many numbers a block of rows may hold: 8 MB of float64, about what a core's cache keeps."""
+BLOCK_CELLS = 1 << 17
+"""How many numbers a block of rows may hold: 1 MB of float64, about what a core's own cache keeps."""
 
 
 def like(values: Array, reference: Array) -> Array:

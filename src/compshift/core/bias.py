@@ -18,7 +18,7 @@ from array_api_compat import array_namespace, device
 
 from compshift.core.arrays import Array
 from compshift.core.energy import GroupTable
-from compshift.core.logspace import logmatmulexp
+from compshift.core.logspace import log_power_sums
 
 
 class BiasSums(NamedTuple):
@@ -44,7 +44,7 @@ def empty_sums(table: GroupTable, reference: Array) -> BiasSums:
 
 
 def block_sums(table: GroupTable, energies: Array, log_evidence: Array, sample_weight: Array | None = None) -> BiasSums:
-    """Sums over one block of samples: two matrix products in log space.
+    """Sums over one block of samples: matrix products in log space.
 
     ``energies`` (n, D) and ``log_evidence`` (n,) belong to the same training samples; every weight must be above 0.
     """
@@ -55,7 +55,8 @@ def block_sums(table: GroupTable, energies: Array, log_evidence: Array, sample_w
     if sample_weight is not None:
         log_left = log_left + xp.log(sample_weight)[:, None]
         total = float(xp.sum(sample_weight))
-    return BiasSums(logmatmulexp(log_left.T, log_right), logmatmulexp(2 * log_left.T, 2 * log_right), total)
+    log_first, log_second = log_power_sums(log_left.T, log_right, powers=(1, 2))
+    return BiasSums(log_first, log_second, total)
 
 
 def merge_sums(first: BiasSums, second: BiasSums) -> BiasSums:

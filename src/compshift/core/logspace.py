@@ -1,5 +1,7 @@
 """Sums of exponentials that neither overflow nor lose digits."""
 
+from collections.abc import Sequence
+
 from array_api_compat import array_namespace
 
 from compshift.core.arrays import BLOCK_CELLS, Array
@@ -21,25 +23,45 @@ def logmatmulexp(log_a: Array, log_b: Array) -> Array:
 
     .. math:: \text{out}_{lr} = \log \sum_j \exp(a_{lj} + b_{jr})
 
-    ``log_a`` (l, j) and ``log_b`` (j, r) may hold −inf; the result is (l, r). Row and column maxima are taken out
-    before the product, so an entry is inexact only if its scaled sum is so small that factors lost to underflow could
-    matter. Those entries are summed again, one log-sum-exp each.
+    ``log_a`` (l, j) and ``log_b`` (j, r) may hold −inf; the result is (l, r).
+    """
+    (result,) = log_power_sums(log_a, log_b, powers=(1,))
+    return result
+
+
+def log_power_sums(log_a: Array, log_b: Array, powers: Sequence[int]) -> list[Array]:
+    r"""Sums of powers of a product's terms, in log space; the exponentials are taken once for all powers.
+
+    .. math:: \text{out}^{(q)}_{lr} = \log \sum_j \exp(q \, (a_{lj} + b_{jr}))
+
+    Row and column maxima are taken out before the product, so an entry is inexact only if its scaled sum is so small
+    that factors lost to underflow could matter. Those entries are summed again, one log-sum-exp each.
     """
     xp = array_namespace(log_a, log_b)
     shift_a = _finite_max(log_a, axis=1)  # (l, 1)
     shift_b = _finite_max(log_b, axis=0)  # (1, r)
-    total = xp.matmul(xp.exp(log_a - shift_a), xp.exp(log_b - shift_b))  # (l, r)
-    result = _safe_log(total) + shift_a + shift_b
-    doubtful = total < underflow_floor(log_a, n_terms=log_a.shape[1])
-    if not bool(xp.any(doubtful)):
-        return result
+    scaled_a, scaled_b = xp.exp(log_a - shift_a), xp.exp(log_b - shift_b)  # at most 1
+    floor = underflow_floor(log_a, n_terms=log_a.shape[1])
+    results = []
+    for power in powers:
+        total = xp.matmul(scaled_a**power, scaled_b**power)  # (l, r)
+        result = _safe_log(total) + power * (shift_a + shift_b)
+        doubtful = total < floor
+        if bool(xp.any(doubtful)):
+            _sum_again(result, doubtful, log_a, log_b, power)
+        results.append(result)
+    return results
+
+
+def _sum_again(result: Array, doubtful: Array, log_a: Array, log_b: Array, power: int) -> None:
+    """Fill the doubtful entries of ``result`` by log-sum-exp; rows and columns of −inf alone are right already."""
+    xp = array_namespace(log_a, log_b)
     reachable = xp.any(log_a > -xp.inf, axis=1)[:, None] & xp.any(log_b > -xp.inf, axis=0)[None, :]
     rows, columns = xp.nonzero(doubtful & reachable)
     step = max(1, BLOCK_CELLS // log_a.shape[1])
     for start in range(0, rows.shape[0], step):
         row, column = rows[start : start + step], columns[start : start + step]
-        result[row, column] = logsumexp(log_a[row] + log_b[:, column].T, axis=1)
-    return result
+        result[row, column] = logsumexp(power * (log_a[row] + log_b[:, column].T), axis=1)
 
 
 def underflow_floor(reference: Array, n_terms: int) -> float:

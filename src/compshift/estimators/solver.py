@@ -15,6 +15,7 @@ from scipy.optimize import OptimizeResult, minimize
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.energy import GroupTable
 from compshift.core.objective import step_one_risk
+from compshift.estimators.threads import one_thread_for_scipy
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +102,8 @@ def solve(problem: Problem, *, tol: float, max_iter: int) -> Solution:
     for _ in range(1 + RESTARTS):
         before = n_iter
         options = {"maxiter": max_iter - n_iter, "maxfun": 20 * max_iter, "maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0}
-        result = minimize(objective, theta, jac=True, method="L-BFGS-B", callback=after_step, options=options)
+        with one_thread_for_scipy():
+            result = minimize(objective, theta, jac=True, method="L-BFGS-B", callback=after_step, options=options)
         theta = result.x
         value, _ = objective(theta)
         if gradient_size <= tol or n_iter >= max_iter or n_iter == before:
@@ -118,17 +120,18 @@ def solve(problem: Problem, *, tol: float, max_iter: int) -> Solution:
 
 
 def _evaluate(problem: Problem, weight: FloatArray, bias: FloatArray) -> _Evaluation:
-    """Penalised risk and gradient, summed over blocks of samples."""
+    """Penalised risk and gradient; the sums over groups run over blocks of samples that fit a core's cache."""
     value = 0.5 * problem.alpha * float(np.vdot(weight, weight))
-    weight_gradient = problem.alpha * weight
     score_gradient = np.zeros(len(bias))
     log_score = np.log(problem.frequency) - bias
-    for rows in row_blocks(len(problem.features), problem.seen.width + problem.features.shape[1]):
-        features = problem.features[rows]
+    energies = problem.features @ weight.T  # (n, D)
+    energy_gradient = np.empty_like(energies)
+    for rows in row_blocks(len(energies), problem.seen.width + energies.shape[1]):
         risk = step_one_risk(
-            features @ weight.T, problem.position[rows], problem.sample_weight[rows], problem.seen, log_score
+            energies[rows], problem.position[rows], problem.sample_weight[rows], problem.seen, log_score
         )
         value += float(risk.value)
-        weight_gradient += risk.energy_gradient.T @ features
+        energy_gradient[rows] = risk.energy_gradient
         score_gradient += risk.score_gradient
+    weight_gradient = problem.alpha * weight + energy_gradient.T @ problem.features
     return _Evaluation(value, weight_gradient, -score_gradient)

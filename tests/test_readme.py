@@ -1,0 +1,64 @@
+"""The README's examples, run as they stand, in order."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.filterwarnings("default")
+def test_examples(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), namespace)
+    printed = capsys.readouterr().out
+    assert re.search(r"worst group +0\.76\d\d +\(waterbird, land\)", printed)
+
+    from sklearn.linear_model import LogisticRegression
+
+    erm = LogisticRegression().fit(namespace["X"], namespace["bird"]).predict(namespace["X_new"])
+    report = namespace["cs"].metrics.group_report(namespace["bird_new"], erm, namespace["place_new"])
+    assert f"{report.worst:.2f}" == "0.30"
+
+    (commands,) = blocks("console")
+    for line in commands.splitlines():
+        command = shlex.split(line.removeprefix("$ "))
+        assert command[0] == "compshift"
+        subprocess.run([sys.executable, "-m", *command], check=True)
+    assert (tmp_path / "predictions.csv").exists()
+
+
+def test_commands_and_picture_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"make (\w+)", README):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+    for path in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / path).exists(), path
+
+
+def test_table_is_what_the_demo_prints():
+    from compshift.bench.gaussian2d import run_gaussian2d
+
+    study = run_gaussian2d()
+    rows = {
+        "(−1, −1), never seen": 0,
+        "(−1, +1)": 1,
+        "(+1, −1)": 2,
+        "(+1, +1)": 3,
+    }
+    for label, position in rows.items():
+        figures = " | ".join(f"{report.accuracy[position]:.3f}" for report in study.classes.values())
+        assert f"| {label} | {figures} |" in README
+    worst = " | ".join(f"{report.worst:.3f}" for report in study.classes.values())
+    assert f"| worst group | {worst} |" in README
