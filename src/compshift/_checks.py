@@ -9,8 +9,8 @@ import numpy as np
 
 from compshift._errors import InputError
 
-MAX_TABLE_GROUPS = 10_000_000
-"""More groups than this are never listed one by one."""
+MAX_TABLE_GROUPS = 1 << 22
+"""More groups than this, about four million, are never held one by one."""
 
 
 def check_same_rows(n_rows: int, values: Any, name: str) -> None:

@@ -27,8 +27,8 @@ def index_like(index: IntArray, reference: Array) -> Array:
     return array_namespace(reference).asarray(index, device=device(reference))
 
 
-def row_blocks(n_rows: int, width: int) -> Iterator[slice]:
-    """Consecutive slices that cover ``n_rows`` rows, each of about ``BLOCK_CELLS`` numbers at ``width`` per row."""
-    step = max(1, BLOCK_CELLS // max(1, width))
+def row_blocks(n_rows: int, width: int, cells: int = BLOCK_CELLS) -> Iterator[slice]:
+    """Consecutive slices that cover ``n_rows`` rows, each of about ``cells`` numbers at ``width`` per row."""
+    step = max(1, cells // max(1, width))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))

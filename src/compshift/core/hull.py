@@ -64,7 +64,8 @@ class AffineHull:
         if vectors.dtype != object and len(self.space.names) * int(np.abs(combined).max(initial=0)) > INT64_ROOM:
             vectors = vectors.astype(object)
         vectors[:, others] = combined
-        self._orthogonal = np.delete(vectors, pivot, axis=1)
+        vectors[:, pivot] = vectors[:, -1]  # the last vector takes the pivot's place: cheaper than closing the gap
+        self._orthogonal = vectors[:, :-1]
         self._basis.append(position)
         self._functionals.append(functional)
 

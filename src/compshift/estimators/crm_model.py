@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compshift.core.arrays import FloatArray, IntArray, row_blocks
+from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
 from compshift.core.bias import ExtrapolatedBias, block_sums, empty_sums, extrapolated_bias, merge_sums
 from compshift.core.energy import GroupTable
 from compshift.core.objective import log_evidence
@@ -108,7 +108,8 @@ def _extrapolate(problem: Problem, solution: Solution, table: GroupTable) -> Ext
     """Step 2 over the training inputs, a block of rows at a time."""
     log_score = np.log(problem.frequency) - solution.bias
     sums = empty_sums(table, problem.features)
-    for rows in row_blocks(len(problem.features), table.width + problem.features.shape[1]):
+    cells = max(BLOCK_CELLS, len(table.left) * len(table.right))  # a block is worth the merging of its sums
+    for rows in row_blocks(len(problem.features), table.width + problem.features.shape[1], cells):
         energies = problem.features[rows] @ solution.weight.T
         evidence = log_evidence(energies, problem.seen, log_score)
         sums = merge_sums(sums, block_sums(table, energies, evidence, problem.sample_weight[rows]))
