@@ -11,7 +11,7 @@ import tests.references as reference
 from compshift import GroupSpace
 from compshift.core.bias import block_sums, empty_sums, extrapolated_bias, merge_sums
 from compshift.core.energy import GroupTable, group_energies
-from compshift.core.objective import log_evidence, step_one_risk
+from compshift.core.objective import _partition, log_evidence, step_one_risk
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior
 
 CARDINALITIES = [[3], [2, 3], [4, 2], [3, 2, 4], [2, 3, 2, 2, 3], [1, 3, 2]]
@@ -205,6 +205,39 @@ def test_large_energies_are_exact(cardinalities, scale):
         )
         assert found == pytest.approx(expected[0], rel=1e-12, abs=1e-9)
         assert effective == pytest.approx(expected[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e3])
+def test_samples_whose_best_combination_is_unseen(library, scale):
+    """Where the best row and the best column do not meet in a seen group, the scaled sums underflow and are made again."""
+    rng = np.random.default_rng(0)
+    space = GroupSpace.from_cardinalities([8, 7])
+    seen_codes = space.codes(np.sort(rng.choice(56, size=40, replace=False)))
+    seen, everything = GroupTable.of(space, seen_codes), GroupTable.of(space, every_group(space))
+    assert seen.shape == (8, 7)
+    n = 25
+    raw = rng.normal(size=(n, 15)) * scale
+    position, weight, score = rng.integers(0, 40, size=n), rng.uniform(0.5, 2, size=n), rng.normal(size=40)
+    energies, log_score = convert(library, raw, score)
+    doubtful = np.asarray(_partition(energies, seen, log_score).doubtful)
+    assert doubtful.any()
+    assert not doubtful.all()
+
+    expected = [reference.log_evidence(row, [8, 7], seen_codes, score) for row in raw]
+    np.testing.assert_allclose(np.asarray(log_evidence(energies, seen, log_score)), expected, rtol=1e-12)
+    posterior = np.exp(
+        [[reference.step_one_log_probability(row, [8, 7], seen_codes, score, z) for z in range(40)] for row in raw]
+    )
+    risk = step_one_risk(energies, *convert(library, position, weight), seen, log_score)
+    one_hot = space.one_hot(seen_codes)
+    gradient = weight[:, None] * (one_hot[position] - posterior @ one_hot)
+    np.testing.assert_allclose(np.asarray(risk.energy_gradient), gradient, atol=1e-9)
+    groups = weight @ posterior - np.bincount(position, weights=weight, minlength=40)
+    np.testing.assert_allclose(np.asarray(risk.score_gradient), groups, atol=1e-9)
+    bias, _ = extrapolated_bias(everything, block_sums(everything, energies, log_evidence(energies, seen, log_score)))
+    for z, found in zip(every_group(space), np.asarray(bias), strict=True):
+        wanted, _ = reference.extrapolated_bias(raw, [8, 7], seen_codes, score, z, [1.0] * n)
+        assert found == pytest.approx(wanted, rel=1e-12, abs=1e-9)
 
 
 @pytest.mark.parametrize("gap", [650.0, 700.0, 709.0, 730.0, 745.0, 760.0])
