@@ -13,11 +13,11 @@ MAX_TABLE_GROUPS = 1 << 22
 """More groups than this, about four million, are never held one by one."""
 
 
-def check_same_rows(n_rows: int, values: Any, name: str) -> None:
+def check_same_rows(n_rows: int, values: Any, name: str, reference: str = "X") -> None:
     """Refuse ``values`` unless it has one row per sample."""
     count = len(values)
     if count != n_rows:
-        raise InputError(f"{name} has {count} rows but X has {n_rows}: pass one row of {name} per sample")
+        raise InputError(f"{name} has {count} rows but {reference} has {n_rows}: pass one row of {name} per sample")
 
 
 def check_finite(values: Any, name: str = "X") -> None:
@@ -43,7 +43,10 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
     """Sample weights as (n,) float64: finite, none negative, not all zero; ones when None is passed."""
     if sample_weight is None:
         return np.ones(n_rows)
-    weight = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weight = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"sample_weight is a {type(sample_weight).__name__}: pass one number per sample") from None
     if weight.ndim == 0:
         weight = np.full(n_rows, float(weight))
     if weight.ndim != 1:
@@ -53,6 +56,10 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
     if (weight < 0).any():
         row = int(np.argmax(weight < 0))
         raise InputError(f"sample_weight is negative ({weight[row]:g} at row {row}): weights must be 0 or more")
+    with np.errstate(over="ignore"):
+        total = float(weight.sum())
+    if not math.isfinite(total):
+        raise InputError(f"sample_weight is too large to add up ({weight.max():g} at most): divide it by its mean")
     if not weight.any():
         raise InputError(
             "sample_weight is zero for every row: at least one row of each class must have a weight above 0"
@@ -100,10 +107,9 @@ def check_probabilities(values: Any, name: str) -> Any:
 def check_positive(value: Any, name: str, *, allow_zero: bool = False) -> float:
     """A finite number above 0 (or 0 itself where that is allowed)."""
     wanted = "0 or more" if allow_zero else "above 0"
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} is {value!r}: pass a number, {wanted}") from None
+    if isinstance(value, str | bool) or not hasattr(value, "__float__"):
+        raise InputError(f"{name} is {value!r}: pass a number, {wanted}")
+    number = float(value)
     if not math.isfinite(number) or number < 0 or (number == 0 and not allow_zero):
         raise InputError(f"{name} is {value!r}: pass a finite number {wanted}")
     return number
@@ -111,10 +117,9 @@ def check_positive(value: Any, name: str, *, allow_zero: bool = False) -> float:
 
 def check_count(value: Any, name: str) -> int:
     """A whole number of 1 or more."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise InputError(f"{name} is {value!r}: pass a whole number of 1 or more") from None
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise InputError(f"{name} is {value!r}: pass a whole number of 1 or more")
+    count = operator.index(value)
     if count < 1:
         raise InputError(f"{name} is {count}: pass a whole number of 1 or more")
     return count

@@ -10,15 +10,23 @@ from pathlib import Path
 from compshift._errors import InputError
 
 
-def check_target(path: str | PathLike[str]) -> Path:
-    """Refuse a path that no file can be written to; called early, it saves work that would be lost."""
-    target = Path(path)
+def check_target(path: str | PathLike[str], *sources: str | PathLike[str]) -> Path:
+    """The file that ``path`` leads to, once it is known that it can be written and is none of the ``sources``.
+
+    Called early, it saves work that would be lost.
+    """
+    target = Path(path).resolve()
     if target.is_dir():
-        raise InputError(f"{str(target)!r} is a folder: pass the path of a file to write")
+        raise InputError(f"{str(path)!r} is a folder: pass the path of a file to write")
+    if target.exists() and not target.is_file():
+        raise InputError(f"{str(path)!r} is no ordinary file: pass the path of one")
     if not target.parent.is_dir():
-        raise InputError(f"there is no folder {str(target.parent)!r} to write {target.name!r} to: create it first")
-    if not os.access(target.parent, os.W_OK):
-        raise InputError(f"the folder {str(target.parent)!r} may not be written to: choose another or change its mode")
+        raise InputError(f"there is no folder {str(Path(path).parent)!r} to write {target.name!r} to: create it first")
+    if not os.access(target.parent, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
+        raise InputError(f"{str(path)!r} may not be written to: choose another path or change the permissions")
+    for source in sources:
+        if Path(source).resolve() == target:
+            raise InputError(f"{str(path)!r} is the input: choose another path to write to")
     return target
 
 
@@ -35,5 +43,7 @@ def replacing(path: str | PathLike[str]) -> Iterator[Path]:
         with open(temporary, "rb") as stream:
             os.fsync(stream.fileno())
         os.replace(temporary, target)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)

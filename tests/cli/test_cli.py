@@ -15,6 +15,8 @@ from compshift import CRMClassifier
 from compshift.cli.main import main
 from tests.estimators.test_crm import make_data
 
+VALUES = {"bird": ["landbird", "waterbird"], "place": ["land", "[b]water[/b]", "sky"]}
+
 
 def run(*arguments, cwd=None):
     """A command in a process of its own."""
@@ -48,7 +50,7 @@ def folder(tmp_path_factory):
         X=np.concatenate([train[0], test[0]]),
         Z=np.concatenate([train[1], test[1]]),
         attribute_names=["bird", "place"],
-        value_names=json.dumps({"bird": ["landbird", "waterbird"], "place": ["land", "[b]water[/b]", "sky"]}),
+        value_names=json.dumps(VALUES),
         split=np.repeat([0, 2], [400, 300]),
     )
     result = run("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "m.safetensors", cwd=folder)
@@ -82,12 +84,52 @@ def test_evaluate_as_json_equals_the_library(folder):
     with np.load(folder / "birds.npz") as archive:
         test = archive["split"] == 2
         X, codes = archive["X"][test], archive["Z"][test]
-    y, place = (np.array(values)[column] for values, column in zip(clf.space_.values, codes.T, strict=True))
+    y, place = (np.array(values)[column] for values, column in zip(VALUES.values(), codes.T, strict=True))
     report = compshift.metrics.group_report(y, clf.predict(X), place, clf.group_log_proba(X), space=clf.space_)
     assert content["worst"] == report.worst
     assert content["compositional_risk"] == pytest.approx(report.compositional_risk)
     assert [group["count"] for group in content["groups"]] == report.count.tolist()
     assert (content["split"], content["rows"]) == ("test", 300)
+    assert {group["in_training"] for group in content["groups"]} >= {"extrapolated"}
+    assert all(group["effective_sample_size"] >= 1 for group in content["groups"])
+
+
+def test_an_infinite_risk_is_valid_json_and_said_in_words(folder, call):
+    result = call("evaluate", "m.safetensors", "birds.npz", "--prior", "train", "--json", cwd=folder)
+    assert json.loads(result.out)["compositional_risk"] is None
+    result = call("evaluate", "m.safetensors", "birds.npz", "--prior", "train", cwd=folder)
+    assert "compositional risk infinite: a group that occurs has no probability" in result.out
+
+
+@pytest.mark.parametrize("width", ["120", "76", "60", "45"])
+def test_narrow_terminals_keep_the_groups(folder, call, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", width)
+    lines = call("evaluate", "m.safetensors", "birds.npz", cwd=folder).out.splitlines()
+    assert sum(line.startswith(("landbird", "waterbir")) for line in lines) == 6
+    assert ("95% interval" in lines[1]) == (int(width) >= 76)
+
+
+def test_values_that_the_model_does_not_know(folder, call):
+    with np.load(folder / "birds.npz") as archive:
+        arrays = dict(archive)
+    arrays["value_names"] = json.dumps({"bird": ["landbird", "duck"], "place": VALUES["place"]})
+    np.savez(folder / "ducks.npz", **arrays)
+    result = call("evaluate", "m.safetensors", "ducks.npz", cwd=folder)
+    assert result.returncode == 2
+    assert "attribute 'bird' has the unknown value 'duck'" in result.err
+
+
+def test_values_of_other_splits_stay_out_of_the_model(folder, call):
+    frame = pd.DataFrame(
+        {"y": list("abab") * 20, "place": ["land", "land", "lake", "lake"] * 20, "f0": np.arange(80.0)}
+    )
+    frame["split"] = "train"
+    frame.loc[78:, ["place", "split"]] = ["sea", "test"]
+    frame.to_parquet(folder / "sea.parquet")
+    assert (
+        call("fit", "sea.parquet", "--target", "y", "--attributes", "place", "-o", "sea.st", cwd=folder).returncode == 0
+    )
+    assert compshift.load(folder / "sea.st").space_.values[1] == ("lake", "land")
 
 
 def test_fit_on_the_command_line_equals_the_library(folder):
@@ -110,8 +152,12 @@ def test_predict(folder, name):
         X = archive["X"][400:]
     assert frame["bird"].tolist() == clf.predict(X).tolist()
     np.testing.assert_allclose(frame["P(bird=waterbird)"], clf.predict_proba(X)[:, 1])
-    np.testing.assert_allclose(frame["P(bird=landbird, place=sky)"], np.exp(clf.group_log_proba(X))[:, 2])
-    assert {"seen", "inside_hull", "effective_sample_size", "group bird"} <= set(frame.columns)
+    own = clf.group_log_proba(X, clf.space_.encode([("landbird", "sky")]))[:, 0]
+    np.testing.assert_allclose(frame["P(bird=landbird, place=sky)"], np.exp(own))
+    reasons = clf.explain(X)
+    assert frame["group bird"].tolist() == reasons["bird"].tolist()
+    assert frame["group seen"].tolist() == reasons["seen"].tolist()
+    np.testing.assert_allclose(frame["group effective sample size"], reasons["effective_sample_size"])
 
 
 def test_predict_features_without_labels(folder, call):
@@ -158,6 +204,13 @@ FIT = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "x
             "X has 1 features, but CRMClassifier is expecting 4",
         ),
         (("predict", "m.safetensors", "birds.npz", "-o", "out.csv", "--prior", "none.csv"), "none.csv"),
+        (("fit", "birds.npz", "--target", "bird", "-o", "birds.npz"), "'birds.npz' is the input"),
+        (("predict", "m.safetensors", "birds.npz", "-o", "birds.parquet"), "'birds.parquet' is a folder"),
+        ((*FIT, "--prior", "blank.csv"), "cannot be read as CSV"),
+        (("evaluate", "m.safetensors", "birds.npz", "--prior", "foo"), "'FILE.csv'"),
+        (("evaluate", "m.safetensors", "spoilt.npz"), "'spoilt.npz' has 1 NaN or infinite (inf) value"),
+        (("fit", "empty", "--target", "bird", "-o", "x"), "the folder 'empty' holds no .parquet file"),
+        (("fit", "continuous.npz", "--target", "y", "-o", "x"), "target 'y' is continuous"),
         (("figure", "gausian2d", "-o", "x.png"), "did you mean 'gaussian2d'"),
         (("figure", "gaussian2d", "-o", "x.doc"), ".png, .svg, .pdf"),
     ],
@@ -165,6 +218,13 @@ FIT = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "x
 def test_bad_input_is_one_sentence_and_exit_code_2(folder, call, arguments, message):
     np.savez(folder / "narrow.npz", X=np.zeros((2, 1)))
     np.savez(folder / "plain.npz", X=np.zeros((2, 4)))
+    np.savez(folder / "spoilt.npz", X=np.full((2, 4), [[np.nan, 0, 0, 0]] * 1 + [[0] * 4]))
+    rng = np.random.default_rng(0)
+    np.savez(folder / "continuous.npz", X=rng.normal(size=(9, 2)), Z=np.arange(9)[:, None], attribute_names=["y"],
+             value_names=json.dumps({"y": rng.normal(size=9).tolist()}))  # fmt: skip
+    (folder / "blank.csv").write_text("")
+    for name in ("empty", "birds.parquet"):
+        (folder / name).mkdir(exist_ok=True)
     result = call(*arguments, cwd=folder)
     assert result.returncode == 2
     assert message in result.err

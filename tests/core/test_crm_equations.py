@@ -209,7 +209,7 @@ def test_large_energies_are_exact(cardinalities, scale):
 
 @pytest.mark.parametrize("scale", [1e4, 1e3])
 def test_samples_whose_best_combination_is_unseen(library, scale):
-    """Where the best row and the best column do not meet in a seen group, the scaled sums underflow and are made again."""
+    """Where the best row and column do not meet in a seen group, the scaled sums underflow and are made again."""
     rng = np.random.default_rng(0)
     space = GroupSpace.from_cardinalities([8, 7])
     seen_codes = space.codes(np.sort(rng.choice(56, size=40, replace=False)))

@@ -49,6 +49,18 @@ def test_more_groups_than_an_index_can_number():
         space.index(codes)
 
 
+def test_values_become_plain_tuples():
+    space = GroupSpace(["bird"], [np.array([1, 2])])
+    assert (space.names, space.values) == (("bird",), ((1, 2),))
+    assert type(space.values[0][0]) is int
+    assert hash(space) == hash(GroupSpace(("bird",), ((1, 2),)))
+
+
+def test_mappings_are_read_by_name():
+    space = GroupSpace(("bird", "place"), ((0, 1), (0, 1, 2)))
+    assert space.encode({"place": [2], "bird": [1], "id": [9]}).tolist() == [[1, 2]]
+
+
 def test_locate_marks_what_is_not_listed():
     space = GroupSpace.from_cardinalities([2, 2])
     assert space.locate([[0, 0], [1, 1], [0, 1]], [[1, 1], [0, 0]]).tolist() == [1, 0, -1]
@@ -58,11 +70,14 @@ def test_locate_marks_what_is_not_listed():
     ("call", "message"),
     [
         (lambda s: s.encode([["duck", "land"]]), r"unknown value 'duck' \(row 0\): known values are 'l', 'w'"),
-        (lambda s: s.encode([["l"]]), "1 columns but there are 2 attributes"),
+        (lambda s: s.encode([["l"]]), "there are 1 columns .* for 2 attributes"),
         (lambda s: s.encode(pd.DataFrame({"bird": ["l"]})), "no column 'place'"),
         (lambda s: s.decode([[0, 2]]), "codes run from 0 to 1"),
         (lambda s: s.decode([[0.0, 1.0]]), "pass integer codes"),
         (lambda s: s.decode([[0]]), "with 2 integers"),
+        (lambda s: s.encode([["l", None]]), "attribute 'place' has 1 missing|attribute 'z2' has 1 missing"),
+        (lambda s: s.encode({"bird": ["l"], "place": ["land", "water"]}), "pass columns of equal length"),
+        (lambda s: s.label([[0, 0], [1, 1]]), "code has 2 rows"),
         (lambda s: s.codes([4]), "runs from 0 to 3"),
         (lambda s: s.codes([0.5]), "whole number"),
     ],
@@ -75,7 +90,17 @@ def test_errors_name_the_value_and_the_cure(call, message):
 
 @pytest.mark.parametrize(
     ("names", "values"),
-    [((), ()), (("a",), ()), (("a", "a"), ((0,), (1,))), (("a",), ((),)), (("a",), ((1, 1),))],
+    [
+        ((), ()),
+        (("a",), ("xy",)),
+        (("a",), ((1, "x"),)),
+        (("a",), ([(1, 2)],)),
+        (("a",), ((float("nan"),),)),
+        (("a",), ()),
+        (("a", "a"), ((0,), (1,))),
+        (("a",), ((),)),
+        (("a",), ((1, 1),)),
+    ],
 )
 def test_impossible_spaces(names, values):
     with pytest.raises(InputError):

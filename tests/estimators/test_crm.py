@@ -4,8 +4,9 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 import tests.references as reference
 from compshift import CRMClassifier, ExtrapolationWarning, GroupSpace, InputError
@@ -153,6 +154,12 @@ class TestInvariances:
         np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-6)
         np.testing.assert_allclose(weighted.bias_, repeated.bias_, atol=1e-5)
         np.testing.assert_allclose(weighted.group_weight_, repeated.group_weight_)
+        assert (weighted.effective_sample_size_ <= repeated.effective_sample_size_ + 1e-9).all()
+
+    def test_sample_sizes_do_not_depend_on_the_unit_of_weights(self, fitted):
+        clf, X, codes = fitted
+        weighted = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1], sample_weight=np.full(len(X), 1e-3))
+        np.testing.assert_allclose(weighted.effective_sample_size_, clf.effective_sample_size_, rtol=1e-4)
 
     @pytest.mark.parametrize("factor", [1000.0, 1e-6, 1e15])
     def test_unit_of_the_features(self, fitted, factor):
@@ -191,9 +198,9 @@ class TestKindsOfLabels:
         assert named.space_.names == ("bird", "place")
         assert named.classes_.tolist() == ["landbird", "waterbird"]
         assert (named.predict(pd.DataFrame(X, columns=list("abcd"))) == birds[clf.predict(X)]).all()
-        assert named.predict_group(pd.DataFrame(X, columns=list("abcd")))[0].tolist() in [
-            [bird, place] for bird in birds for place in places
-        ]
+        expected = clf.predict_group(X)
+        found = named.predict_group(pd.DataFrame(X, columns=list("abcd")))
+        assert (found == np.stack([birds[expected[:, 0]], places[expected[:, 1]]], axis=1)).all()
 
     def test_several_targets(self):
         X, codes = make_data((2, 3, 2), n=500)
@@ -208,8 +215,9 @@ class TestKindsOfLabels:
         X, codes = make_data((2, 3), n=200)
         y = pd.DataFrame({"bird": np.array(["l", "w"])[codes[:, 0]], "age": codes[:, 1]})
         clf = CRMClassifier().fit(X, y)
-        assert clf.predict(X)[0].tolist() in [[bird, age] for bird in "lw" for age in range(3)]
-        assert 0.3 < clf.score(X, y) <= 1
+        numbers = CRMClassifier().fit(X, codes).predict(X)
+        assert clf.predict(X).tolist() == [["lw"[bird], age] for bird, age in numbers.tolist()]
+        assert clf.score(X, y) == (numbers == codes).all(axis=1).mean()
 
     def test_marginals_and_joint_agree(self, fitted):
         clf, X, _ = fitted
@@ -239,6 +247,79 @@ class TestKindsOfLabels:
         assert frame["learned_bias"].isna().sum() == 1
         assert frame["effective_sample_size"].min() >= 1
         assert frame["prior"].sum() == pytest.approx(1)
+
+
+class TestNamesAndOrder:
+    """Nothing may be matched by position where names say otherwise."""
+
+    @pytest.fixture
+    def named(self):
+        X, codes = make_data(missing=(2,))
+        frame = pd.DataFrame(
+            {"mood": np.array(["happy", "sad"])[codes[:, 0]], "place": np.array(list("xyz"))[codes[:, 1]]}
+        )
+        return X, frame
+
+    def test_classes_are_sorted_for_scorers(self, named):
+        X, frame = named
+        plain = CRMClassifier().fit(X, frame["mood"], attributes=frame["place"])
+        mood = pd.Categorical(frame["mood"], categories=["sad", "happy"])
+        space = GroupSpace(("mood", "place"), (("sad", "happy"), ("z", "x", "y")))
+        for other in (
+            CRMClassifier().fit(X, mood, attributes=frame["place"]),
+            CRMClassifier().fit(X, frame["mood"], attributes=frame["place"], space=space),
+        ):
+            assert other.classes_.tolist() == ["happy", "sad"]
+            np.testing.assert_allclose(other.predict_proba(X), plain.predict_proba(X), atol=1e-6)
+            assert roc_auc_score(frame["mood"], other.predict_proba(X)[:, 1]) > 0.8
+
+    def test_space_is_matched_by_name(self, named):
+        X, frame = named
+        space = GroupSpace(("place", "mood"), (("x", "y", "z"), ("happy", "sad")))
+        clf = CRMClassifier().fit(X, frame["mood"], attributes=frame["place"], space=space)
+        assert clf.space_.names == ("mood", "place")
+        with pytest.raises(InputError, match="agree only in part"):
+            CRMClassifier().fit(X, frame["mood"], attributes=frame["place"].to_numpy(), space=space)
+
+    def test_series_priors_keep_their_labels(self, named):
+        X, frame = named
+        clf = CRMClassifier(prior="train").fit(X, frame["mood"], attributes=frame["place"])
+        expected = clf.log_prior_
+        counts = frame[["place", "mood"]].value_counts(normalize=True)  # by frequency, and in another order of levels
+        np.testing.assert_allclose(clf.set_prior(counts).log_prior_, expected)
+        with pytest.raises(InputError, match="prior is a table"):
+            clf.set_prior(counts.unstack())
+
+    def test_default_names_make_way(self):
+        X, codes = make_data()
+        clf = CRMClassifier().fit(X, pd.Series(codes[:, 0], name="a"), attributes=codes[:, 1])
+        assert clf.space_.names == ("a", "a1")
+
+    def test_frames_with_numbered_columns(self):
+        X, codes = make_data()
+        clf = CRMClassifier().fit(X, pd.DataFrame(codes))
+        assert 0.3 < clf.score(X, pd.DataFrame(codes)) <= 1
+
+    def test_attributes_named_like_report_columns(self):
+        X, codes = make_data()
+        clf = CRMClassifier().fit(
+            X, pd.Series(codes[:, 0], name="seen"), attributes=pd.Series(codes[:, 1], name="bias")
+        )
+        assert clf.explain(X)["seen (attribute)"].tolist() == clf.predict_group(X)[:, 0].tolist()
+        assert clf.group_frame()["bias (attribute)"].tolist() == [0, 1, 2, 0, 1, 2]
+        np.testing.assert_array_equal(clf.group_frame()["bias"], clf.bias_)
+
+    def test_explain_keeps_the_index(self, named):
+        X, frame = named
+        table = pd.DataFrame(X, columns=list("abcd"), index=np.arange(len(X)) * 10)
+        clf = CRMClassifier().fit(table, frame["mood"], attributes=frame["place"])
+        assert clf.explain(table).index.tolist() == table.index.tolist()
+
+    def test_column_vectors_are_read_as_one_target(self, fitted):
+        clf, X, codes = fitted
+        with pytest.warns(DataConversionWarning, match="column-vector y"):
+            other = CRMClassifier().fit(X, codes[:, [0]], attributes=codes[:, 1])
+        assert (other.predict(X) == clf.predict(X)).all()
 
 
 class TestPriors:
@@ -276,7 +357,8 @@ class TestPriors:
             ({(0, 1, 2): 1.0}, "one value of each of the 2 attributes"),
             ({}, "empty mapping"),
             ([np.nan] * 6, "NaN"),
-            (None, "prior None is not known|shape"),
+            (None, r"shape \(\)"),
+            ({(0, 1): "much"}, "pass 'uniform', 'hull', 'train', an array"),
         ],
     )
     def test_bad_priors(self, fitted, prior, message):
@@ -313,8 +395,8 @@ class TestSupportAndHull:
 
     def test_listed_support(self, fitted):
         clf, X, codes = fitted
-        listed = [[1, 2], [0, 0], [1, 1]]
-        narrow = CRMClassifier(support=listed).fit(X, codes[:, 0], attributes=codes[:, 1])
+        listed = [[0, 0], [1, 1], [1, 2]]
+        narrow = CRMClassifier(support=[listed[2], *listed]).fit(X, codes[:, 0], attributes=codes[:, 1])
         assert narrow.groups_.tolist() == listed
         position = clf.space_.index(listed)
         np.testing.assert_allclose(narrow.bias_, clf.bias_[position], atol=1e-9)
@@ -338,8 +420,7 @@ class TestSupportAndHull:
 
     @pytest.mark.parametrize(
         ("support", "message"),
-        [("hul", "did you mean 'hull'"), ([[0, 5]], "codes run from 0 to 2"), ([], "no group"),
-         ([[0, 1], [0, 1]], "twice")],
+        [("hul", "did you mean 'hull'"), ([[0, 5]], "codes run from 0 to 2"), ([], "no group")],
     )  # fmt: skip
     def test_bad_support(self, fitted, support, message):
         _, X, codes = fitted
@@ -383,6 +464,27 @@ class TestConvergence:
         assert "iteration 1: risk" in capfd.readouterr().err
         assert not logging.getLogger("compshift").handlers
 
+    @pytest.mark.parametrize("alpha", [1e-6, 1e-4])
+    def test_converged_means_that_the_optimum_is_near(self, alpha):
+        """On separable data with a weak penalty the gradient is small long before the optimum is reached."""
+        rng = np.random.default_rng(186)
+        codes = np.array([(0, 0), (0, 1), (1, 1), (1, 2)])[rng.integers(0, 4, size=30)]
+        X = rng.normal(size=(30, 40)) + GroupSpace.from_cardinalities([2, 3]).one_hot(codes) @ rng.normal(size=(5, 40))
+        new = rng.normal(size=(200, 40))
+        loose, tight = (
+            CRMClassifier(alpha=alpha, tol=tol).fit(X, codes[:, 0], attributes=codes[:, 1]) for tol in (1e-6, 1e-9)
+        )
+        assert loose.converged_
+        assert tight.converged_
+        np.testing.assert_allclose(loose.predict_proba(new), tight.predict_proba(new), atol=1e-3)
+        np.testing.assert_allclose(loose.bias_, tight.bias_, atol=5e-3)
+
+    def test_newton_steps_finish_what_rounding_stops(self):
+        X, codes = make_data(n=1500)
+        clf = CRMClassifier(alpha=0.1, tol=1e-12).fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert clf.converged_
+        assert clf.bias_gap_ < 1e-12
+
     def test_separable_data_stay_finite(self):
         X = np.array([[-5.0], [-4.0], [4.0], [5.0]] * 10)
         clf = CRMClassifier(alpha=1e-8, max_iter=5000).fit(X, (X[:, 0] > 0).astype(int))
@@ -403,6 +505,18 @@ class TestBadInput:
             CRMClassifier().fit(spoilt, codes[:, 0], attributes=codes[:, 1])
         with pytest.raises(InputError, match="row 5, column 2"):
             clf.predict(spoilt)
+
+    def test_far_inputs_have_probabilities_that_sum_to_one(self, fitted):
+        clf, X, _ = fitted
+        far = X * 1e12
+        np.testing.assert_allclose(np.exp(clf.group_log_proba(far)).sum(axis=1), 1, atol=1e-9)
+        joint = np.exp(clf.group_log_proba(far)).reshape(-1, 2, 3).sum(axis=2)
+        np.testing.assert_allclose(joint, clf.predict_proba(far), atol=1e-9)
+
+    def test_constant_features_say_nothing(self):
+        clf = CRMClassifier().fit(np.full((30, 2), 0.1), np.arange(30) % 3)
+        assert (clf.coef_ == 0).all()
+        np.testing.assert_allclose(clf.predict_proba([[100.0, -100.0]]), 1 / 3)
 
     def test_huge_but_finite_features_are_fine(self, fitted):
         _, X, codes = fitted
@@ -435,6 +549,8 @@ class TestBadInput:
             with pytest.raises(NotFittedError, match=r"not fitted yet\. Call 'fit'"):
                 getattr(CRMClassifier(), call)([[0.0]])
         with pytest.raises(NotFittedError):
+            CRMClassifier().score([[0.0]], [0])
+        with pytest.raises(NotFittedError):
             CRMClassifier().set_prior("train")
         with pytest.raises(NotFittedError):
             CRMClassifier().save("nowhere")
@@ -443,6 +559,18 @@ class TestBadInput:
         clf, X, _ = fitted
         with pytest.raises(InputError, match=r"X has 3 features, but CRMClassifier is expecting 4 .*pass the columns"):
             clf.predict(X[:, :3])
+        named = CRMClassifier().fit(pd.DataFrame(X, columns=list("abcd")), np.arange(len(X)) % 2)
+        with pytest.raises(InputError, match=r"(?s)feature names.*Pass the columns it was fitted on"):
+            named.predict(pd.DataFrame(X[:, :3], columns=list("abc")))
+
+    def test_continuous_labels(self, fitted):
+        _, X, codes = fitted
+        with pytest.raises(InputError, match=r"Unknown label type: target 'y' is continuous .*for example by binning"):
+            CRMClassifier().fit(X, X[:, 0])
+        with pytest.raises(
+            InputError, match=r"attribute 'a' has 400 different values in 400 rows: it looks continuous"
+        ):
+            CRMClassifier().fit(X, codes[:, 0], attributes=X[:, 0])
 
     def test_unknown_values_in_score(self, fitted):
         clf, X, codes = fitted
@@ -455,7 +583,7 @@ class TestBadInput:
         ("parameters", "message"),
         [
             ({"alpha": -1}, "alpha is -1: pass a finite number 0 or more"),
-            ({"alpha": "big"}, "alpha is 'big': pass a number"),
+            ({"alpha": "0.1"}, "alpha is '0.1': pass a number"),
             ({"alpha": math.nan}, "alpha is nan"),
             ({"tol": 0}, "tol is 0: pass a finite number above 0"),
             ({"max_iter": 0}, "max_iter is 0: pass a whole number of 1 or more"),
@@ -470,7 +598,12 @@ class TestBadInput:
 
     @pytest.mark.parametrize(
         ("weight", "message"),
-        [(-1.0, r"negative \(-1 at row 0\)"), (np.nan, "NaN"), (0.0, "zero for every row")],
+        [
+            (-1.0, r"negative \(-1 at row 0\)"),
+            (np.nan, "NaN"),
+            (0.0, "zero for every row"),
+            (1e308, "too large to add"),
+        ],
     )
     def test_weights(self, fitted, weight, message):
         _, X, codes = fitted
@@ -479,7 +612,7 @@ class TestBadInput:
 
     def test_space_must_describe_every_column(self, fitted):
         _, X, codes = fitted
-        with pytest.raises(InputError, match=r"space has 1 attributes .* but y and attributes have 2 columns"):
+        with pytest.raises(InputError, match=r"there are 2 columns .* for 1 attributes"):
             CRMClassifier().fit(
                 X, codes[:, 0], attributes=codes[:, 1], space=GroupSpace.from_cardinalities([2], names=["y"])
             )

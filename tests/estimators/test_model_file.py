@@ -1,4 +1,5 @@
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -61,6 +62,33 @@ def test_priors_and_supports_that_are_not_names(tmp_path):
     loaded = compshift.load(tmp_path / "m")
     refitted = loaded.fit(X, codes[:, 0], attributes=codes[:, 1])
     np.testing.assert_allclose(refitted.predict_proba(X), clf.predict_proba(X), atol=1e-12)
+
+
+def test_the_constructors_prior_is_kept_apart_from_the_one_in_force(tmp_path):
+    X, codes = make_data()
+    clf = CRMClassifier(prior=np.arange(1.0, 7.0) / 21).fit(X, codes[:, 0], attributes=codes[:, 1])
+    clf.set_prior("train").save(tmp_path / "m")
+    loaded = compshift.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
+    refitted = loaded.fit(X, codes[:, 0], attributes=codes[:, 1])
+    np.testing.assert_allclose(np.exp(refitted.log_prior_), np.arange(1.0, 7.0) / 21)
+
+
+def test_a_loaded_model_still_announces_groups_outside_the_hull(tmp_path):
+    X, codes = make_data(missing=(2, 3, 4))
+    clf = CRMClassifier(prior="hull").fit(X, codes[:, 0], attributes=codes[:, 1])
+    clf.save(tmp_path / "m")
+    loaded = compshift.load(tmp_path / "m")
+    with pytest.warns(compshift.ExtrapolationWarning, match="3 of the 6"):
+        loaded.set_prior("uniform")
+
+
+def test_numpy_scalars_can_be_saved(tmp_path):
+    X, codes = make_data()
+    space = compshift.GroupSpace(("y", "a"), (np.unique(codes[:, 0]), np.unique(codes[:, 1])))
+    clf = CRMClassifier(alpha=np.float32(0.01), max_iter=np.int64(500), verbose=np.bool_(False))
+    clf.fit(X, codes[:, 0], attributes=codes[:, 1], space=space).save(tmp_path / "m")
+    assert compshift.load(tmp_path / "m").max_iter == 500
 
 
 def test_two_dimensional_targets(tmp_path):
@@ -152,6 +180,17 @@ def test_nothing_is_half_written(saved, tmp_path, monkeypatch):
         clf.save(path)
     assert path.read_bytes() == whole
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_only_ordinary_files_are_replaced(saved, tmp_path):
+    clf, _, path = saved
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    clf.save(link)
+    assert link.is_symlink()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is no ordinary file"):
+        clf.save(tmp_path / "pipe")
 
 
 def test_impossible_targets(saved, tmp_path):

@@ -132,6 +132,18 @@ def test_bad_input(arguments, message):
         group_report(*arguments)
 
 
+def test_space_is_matched_by_name():
+    frame = pd.DataFrame({"bird": ["l", "w"], "place": [0, 1]})
+    space = GroupSpace(("place", "bird"), ((0, 1), ("l", "w")))
+    report = group_report(frame["bird"], ["l", "l"], frame["place"], space=space)
+    assert report.worst_group == (1, "w")
+
+
+def test_attributes_named_like_columns_stay():
+    report = group_report([0, 1], [0, 1], pd.Series([0, 1], name="count"))
+    assert report.to_frame()["count (attribute)"].tolist() == [0, 1, 0, 1]
+
+
 def test_bad_options():
     with pytest.raises(InputError, match="between 0 and 1"):
         group_report([0, 1], [0, 1], confidence=95)

@@ -41,11 +41,11 @@ def run_gaussian2d(n_train: int = 3000, n_test: int = 4000, random_state: int = 
     source = Gaussian2D(random_state)
     data = source.sample(check_count(n_train, "samples"), n_test)
     train, test = data.part("train"), data.part("test")
-    z_train, z_test = train.columns(["z1", "z2"]).to_numpy(), test.columns(["z1", "z2"]).to_numpy()
+    z_train, z_test = train.columns(["z1", "z2"]), test.columns(["z1", "z2"])
 
-    crm = CRMClassifier(alpha=ALPHA).fit(train.X, z_train[:, 0], attributes=z_train[:, 1])
+    crm = CRMClassifier(alpha=ALPHA).fit(train.X, z_train["z1"], attributes=z_train["z2"])
     learned = copy(crm).set_params(bias="learned")
-    erm = tuple(LogisticRegression().fit(train.X, z_train[:, column]) for column in range(2))
+    erm = tuple(LogisticRegression().fit(train.X, z_train[name]) for name in ("z1", "z2"))
     erm_joint = LogisticRegression().fit(train.X, train.space.index(train.codes))
     bayes = source.bayes_group(test.X)
     classes = {
@@ -65,6 +65,6 @@ def run_gaussian2d(n_train: int = 3000, n_test: int = 4000, random_state: int = 
         crm=crm,
         crm_train_prior=copy(crm).set_prior("train"),
         erm=erm,
-        classes={name: group_report(z_test[:, 0], predicted, z_test[:, 1]) for name, predicted in classes.items()},
+        classes={name: group_report(z_test["z1"], predicted, z_test["z2"]) for name, predicted in classes.items()},
         groups={name: group_report(z_test, predicted) for name, predicted in groups.items()},
     )

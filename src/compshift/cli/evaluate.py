@@ -21,6 +21,7 @@ def evaluate(
 ) -> None:
     """Report average, balanced and worst-group accuracy, and every group with its interval."""
     from compshift.data.feature_files import read_features
+    from compshift.estimators.evaluation import evaluate as evaluate_model
     from compshift.estimators.load import load
     from compshift.report.terminal import print_evaluation
 
@@ -29,4 +30,4 @@ def evaluate(
         clf.set_prior(read_prior(prior, clf.space_))
     data = read_features(features, clf.space_.names)
     part = split or ("test" if "test" in data.splits else "all")
-    print_evaluation(clf, data.part(part), part, as_json=json)
+    print_evaluation(evaluate_model(clf, data.part(part)), part, as_json=json)

@@ -16,8 +16,8 @@ def figure(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.", show_default=False)
     ],
-    samples: Annotated[int, typer.Option(help="Training rows.")] = 3000,
-    seed: Annotated[int, typer.Option(help="Seed of the data.")] = 0,
+    samples: Annotated[int, typer.Option(help="Training rows.", min=3)] = 3000,
+    seed: Annotated[int, typer.Option(help="Seed of the data.", min=0)] = 0,
     json: Json = False,
 ) -> None:
     """Draw a figure of the paper, and print its numbers."""

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from compshift._files import check_target
-from compshift.cli.options import Json, names
+from compshift.cli.options import Json, names, read_prior
 
 
 def fit(
@@ -21,7 +21,9 @@ def fit(
         str, typer.Option(help="Further attributes, separated by commas, known in training only.")
     ] = "",
     alpha: Annotated[float, typer.Option(help="Strength of the ridge penalty, free of the features' unit.")] = 1e-2,
-    prior: Annotated[str, typer.Option(help="Prior over groups in use: uniform, hull or train.")] = "uniform",
+    prior: Annotated[
+        str, typer.Option(help="Prior over groups in use: uniform, hull, train, or a CSV file.")
+    ] = "uniform",
     bias: Annotated[
         str, typer.Option(help="Bias of a group: extrapolated, or learned (0 if unseen).")
     ] = "extrapolated",
@@ -39,19 +41,24 @@ def fit(
     from compshift.estimators.crm import CRMClassifier
     from compshift.report.terminal import print_fit
 
-    check_target(output)
+    check_target(output, features)
     targets = names(target, "--target")
     nuisances = names(attributes, "--attributes") if attributes else []
     data = read_features(features, [*targets, *nuisances]).part(split)
     y = data.columns(targets)
     clf = CRMClassifier(
-        alpha=alpha, prior=prior, bias=bias, support=support, tol=tol, max_iter=max_iter, verbose=verbose
+        alpha=alpha,
+        prior=read_prior(prior, data.space),
+        bias=bias,
+        support=support,
+        tol=tol,
+        max_iter=max_iter,
+        verbose=verbose,
     )
     clf.fit(
         data.X,
         y[targets[0]] if len(targets) == 1 else y,
         attributes=data.columns(nuisances) if nuisances else None,
-        space=data.space,
     )
     clf.save(output)
     print_fit(clf, len(data), output, as_json=json)

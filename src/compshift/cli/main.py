@@ -1,5 +1,6 @@
 """``compshift``: the commands, and what happens when one fails."""
 
+import io
 import os
 import sys
 import warnings
@@ -49,6 +50,9 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows "?" and goes on
     try:
         app(args=arguments, prog_name="compshift")
     except BrokenPipeError:

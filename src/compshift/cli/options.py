@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compshift._errors import InputError, listing
+from compshift._errors import InputError, listing, unknown_name
 
 if TYPE_CHECKING:
     from compshift.core.groups import GroupSpace
@@ -22,6 +22,9 @@ Prior = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
+PRIORS = ("uniform", "hull", "train")
+
+
 def names(text: str, option: str) -> list[str]:
     """The names in a comma-separated option."""
     found = [name.strip() for name in text.split(",") if name.strip()]
@@ -33,10 +36,15 @@ def names(text: str, option: str) -> list[str]:
 def read_prior(text: str, space: GroupSpace) -> Any:
     """A prior's name as it is, or a CSV file's content as a mapping from values to probabilities."""
     if not text.endswith(".csv"):
+        if text not in PRIORS:
+            raise unknown_name("prior", text, (*PRIORS, "FILE.csv"))
         return text
     import pandas as pd
 
-    frame = pd.read_csv(text, dtype=str, keep_default_na=False)
+    try:
+        frame = pd.read_csv(text, dtype=str, keep_default_na=False, skipinitialspace=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"the prior {text!r} cannot be read as CSV ({error})") from None
     absent = [name for name in (*space.names, "prior") if name not in frame.columns]
     if absent:
         raise InputError(f"{text!r} has no column {listing(absent)}: its columns are {listing(frame.columns)}")

@@ -30,7 +30,7 @@ def predict(
     from compshift.estimators.load import load
     from compshift.report.predictions import check_table_path, prediction_frame, write_frame
 
-    check_table_path(output)
+    check_table_path(output, features, model)
     clf = load(model)
     if prior is not None:
         clf.set_prior(read_prior(prior, clf.space_))

@@ -1,7 +1,8 @@
 """Tables of attribute values, whatever holds them, as named columns."""
 
+import itertools
 import sys
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,33 +17,55 @@ class Column(NamedTuple):
     name: str
     values: tuple[Hashable, ...]
     codes: IntArray  # (n,)
+    named: bool  # whether the name is the caller's, not ours
 
 
-def read_columns(table: Any, names: Sequence[str] | None = None, default: str = "z") -> list[Column]:
+def read_columns(
+    table: Any, names: Sequence[str] | None = None, default: str = "z", taken: Collection[str] = ()
+) -> list[Column]:
     """Columns of a DataFrame, Series, mapping, array or nested list.
 
     Names come from ``names``, else from the table, else they are ``default`` (one column) or ``default`` with a
-    number. Values are sorted, except those of a pandas categorical, which keep the order of their categories; a
-    category that no row has is left out.
+    number, avoiding those that are ``taken``. Values are sorted, except those of a pandas categorical, which keep the
+    order of their categories; a category that no row has is left out.
     """
     found = _split(table)
-    if names is not None:
-        if len(names) != len(found):
-            raise InputError(f"{len(names)} names for {len(found)} columns: pass one name per column")
-        labels = [str(name) for name in names]
-    elif len(found) == 1:
-        labels = [found[0][0] or default]
-    else:
-        labels = [name or f"{default}{number}" for number, (name, _) in enumerate(found, start=1)]
+    if not found:
+        raise InputError("the table has no columns: pass at least one")
+    own = [name for name, _ in found] if names is None else [str(name) for name in names]
+    if len(own) != len(found):
+        raise InputError(f"{len(own)} names for {len(found)} columns: pass one name per column")
+    labels = _default_names(own, default, taken)
     if len(set(labels)) < len(labels):
         raise InputError(f"attribute names repeat ({listing(labels)}): give each column its own name")
-    return [_column(label, values) for label, (_, values) in zip(labels, found, strict=True)]
+    columns = [
+        _column(label, values, named=name is not None)
+        for label, name, (_, values) in zip(labels, own, found, strict=True)
+    ]
+    for column in columns:
+        if len(column.codes) != len(columns[0].codes):
+            raise InputError(
+                f"attribute {column.name!r} has {len(column.codes)} rows but {columns[0].name!r} has "
+                f"{len(columns[0].codes)}: pass columns of equal length"
+            )
+    return columns
+
+
+def _default_names(own: Sequence[str | None], default: str, taken: Collection[str]) -> list[str]:
+    """The names that there are, and new ones where there are none."""
+    used = {name for name in own if name is not None} | set(taken)
+    fresh = (name for name in itertools.chain([default] if len(own) == 1 else [],
+                                              (f"{default}{number}" for number in itertools.count(1)))
+             if name not in used)  # fmt: skip
+    return [next(fresh) if name is None else name for name in own]
 
 
 def _split(table: Any) -> list[tuple[str | None, Any]]:
     """(name or None, values) of every column of the table."""
-    if hasattr(table, "columns") and hasattr(table, "dtypes"):  # a DataFrame
+    if hasattr(table, "columns") and hasattr(table, "iloc"):  # a DataFrame
         return [(str(name), table.iloc[:, position]) for position, name in enumerate(table.columns)]
+    if hasattr(table, "get_columns"):  # a Polars DataFrame
+        return [(str(column.name), column.to_numpy()) for column in table.get_columns()]
     if hasattr(table, "iloc"):  # a Series
         return [(None if table.name is None else str(table.name), table)]
     if isinstance(table, Mapping):
@@ -71,17 +94,19 @@ def _from_sequence(table: Any) -> Any:
     return array
 
 
-def _column(name: str, values: Any) -> Column:
+def _column(name: str, values: Any, *, named: bool) -> Column:
     """Distinct values and codes of one column."""
     order: list[Hashable] | None = None
     categories = getattr(getattr(values, "cat", values), "categories", None)
     if categories is not None:
-        order = [_plain(category) for category in categories]
+        order = [plain_value(category) for category in categories]
     array = np.asarray(values)
     if array.ndim != 1:
         raise InputError(f"attribute {name!r} holds {array.ndim}-dimensional values: pass one value per row")
     if array.dtype == object:
         array = _infer(name, array)
+    if array.dtype.kind == "T":  # NumPy's text of variable length
+        array = array.astype(str)
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise _missing(name, np.isnan(array))
     if array.dtype.kind == "f" and np.isinf(array).any():
@@ -89,14 +114,14 @@ def _column(name: str, values: Any) -> Column:
     if array.dtype.kind not in "biufU":
         raise InputError(f"attribute {name!r} has type {array.dtype}: convert it to text or whole numbers")
     distinct, codes = np.unique(array, return_inverse=True)
-    plain = [_plain(value) for value in distinct]
+    plain = [plain_value(value) for value in distinct]
     if order is not None:
         rank = {value: position for position, value in enumerate(order)}
         ranks = np.array([rank[value] for value in plain], dtype=np.int64)
         permutation = np.argsort(ranks)
         plain = [plain[position] for position in permutation]
         codes = np.argsort(permutation)[codes]
-    return Column(name, tuple(plain), codes.astype(np.int64).reshape(-1))
+    return Column(name, tuple(plain), codes.astype(np.int64).reshape(-1), named)
 
 
 def _infer(name: str, array: Any) -> Any:
@@ -130,7 +155,7 @@ def _missing(name: str, missing: Any) -> InputError:
     )
 
 
-def _plain(value: Any) -> Hashable:
+def plain_value(value: Any) -> Hashable:
     """A NumPy scalar as the Python scalar it stands for."""
     plain: Hashable = value.item() if isinstance(value, np.generic) else value
     return plain

@@ -13,6 +13,9 @@ from array_api_compat import array_namespace, device
 from compshift.core.arrays import Array, FloatArray, IntArray, index_like, like
 from compshift.core.groups import GroupSpace
 
+WIDE = 16
+"""From so many values per attribute on, looking energies up beats multiplying by one-hot codes."""
+
 EXP_COST = 50
 """What a column of exponentials costs, counted in cells of a matrix product; only their ratio matters."""
 
@@ -89,8 +92,11 @@ class GroupTable:
 
     def halves(self, energies: Array) -> tuple[Array, Array]:
         """Negated energies of the rows (n, l) and of the columns (n, r); a group's is the sum of its two."""
-        split = self.left_width
-        return _half(energies[:, :split], self._left_values), _half(energies[:, split:], self._right_values)
+        split, sizes, m = self.left_width, self.space.cardinalities, self.left.shape[1]
+        return (
+            _half(energies[:, :split], self.left, sizes[:m], self._left_values),
+            _half(energies[:, split:], self.right, sizes[m:], self._right_values),
+        )
 
     def by_value(self, left: Array, right: Array) -> Array:
         """Amounts per row (n, l) and per column (n, r), summed for each attribute value: (n, D)."""
@@ -113,10 +119,12 @@ class GroupTable:
         return table[index_like(self.row, table), index_like(self.column, table)]
 
 
-def _half(energies: Array, values: FloatArray | None) -> Array:
-    """Negated energies of one half's combinations."""
+def _half(energies: Array, codes: IntArray, cardinalities: tuple[int, ...], values: FloatArray | None) -> Array:
+    """Negated energies of one half's combinations: a product with one-hot codes or, if those are wide, look-ups."""
     if values is None:
         return -energies
+    if values.shape[1] > WIDE * codes.shape[1]:
+        return -group_energies(energies, GroupSpace.from_cardinalities(cardinalities), codes)
     return -array_namespace(energies).matmul(energies, like(values.T, energies))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import numpy as np
 from compshift._checks import check_codes, check_count
 from compshift._errors import InputError, listing
 from compshift.core.arrays import IntArray
-from compshift.core.columns import Column, read_columns
+from compshift.core.columns import Column, plain_value, read_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,17 +41,15 @@ class GroupSpace:
     values: tuple[tuple[Hashable, ...], ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(str(name) for name in self.names))
         if not self.names:
             raise InputError("a group space needs at least one attribute")
         if len(self.names) != len(self.values):
             raise InputError(f"{len(self.names)} names for {len(self.values)} attributes: pass one name for each")
         if len(set(self.names)) < len(self.names):
             raise InputError(f"attribute names repeat ({listing(self.names)}): give each attribute its own name")
-        for name, values in zip(self.names, self.values, strict=True):
-            if not values:
-                raise InputError(f"attribute {name!r} has no values: every attribute needs at least one")
-            if len(set(values)) < len(values):
-                raise InputError(f"attribute {name!r} lists a value twice ({listing(values)})")
+        values = tuple(_checked_values(name, given) for name, given in zip(self.names, self.values, strict=True))
+        object.__setattr__(self, "values", values)
 
     @classmethod
     def from_table(cls, table: Any, names: Sequence[str] | None = None) -> GroupSpace:
@@ -95,19 +93,46 @@ class GroupSpace:
         return tuple({value: position for position, value in enumerate(values)} for values in self.values)
 
     def encode(self, table: Any) -> IntArray:
-        """Codes (n, m) of a table's rows. A DataFrame is read by column name, anything else by position."""
-        if hasattr(table, "columns") and hasattr(table, "dtypes"):
-            absent = [name for name in self.names if name not in table.columns]
+        """Codes (n, m) of a table's rows. A DataFrame or mapping is read by name, anything else by position."""
+        keys = table if isinstance(table, Mapping) else getattr(table, "columns", None)
+        if keys is not None:
+            found = {str(key): key for key in keys}
+            absent = [name for name in self.names if name not in found]
             if absent:
-                raise InputError(f"the table has no column {listing(absent)}: its columns are {listing(table.columns)}")
-            table = table[list(self.names)]
+                raise InputError(f"the table has no column {listing(absent)}: its columns are {listing(found)}")
+            table = {name: table[found[name]] for name in self.names}
         columns = read_columns(table)
-        if len(columns) != len(self.names):
+        if len(columns) == len(self.names):
+            columns = [column._replace(name=name) for name, column in zip(self.names, columns, strict=True)]
+        return self.encode_columns(columns)
+
+    def encode_columns(self, columns: Sequence[Column]) -> IntArray:
+        """Codes (n, m) of columns that were read before, in the order of the attributes."""
+        codes = [np.zeros(0, dtype=np.int64)] * len(self.names)
+        for position, column in zip(self.match(columns), columns, strict=True):
+            codes[position] = self._encode(position, column)
+        return np.stack(codes, axis=1)
+
+    def match(self, columns: Sequence[Column]) -> list[int]:
+        """Which attribute each column holds: by name if the names agree, else by position.
+
+        Names that agree only in part, and not in their order, are refused: they would be mixed up in silence.
+        """
+        names = [column.name for column in columns]
+        if len(names) != len(self.names):
             raise InputError(
-                f"the table has {len(columns)} columns but there are {len(self.names)} attributes "
+                f"there are {len(names)} columns ({listing(names)}) for {len(self.names)} attributes "
                 f"({listing(self.names)}): pass one column for each"
             )
-        return np.stack([self._encode(position, column) for position, column in enumerate(columns)], axis=1)
+        if set(names) == set(self.names):
+            return [self.names.index(name) for name in names]
+        for position, column in enumerate(columns):
+            if column.named and column.name in self.names and self.names[position] != column.name:
+                raise InputError(
+                    f"the columns {listing(names)} and the attributes {listing(self.names)} agree only in part: name "
+                    "every column, or pass them in the order of the attributes"
+                )
+        return list(range(len(names)))
 
     def _encode(self, position: int, column: Column) -> IntArray:
         known = self._positions[position]
@@ -131,11 +156,16 @@ class GroupSpace:
 
     def frame(self, codes: Any) -> pd.DataFrame:
         """Values of the groups as a DataFrame with one column per attribute."""
+        return self.frame_with(codes)
+
+    def frame_with(self, codes: Any, **further: Any) -> pd.DataFrame:
+        """Values of the groups and further columns; an attribute of the same name appears as ``name (attribute)``."""
         import pandas as pd
 
         codes = check_codes(codes, self.cardinalities)
-        columns = zip(self.names, self.values, codes.T, strict=True)
-        return pd.DataFrame({name: np.array(values)[column] for name, values, column in columns})
+        names = [f"{name} (attribute)" if name in further else name for name in self.names]
+        columns = zip(names, self.values, codes.T, strict=True)
+        return pd.DataFrame({name: np.array(values)[column] for name, values, column in columns} | further)
 
     def index(self, codes: Any) -> IntArray:
         """Flat index (q,) of each group."""
@@ -178,11 +208,33 @@ class GroupSpace:
         np.put_along_axis(rows, codes + self.offsets, 1.0, axis=1)
         return rows
 
+    def one_code(self, code: Any) -> IntArray:
+        """A single code (m,)."""
+        codes = check_codes(code, self.cardinalities, "code")
+        if len(codes) != 1:
+            raise InputError(f"code has {len(codes)} rows: pass the {len(self.names)} integers of one group")
+        return np.asarray(codes[0])
+
     def label(self, code: Any) -> str:
         """One group as ``(waterbird, land)``, for people."""
-        (row,) = check_codes(code, self.cardinalities)
+        row = self.one_code(code)
         return "(" + ", ".join(str(values[position]) for values, position in zip(self.values, row, strict=True)) + ")"
 
     def _check_flat(self) -> None:
         if self.n_groups > MAX_FLAT_INDEX:
             raise InputError(f"there are {self.n_groups:.3g} groups, too many to number: work with codes instead")
+
+
+def _checked_values(name: str, given: Any) -> tuple[Hashable, ...]:
+    """An attribute's values as plain scalars of one type, all different."""
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        raise InputError(f"attribute {name!r} has the values {given!r}: pass a list or tuple of them")
+    values = tuple(plain_value(value) for value in given)
+    if not values:
+        raise InputError(f"attribute {name!r} has no values: every attribute needs at least one")
+    kinds = {str if isinstance(value, str) else float if isinstance(value, int | float) else None for value in values}
+    if len(kinds) > 1 or None in kinds:
+        raise InputError(f"attribute {name!r} has the values {listing(values)}: they must be all text or all numbers")
+    if len(set(values)) < len(values) or any(value != value for value in values):
+        raise InputError(f"attribute {name!r} lists a value twice, or a missing one ({listing(values)})")
+    return values

@@ -103,7 +103,7 @@ class AffineHull:
 
     def weights(self, code: Any) -> np.ndarray[Any, np.dtype[np.object_]]:
         """Exact weights α (k,) on ``observed`` that give the group, as fractions summing to 1."""
-        (row,) = check_codes(code, self.space.cardinalities, "code")
+        row = self.space.one_code(code)
         if not self.contains(row)[0]:
             raise InputError(
                 f"{self.space.label(row)} is outside the affine hull of the seen groups: "

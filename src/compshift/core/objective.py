@@ -13,9 +13,10 @@ value and gradient come from the same three matrix products.
 
 from typing import NamedTuple
 
+import numpy as np
 from array_api_compat import array_namespace
 
-from compshift.core.arrays import BLOCK_CELLS, Array, like
+from compshift.core.arrays import BLOCK_CELLS, Array, index_like, like
 from compshift.core.energy import GroupTable, group_energies
 from compshift.core.logspace import logsumexp, underflow_floor
 
@@ -42,6 +43,7 @@ class _Partition(NamedTuple):
 
 def log_evidence(energies: Array, seen: GroupTable, log_score: Array) -> Array:
     """c(x), the log of the sum over the seen groups, (n,)."""
+    log_score = like(log_score, energies)
     parts = _partition(energies, seen, log_score)
     evidence = parts.log_evidence
     for rows in _row_parts(parts.doubtful, len(seen.row)):
@@ -60,12 +62,17 @@ def step_one_risk(energies: Array, position: Array, sample_weight: Array, seen: 
     ``position`` (n,) says which of the k groups of ``seen`` a sample belongs to, ``sample_weight`` (n,) is ω.
     """
     xp = array_namespace(energies)
+    log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
     evidence, expected_values, expected_groups = _expectations(energies, sample_weight, seen, log_score)
-    one_hot = like(seen.space.one_hot(seen.codes), energies)[position]  # (n, D)
-    own_energy = xp.sum(one_hot * energies, axis=1)
-    value = xp.sum(sample_weight * (own_energy - log_score[position] + evidence))
+    value = xp.sum(sample_weight * (evidence - log_score[position]))
+    gradient = -expected_values  # (n, D)
+    rows = index_like(np.arange(energies.shape[0]), energies)
+    for columns in index_like((seen.codes + seen.space.offsets).T, energies):  # (k,), one attribute at a time
+        own = columns[position]  # (n,)
+        value = value + xp.sum(sample_weight * energies[rows, own])
+        gradient[rows, own] += sample_weight
     group_weight = xp.bincount(position, weights=sample_weight, minlength=len(seen.row))  # (k,)
-    return Risk(value, sample_weight[:, None] * one_hot - expected_values, expected_groups - group_weight)
+    return Risk(value, gradient, expected_groups - group_weight)
 
 
 def _expectations(

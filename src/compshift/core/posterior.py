@@ -26,7 +26,8 @@ def group_log_posterior(
     xp = array_namespace(energies)
     if position is None:
         position = np.arange(len(table.row))
-    logits = like(log_score, energies)[position] - group_energies(energies, table.space, table.codes[position])
+    log_score = like(log_score, energies)
+    logits = log_score[position] - group_energies(energies, table.space, table.codes[position])
     logits = logits - xp.expand_dims(log_evidence(energies, table, log_score), axis=1)  # (n, q)
     return logits + like(np.where(position < 0, -np.inf, 0.0), energies)
 
@@ -35,7 +36,7 @@ def marginal_log_posterior(energies: Array, table: GroupTable, log_score: Array,
     """Log q̂(z_i|x) of every value of one attribute, (n, d_i), without a column per group."""
     xp = array_namespace(energies)
     log_left, log_right = table.halves(energies)
-    scores = table.fill(log_score)  # (l, r)
+    scores = table.fill(like(log_score, energies))  # (l, r)
     split = table.left.shape[1]
     if attribute < split:
         log_half = log_left + logmatmulexp(log_right, scores.T)  # (n, l)

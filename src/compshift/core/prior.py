@@ -1,12 +1,14 @@
-"""Log priors over candidate groups."""
+"""Log priors over candidate groups: uniform, by frequency, or given as an array, a Series or a mapping."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from compshift._checks import check_probabilities
 from compshift._errors import InputError
-from compshift.core.arrays import BoolArray, FloatArray
+from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.groups import GroupSpace
 
 
 def log_probabilities(values: Any, name: str = "prior") -> FloatArray:
@@ -22,3 +24,73 @@ def uniform_log_prior(chosen: BoolArray) -> FloatArray:
     if count == 0:
         raise InputError("the prior has no group to stand on: none of the candidate groups is inside the hull")
     return np.where(chosen, -np.log(count), -np.inf)
+
+
+def given_log_prior(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArray:
+    """Log prior (g,) of ``groups`` from a mapping or Series over values, or an array over all groups of the space."""
+    if hasattr(prior, "columns"):
+        raise InputError("prior is a table: pass a Series or mapping from groups to probabilities, or an array")
+    if hasattr(prior, "to_dict"):  # a Series, whose labels say which group a number belongs to
+        levels = list(getattr(prior.index, "names", []))
+        if len(levels) > 1 and set(levels) == set(space.names):
+            prior = prior.reorder_levels(list(space.names))
+        prior = prior.to_dict()
+    if isinstance(prior, Mapping):
+        return _from_mapping(prior, space, groups)
+    return _from_array(prior, space, groups)
+
+
+def _from_mapping(prior: Mapping[Any, Any], space: GroupSpace, groups: IntArray) -> FloatArray:
+    """Probabilities by tuples of values; with one attribute the value alone will do."""
+    if not prior:
+        raise InputError("prior is an empty mapping: pass the probability of at least one group")
+    keys = [key if isinstance(key, tuple) else (key,) for key in prior]
+    for key in keys:
+        if len(key) != len(space.names):
+            raise InputError(
+                f"prior has the key {key!r}: each key must be one value of each of the {len(space.names)} attributes "
+                f"{space.names}"
+            )
+    codes = space.encode({name: [key[position] for key in keys] for position, name in enumerate(space.names)})
+    values = check_probabilities(_numbers(list(prior.values())), "prior")
+    position = space.locate(codes, groups)
+    _refuse_outside(values[position < 0], codes[position < 0], space)
+    probabilities = np.zeros(len(groups))
+    probabilities[position[position >= 0]] = values[position >= 0]
+    return log_probabilities(probabilities)
+
+
+def _from_array(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArray:
+    """Probabilities of all groups, shaped like the attributes or flat."""
+    values = _numbers(prior)
+    if values.shape not in (space.cardinalities, (space.n_groups,)):
+        raise InputError(
+            f"prior has shape {values.shape}: pass one probability per group, of shape {space.cardinalities} or "
+            f"({space.n_groups},), or one of the names 'uniform', 'hull' and 'train'"
+        )
+    values = check_probabilities(values, "prior").reshape(-1)
+    index = space.index(groups)
+    left_out = np.ones(space.n_groups, dtype=np.bool_)
+    left_out[index] = False
+    outside = np.flatnonzero(left_out & (values > 0))
+    _refuse_outside(values[outside], space.codes(outside), space)
+    return log_probabilities(values[index])
+
+
+def _numbers(prior: Any) -> FloatArray:
+    try:
+        return np.asarray(prior, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"prior is {prior!r}: pass 'uniform', 'hull', 'train', an array of probabilities or a mapping to them"
+        ) from None
+
+
+def _refuse_outside(values: FloatArray, codes: IntArray, space: GroupSpace) -> None:
+    """Refuse prior mass on a group that is not a candidate."""
+    for value, code in zip(values, codes, strict=True):
+        if value > 0:
+            raise InputError(
+                f"prior gives {value:.3g} to {space.label(code)}, which is not among the candidate groups: "
+                "set it to 0, or fit with a support that includes it"
+            )

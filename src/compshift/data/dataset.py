@@ -63,12 +63,17 @@ class GroupedDataset:
 
 
 def check_split(split: Any, n_rows: int) -> IntArray:
-    """Split codes (n,), each 0, 1 or 2."""
-    codes = np.asarray(split)
-    check_same_rows(n_rows, codes, "split")
-    if codes.dtype.kind not in "iu" or not np.isin(codes, range(len(SPLITS))).all():
-        raise InputError("split must hold 0 (train), 1 (val) or 2 (test) for each row")
-    return codes.astype(np.int64)
+    """Split codes (n,), from 0, 1, 2 or the names of the splits."""
+    array = np.asarray(split)
+    if array.ndim != 1:
+        raise InputError(f"split has {array.ndim} dimensions: pass one split per row")
+    check_same_rows(n_rows, array, "split")
+    known: dict[Any, int] = {name: code for code, name in enumerate(SPLITS)} | {code: code for code in range(3)}
+    values, position = np.unique(array.astype(str) if array.dtype == object else array, return_inverse=True)
+    odd = [value for value in values.tolist() if value not in known]
+    if odd:
+        raise InputError(f"the split {odd[0]!r} is not known: use 0, 1, 2 or {listing(SPLITS)}")
+    return np.array([known[value] for value in values.tolist()], dtype=np.int64)[position]
 
 
 def split_names(split: IntArray | None) -> tuple[str, ...]:

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import check_same_rows
+from compshift._checks import check_finite, check_same_rows
 from compshift._errors import InputError, listing, unknown_name
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
-from compshift.data.dataset import SPLITS, GroupedDataset, check_split, split_rows
+from compshift.data.dataset import GroupedDataset, check_split, split_rows
 
 FEATURE_COLUMN = re.compile(r"f(\d+)")
 NPZ_KEYS = ("X", "Z", "attribute_names", "value_names", "split")
@@ -70,8 +70,11 @@ def _read_npz(path: Path, attributes: Sequence[str]) -> _Contents:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in NPZ_KEYS if key in archive.files}
             found = archive.files
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{str(path)!r} cannot be read as .npz ({error}): write it with numpy.savez") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError):
+        raise InputError(
+            f"{str(path)!r} cannot be read as .npz: it is damaged, another kind of file, or holds Python objects; "
+            "write arrays of numbers and text with numpy.savez"
+        ) from None
     if "X" not in arrays:
         raise InputError(
             f"{str(path)!r} has no array 'X' (it has {listing(found)}): features are expected under that name"
@@ -105,7 +108,10 @@ def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> lis
         return [tuple(range(int(column.max(initial=0)) + 1)) for column in Z.T]
     try:
         table = json.loads(str(encoded))
-        return [tuple(table[name]) for name in names]
+        lists = [table[name] for name in names]
+        if not all(isinstance(values, list) for values in lists):
+            raise TypeError("a value is no list")
+        return [tuple(values) for values in lists]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise InputError(
             f"{str(path)!r}: value_names is not a JSON object with a list for each attribute ({error!r})"
@@ -117,7 +123,10 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
     import pyarrow.parquet as pq
 
     try:
-        schema = pq.ParquetDataset(path).schema if path.is_dir() else pq.read_schema(path)
+        source = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+        if not source:
+            raise InputError(f"the folder {str(path)!r} holds no .parquet file: pass a folder of shards, or a file")
+        schema = pq.read_schema(source[0])
         columns = schema.names
         for name in attributes:
             if name not in columns:
@@ -130,10 +139,10 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
                 "columns 'f0', 'f1', … are expected"
             )
         wanted = [*feature_columns, *attributes, *(["split"] if "split" in columns else [])]
-        table = pq.read_table(path, columns=list(dict.fromkeys(wanted)))
+        table = pq.read_table(source, columns=list(dict.fromkeys(wanted)))
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{str(path)!r} cannot be read as Parquet ({error})") from None
-    split = _split_codes(table.column("split").to_pylist(), path) if "split" in columns else None
+    split = np.asarray(table.column("split").to_pylist()) if "split" in columns else None
     if feature_columns == ["features"]:
         X = _list_column(table.column("features"), path)
     else:
@@ -153,29 +162,22 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
 def _list_column(column: Any, path: Path) -> Any:
     """A column of lists, all of one length, as a matrix."""
     array = column.combine_chunks()
+    if not hasattr(array, "value_lengths"):
+        raise InputError(f"{str(path)!r}: the column 'features' has type {array.type}; a list of numbers is expected")
     lengths = np.unique(array.value_lengths().to_numpy(zero_copy_only=False))
     if array.null_count or len(lengths) != 1:
         raise InputError(f"{str(path)!r}: the lists in column 'features' are missing or differ in length")
     return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), int(lengths[0]))
 
 
-def _split_codes(values: list[Any], path: Path) -> IntArray:
-    """Splits given as 0, 1, 2 or as words."""
-    known: dict[Any, int] = {
-        **{code: code for code in range(len(SPLITS))},
-        **{name: code for code, name in enumerate(SPLITS)},
-    }
-    odd = next((value for value in values if value not in known), None)
-    if odd is not None or None in values:
-        raise InputError(f"{str(path)!r}: the split {odd!r} is not known: use 0, 1, 2 or {listing(SPLITS)}")
-    return np.array([known[value] for value in values], dtype=np.int64)
-
-
 def _feature_matrix(X: Any, path: Path) -> Any:
     """X as a floating matrix with at least one row and one column."""
+    if X.ndim == 2 and not len(X):
+        raise InputError(f"{str(path)!r} has no rows: at least one is needed")
     if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
         raise InputError(
             f"{str(path)!r}: the features have type {X.dtype} and shape {X.shape}; a matrix of numbers with one row "
             "per sample is expected"
         )
+    check_finite(X, f"{str(path)!r}")
     return X if X.dtype.kind == "f" else X.astype(np.float64)

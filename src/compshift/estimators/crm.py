@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from compshift._checks import check_codes, check_count, check_positive, check_same_rows, check_sample_weight
 from compshift._errors import ExtrapolationWarning, InputError, unknown_name
 from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.candidates import Candidates
 from compshift.core.groups import GroupSpace
 from compshift.estimators import model_file
-from compshift.estimators.candidates import Candidates
 from compshift.estimators.crm_file import Saved, from_file, to_file
 from compshift.estimators.crm_model import CRMModel, fit_crm
 from compshift.estimators.inputs import known_features, read_labels, training_features
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BIASES = ("extrapolated", "learned")
+KIND = "CRMClassifier"
 
 
 class CRMClassifier(ClassifierMixin, BaseEstimator):
@@ -43,15 +44,17 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
     prior : "uniform", "hull", "train", array or mapping, default="uniform"
         Probability of each group where the model will be used. ``"uniform"``: the same for every candidate;
         ``"hull"``: the same for every candidate inside the affine hull of the seen groups; ``"train"``: as in training;
-        an array of shape ``space_.cardinalities`` or ``(space_.n_groups,)``; or a mapping from tuples of values to
-        probabilities, in which absent groups have none. ``set_prior`` changes it without another fit.
+        an array of shape ``space_.cardinalities`` or ``(space_.n_groups,)``; or a mapping or Series from tuples of
+        values to probabilities, in which absent groups have none. ``set_prior`` changes it without another fit.
     bias : "extrapolated" or "learned", default="extrapolated"
-        B*, computed for every group, or (for ablations) the fitted bias of the seen groups and 0 for the others.
+        B*, computed for every group, or (for ablations) the fitted bias of the seen groups and 0 for the others. Both
+        are there after a fit: ``set_params(bias=...)`` switches without another.
     support : "all", "hull" or codes of shape (g, m), default="all"
         The candidate groups: those that can be predicted at all.
     tol : float, default=1e-6
-        Largest gradient entry at which the fit counts as converged, per standardised weight and per bias relative to
-        its group's frequency. The learned and the extrapolated bias of seen groups then agree to ``tol``.
+        Largest gradient entry at which the fit counts as converged, per standardised weight (times 1e-2 / alpha, if
+        alpha is below 1e-2) and per bias relative to its group's frequency. The learned and the extrapolated bias of
+        seen groups then agree to ``tol``.
     max_iter : int, default=1000
         Most iterations of L-BFGS.
     verbose : bool or int, default=False
@@ -60,7 +63,7 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : array, or a list of one array per target
-        The values that ``predict`` returns.
+        The values that ``predict`` returns, sorted.
     space_ : GroupSpace
         Targets first, then attributes.
     targets_ : GroupSpace
@@ -68,7 +71,7 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
     hull_ : AffineHull
         Of the seen groups.
     groups_ : array (g, m)
-        Codes of the candidate groups. The arrays of length g below follow its order.
+        Codes of the candidate groups, in order. The arrays of length g below follow it.
     seen_, inside_hull_ : bool arrays (g,)
         Which candidates training has, and which the seen ones determine.
     group_weight_ : array (g,)
@@ -78,7 +81,8 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
     learned_bias_ : array (g,)
         Fitted bias B of the seen groups, with mean 0 over the training rows; 0 for the others.
     effective_sample_size_ : array (g,)
-        How many training samples the bias of each candidate effectively rests on.
+        How many training samples the bias of each candidate effectively rests on,
+        ``(Σ ω w)² / Σ (ω w)²`` over the samples' weights ω in the data and w in the bias.
     bias_gap_ : float
         Largest ``|B* − B|`` over the seen groups. It is 0 at the optimum.
     log_prior_ : array (g,)
@@ -140,7 +144,8 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         attributes : (n,) or (n, s), optional
             What else varies and must not mislead, known in training only.
         sample_weight : (n,), optional
-            Weights of the rows; a weight of 2 is the same as the row twice.
+            Weights of the rows; a weight of 2 gives the same model as the row twice. Only the effective sample sizes
+            differ: they count a row once, whatever its weight.
         space : GroupSpace, optional
             Attributes and values, targets first, if there are values that no training row has.
         """
@@ -157,7 +162,8 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         weight = check_sample_weight(sample_weight, len(X))
         keep = weight > 0
         labels = read_labels(y, attributes, space, keep)
-        X, weight = X[keep], weight[keep]
+        if not keep.all():
+            X, weight = X[keep], weight[keep]
         seen_groups, position = labels.space.distinct(labels.codes)
         seen_weight = np.bincount(position, weights=weight).astype(np.float64)  # (k,)
         candidates = Candidates.of(labels.space, seen_groups, seen_weight, self.support)
@@ -167,8 +173,12 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         if not model.converged:
             warnings.warn(
                 f"the fit stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e} (tol {tol:g}), "
-                f"and biases of seen groups are off by up to {model.bias_gap:.1e}: raise max_iter (now {max_iter}), "
-                "raise alpha, or loosen tol",
+                f"and biases of seen groups are off by up to {model.bias_gap:.1e}: "
+                + (
+                    f"raise max_iter (now {max_iter}), raise alpha, or loosen tol"
+                    if model.n_iter >= max_iter
+                    else "rounding allows no further step; raise alpha or loosen tol"
+                ),
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -254,27 +264,31 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
     def explain(self, X: Any) -> pd.DataFrame:
         """Per row: the most probable group and its probability; was it seen, is it inside the hull; ESS of its bias."""
         best, log_proba = self._best_group(X)
-        frame = self.space_.frame(self.groups_[best])
-        frame["probability"] = np.exp(log_proba)
-        frame["seen"] = self.seen_[best]
-        frame["inside_hull"] = self.inside_hull_[best]
-        frame["effective_sample_size"] = self.effective_sample_size_[best]
-        return frame
+        frame = self.space_.frame_with(
+            self.groups_[best],
+            probability=np.exp(log_proba),
+            seen=self.seen_[best],
+            inside_hull=self.inside_hull_[best],
+            effective_sample_size=self.effective_sample_size_[best],
+        )
+        return frame.set_axis(X.index) if hasattr(X, "index") and hasattr(X, "columns") else frame
 
     def group_frame(self) -> pd.DataFrame:
         """Per candidate group: training rows, whether it is inside the hull, its biases, ESS and prior."""
         check_is_fitted(self)
-        frame = self.space_.frame(self.groups_)
-        frame["train_rows"] = self.group_weight_
-        frame["inside_hull"] = self.inside_hull_
-        frame["bias"] = self.bias_
-        frame["learned_bias"] = np.where(self.seen_, self.learned_bias_, np.nan)
-        frame["effective_sample_size"] = self.effective_sample_size_
-        frame["prior"] = np.exp(self.log_prior_)
-        return frame
+        return self.space_.frame_with(
+            self.groups_,
+            train_rows=self.group_weight_,
+            inside_hull=self.inside_hull_,
+            bias=self.bias_,
+            learned_bias=np.where(self.seen_, self.learned_bias_, np.nan),
+            effective_sample_size=self.effective_sample_size_,
+            prior=np.exp(self.log_prior_),
+        )
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; with several targets, the share of rows on which every target is right."""
+        check_is_fitted(self)
         predicted = self.targets_.encode(self.predict(X))
         true = self.targets_.encode(y)
         check_same_rows(len(predicted), true, "y")
@@ -289,11 +303,12 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
             parameters=self.get_params(deep=False),
             model=self._model,
             log_prior=self.log_prior_,
+            parameter_log_prior=self._model.candidates.log_prior(self.prior),
             n_targets=len(self.targets_.names),
             one_dimensional=self._one_dimensional,
             feature_names=None if names is None else [str(name) for name in names],
         )
-        model_file.write(path, type(self).__name__, *to_file(saved))
+        model_file.write(path, KIND, *to_file(saved))
 
     @classmethod
     def _from_file(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
@@ -301,8 +316,8 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         saved = from_file(header, arrays)
         clf = cls(**saved.parameters)
         clf._adopt(saved.model, saved.n_targets, saved.one_dimensional)
-        clf._outside_announced = True
         clf.log_prior_ = saved.log_prior
+        clf._outside_announced = bool((~clf.inside_hull_ & (clf.log_prior_ > -np.inf)).any())
         clf.n_features_in_ = len(saved.model.feature_mean)
         if saved.feature_names is not None:
             clf.feature_names_in_ = np.array(saved.feature_names, dtype=object)

@@ -9,9 +9,10 @@ import numpy as np
 from compshift._checks import check_codes
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray
+from compshift.core.candidates import Candidates
+from compshift.core.columns import plain_value
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
-from compshift.estimators.candidates import Candidates
 from compshift.estimators.crm_model import CRMModel
 
 GROUP_ARRAYS = ("seen_groups", "seen_weight", "groups")
@@ -25,7 +26,8 @@ class Saved(NamedTuple):
 
     parameters: dict[str, Any]
     model: CRMModel
-    log_prior: FloatArray  # (g,)
+    log_prior: FloatArray  # (g,) in force
+    parameter_log_prior: FloatArray  # (g,) that the constructor asked for
     n_targets: int
     one_dimensional: bool
     feature_names: list[str] | None
@@ -41,14 +43,15 @@ def to_file(saved: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
         "one_dimensional": saved.one_dimensional,
         "feature_names": saved.feature_names,
         "parameters": {
-            name: None if name in ("prior", "support") and not isinstance(value, str) else value
+            name: None if name in ("prior", "support") and not isinstance(value, str) else plain_value(value)
             for name, value in saved.parameters.items()
         },
         **{name: getattr(model, name) for name in NUMBERS},
     }
     arrays = {name: getattr(candidates, name) for name in GROUP_ARRAYS}
     arrays |= {name: getattr(model, name) for name in MODEL_ARRAYS}
-    return header, {**arrays, "log_prior": saved.log_prior}
+    arrays |= {"log_prior": saved.log_prior, "parameter_log_prior": saved.parameter_log_prior}
+    return header, arrays
 
 
 def from_file(header: dict[str, Any], arrays: dict[str, Any]) -> Saved:
@@ -64,6 +67,7 @@ def from_file(header: dict[str, Any], arrays: dict[str, Any]) -> Saved:
             {name: header["parameters"][name] for name in PARAMETERS},
             model,
             arrays["log_prior"],
+            arrays["parameter_log_prior"],
             int(header["n_targets"]),
             bool(header["one_dimensional"]),
             header["feature_names"],
@@ -75,7 +79,7 @@ def from_file(header: dict[str, Any], arrays: dict[str, Any]) -> Saved:
         saved.parameters["support"] = model.candidates.groups
     if saved.parameters["prior"] is None:
         values = space.decode(model.candidates.groups).tolist()
-        weights = np.exp(saved.log_prior).tolist()
+        weights = np.exp(saved.parameter_log_prior).tolist()
         saved.parameters["prior"] = {tuple(key): weight for key, weight in zip(values, weights, strict=True) if weight}
     return saved
 
@@ -90,7 +94,8 @@ def _check_shapes(saved: Saved) -> None:
         found = getattr(model, name).shape
         if found != shape:
             raise InputError(f"{name} has shape {found} instead of {shape}")
-    if saved.log_prior.shape != (g,) or candidates.seen_weight.shape != (len(candidates.seen_groups),):
+    priors_fit = saved.log_prior.shape == saved.parameter_log_prior.shape == (g,)
+    if not priors_fit or candidates.seen_weight.shape != (len(candidates.seen_groups),):
         raise InputError("the prior or the weights do not fit the groups")
     if not 1 <= saved.n_targets <= len(candidates.space.names):
         raise InputError(f"there are {saved.n_targets} targets among {len(candidates.space.names)} attributes")

@@ -9,10 +9,10 @@ import numpy as np
 
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
 from compshift.core.bias import ExtrapolatedBias, block_sums, empty_sums, extrapolated_bias, merge_sums
+from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable
 from compshift.core.objective import log_evidence
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior
-from compshift.estimators.candidates import Candidates
 from compshift.estimators.solver import Problem, Solution, solve, standardise
 
 
@@ -32,8 +32,16 @@ class CRMModel:
     converged: bool
 
     def energies(self, X: FloatArray) -> FloatArray:
-        """Energy of every attribute value, (n, D)."""
-        return (X - self.feature_mean) @ self.coef.T
+        """Energy of every attribute value, (n, D), above the lowest of its attribute.
+
+        What is common to an attribute's values cancels in every probability, but far from the data it is large enough
+        to take the others' digits with it.
+        """
+        energies = (X - self.feature_mean) @ self.coef.T
+        for start, size in zip(self.candidates.space.offsets, self.candidates.space.cardinalities, strict=True):
+            block = energies[:, start : start + size]
+            block -= block.min(axis=1, keepdims=True)
+        return np.asarray(energies)
 
     def marginals(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         """Log q(z_i|x) for each of the attributes, (n, d_i) each."""

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from compshift._checks import check_finite, check_same_rows
-from compshift._errors import InputError, listing
+from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import Column, read_columns
 from compshift.core.groups import GroupSpace
@@ -24,7 +24,7 @@ class Labels(NamedTuple):
     space: GroupSpace
     codes: IntArray  # (n, m)
     n_targets: int
-    one_dimensional: bool  # whether y was (n,), so that predictions are too
+    one_dimensional: bool  # whether there is one target, so that predictions are (n,)
 
 
 def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
@@ -43,38 +43,83 @@ def known_features(estimator: BaseEstimator, X: Any) -> FloatArray:
             f"X has {shape[1]} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
             "features as input: pass the columns it was fitted on, in the same order"
         )
-    array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=False)
+    try:
+        array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=False)
+    except ValueError as error:
+        if "feature names" not in str(error):
+            raise
+        raise InputError(f"{str(error).rstrip()}\nPass the columns it was fitted on, in the same order.") from None
     check_finite(array)
     return np.asarray(array)
 
 
 def read_labels(y: Any, attributes: Any, space: GroupSpace | None, keep: BoolArray) -> Labels:
-    """Labels of the rows to keep, a mask over all n rows; values come from those rows, or from ``space``."""
+    """Labels of the rows to keep, a mask over all n rows; values come from those rows, or from ``space``.
+
+    The values of a target are sorted, as scikit-learn expects of ``classes_``.
+    """
     targets = read_columns(y, default="y")
-    nuisances = [] if attributes is None else read_columns(attributes, default="a")
-    columns = []
+    names = [column.name for column in targets]
+    nuisances = [] if attributes is None else read_columns(attributes, default="a", taken=names)
     for name, group in (("y", targets), ("attributes", nuisances)):
         if group:
             check_same_rows(len(keep), group[0].codes, name)
-        columns += [_keep_rows(column, keep) for column in group]
+    columns = [_keep_rows(column, keep) for column in [*targets, *nuisances]]
     for column in columns[: len(targets)]:
-        check_classification_targets(np.array(column.values))
-        if len(column.values) == 1:
-            raise InputError(
-                f"target {column.name!r} has only one class ({column.values[0]!r}): pass rows of at least two classes"
-            )
+        _check_classes(column)
     for column in columns[len(targets) :]:
+        _check_repeats(column)
         if len(column.values) == 1:
             warnings.warn(
                 f"attribute {column.name!r} has the single value {column.values[0]!r} in training: it tells groups "
                 "apart only if space= names further values",
                 stacklevel=3,
             )
-    found = GroupSpace.from_columns(columns)
-    space = found if space is None else _arranged(space, found.names)
-    table = {column.name: np.array(column.values)[column.codes] for column in columns}
-    codes = space.encode(table) if space is not found else np.stack([column.codes for column in columns], axis=1)
-    return Labels(space, codes, len(targets), _dimensions(y) == 1)
+    space = _labels_space(columns, len(targets), space)
+    dimensions = _dimensions(y)
+    if dimensions == 2 and len(targets) == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected: it is read as y.ravel()",
+            DataConversionWarning,
+            stacklevel=3,
+        )
+    return Labels(space, space.encode_columns(columns), len(targets), len(targets) == 1)
+
+
+def _check_repeats(column: Column) -> None:
+    """Refuse an attribute that hardly any two rows share."""
+    if len(column.values) > max(10, len(column.codes) / 2):
+        raise InputError(
+            f"attribute {column.name!r} has {len(column.values)} different values in {len(column.codes)} rows: it "
+            "looks continuous or like an identifier; bin it, or leave it out"
+        )
+
+
+def _check_classes(column: Column) -> None:
+    """Refuse a target that is continuous or has one class."""
+    values = np.array(column.values)
+    if values.dtype.kind == "f" and (values != np.floor(values)).any():
+        odd = values[values != np.floor(values)][0]
+        raise InputError(
+            f"Unknown label type: target {column.name!r} is continuous (it has the value {odd:g}); a classifier needs "
+            "discrete classes: turn it into text or whole numbers, for example by binning"
+        )
+    if len(values) == 1:
+        raise InputError(
+            f"target {column.name!r} has only one class ({column.values[0]!r}): pass rows of at least two classes"
+        )
+
+
+def _labels_space(columns: Sequence[Column], n_targets: int, space: GroupSpace | None) -> GroupSpace:
+    """The space of the columns, or the given one in their order, with the targets' values sorted."""
+    if space is None:
+        space = GroupSpace.from_columns(columns)
+    elif not isinstance(space, GroupSpace):
+        raise InputError(f"space is a {type(space).__name__}: pass a compshift.GroupSpace")
+    order = space.match(columns)
+    values: list[Sequence[Any]] = [space.values[position] for position in order]
+    values[:n_targets] = [sorted(part) for part in values[:n_targets]]
+    return GroupSpace(tuple(space.names[position] for position in order), tuple(tuple(part) for part in values))
 
 
 def _dimensions(values: Any) -> int:
@@ -85,17 +130,4 @@ def _dimensions(values: Any) -> int:
 def _keep_rows(column: Column, keep: BoolArray) -> Column:
     """The column's chosen rows, without values that only other rows have."""
     used, codes = np.unique(column.codes[keep], return_inverse=True)
-    return Column(column.name, tuple(column.values[position] for position in used), codes.reshape(-1))
-
-
-def _arranged(space: GroupSpace, names: Sequence[str]) -> GroupSpace:
-    """The given space with its attributes in the order of the columns, by name where the names agree."""
-    if len(space.names) != len(names):
-        raise InputError(
-            f"space has {len(space.names)} attributes ({listing(space.names)}) but y and attributes have "
-            f"{len(names)} columns ({listing(names)}): describe each column, targets first"
-        )
-    if set(names) != set(space.names):
-        return space
-    order = [space.names.index(name) for name in names]
-    return GroupSpace(tuple(names), tuple(space.values[position] for position in order))
+    return column._replace(values=tuple(column.values[position] for position in used), codes=codes.reshape(-1))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import NoConvergence, minimize, newton_krylov
 
-from compshift.core.arrays import FloatArray, IntArray, row_blocks
+from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
 from compshift.core.energy import GroupTable
 from compshift.core.objective import step_one_risk
 from compshift.estimators.threads import one_thread_for_scipy
@@ -69,6 +69,7 @@ def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, F
     """Centred features of mean square 1, with the mean (p,) and the scale that were taken out."""
     total = sample_weight.sum()
     mean = (sample_weight @ X) / total  # (p,)
+    mean += (sample_weight @ (X - mean)) / total  # the first mean's rounding, which a large offset makes felt
     centred = X - mean
     largest = float(np.abs(centred).max(initial=0.0))
     if largest <= ROUNDING * float(np.abs(X).max(initial=0.0)):  # constant: what is left is the mean's rounding
@@ -159,7 +160,10 @@ def _evaluate(problem: Problem, weight: FloatArray, bias: FloatArray) -> _Evalua
     log_score = np.log(problem.frequency) - bias
     energies = problem.features @ weight.T  # (n, D)
     energy_gradient = np.empty_like(energies)
-    for rows in row_blocks(len(energies), problem.seen.width + energies.shape[1]):
+    cells = max(
+        BLOCK_CELLS, len(problem.seen.left) * len(problem.seen.right)
+    )  # a block is worth its share of the table
+    for rows in row_blocks(len(energies), problem.seen.width + energies.shape[1], cells):
         risk = step_one_risk(
             energies[rows], problem.position[rows], problem.sample_weight[rows], problem.seen, log_score
         )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import check_probabilities, check_same_rows
+from compshift._checks import check_positive, check_same_rows
 from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import Column, read_columns
 from compshift.core.groups import GroupSpace
+from compshift.core.prior import given_log_prior
 from compshift.metrics.wilson import wilson_interval
 
 if TYPE_CHECKING:
@@ -64,16 +66,13 @@ class GroupReport:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per group: its values, rows, accuracy and interval."""
-        frame = self.space.frame(self.groups)
-        frame["count"] = self.count
-        frame["accuracy"] = self.accuracy
-        frame["lower"] = self.lower
-        frame["upper"] = self.upper
-        return frame
+        return self.space.frame_with(
+            self.groups, count=self.count, accuracy=self.accuracy, lower=self.lower, upper=self.upper
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as numbers, text and lists, for JSON; the accuracy of an empty group is None."""
-        frame = self.to_frame().astype(object)
+        """The report as numbers, text and lists, for JSON; None for an empty group's accuracy or an infinite risk."""
+        frame, risk = self.to_frame().astype(object), self.compositional_risk
         return {
             "average": self.average,
             "balanced": self.balanced,
@@ -81,7 +80,7 @@ class GroupReport:
             "worst_group": list(self.worst_group),
             "n_empty": self.n_empty,
             "confidence": self.confidence,
-            "compositional_risk": self.compositional_risk,
+            "compositional_risk": risk if risk is not None and math.isfinite(risk) else None,
             "groups": frame.where(frame.notna(), None).to_dict("records"),
         }
 
@@ -120,16 +119,17 @@ def group_report(
 
     .. math:: R_{comp} = \sum_z q(z) \; \mathrm{mean}_{x \in z} (-\log p(z|x))
 
-    where q is uniform over the groups that have rows, or ``prior`` (over all groups of the space) restricted to them.
+    where q is uniform over the groups that have rows, or ``prior`` (an array, Series or mapping) restricted to them.
 
     >>> report = group_report(["a", "a", "b", "b"], ["a", "b", "b", "b"], attributes=[0, 1, 0, 0])
     >>> report.average, report.worst, report.worst_group, report.n_empty
     (0.75, 0.0, ('a', 1), 1)
     """
-    if not 0 < confidence < 1:
+    if not 0 < check_positive(confidence, "confidence") < 1:
         raise InputError(f"confidence is {confidence}: pass a number between 0 and 1, for example 0.95")
     true, predicted = read_columns(y_true, default="y"), read_columns(y_pred, default="y")
-    columns = true + ([] if attributes is None else read_columns(attributes, default="a"))
+    names = [column.name for column in true]
+    columns = true + ([] if attributes is None else read_columns(attributes, default="a", taken=names))
     n_rows = len(columns[0].codes)
     if n_rows == 0:
         raise InputError("y_true is empty: pass at least one row")
@@ -137,7 +137,11 @@ def group_report(
         if len(column.codes) != n_rows:
             raise InputError(f"{name} has {len(column.codes)} rows but y_true has {n_rows}: pass one row per sample")
     right = _right(true, predicted)
-    codes, space = _codes(columns, space)
+    if space is None:
+        space = GroupSpace.from_columns(columns)
+    elif not isinstance(space, GroupSpace):
+        raise InputError(f"space is a {type(space).__name__}: pass a compshift.GroupSpace")
+    codes = space.encode_columns(columns)
 
     if space.n_groups <= MAX_LISTED_GROUPS:
         groups, position = space.codes(np.arange(space.n_groups)), space.index(codes)
@@ -182,17 +186,10 @@ def _right(true: list[Column], predicted: list[Column]) -> BoolArray:
     return right
 
 
-def _codes(columns: list[Column], space: GroupSpace | None) -> tuple[IntArray, GroupSpace]:
-    """Codes (n, m) of the rows, in the given space or in that of the values that occur."""
-    if space is None:
-        return np.stack([column.codes for column in columns], axis=1), GroupSpace.from_columns(columns)
-    return space.encode({column.name: np.array(column.values)[column.codes] for column in columns}), space
-
-
 def _own_log_proba(group_log_proba: Any, space: GroupSpace, codes: IntArray) -> FloatArray:
     """Log p(z|x) of each row's own group, (n,)."""
-    values = np.asarray(group_log_proba, dtype=np.float64)
-    check_same_rows(len(codes), values, "group_log_proba")
+    values = np.atleast_1d(np.asarray(group_log_proba, dtype=np.float64))
+    check_same_rows(len(codes), values, "group_log_proba", "y_true")
     if np.isnan(values).any() or (values > 1e-9).any():
         raise InputError("group_log_proba has NaN or positive entries: pass logarithms of probabilities")
     if values.ndim == 1:
@@ -200,7 +197,7 @@ def _own_log_proba(group_log_proba: Any, space: GroupSpace, codes: IntArray) -> 
     if values.shape[1:] != (space.n_groups,):
         raise InputError(
             f"group_log_proba has shape {values.shape} but there are {space.n_groups} groups of {space.names}: pass a "
-            "column for each, with space=clf.space_ if some of its values do not occur here"
+            "column for each, with space=clf.space_ if some of its values do not occur here, or one number per row"
         )
     return np.asarray(values[np.arange(len(values)), space.index(codes)])
 
@@ -210,10 +207,7 @@ def _group_prior(prior: Any, space: GroupSpace, groups: IntArray, count: IntArra
     if prior is None:
         weights = (count > 0).astype(np.float64)
     else:
-        values = np.asarray(prior, dtype=np.float64)
-        if values.shape not in (space.cardinalities, (space.n_groups,)):
-            raise InputError(f"prior has shape {values.shape}: pass shape {space.cardinalities} or ({space.n_groups},)")
-        weights = np.where(count > 0, check_probabilities(values, "prior").reshape(-1)[space.index(groups)], 0.0)
+        weights = np.where(count > 0, np.exp(given_log_prior(prior, space, groups)), 0.0)
     if not weights.any():
         raise InputError("prior gives no probability to any group that has rows")
     return np.asarray(weights / weights.sum())

@@ -21,7 +21,7 @@ def prediction_frame(clf: CRMClassifier, X: Any, *, groups: bool, explain: bool)
     """One row per sample: each target, the probability of its values, and on request of every group.
 
     Probability columns are named ``P(bird=waterbird)`` and ``P(bird=waterbird, place=land)``. With ``explain`` the
-    columns ``group …``, ``seen``, ``inside_hull`` and ``effective_sample_size`` tell what the prediction rests on.
+    columns ``group …`` tell the most probable group and what its bias rests on.
     """
     import pandas as pd
 
@@ -37,8 +37,14 @@ def prediction_frame(clf: CRMClassifier, X: Any, *, groups: bool, explain: bool)
         columns |= {_group_column(clf.space_, code): joint[:, column] for column, code in enumerate(clf.groups_)}
     frame = pd.DataFrame(columns).infer_objects()
     if explain:
-        reasons = clf.explain(X).rename(columns={name: f"group {name}" for name in clf.space_.names})
-        frame = pd.concat([frame, reasons.rename(columns={"probability": "group probability"})], axis=1)
+        reasons = clf.explain(X)
+        reasons.columns = [f"group {name}" for name in clf.space_.names] + [
+            "group probability",
+            "group seen",
+            "group inside hull",
+            "group effective sample size",
+        ]
+        frame = pd.concat([frame, reasons], axis=1)
     return frame
 
 
@@ -48,11 +54,11 @@ def _group_column(space: GroupSpace, code: Any) -> str:
     return "P(" + ", ".join(f"{name}={values[position]}" for name, values, position in pairs) + ")"
 
 
-def check_table_path(path: Path) -> None:
-    """Refuse a path that a table cannot be written to."""
+def check_table_path(path: Path, *sources: Path) -> None:
+    """Refuse a path that a table cannot be written to, or that is one of the ``sources``."""
     if path.suffix not in (".csv", ".parquet", ".pq"):
         raise InputError(f"{path.name!r} has the ending {path.suffix!r}: tables are written as .csv or .parquet")
-    check_target(path)
+    check_target(path, *sources)
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift.metrics import GroupReport, group_report
+from compshift.metrics import GroupReport
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from compshift.bench.gaussian2d import Gaussian2DStudy
-    from compshift.data.dataset import GroupedDataset
     from compshift.estimators.crm import CRMClassifier
+    from compshift.estimators.evaluation import Evaluation
 
 SMALL_ESS = 30
 """A bias that rests on fewer samples than this is called uncertain."""
+
+WIDE_TERMINAL, NARROW_TERMINAL = 76, 60
+"""Columns from which the evaluation shows intervals, and below which it does not show sample sizes."""
 
 MAX_ROWS = 200
 """Longer tables show their first rows only."""
@@ -40,7 +44,7 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
         "converged": clf.converged_,
         "iterations": clf.n_iter_,
         "bias_gap": clf.bias_gap_,
-        "smallest_effective_sample_size": float(size.min()),
+        "smallest_extrapolated_effective_sample_size": float(size[unseen].min()) if unseen.any() else None,
     }
     if as_json:
         print(json.dumps(result))
@@ -62,56 +66,61 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
     print(f"model written to {path}")
 
 
-def print_evaluation(clf: CRMClassifier, data: GroupedDataset, part: str, *, as_json: bool) -> None:
+def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> None:
     """Accuracy by group, with what training had of each."""
-    targets = list(clf.targets_.names)
-    frame = data.columns(clf.space_.names)
-    nuisances = frame.drop(columns=targets)
-    present, position = clf.space_.distinct(clf.space_.encode(frame))
-    own = clf.group_log_proba(data.X, present)[np.arange(len(data)), position]
-    predicted = clf.predict(data.X)
-    report = group_report(
-        frame[targets[0]] if predicted.ndim == 1 else frame[targets],
-        predicted,
-        nuisances if nuisances.shape[1] else None,
-        own,
-        space=clf.space_,
-    )
+    report = evaluation.report
     if as_json:
-        print(json.dumps({"rows": len(data), "split": part, **report.to_dict()}, default=str))
+        content = {"rows": int(report.count.sum()), "split": part, **evaluation.to_dict()}
+        print(json.dumps(content, allow_nan=False))
         return
     from rich.console import Console
 
     console = Console()
-    console.print(_evaluation_table(clf, report, part))
-    console.print(f"average accuracy {report.average:.3f}, balanced {report.balanced:.3f}", highlight=False)
+    console.print(_evaluation_table(evaluation, part, console.width))
     worst = ", ".join(map(str, report.worst_group))
-    console.print(f"worst group {report.worst:.3f}, ({worst})", highlight=False, markup=False)
-    console.print(f"compositional risk {report.compositional_risk:.3f} nats", highlight=False)
+    lines = [
+        f"average accuracy {report.average:.3f}, balanced {report.balanced:.3f}",
+        f"worst group {report.worst:.3f}, ({worst})",
+        f"compositional risk {report.compositional_risk:.3f} nats",
+    ]
+    if report.compositional_risk == math.inf:
+        lines[-1] = "compositional risk infinite: a group that occurs has no probability under this prior"
+    if report.n_empty:
+        lines.append(f"{report.n_empty} of {report.space.n_groups} groups are empty and count for nothing")
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _evaluation_table(clf: CRMClassifier, report: GroupReport, part: str) -> Table:
+def _evaluation_table(evaluation: Evaluation, part: str, width: int) -> Table:
+    """One row per group; on a narrow terminal the interval and the sample size are left to --json."""
     from rich.markup import escape
 
-    table = _plain_table(f"accuracy of {', '.join(clf.targets_.names)} by group ({part} rows)")
-    for name in clf.space_.names:
-        table.add_column(escape(name), overflow="fold")
-    for name in ("rows", "accuracy", f"{report.confidence:.0%} interval", "ESS"):
+    report = evaluation.report
+    table = _plain_table(f"accuracy by group ({part} rows)")
+    for name in report.space.names:
+        table.add_column(escape(name), overflow="fold", min_width=8)
+    wide, narrow = width >= WIDE_TERMINAL, width < NARROW_TERMINAL
+    headings = [
+        "rows",
+        "accuracy",
+        *([f"{report.confidence:.0%} interval"] if wide else []),
+        *([] if narrow else ["ESS"]),
+    ]
+    for name in headings:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("in training", no_wrap=True)
-    values = clf.space_.decode(report.groups)
-    position = clf.space_.locate(report.groups, clf.groups_)
+    values = report.space.decode(report.groups)
     for row in range(min(len(report.groups), MAX_ROWS)):
-        where = int(position[row])
         held = report.count[row] > 0
-        table.add_row(
-            *(escape(str(value)) for value in values[row]),
+        size = evaluation.effective_sample_size[row]
+        cells = [
             str(report.count[row]),
             f"{report.accuracy[row]:.3f}" if held else "empty",
-            f"{report.lower[row]:.3f}–{report.upper[row]:.3f}" if held else "",
-            f"{clf.effective_sample_size_[where]:.0f}" if where >= 0 else "",
-            _training_state(clf, where),
-        )
+            *([f"{report.lower[row]:.3f}–{report.upper[row]:.3f}" if held else ""] if wide else []),
+            *([] if narrow else ["" if np.isnan(size) else f"{size:.0f}"]),
+            evaluation.states[row],
+        ]
+        table.add_row(*(escape(str(value)) for value in values[row]), *cells)
     if len(report.groups) > MAX_ROWS:
         table.caption = f"the first {MAX_ROWS} of {len(report.groups)} groups; --json has them all"
     return table
@@ -124,15 +133,6 @@ def _plain_table(title: str) -> Table:
     from rich.table import Table
 
     return Table(box=SIMPLE, show_edge=False, pad_edge=False, title=escape(title), title_justify="left")
-
-
-def _training_state(clf: CRMClassifier, position: int) -> str:
-    """What training knew of a candidate group."""
-    if position < 0:
-        return "not a candidate"
-    if clf.seen_[position]:
-        return f"{clf.group_weight_[position]:g} rows"
-    return "extrapolated" if clf.inside_hull_[position] else "outside the hull"
 
 
 def print_gaussian2d(study: Gaussian2DStudy, *, as_json: bool) -> None:

@@ -1,0 +1,55 @@
+"""A fitted classifier on labelled data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compshift.core.arrays import FloatArray
+from compshift.data.dataset import GroupedDataset
+from compshift.estimators.crm import CRMClassifier
+from compshift.metrics import GroupReport, group_report
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Accuracy by group, and what training had of each group; arrays follow ``report.groups``."""
+
+    report: GroupReport
+    states: tuple[str, ...]  # (g,) "562 rows", "extrapolated", "outside the hull" or "not a candidate"
+    effective_sample_size: FloatArray  # (g,) NaN for groups that are no candidates
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as numbers, text and lists, for JSON."""
+        content = self.report.to_dict()
+        sizes = [None if np.isnan(size) else float(size) for size in self.effective_sample_size]
+        for group, state, size in zip(content["groups"], self.states, sizes, strict=True):
+            group["in_training"] = state
+            group["effective_sample_size"] = size
+        return content
+
+
+def evaluate(clf: CRMClassifier, data: GroupedDataset) -> Evaluation:
+    """Predict the rows of ``data`` and report by group; values that the model does not know are refused."""
+    targets = list(clf.targets_.names)
+    frame = data.columns(clf.space_.names)
+    nuisances = frame.drop(columns=targets)
+    present, position = clf.space_.distinct(clf.space_.encode(frame))
+    own = clf.group_log_proba(data.X, present)[np.arange(len(data)), position]
+    report = group_report(
+        frame[targets], clf.predict(data.X), nuisances if nuisances.shape[1] else None, own, space=clf.space_
+    )
+    where = clf.space_.locate(report.groups, clf.groups_)
+    sizes = np.where(where >= 0, clf.effective_sample_size_[where], np.nan)
+    return Evaluation(report, tuple(_training_state(clf, int(row)) for row in where), sizes)
+
+
+def _training_state(clf: CRMClassifier, position: int) -> str:
+    """What training knew of a candidate group."""
+    if position < 0:
+        return "not a candidate"
+    if clf.seen_[position]:
+        return f"{clf.group_weight_[position]:g} rows"
+    return "extrapolated" if clf.inside_hull_[position] else "outside the hull"
