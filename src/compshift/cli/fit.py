@@ -33,7 +33,7 @@ def fit(
     ] = "train",
     tol: Annotated[float, typer.Option(help="Largest gradient entry at which the fit has converged.")] = 1e-6,
     max_iter: Annotated[int, typer.Option(help="Most iterations.")] = 1000,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every iteration.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", metavar="", help="Log every iteration.")] = False,
     json: Json = False,
 ) -> None:
     """Fit a classifier to features and write it to a file."""

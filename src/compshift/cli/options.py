@@ -19,7 +19,7 @@ Prior = Annotated[
         help="Prior over groups: uniform, hull, train, or a CSV file with a column per attribute and 'prior'."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON.")]
 
 
 PRIORS = ("uniform", "hull", "train")

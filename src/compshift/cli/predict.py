@@ -16,9 +16,9 @@ def predict(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Table to write: .csv or .parquet.", show_default=False)
     ],
-    groups: Annotated[bool, typer.Option("--groups", help="Add the probability of every group.")] = False,
+    groups: Annotated[bool, typer.Option("--groups", metavar="", help="Add the probability of every group.")] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Add the most probable group, and how far it can be trusted.")
+        bool, typer.Option("--explain", metavar="", help="Add the most probable group, and how far it can be trusted.")
     ] = False,
     prior: Prior = None,
     split: Annotated[

@@ -30,8 +30,11 @@ gradient then says little, so that of the weights is counted by this many times 
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 """Features that differ by less than this, relative to their size, do not differ."""
 
+PATIENCE = 300
+"""So many iterations of L-BFGS, and Newton's method gets its turn."""
+
 NEWTON_STEPS = 20
-"""At most so many steps finish what L-BFGS could not."""
+"""At most so many steps of it, before L-BFGS goes on."""
 
 MINRES_STEPS = 200
 """At most so many products with the Hessian make one Newton step."""
@@ -88,69 +91,98 @@ def solve(problem: Problem, *, tol: float, max_iter: int) -> Solution:
     if that is more than 1, and those with respect to the biases, each relative to its group's frequency. The latter
     equal 1 − exp(B* − B): the learned bias of a seen group and the extrapolated one then agree to ``tol``.
     """
-    D, p, k = problem.seen.space.width, problem.features.shape[1], len(problem.frequency)
-    bias_unit = 1.0 / np.sqrt(problem.frequency)
-    weight_count = max(1.0, CURVATURE / problem.alpha) if problem.alpha > 0 else 1.0
-    value, size, n_iter = math.inf, math.inf, 0
+    search = _Search(problem, tol, max_iter)
+    with one_thread_for_scipy():
+        while not search.done:
+            before = search.size
+            search.lbfgs()
+            if not search.done:
+                search.newton()
+            if search.size > 0.9 * before:  # neither gets any further
+                break
+    weight, bias = search.parameters(search.theta)
+    return Solution(
+        weight=weight,
+        bias=bias - problem.frequency @ bias,
+        risk=search.value,
+        gradient=search.size,
+        n_iter=max(search.n_iter, 1),
+        converged=search.size <= tol,
+    )
 
-    def norm(gradient: FloatArray) -> float:
-        """Largest entry, from the gradient in the optimiser's units."""
-        weights, biases = np.abs(gradient[: D * p]), np.abs(gradient[D * p :] * bias_unit)
-        return max(weight_count * float(weights.max(initial=0.0)), float(biases.max()))
 
-    def gradient_at(theta: FloatArray) -> FloatArray:
-        nonlocal value, size
-        value, weight_gradient, bias_gradient = _evaluate(
-            problem, theta[: D * p].reshape(D, p), theta[D * p :] * bias_unit
-        )
-        gradient = np.concatenate([weight_gradient.ravel(), bias_gradient * bias_unit])
-        size = norm(gradient)
-        return gradient
+class _Search:
+    """The best point so far, in the optimiser's units, and the two ways to a better one."""
 
-    def objective(theta: FloatArray) -> tuple[float, FloatArray]:
-        gradient = gradient_at(theta)
+    def __init__(self, problem: Problem, tol: float, max_iter: int) -> None:
+        self.problem, self.tol, self.max_iter = problem, tol, max_iter
+        self.shape = (problem.seen.space.width, problem.features.shape[1])
+        self.n_weights = math.prod(self.shape)
+        self.bias_unit = 1.0 / np.sqrt(problem.frequency)  # (k,)
+        self.weight_count = max(1.0, CURVATURE / problem.alpha) if problem.alpha > 0 else 1.0
+        self.n_iter = 0
+        self.theta = np.zeros(self.n_weights + len(problem.frequency))
+        self.value, gradient = self.objective(self.theta)
+        self.size = self.norm(gradient)
+
+    @property
+    def done(self) -> bool:
+        return self.size <= self.tol or self.n_iter >= self.max_iter
+
+    def parameters(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Weights (D, p) and biases (k,)."""
+        return theta[: self.n_weights].reshape(self.shape), theta[self.n_weights :] * self.bias_unit
+
+    def norm(self, gradient: FloatArray) -> float:
+        """Largest entry of a gradient in the optimiser's units, counted as ``solve`` says."""
+        weights = self.weight_count * np.abs(gradient[: self.n_weights]).max(initial=0.0)
+        return max(float(weights), float(np.abs(gradient[self.n_weights :] * self.bias_unit).max()))
+
+    def objective(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """Penalised risk and its gradient in the optimiser's units."""
+        value, weight_gradient, bias_gradient = _evaluate(self.problem, *self.parameters(theta))
+        gradient = np.concatenate([weight_gradient.ravel(), bias_gradient * self.bias_unit])
+        self.last_value, self.last_size = value, self.norm(gradient)
         return value, gradient
 
-    def log_step() -> None:
-        nonlocal n_iter
-        n_iter += 1
-        logger.info("iteration %d: risk %.8f, gradient %.1e", n_iter, value, size)
+    def step_taken(self) -> None:
+        """Count and log an iteration; the point that was evaluated last is the one that was accepted."""
+        self.n_iter += 1
+        logger.info("iteration %d: risk %.8f, gradient %.1e", self.n_iter, self.last_value, self.last_size)
 
-    def after_step(_: FloatArray) -> None:  # the point that was evaluated last is the one that was accepted
-        log_step()
-        if size <= tol:
-            raise StopIteration
+    def lbfgs(self) -> None:
+        """Go on by L-BFGS until it is there, its line search fails, or patience is at an end."""
 
-    options = {"maxiter": max_iter, "maxfun": 20 * max_iter, "maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0}
-    with one_thread_for_scipy():
-        theta = minimize(
-            objective, np.zeros(D * p + k), jac=True, method="L-BFGS-B", callback=after_step, options=options
-        ).x
-        gradient_at(theta)
-        if size > tol and n_iter < max_iter:
-            try:
-                theta = newton_krylov(
-                    gradient_at,
-                    theta,
-                    method="minres",
-                    inner_maxiter=MINRES_STEPS,
-                    maxiter=min(NEWTON_STEPS, max_iter - n_iter),
-                    f_tol=tol,
-                    tol_norm=norm,
-                    callback=lambda *_: log_step(),
-                )
-            except NoConvergence as stop:
-                theta = stop.args[0]
-            gradient_at(theta)
-    bias = theta[D * p :] * bias_unit
-    return Solution(
-        weight=theta[: D * p].reshape(D, p),
-        bias=bias - problem.frequency @ bias,
-        risk=value,
-        gradient=size,
-        n_iter=max(n_iter, 1),
-        converged=size <= tol,
-    )
+        def after_step(_: FloatArray) -> None:
+            self.step_taken()
+            if self.last_size <= self.tol:
+                raise StopIteration
+
+        steps = min(PATIENCE, self.max_iter - self.n_iter)
+        options = {"maxiter": steps, "maxfun": 20 * steps, "maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0}
+        found = minimize(self.objective, self.theta, jac=True, method="L-BFGS-B", callback=after_step, options=options)
+        self.theta = found.x
+        self.value, gradient = self.objective(found.x)
+        self.size = self.norm(gradient)
+
+    def newton(self) -> None:
+        """Go on by Newton's method on the gradient, and keep the result if its gradient is smaller."""
+        try:
+            found = newton_krylov(
+                lambda theta: self.objective(theta)[1],
+                self.theta,
+                method="minres",
+                inner_maxiter=MINRES_STEPS,
+                maxiter=min(NEWTON_STEPS, self.max_iter - self.n_iter),
+                f_tol=self.tol,
+                tol_norm=self.norm,
+                callback=lambda *_: self.step_taken(),
+            )
+        except NoConvergence as stop:
+            found = stop.args[0]
+        value, gradient = self.objective(found)
+        if self.norm(gradient) < self.size:
+            self.theta, self.value, self.size = found, value, self.norm(gradient)
 
 
 def _evaluate(problem: Problem, weight: FloatArray, bias: FloatArray) -> _Evaluation:
