@@ -5,7 +5,7 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.metrics import make_scorer
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -48,7 +48,13 @@ def test_cross_val_score_routes_attributes():
 @pytest.mark.usefixtures("routing")
 def test_grid_search_by_worst_group():
     X, codes = make_data(n=300)
-    scorer = make_scorer(worst_group_accuracy).set_score_request(attributes=True)
+    routed = []
+
+    def worst(y_true, y_pred, attributes):
+        routed.append(attributes)
+        return worst_group_accuracy(y_true, y_pred, attributes)
+
+    scorer = make_scorer(worst).set_score_request(attributes=True)
     pipeline = Pipeline(
         [("scale", StandardScaler()), ("crm", CRMClassifier().set_fit_request(attributes=True, sample_weight=False))]
     )
@@ -56,7 +62,12 @@ def test_grid_search_by_worst_group():
     search.fit(X, codes[:, 0], attributes=codes[:, 1])
     assert set(search.cv_results_["param_crm__alpha"]) == {1e-3, 1e-1, 10.0}
     assert search.best_estimator_["crm"].space_.names == ("y", "a")
-    assert 0 <= search.best_score_ <= 1
+    assert np.array_equal(np.concatenate(routed[:3]), codes[np.concatenate(list(folds(codes)))][:, 1])
+
+
+def folds(codes):
+    """Test rows of the three folds that the search above makes."""
+    return (test for _, test in StratifiedKFold(3).split(codes, codes[:, 0]))
 
 
 def test_clone_and_parameters():
