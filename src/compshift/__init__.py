@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from compshift import metrics as metrics
     from compshift._errors import ExtrapolationWarning as ExtrapolationWarning
     from compshift._errors import InputError as InputError
+    from compshift.core.additive import extrapolate_additive as extrapolate_additive
     from compshift.core.groups import GroupSpace as GroupSpace
     from compshift.core.hull import AffineHull as AffineHull
     from compshift.estimators.crm import CRMClassifier as CRMClassifier
@@ -23,6 +24,7 @@ _HOMES = {
     "ExtrapolationWarning": "compshift._errors",
     "GroupSpace": "compshift.core.groups",
     "InputError": "compshift._errors",
+    "extrapolate_additive": "compshift.core.additive",
     "load": "compshift.estimators.load",
 }
 _PACKAGES = ("metrics",)
@@ -34,6 +36,7 @@ __all__ = [
     "GroupSpace",
     "InputError",
     "__version__",
+    "extrapolate_additive",
     "load",
     "metrics",
 ]

@@ -269,3 +269,16 @@ def test_table_split_covers_lists_and_grids():
     assert sparse.shape == (40, 1)
     full = GroupTable.of(space, every_group(space))
     assert full.shape == (64, 64)
+
+
+def test_wide_halves_are_looked_up():
+    """A half with many values per attribute takes another way to the same energies."""
+    rng = np.random.default_rng(0)
+    space = GroupSpace.from_cardinalities([40, 30, 2, 2])
+    codes = space.codes(np.sort(rng.choice(space.n_groups, size=60, replace=False)))
+    table = GroupTable.of(space, codes)
+    energies = rng.normal(size=(5, space.width))
+    left, right = table.halves(energies)
+    expected = [[reference.group_energy(row, space.cardinalities, z) for z in codes] for row in energies]
+    np.testing.assert_allclose(-(left[:, table.row] + right[:, table.column]), expected, atol=1e-12)
+    assert table.left.shape[1] > 1

@@ -74,7 +74,7 @@ def test_large_integers_stay_exact():
     space = GroupSpace.from_cardinalities([6] * 12)
     seen = rng.integers(0, 6, size=(55, 12))
     hull = AffineHull(space, seen)
-    assert hull._orthogonal.dtype == object
+    assert hull._span.vectors.dtype == object
     assert hull.rank == rational_rank([one_hot(space.cardinalities, z) for z in seen])
     assert hull.contains(seen).all()
     weights = hull.weights(seen[0])
@@ -125,3 +125,95 @@ def test_nothing_seen():
     hull = AffineHull(space, np.zeros((0, 2), dtype=int))
     assert hull.rank == 0
     assert not hull.contains([[0, 0]])[0]
+
+
+class TestWitness:
+    def test_two_attributes_have_a_shortest_path(self):
+        space = GroupSpace(("bird", "place"), (("landbird", "waterbird"), ("land", "water")))
+        hull = AffineHull(space, space.encode([("waterbird", "water"), ("landbird", "water"), ("landbird", "land")]))
+        assert hull.explain(space.encode([("waterbird", "land")])[0]) == (
+            "(waterbird, land) = (waterbird, water) − (landbird, water) + (landbird, land)"
+        )
+
+    def test_seen_groups_are_their_own_witness(self):
+        space = GroupSpace.from_cardinalities([3, 3, 2])
+        seen = space.codes(np.arange(12))
+        hull = AffineHull(space, seen)
+        for position, code in enumerate(seen):
+            assert np.flatnonzero(hull.weights(code)).tolist() == [position]
+            assert hull.explain(code) == f"{space.label(code)} = {space.label(code)}"
+
+    def test_fractions_are_written_out(self):
+        # Three binary attributes: the sum of the three groups with one 1 less the zero group is 2·(1,1,1)-free …
+        rng = np.random.default_rng(1)
+        space = GroupSpace.from_cardinalities([4, 4, 4])
+        texts = []
+        for _ in range(300):
+            hull = AffineHull(space, space.codes(rng.choice(64, size=10, replace=False)))
+            inside = hull.missing(inside=True)
+            texts += [hull.explain(code) for code in inside[:2]]
+        assert any("1/2·" in text or "2·" in text for text in texts)
+
+    def test_certificate_is_an_additive_change_that_training_cannot_see(self):
+        """Two models of equal training likelihood that differ exactly on the group outside."""
+        from compshift.core.energy import GroupTable, group_energies
+        from compshift.core.objective import step_one_risk
+
+        rng = np.random.default_rng(0)
+        space = GroupSpace.from_cardinalities([3, 3, 2])
+        seen = np.array([[0, 0, 0], [0, 1, 0], [1, 0, 0], [2, 2, 1]])
+        hull = AffineHull(space, seen)
+        for code in hull.missing(inside=False):
+            vector = hull.certificate(code)
+            assert vector.dtype.kind == "i"
+            assert (space.one_hot(seen) @ vector == 0).all()
+            energies, position = rng.normal(size=(40, space.width)), rng.integers(0, 4, size=40)
+            other = energies + rng.normal(size=(40, 1)) * vector
+            table, score = GroupTable.of(space, seen), rng.normal(size=4)
+            risks = [step_one_risk(part, position, np.ones(40), table, score).value for part in (energies, other)]
+            assert risks[0] == pytest.approx(risks[1], abs=1e-9)
+            change = group_energies(other - energies, space, code[None, :])
+            assert np.abs(change).min() > 1e-6
+        with pytest.raises(InputError, match="is inside the affine hull"):
+            hull.certificate([1, 1, 0])
+
+
+class TestCoverage:
+    @pytest.mark.parametrize("m", [2, 3, 4])
+    def test_counts_agree_with_enumeration(self, m):
+        rng = np.random.default_rng(m)
+        for _ in range(40):
+            space, seen = random_support(rng, m)
+            hull = AffineHull(space, seen)
+            everything = space.codes(np.arange(space.n_groups))
+            inside = hull.contains(everything)
+            coverage = hull.coverage()
+            assert coverage == pytest.approx(inside.mean())
+            assert coverage.n_inside == inside.sum()
+            assert coverage.method == ("closed form" if m == 2 or hull.is_complete else "enumeration")
+            unseen = space.locate(everything, seen) < 0
+            assert (hull.missing() == everything[unseen]).all()
+            assert (hull.missing(inside=True) == everything[unseen & inside]).all()
+            assert (hull.missing(inside=False) == everything[unseen & ~inside]).all()
+
+    def test_large_spaces_are_sampled_and_say_so(self):
+        space = GroupSpace.from_cardinalities([6] * 12)
+        # Values below 3 are all connected, values from 3 on were never seen: a share of 2^-12 is inside.
+        star = np.zeros((25, 12), dtype=int)
+        for attribute in range(12):
+            star[1 + 2 * attribute, attribute], star[2 + 2 * attribute, attribute] = 1, 2
+        hull = AffineHull(space, star)
+        coverage = hull.coverage()
+        assert (coverage.method, coverage.n_inside) == ("estimate", None)
+        assert coverage.lower < 2**-12 < coverage.upper
+        with pytest.raises(InputError, match="too many to list"):
+            hull.missing()
+
+    def test_components_are_the_papers_grid(self):
+        space = GroupSpace.from_cardinalities([6, 6])
+        hull = AffineHull(space, [[0, 0], [0, 1], [1, 1], [4, 4], [5, 4], [5, 5]])
+        parts = [(part.left.tolist(), part.right.tolist()) for part in hull.components()]
+        assert parts == [([0, 1], [0, 1]), ([4, 5], [4, 5])]
+        assert hull.coverage() == pytest.approx(8 / 36)
+        with pytest.raises(InputError, match="2 attributes"):
+            AffineHull(GroupSpace.from_cardinalities([2, 2, 2]), [[0, 0, 0]]).components()

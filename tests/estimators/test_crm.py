@@ -354,7 +354,7 @@ class TestPriors:
             (np.full(5, 0.2), r"shape \(5,\): pass .* \(2, 3\) or \(6,\)"),
             ("unifrom", "prior 'unifrom' is not known: .* did you mean 'uniform'"),
             ({(0, 7): 1.0}, r"unknown value 7 .*known values are 0, 1, 2"),
-            ({(0, 1, 2): 1.0}, "one value of each of the 2 attributes"),
+            ({(0, 1, 2): 1.0}, "one value of each attribute"),
             ({}, "empty mapping"),
             ([np.nan] * 6, "NaN"),
             (None, r"shape \(\)"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -112,6 +112,16 @@ class GroupSpace:
         for position, column in zip(self.match(columns), columns, strict=True):
             codes[position] = self._encode(position, column)
         return np.stack(codes, axis=1)
+
+    def encode_keys(self, keys: Iterable[Any], name: str) -> IntArray:
+        """Codes (q, m) of a mapping's keys: tuples of values, or with one attribute the values themselves."""
+        rows = [key if isinstance(key, tuple) else (key,) for key in keys]
+        if not rows:
+            raise InputError(f"{name} is an empty mapping: list at least one group")
+        for row in rows:
+            if len(row) != len(self.names):
+                raise InputError(f"{name} has the key {row!r}: each must be one value of each attribute {self.names}")
+        return self.encode({label: [row[column] for row in rows] for column, label in enumerate(self.names)})
 
     def match(self, columns: Sequence[Column]) -> list[int]:
         """Which attribute each column holds: by name if the names agree, else by position.

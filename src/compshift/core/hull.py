@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,9 +12,44 @@ from compshift._checks import check_codes
 from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, BoolArray, IntArray
 from compshift.core.groups import GroupSpace
+from compshift.core.plan import Plan, complete_plan, make_offers, target_plan
+from compshift.core.span import Span
+from compshift.core.value_graph import connected_values, shortest_witness
+from compshift.core.wilson import wilson_interval
 
-INT64_ROOM = 2**30
-"""While m times the largest entry stays below this, a step of the elimination cannot overflow int64."""
+MAX_COUNTED = 10_000_000
+"""Up to so many groups are counted one by one; of more, a random sample is."""
+
+SAMPLE = 200_000
+"""Size of that sample."""
+
+
+class Coverage(float):
+    """Share of all groups that are inside a hull, and how it was found.
+
+    ``method`` is ``"closed form"``, ``"enumeration"`` or ``"estimate"``; ``n_inside`` the number of groups inside, None
+    if it was estimated; ``lower`` and ``upper`` the ends of a 95 % interval, equal to the share if it is exact.
+    """
+
+    method: str
+    n_inside: int | None
+    lower: float
+    upper: float
+
+    def __new__(cls, share: float, method: str, n_inside: int | None, lower: float, upper: float) -> Coverage:
+        self = super().__new__(cls, share)
+        self.method, self.n_inside, self.lower, self.upper = method, n_inside, lower, upper
+        return self
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return float(self), self.method, self.n_inside, self.lower, self.upper
+
+
+class Component(NamedTuple):
+    """Values of two attributes that the seen groups connect; every combination of them is inside the hull."""
+
+    left: IntArray  # codes of the first attribute's values
+    right: IntArray  # codes of the second's
 
 
 class AffineHull:
@@ -22,57 +58,28 @@ class AffineHull:
     .. math:: z \in \mathrm{DAff} \iff \sigma(z) = \sum_j \alpha_j \sigma(z^{(j)}), \quad \sum_j \alpha_j = 1
 
     Each one-hot block sums to 1, so the weights of a linear combination sum to 1 by themselves, and z is inside exactly
-    if every integer vector orthogonal to the seen codes is orthogonal to σ(z). A basis of those vectors is kept: it
-    starts as the unit vectors and loses one dimension with each seen group that is not yet inside. All of it is integer
-    arithmetic; there is no tolerance.
+    if every integer vector orthogonal to the seen codes is orthogonal to σ(z). All of it is integer arithmetic, without
+    a tolerance, and nothing is ever as large as the number of groups unless groups are asked for.
 
     >>> space = GroupSpace.from_cardinalities([2, 2])
     >>> hull = AffineHull(space, [[0, 0], [0, 1], [1, 0]])
     >>> hull.contains([[1, 1]])
     array([ True])
-    >>> [str(weight) for weight in hull.weights([1, 1])]
-    ['-1', '1', '1']
+    >>> print(hull.explain([1, 1]))
+    (1, 1) = (1, 0) − (0, 0) + (0, 1)
     """
 
     def __init__(self, space: GroupSpace, observed_codes: Any) -> None:
         codes = check_codes(observed_codes, space.cardinalities, "observed_codes")
         self.space = space
-        self.observed: IntArray = space.distinct(codes)[0]  # (k, m)
-        self._orthogonal: Any = np.eye(space.width, dtype=np.int64)  # (D, nullity)
-        self._basis: list[int] = []  # positions in ``observed`` of the groups that enlarged the hull
-        self._functionals: list[Any] = []  # for each of those: zero on the earlier ones, not on itself
-        start, step = 0, 1
-        while start < len(self.observed) and not self.is_complete:
-            outside = np.flatnonzero(~self.contains(self.observed[start : start + step]))
-            if outside.size:
-                self._add(start + int(outside[0]))
-                start, step = start + int(outside[0]) + 1, 1
-            else:
-                start, step = start + step, 2 * step
-
-    def _add(self, position: int) -> None:
-        """Make the vectors orthogonal to one more group, which is outside so far."""
-        vectors = self._orthogonal
-        products = vectors[self.observed[position] + self.space.offsets].sum(axis=0)  # (nullity,)
-        hit = np.flatnonzero(products)
-        pivot = hit[np.argmin(np.abs(products[hit]))]
-        functional, scale = vectors[:, pivot].copy(), products[pivot]
-        others = hit[hit != pivot]
-        combined = scale * vectors[:, others] - np.outer(functional, products[others])
-        if abs(int(scale)) > 1 and others.size:
-            combined //= np.gcd.reduce(combined, axis=0)
-        if vectors.dtype != object and len(self.space.names) * int(np.abs(combined).max(initial=0)) > INT64_ROOM:
-            vectors = vectors.astype(object)
-        vectors[:, others] = combined
-        vectors[:, pivot] = vectors[:, -1]  # the last vector takes the pivot's place: cheaper than closing the gap
-        self._orthogonal = vectors[:, :-1]
-        self._basis.append(position)
-        self._functionals.append(functional)
+        self.observed: IntArray = space.distinct(codes)[0]  # (k, m) in order of their codes
+        self._span = Span(space.width)
+        self._basis = self._span.add_all(self.observed + space.offsets, limit=self.full_rank)
 
     @property
     def rank(self) -> int:
         """Rank of the seen codes; the hull has this dimension less one."""
-        return len(self._basis)
+        return self._span.rank
 
     @property
     def full_rank(self) -> int:
@@ -89,20 +96,13 @@ class AffineHull:
         codes = check_codes(codes, self.space.cardinalities)
         if self.is_complete:
             return np.ones(len(codes), dtype=np.bool_)
-        columns = codes + self.space.offsets
-        table = self._orthogonal
-        inside = np.empty(len(codes), dtype=np.bool_)
-        step = max(1, BLOCK_CELLS // table.shape[1])
-        for start in range(0, len(codes), step):
-            block = columns[start : start + step]
-            products = table[block[:, 0]]
-            for column in block.T[1:]:
-                products = products + table[column]
-            inside[start : start + step] = ~(products != 0).any(axis=1)
-        return inside
+        return self._span.contains(codes + self.space.offsets)
 
     def weights(self, code: Any) -> np.ndarray[Any, np.dtype[np.object_]]:
-        """Exact weights α (k,) on ``observed`` that give the group, as fractions summing to 1."""
+        """Exact weights α (k,) on ``observed`` that give the group, as fractions summing to 1.
+
+        A seen group has weight 1 on itself; with two attributes the weights are ±1 along a shortest path.
+        """
         row = self.space.one_code(code)
         if not self.contains(row)[0]:
             raise InputError(
@@ -110,16 +110,114 @@ class AffineHull:
                 "no combination of them gives it"
             )
         weights = np.full(len(self.observed), Fraction(0), dtype=object)
-        rest = [Fraction(0)] * self.space.width
-        for column in row + self.space.offsets:
-            rest[column] += 1
-        # Each functional vanishes on the groups before its own, so the last group's weight can be read off first.
-        for position, functional in zip(reversed(self._basis), reversed(self._functionals), strict=True):
-            columns = self.observed[position] + self.space.offsets
-            product = sum(int(functional[column]) * rest[column] for column in np.flatnonzero(functional))
-            weight = Fraction(product) / sum(int(functional[column]) for column in columns)
-            weights[position] = weight
-            if weight:
-                for column in columns:
-                    rest[column] -= weight
+        own = int(self.space.locate(row, self.observed)[0])
+        if own >= 0:
+            weights[own] = Fraction(1)
+        elif len(self.space.names) == 2:
+            for sign, position in shortest_witness(self.observed, row):
+                weights[position] += sign
+        else:
+            weights[self._basis] = self._span.coordinates(row + self.space.offsets)
         return weights
+
+    def explain(self, code: Any) -> str:
+        """The group as a combination of seen ones, for people: ``(w, land) = (w, water) − (l, water) + (l, land)``."""
+        weights = self.weights(code)
+        parts: list[str] = []
+        order = sorted(np.flatnonzero(weights).tolist(), key=lambda position: -weights[position])
+        if len(self.space.names) == 2 and len(order) > 1:  # along the path, so that neighbours share a value
+            order = [position for _, position in shortest_witness(self.observed, self.space.one_code(code))]
+        for position in order:
+            weight = weights[position]
+            factor = "" if abs(weight) == 1 else f"{abs(weight)}·"
+            sign = ("" if weight > 0 else "−") if not parts else (" + " if weight > 0 else " − ")
+            parts.append(f"{sign}{factor}{self.space.label(self.observed[position])}")
+        return f"{self.space.label(code)} = {''.join(parts)}"
+
+    def certificate(self, code: Any) -> np.ndarray[Any, Any]:
+        """Integers (D,) that prove a group to be outside: orthogonal to every seen code, and not to its own.
+
+        Added to the energies, any multiple of it changes no seen group's energy, hence nothing that training can see,
+        but it does change this group's (paper, "No extrapolation beyond").
+        """
+        row = self.space.one_code(code)
+        if self.contains(row)[0]:
+            raise InputError(f"{self.space.label(row)} is inside the affine hull: nothing can prove it to be outside")
+        return np.asarray(self._span.witness(row + self.space.offsets))
+
+    def components(self) -> list[Component]:
+        """With two attributes: their values as the seen groups connect them. The hull is the union of the products.
+
+        Values that no seen group has are in no component.
+        """
+        if len(self.space.names) != 2:
+            raise InputError(f"components are defined for 2 attributes, and there are {len(self.space.names)}")
+        return [Component(*pair) for pair in connected_values(self.observed)]
+
+    def coverage(self, random_state: int = 0) -> Coverage:
+        """Share of all groups that are inside; exact wherever the groups can be counted."""
+        total = self.space.n_groups
+        if self.is_complete:
+            return Coverage(1.0, "closed form", total, 1.0, 1.0)
+        if len(self.space.names) == 2:
+            inside = sum(len(part.left) * len(part.right) for part in self.components())
+            return Coverage(inside / total, "closed form", inside, inside / total, inside / total)
+        if total <= MAX_COUNTED:
+            inside = sum(int(self.contains(codes).sum()) for codes in self._every_group())
+            return Coverage(inside / total, "enumeration", inside, inside / total, inside / total)
+        rng = np.random.default_rng(random_state)
+        sample = rng.integers(0, self.space.cardinalities, size=(SAMPLE, len(self.space.names)))
+        hits = int(self.contains(sample).sum())
+        lower, upper = wilson_interval(hits, SAMPLE)
+        return Coverage(hits / SAMPLE, "estimate", None, float(lower), float(upper))
+
+    def missing(self, inside: bool | None = None) -> IntArray:
+        """Codes of the groups that were not seen: all of them, those inside the hull, or those outside."""
+        if self.space.n_groups > MAX_COUNTED:
+            raise InputError(
+                f"there are {self.space.n_groups:.3g} groups, too many to list: ask contains() about those of interest"
+            )
+        found = []
+        for codes in self._every_group():
+            unseen = codes[self.space.locate(codes, self.observed) < 0]
+            found.append(unseen if inside is None else unseen[self.contains(unseen) == inside])
+        return np.concatenate(found)
+
+    def _every_group(self) -> Any:
+        """All groups, in blocks of codes."""
+        for start in range(0, self.space.n_groups, BLOCK_CELLS):
+            yield self.space.codes(np.arange(start, min(start + BLOCK_CELLS, self.space.n_groups)))
+
+    def plan(
+        self,
+        cost: Mapping[Any, float] | Any = None,
+        target: Any = None,
+        forbidden: Any = None,
+        candidates: Any = None,
+    ) -> Plan:
+        """Codes of the groups to collect so that the hull has every group, or every ``target``.
+
+        The fewest, or with ``cost`` the cheapest. Completing the hull is solved exactly. So are targets that can all be
+        collected themselves at equal cost, and one target of two attributes; for others the plan's ``optimal`` says
+        whether it is known to be the cheapest, and ``bound`` what any plan costs at least.
+
+        Parameters
+        ----------
+        cost : mapping or callable, optional
+            Price of each group: a mapping from tuples of values, whose groups are the candidates, or a function of one
+            group's values. Without it every group costs 1.
+        target : codes (t, m), optional
+            Only these must come inside.
+        forbidden : codes (f, m), optional
+            Groups that cannot be collected.
+        candidates : codes (c, m), optional
+            The only groups that can be collected. Needed for a cost function if there are more than a million groups.
+        """
+        wanted = None if target is None else check_codes(target, self.space.cardinalities, "target")
+        offers = make_offers(self.space, self.observed, cost, forbidden, candidates, wanted)
+        if wanted is None:
+            return complete_plan(self._span, offers, self.full_rank)
+        outside = self.space.distinct(wanted[~self.contains(wanted)])[0]
+        if not len(outside):
+            return offers.plan([])
+        return target_plan(self.space, self._span, self.observed, outside, offers)

@@ -42,16 +42,7 @@ def given_log_prior(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArr
 
 def _from_mapping(prior: Mapping[Any, Any], space: GroupSpace, groups: IntArray) -> FloatArray:
     """Probabilities by tuples of values; with one attribute the value alone will do."""
-    if not prior:
-        raise InputError("prior is an empty mapping: pass the probability of at least one group")
-    keys = [key if isinstance(key, tuple) else (key,) for key in prior]
-    for key in keys:
-        if len(key) != len(space.names):
-            raise InputError(
-                f"prior has the key {key!r}: each key must be one value of each of the {len(space.names)} attributes "
-                f"{space.names}"
-            )
-    codes = space.encode({name: [key[position] for key in keys] for position, name in enumerate(space.names)})
+    codes = space.encode_keys(prior, "prior")
     values = check_probabilities(_numbers(list(prior.values())), "prior")
     position = space.locate(codes, groups)
     _refuse_outside(values[position < 0], codes[position < 0], space)

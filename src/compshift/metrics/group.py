@@ -15,7 +15,7 @@ from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import Column, read_columns
 from compshift.core.groups import GroupSpace
 from compshift.core.prior import given_log_prior
-from compshift.metrics.wilson import wilson_interval
+from compshift.core.wilson import wilson_interval
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,0 +1,122 @@
+"""Exact linear algebra of one-hot codes: which lie in the span of those added so far, in whole numbers."""
+
+from __future__ import annotations
+
+from copy import copy
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from compshift.core.arrays import BLOCK_CELLS, BoolArray, IntArray
+
+INT64_ROOM = 2**30
+"""While m times the largest entry stays below this, a step of the elimination cannot overflow int64."""
+
+
+class Span:
+    """The span of one-hot codes, held as a basis of the integer vectors orthogonal to all of them.
+
+    It starts as the unit vectors and loses one with each code that is not yet inside. A code is given by its columns,
+    the m positions (m,) of its ones. Entries that outgrow int64 become Python integers, so nothing is ever rounded.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.vectors: Any = np.eye(width, dtype=np.int64)  # (D, nullity), one vector per column
+        self.basis: list[IntArray] = []  # columns of the codes that enlarged the span
+        self.functionals: list[Any] = []  # for each of those: zero on the earlier ones, not on itself
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the span."""
+        return len(self.basis)
+
+    def copy(self) -> Span:
+        """A span that can grow on its own."""
+        other = copy(self)
+        other.vectors, other.basis, other.functionals = self.vectors.copy(), [*self.basis], [*self.functionals]
+        return other
+
+    def contains(self, columns: IntArray) -> BoolArray:
+        """Whether each code (q, m) is inside, (q,)."""
+        inside = np.empty(len(columns), dtype=np.bool_)
+        step = max(1, BLOCK_CELLS // max(1, self.vectors.shape[1]))
+        for start in range(0, len(columns), step):
+            block = columns[start : start + step]
+            products = self.vectors[block[:, 0]]
+            for column in block.T[1:]:
+                products = products + self.vectors[column]
+            inside[start : start + step] = ~(products != 0).any(axis=1)
+        return inside
+
+    def add(self, columns: IntArray) -> None:
+        """Enlarge the span by one code, which is outside so far."""
+        vectors = self.vectors
+        products = vectors[columns].sum(axis=0)  # (nullity,)
+        hit = np.flatnonzero(products)
+        pivot = hit[np.argmin(np.abs(products[hit]))]
+        functional, scale = vectors[:, pivot].copy(), products[pivot]
+        others = hit[hit != pivot]
+        combined = scale * vectors[:, others] - np.outer(functional, products[others])
+        if abs(int(scale)) > 1 and others.size:
+            combined //= np.gcd.reduce(combined, axis=0)
+        if vectors.dtype != object and len(columns) * int(np.abs(combined).max(initial=0)) > INT64_ROOM:
+            vectors = vectors.astype(object)
+        vectors[:, others] = combined
+        vectors[:, pivot] = vectors[:, -1]  # the last vector takes the pivot's place: cheaper than closing the gap
+        self.vectors = vectors[:, :-1]
+        self.basis.append(columns)
+        self.functionals.append(functional)
+
+    def add_all(self, columns: IntArray, limit: int | None = None) -> list[int]:
+        """Add the codes (q, m) in order, each if it is outside by then; positions of those that were added.
+
+        Stops once the rank is ``limit``. Codes are looked at in runs that double while nothing is outside.
+        """
+        added: list[int] = []
+        start, step = 0, 1
+        while start < len(columns) and self.rank != limit:
+            outside = np.flatnonzero(~self.contains(columns[start : start + step]))
+            if outside.size:
+                position = start + int(outside[0])
+                self.add(columns[position])
+                added.append(position)
+                start, step = position + 1, 1
+            else:
+                start, step = start + step, 2 * step
+        return added
+
+    def witness(self, columns: IntArray) -> Any:
+        """A vector (D,) orthogonal to everything inside but not to this code, which is outside; the sparsest kept."""
+        hit = np.flatnonzero(self.vectors[columns].sum(axis=0))
+        sparsest = hit[np.argmin((self.vectors[:, hit] != 0).sum(axis=0))]
+        return self.vectors[:, sparsest].copy()
+
+    def coordinates(self, columns: IntArray) -> list[Fraction]:
+        """Weights on the basis that give a code inside the span."""
+        rest: dict[int, Fraction] = {int(column): Fraction(1) for column in columns}
+        weights = [Fraction(0)] * self.rank
+        # Each functional vanishes on the codes before its own, so the last weight can be read off first.
+        for position in reversed(range(self.rank)):
+            own, functional = self.basis[position], self.functionals[position]
+            product = sum((int(functional[column]) * value for column, value in rest.items()), start=Fraction(0))
+            if product:
+                weights[position] = product / sum(int(functional[column]) for column in own)
+                for column in own:
+                    rest[int(column)] = rest.get(int(column), Fraction(0)) - weights[position]
+        return weights
+
+    def interpolate(self, values: Any) -> Any:
+        """A vector f (D,) whose product with each basis code is the value given for it, (rank,).
+
+        Exact for an object array of integers or fractions, float64 otherwise.
+        """
+        exact = np.asarray(values).dtype == object
+        solution: Any = np.zeros(len(self.vectors), dtype=object if exact else np.float64)
+        # A functional vanishes on the earlier codes: adding a multiple of it leaves their values as they are.
+        for own, functional, value in zip(self.basis, self.functionals, values, strict=True):
+            scale = sum(int(functional[column]) for column in own)
+            missing = value - solution[own].sum()
+            factor: Any = Fraction(missing) / scale if exact else missing / scale
+            solution = solution + factor * functional.astype(solution.dtype)
+        return solution
