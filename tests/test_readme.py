@@ -31,11 +31,16 @@ def test_examples(tmp_path, monkeypatch, capsys):
     report = namespace["cs"].metrics.group_report(namespace["bird_new"], erm, namespace["place_new"])
     assert f"{report.worst:.2f}" == "0.30"
 
-    (commands,) = blocks("console")
-    for line in commands.splitlines():
+    counts = [("landbird", "land", 3500), ("landbird", "water", 1000), ("waterbird", "water", 2500)]
+    rows = [f"{bird},{place}\n" * count for bird, place, count in counts]
+    (tmp_path / "birds.csv").write_text("bird,place\n" + "".join(rows))
+    outputs = []
+    for line in "".join(blocks("console")).splitlines():
         command = shlex.split(line.removeprefix("$ "))
         assert command[0] == "compshift"
-        subprocess.run([sys.executable, "-m", *command], check=True)
+        run = subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True, text=True)
+        outputs.append(run.stdout)
+    assert "\n".join(line.rstrip() for line in outputs[0].splitlines()) in README
     assert (tmp_path / "predictions.csv").exists()
 
 

@@ -24,7 +24,8 @@ def figure(
     if name not in FIGURES:
         raise unknown_name("figure", name, FIGURES)
     from compshift.bench.gaussian2d import run_gaussian2d
-    from compshift.report.gaussian2d import check_figure_path, draw_gaussian2d
+    from compshift.report.figure_file import check_figure_path
+    from compshift.report.gaussian2d import draw_gaussian2d
     from compshift.report.terminal import print_gaussian2d
 
     check_figure_path(output)

@@ -10,6 +10,7 @@ import typer
 
 from compshift import __version__
 from compshift._errors import InputError
+from compshift.cli.audit import audit
 from compshift.cli.evaluate import evaluate
 from compshift.cli.figure import figure
 from compshift.cli.fit import fit
@@ -23,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(audit)
 app.command()(fit)
 app.command()(predict)
 app.command()(evaluate)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import check_finite, check_same_rows
+from compshift._checks import check_codes, check_finite, check_same_rows
 from compshift._errors import InputError, listing, unknown_name
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
@@ -45,6 +45,14 @@ def read_features(path: str | PathLike[str], attributes: Sequence[str]) -> Group
     return GroupedDataset(X, space, codes, split)
 
 
+def read_labels(path: str | PathLike[str], attributes: Sequence[str]) -> tuple[GroupSpace, IntArray]:
+    """The named attributes of a feature file, as a space and codes (n, m), without reading its features."""
+    contents = _read_npz(Path(path), attributes, features=False)
+    if contents.space is None or contents.codes is None:
+        raise InputError("no attribute was asked for: name at least one")
+    return contents.space, contents.codes
+
+
 def read_inputs(path: str | PathLike[str], split: str = "all") -> Any:
     """The features alone, (n, p), of one split or of all rows; the file needs no attributes."""
     contents = _read(path, ())
@@ -65,21 +73,21 @@ def _read(path: str | PathLike[str], attributes: Sequence[str]) -> _Contents:
     raise InputError(f"{source.name!r} has the ending {source.suffix!r}: feature files end in .npz or .parquet")
 
 
-def _read_npz(path: Path, attributes: Sequence[str]) -> _Contents:
+def _read_npz(path: Path, attributes: Sequence[str], *, features: bool = True) -> _Contents:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in NPZ_KEYS if key in archive.files}
+            arrays = {key: archive[key] for key in NPZ_KEYS if key in archive.files and (features or key != "X")}
             found = archive.files
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError):
         raise InputError(
             f"{str(path)!r} cannot be read as .npz: it is damaged, another kind of file, or holds Python objects; "
             "write arrays of numbers and text with numpy.savez"
         ) from None
-    if "X" not in arrays:
+    if "X" not in arrays and features:
         raise InputError(
             f"{str(path)!r} has no array 'X' (it has {listing(found)}): features are expected under that name"
         )
-    X, split = _feature_matrix(arrays["X"], path), arrays.get("split")
+    X, split = _feature_matrix(arrays["X"], path) if features else None, arrays.get("split")
     if not attributes:
         return _Contents(X, None, None, split)
     absent = [key for key in ("Z", "attribute_names") if key not in arrays]
@@ -92,14 +100,15 @@ def _read_npz(path: Path, attributes: Sequence[str]) -> _Contents:
             f"{str(path)!r}: Z has type {Z.dtype} and shape {Z.shape}; it must hold one whole number per row for each "
             f"of the {len(names)} attribute_names"
         )
-    check_same_rows(len(X), Z, "Z")
+    if X is not None:
+        check_same_rows(len(X), Z, "Z")
     for name in attributes:
         if name not in names:
             raise unknown_name("attribute", name, names)
     order = [names.index(name) for name in attributes]
     values = _value_names(arrays.get("value_names"), names, Z, path)
     space = GroupSpace(tuple(attributes), tuple(values[position] for position in order))
-    return _Contents(X, space, Z[:, order], split)
+    return _Contents(X, space, check_codes(Z[:, order], space.cardinalities, "Z"), split)
 
 
 def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> list[tuple[Any, ...]]:

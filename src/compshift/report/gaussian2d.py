@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._errors import InputError
-from compshift._files import check_target, replacing
+from compshift._files import replacing
+from compshift.report.figure_file import check_figure_path
 
 if TYPE_CHECKING:
     from compshift.bench.gaussian2d import Gaussian2DStudy
 
-ENDINGS = (".png", ".svg", ".pdf")
 COLOURS = ("#cc79a7", "#0072b2", "#e69f00", "#009e73")  # Okabe and Ito, told apart with any colour vision
 REACH = 3.6
 STEPS = 361
-
-
-def check_figure_path(path: Path) -> None:
-    """Refuse a path that a figure cannot be written to, or a Python without matplotlib."""
-    if path.suffix not in ENDINGS:
-        raise InputError(f"{path.name!r} has the ending {path.suffix!r}: figures are written as {', '.join(ENDINGS)}")
-    if find_spec("matplotlib") is None:
-        raise InputError("drawing needs matplotlib: pip install 'compshift[plot]'")
-    check_target(path)
 
 
 def draw_gaussian2d(study: Gaussian2DStudy, path: Path) -> None:

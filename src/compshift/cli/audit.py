@@ -1,0 +1,45 @@
+"""``compshift audit``: which combinations are missing, which can be extrapolated, what to collect."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from compshift.cli.options import Json, names
+
+
+def audit(
+    table: Annotated[
+        Path, typer.Argument(help="Table: .csv, .tsv, .parquet, .npz or a folder of shards.", show_default=False)
+    ],
+    attributes: Annotated[
+        str, typer.Option(help="Columns whose combinations are the groups, separated by commas.", show_default=False)
+    ],
+    count: Annotated[
+        str | None, typer.Option(help="Column with the number of rows of each line, if lines stand for several.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", metavar="", help="Write each extrapolable group as a combination of seen ones.")
+    ] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Draw the grid: .png, .svg or .pdf.")] = None,
+    max_values: Annotated[int, typer.Option(help="Most values an attribute may have.", min=1)] = 1000,
+    json: Json = False,
+) -> None:
+    """Tell which groups are missing, which of them can be extrapolated, and what to collect."""
+    from compshift.data.audit import audit_groups
+    from compshift.data.group_counts import read_group_counts
+    from compshift.report.audit_terminal import print_audit
+
+    if output is not None:
+        from compshift.report.figure_file import check_figure_path
+
+        check_figure_path(output, table)
+    found = audit_groups(
+        read_group_counts(table, names(attributes, "--attributes"), count=count, max_values=max_values)
+    )
+    print_audit(found, explain=explain, as_json=json)
+    if output is not None:
+        from compshift.report.hull_grid import draw_hull
+
+        draw_hull(found, output)
+        typer.echo(f"figure written to {output}", err=json)

@@ -1,0 +1,152 @@
+"""How many rows each group has, from a table of any size: CSV, Parquet (a file or a folder of shards) or .npz."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compshift._errors import InputError, listing, unknown_name
+from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.groups import GroupSpace
+
+MAX_VALUES = 1000
+"""An attribute with more values than this is probably an identifier."""
+
+
+@dataclass(frozen=True, eq=False)
+class GroupCounts:
+    """The seen groups of a table and their rows."""
+
+    space: GroupSpace
+    groups: IntArray  # (k, m)
+    count: FloatArray  # (k,) rows, or the sum of a count column
+    n_rows: float  # rows counted
+    n_dropped: int  # rows of the table that were left out because an attribute is missing
+    missing: dict[str, int]  # how many of them lack each attribute
+
+
+def read_group_counts(
+    path: str | PathLike[str], attributes: Sequence[str], *, count: str | None = None, max_values: int = MAX_VALUES
+) -> GroupCounts:
+    """Count the groups of a table; with ``count``, add up that column instead of counting rows.
+
+    Rows that lack one of the attributes are left out, and their number is told.
+    """
+    source = Path(path)
+    if not source.exists():
+        raise InputError(f"there is no file or folder {str(path)!r}: pass a .csv, .parquet or .npz file, or a folder")
+    if source.suffix == ".npz":
+        if count is not None:
+            raise InputError("a count column is read from .csv and .parquet files only")
+        from compshift.data.feature_files import read_labels
+
+        space, codes = read_labels(source, attributes)
+        groups, position = space.distinct(codes)
+        counts = np.bincount(position).astype(np.float64)
+        return _checked(GroupCounts(space, groups, counts, float(len(codes)), 0, {}), max_values)
+    return _checked(_from_table(source, list(attributes), count), max_values)
+
+
+def _from_table(source: Path, attributes: list[str], count: str | None) -> GroupCounts:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = [*attributes, *([count] if count is not None else [])]
+    if len(set(wanted)) < len(wanted):
+        raise InputError(f"the columns {listing(wanted)} repeat: name each once")
+    try:
+        table = _read_arrow(source, wanted)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{str(source)!r} cannot be read ({' '.join(str(error).split())})") from None
+    if not len(table):
+        raise InputError(f"{str(source)!r} has no rows: at least one is needed")
+    table = pa.table({name: _plain_column(table.column(name)) for name in wanted})
+    lacking = {name: pc.fill_null(_lacks(table.column(name)), True) for name in attributes}
+    missing = {name: int(pc.sum(flags).as_py() or 0) for name, flags in lacking.items()}
+    dropped = 0
+    if any(missing.values()):
+        drop = np.zeros(len(table), dtype=np.bool_)
+        for flags in lacking.values():
+            drop |= flags.to_numpy()
+        dropped = int(drop.sum())
+        table = table.filter(pa.array(~drop))
+        if not len(table):
+            raise InputError(f"every row of {str(source)!r} lacks an attribute: there is nothing to count")
+    if count is None:
+        grouped = table.group_by(attributes).aggregate([([], "count_all")])
+        totals = grouped.column("count_all").to_numpy().astype(np.float64)
+    else:
+        totals_column = table.column(count)
+        if not (pa.types.is_integer(totals_column.type) or pa.types.is_floating(totals_column.type)):
+            raise InputError(f"the count column {count!r} has type {totals_column.type}: it must hold numbers")
+        grouped = table.group_by(attributes).aggregate([(count, "sum")])
+        totals = np.asarray(grouped.column(f"{count}_sum").to_numpy(zero_copy_only=False), dtype=np.float64)
+        if not np.isfinite(totals).all() or (totals < 0).any():
+            raise InputError(f"the count column {count!r} has missing or negative entries: counts must be 0 or more")
+    seen = totals > 0
+    rows = {name: np.asarray(grouped.column(name).to_pylist(), dtype=object) for name in attributes}
+    space = GroupSpace.from_table(rows)
+    codes = space.encode(rows)[seen]
+    groups, position = space.distinct(codes)
+    counts = np.bincount(position, weights=totals[seen]).astype(np.float64)
+    return GroupCounts(space, groups, counts, float(counts.sum()), dropped, {n: k for n, k in missing.items() if k})
+
+
+def _read_arrow(source: Path, wanted: list[str]) -> Any:
+    """The wanted columns of a CSV file, a Parquet file or a folder of shards."""
+    import pyarrow.csv as pa_csv
+    import pyarrow.parquet as pq
+
+    if source.is_dir() or source.suffix in (".parquet", ".pq"):
+        files = sorted(source.glob("*.parquet")) if source.is_dir() else [source]
+        if not files:
+            raise InputError(f"the folder {str(source)!r} holds no .parquet file: pass a folder of shards, or a file")
+        _check_columns(wanted, pq.read_schema(files[0]).names)
+        return pq.read_table(files, columns=wanted)
+    if source.suffix in (".csv", ".tsv", ".txt"):
+        parse = pa_csv.ParseOptions(delimiter="\t" if source.suffix == ".tsv" else ",", newlines_in_values=True)
+        with pa_csv.open_csv(source, parse_options=parse) as reader:
+            _check_columns(wanted, reader.schema.names)
+        convert = pa_csv.ConvertOptions(include_columns=wanted, strings_can_be_null=True)
+        return pa_csv.read_csv(source, parse_options=parse, convert_options=convert)
+    raise InputError(f"{source.name!r} has the ending {source.suffix!r}: tables end in .csv, .tsv, .parquet or .npz")
+
+
+def _check_columns(wanted: list[str], known: list[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            raise unknown_name("column", name, known)
+
+
+def _plain_column(column: Any) -> Any:
+    """A dictionary-encoded column as its values."""
+    import pyarrow as pa
+
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def _lacks(column: Any) -> Any:
+    """Which entries are null, NaN or empty text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    flags = pc.is_null(column, nan_is_null=True)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        flags = pc.or_kleene(flags, pc.equal(column, ""))
+    return flags
+
+
+def _checked(counts: GroupCounts, max_values: int) -> GroupCounts:
+    """Refuse attributes with so many values that they cannot be meant."""
+    for name, values in zip(counts.space.names, counts.space.values, strict=True):
+        if len(values) > max_values:
+            raise InputError(
+                f"attribute {name!r} has {len(values)} different values: is it an identifier? Leave it out, group its "
+                f"values, or raise the limit of {max_values} (--max-values)"
+            )
+    return counts
