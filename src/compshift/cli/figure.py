@@ -8,7 +8,7 @@ import typer
 from compshift._errors import unknown_name
 from compshift.cli.options import Json
 
-FIGURES = ("gaussian2d",)
+FIGURES = ("gaussian2d", "hull-growth")
 
 
 def figure(
@@ -16,20 +16,40 @@ def figure(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.", show_default=False)
     ],
-    samples: Annotated[int, typer.Option(help="Training rows.", min=3)] = 3000,
-    seed: Annotated[int, typer.Option(help="Seed of the data.", min=0)] = 0,
+    samples: Annotated[int, typer.Option(help="Training rows (gaussian2d).", min=3)] = 3000,
+    trials: Annotated[int, typer.Option(help="Trials of each setting (hull-growth).", min=1)] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of whatever is random.", min=0)] = 0,
     json: Json = False,
 ) -> None:
     """Draw a figure of the paper, and print its numbers."""
     if name not in FIGURES:
         raise unknown_name("figure", name, FIGURES)
-    from compshift.bench.gaussian2d import run_gaussian2d
     from compshift.report.figure_file import check_figure_path
+
+    check_figure_path(output)
+    if name == "gaussian2d":
+        _gaussian2d(output, samples, seed, as_json=json)
+    else:
+        _hull_growth(output, trials, seed, as_json=json)
+    typer.echo(f"figure written to {output}", err=json)
+
+
+def _gaussian2d(output: Path, samples: int, seed: int, *, as_json: bool) -> None:
+    from compshift.bench.gaussian2d import run_gaussian2d
     from compshift.report.gaussian2d import draw_gaussian2d
     from compshift.report.terminal import print_gaussian2d
 
-    check_figure_path(output)
     study = run_gaussian2d(n_train=samples, random_state=seed)
-    print_gaussian2d(study, as_json=json)
+    print_gaussian2d(study, as_json=as_json)
     draw_gaussian2d(study, output)
-    typer.echo(f"figure written to {output}", err=json)
+
+
+def _hull_growth(output: Path, trials: int, seed: int, *, as_json: bool) -> None:
+    from compshift.bench.hull_growth import run_hull_growth
+    from compshift.report.hull_growth import draw_hull_growth, write_numbers
+    from compshift.report.terminal import print_hull_growth
+
+    rows = run_hull_growth(trials, seed)
+    print_hull_growth(rows, as_json=as_json)
+    write_numbers(rows, output.with_suffix(".csv"))
+    draw_hull_growth(rows, output)

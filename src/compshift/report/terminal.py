@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from compshift.bench.gaussian2d import Gaussian2DStudy
+    from compshift.bench.hull_growth import Growth
     from compshift.estimators.crm import CRMClassifier
     from compshift.estimators.evaluation import Evaluation
 
@@ -161,3 +163,27 @@ def print_gaussian2d(study: Gaussian2DStudy, *, as_json: bool) -> None:
         table.add_row("average", *(f"{report.average:.3f}" for report in reports.values()))
         table.add_row("worst group", *(f"{report.worst:.3f}" for report in reports.values()))
         console.print(table, "")
+
+
+def print_hull_growth(rows: Sequence[Growth], *, as_json: bool) -> None:
+    """Draws until the hull is complete, beside the paper's bounds."""
+    if as_json:
+        print(json.dumps([row.to_dict() for row in rows]))
+        return
+    from rich.console import Console
+
+    table = _plain_table("groups drawn until every combination is determined")
+    for heading in ("m", "d", "groups", "least", "mean", "90 %", "2c(md+d log d)", "8cd log d"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            str(row.attributes),
+            str(row.values),
+            str(row.groups),
+            str(row.least),
+            f"{row.mean:.1f} ± {row.standard_error:.1f}",
+            f"{row.quantile:.0f}",
+            f"{row.bound:.0f}",
+            "" if row.two_attribute_bound is None else f"{row.two_attribute_bound:.0f}",
+        )
+    Console().print(table)

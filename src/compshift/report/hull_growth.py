@@ -1,0 +1,64 @@
+"""The growth of the hull as a picture and a table of numbers."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from compshift._files import replacing
+from compshift.bench.hull_growth import CONFIDENCE, Growth
+from compshift.report.figure_file import check_figure_path
+
+COLOURS = {"mean": "#0072b2", "quantile": "#56b4e9", "bound": "#d55e00", "two": "#cc79a7", "least": "#555555"}
+
+
+def draw_hull_growth(rows: Sequence[Growth], path: Path) -> None:
+    """One panel per number of attributes: draws that were needed, the bounds, and the least possible."""
+    check_figure_path(path)
+    from matplotlib.figure import Figure
+
+    settings = sorted({row.attributes for row in rows})
+    figure = Figure(figsize=(2.9 * len(settings) + 0.6, 3.9), layout="constrained")
+    panels = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
+    for panel, m in zip(panels, settings, strict=True):
+        chosen = [row for row in rows if row.attributes == m]
+        d = [row.values for row in chosen]
+        share = f"{1 - 1 / CONFIDENCE:.0%}"
+        panel.plot(d, [row.bound for row in chosen], "--", color=COLOURS["bound"], label=f"bound for {share}")
+        if m == 2:
+            two = [row.two_attribute_bound or float("nan") for row in chosen]
+            panel.plot(d, two, ":", color=COLOURS["two"], label=f"bound for {share}, $m=2$")
+        panel.plot(
+            d,
+            [row.quantile for row in chosen],
+            "s-",
+            ms=4,
+            color=COLOURS["quantile"],
+            label=f"enough in {share} of trials",
+        )
+        errors = [row.standard_error for row in chosen]
+        panel.errorbar(
+            d, [row.mean for row in chosen], errors, fmt="o-", ms=4, color=COLOURS["mean"], label="mean of draws"
+        )
+        panel.plot(d, [row.least for row in chosen], "-", lw=1, color=COLOURS["least"], label="least possible")
+        panel.set(title=f"$m = {m}$ attributes", xlabel="values per attribute $d$", yscale="log", xticks=_ticks(d))
+        panel.grid(alpha=0.25)
+    panels[0].set_ylabel("groups drawn until all are determined")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=160)
+
+
+def write_numbers(rows: Sequence[Growth], path: Path) -> None:
+    """The figure's numbers as CSV."""
+    with replacing(path) as temporary, temporary.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, fieldnames=list(rows[0].to_dict()))
+        writer.writeheader()
+        writer.writerows(row.to_dict() for row in rows)
+
+
+def _ticks(values: list[int]) -> list[int]:
+    """At most five of the values."""
+    return values if len(values) <= 5 else values[:: -(-len(values) // 5)]
