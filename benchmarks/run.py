@@ -6,13 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import gaussian2d
+import hull
 import kernel
 import startup
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-MODULES = {"startup": startup, "gaussian2d": gaussian2d, "kernel": kernel}
+MODULES = {"startup": startup, "hull": hull, "gaussian2d": gaussian2d, "kernel": kernel}
 
 
 def main() -> None:

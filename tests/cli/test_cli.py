@@ -12,6 +12,7 @@ import pytest
 
 import compshift
 from compshift import CRMClassifier
+from compshift.bench.growth import Job
 from compshift.cli.main import main
 from tests.estimators.test_crm import make_data
 
@@ -272,3 +273,28 @@ def test_figure(tmp_path):
         run("figure", "gaussian2d", "-o", "out.svg", "--samples", "300", "--json", cwd=tmp_path).stdout
     )
     assert content["z1"]["ERM"]["worst"] < content["z1"]["CRM (B*)"]["worst"]
+
+
+def test_hull_growth_figure_has_its_numbers_beside(tmp_path, call):
+    pytest.importorskip("matplotlib")
+    result = call("figure", "hull-growth", "-o", "growth.png", "--trials", "3", cwd=tmp_path)
+    assert result.returncode == 0, result.err
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+    numbers = pd.read_csv(tmp_path / "growth.csv")
+    assert (numbers["mean"] >= numbers["least"]).all()
+    assert max(map(len, result.out.splitlines())) <= 80
+
+
+def test_growth_figure_goes_on_from_its_store(tmp_path, call, monkeypatch):
+    pytest.importorskip("matplotlib")
+    jobs = [Job(2, 3, share, seed, n_train=200) for share in (0.7, 1.0) for seed in range(2)]
+    monkeypatch.setattr("compshift.bench.growth.plan_jobs", lambda quick: jobs)  # noqa: ARG005
+    first = call("figure", "growth", "-o", "growth.png", "--quick", cwd=tmp_path)
+    assert first.returncode == 0, first.err
+    assert len((tmp_path / "growth.jsonl").read_text().splitlines()) == 4
+    assert len(pd.read_csv(tmp_path / "growth.csv")) == 4
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+    assert max(map(len, first.out.splitlines())) <= 80
+    monkeypatch.setattr("compshift.bench.growth.run_job", lambda _: pytest.fail("a finished job ran again"))
+    again = call("figure", "growth", "-o", "growth.png", "--quick", "--json", cwd=tmp_path)
+    assert [row["job"]["share"] for row in json.loads(again.out)] == [0.7, 0.7, 1.0, 1.0]

@@ -12,21 +12,26 @@ from tests.references import in_hull, one_hot, rational_rank
 
 
 def random_support(rng, m):
-    cardinalities = [int(size) for size in rng.integers(2, 5 if m < 4 else 4, size=m)]
+    cardinalities = [int(size) for size in rng.integers(2, {2: 6, 3: 5, 4: 4, 5: 4}[m], size=m)]
     space = GroupSpace.from_cardinalities(cardinalities)
     count = int(rng.integers(1, min(space.n_groups, sum(cardinalities) + 2) + 1))
     return space, space.codes(rng.choice(space.n_groups, size=count, replace=False))
 
 
-@pytest.mark.parametrize("m", [2, 3, 4])
+@pytest.mark.parametrize("m", [2, 3, 4, 5])
 def test_agrees_with_rational_elimination(m):
+    """250 random supports for each number of attributes: rank, membership, weights and the size of a plan."""
     rng = np.random.default_rng(m)
     outside = 0
-    for _ in range(170):
+    for _ in range(250):
         space, seen = random_support(rng, m)
         hull = AffineHull(space, seen)
         assert hull.rank == rational_rank([one_hot(space.cardinalities, z) for z in seen])
         assert hull.is_complete == (hull.rank == sum(space.cardinalities) - m + 1)
+        plan = hull.plan()
+        assert len(plan) == sum(space.cardinalities) - m + 1 - hull.rank
+        rows = [one_hot(space.cardinalities, z) for z in [*seen.tolist(), *plan.tolist()]]
+        assert rational_rank(rows) == sum(space.cardinalities) - m + 1
         queries = space.codes(rng.choice(space.n_groups, size=min(12, space.n_groups), replace=False))
         inside = hull.contains(queries)
         assert inside.tolist() == [in_hull(space.cardinalities, seen, z) for z in queries]

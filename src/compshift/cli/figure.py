@@ -8,7 +8,7 @@ import typer
 from compshift._errors import unknown_name
 from compshift.cli.options import Json
 
-FIGURES = ("gaussian2d", "hull-growth")
+FIGURES = ("gaussian2d", "hull-growth", "growth")
 
 
 def figure(
@@ -18,6 +18,7 @@ def figure(
     ],
     samples: Annotated[int, typer.Option(help="Training rows (gaussian2d).", min=3)] = 3000,
     trials: Annotated[int, typer.Option(help="Trials of each setting (hull-growth).", min=1)] = 100,
+    quick: Annotated[bool, typer.Option("--quick", metavar="", help="A few settings with one seed (growth).")] = False,
     seed: Annotated[int, typer.Option(help="Seed of whatever is random.", min=0)] = 0,
     json: Json = False,
 ) -> None:
@@ -29,6 +30,8 @@ def figure(
     check_figure_path(output)
     if name == "gaussian2d":
         _gaussian2d(output, samples, seed, as_json=json)
+    elif name == "growth":
+        _growth(output, quick=quick, as_json=json)
     else:
         _hull_growth(output, trials, seed, as_json=json)
     typer.echo(f"figure written to {output}", err=json)
@@ -53,3 +56,16 @@ def _hull_growth(output: Path, trials: int, seed: int, *, as_json: bool) -> None
     print_hull_growth(rows, as_json=as_json)
     write_numbers(rows, output.with_suffix(".csv"))
     draw_hull_growth(rows, output)
+
+
+def _growth(output: Path, *, quick: bool, as_json: bool) -> None:
+    from compshift.bench.growth import plan_jobs, run_growth
+    from compshift.report.growth import draw_growth, write_growth_numbers
+    from compshift.report.terminal import print_growth, progress_bar
+
+    jobs = plan_jobs(quick=quick)
+    with progress_bar("growth", len(jobs)) as advance:
+        outcomes = run_growth(jobs, output.with_suffix(".jsonl"), lambda _: advance())
+    print_growth(outcomes, as_json=as_json)
+    write_growth_numbers(outcomes, output.with_suffix(".csv"))
+    draw_growth(outcomes, output)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
@@ -43,3 +46,71 @@ class Gaussian2D:
         means = GAUSSIAN2D_SPACE.decode(GAUSSIAN2D_SPACE.codes(np.arange(4)))
         squared = ((X[:, None, :] - means) ** 2).sum(axis=2)
         return np.asarray(-0.5 * squared - np.log(2 * np.pi))
+
+
+@dataclass(frozen=True)
+class AdditiveGaussians:
+    """Groups of an additive energy, E(x, z) = Σ_i ‖x − μ(z_i)‖² (paper, "CRM's Analysis with Varying Group Size").
+
+    The means μ of all values are orthogonal and of one norm, so x given z is Gaussian around their average over the m
+    attributes, with covariance I/(2m). The paper does not state the norm; it is solved for a wanted Bayes accuracy on
+    one attribute.
+    """
+
+    n_attributes: int
+    n_values: int
+    n_features: int = 100
+    bayes_accuracy: float = 0.98
+
+    def __post_init__(self) -> None:
+        if self.n_attributes * self.n_values > self.n_features:
+            raise InputError(
+                f"{self.n_attributes} × {self.n_values} orthogonal means need as many features, and there are "
+                f"{self.n_features}: raise n_features"
+            )
+        if not 1 / self.n_values < self.bayes_accuracy < 1:
+            raise InputError(f"bayes_accuracy is {self.bayes_accuracy}: pass a number between 1/{self.n_values} and 1")
+
+    @property
+    def space(self) -> GroupSpace:
+        """The attributes z1, z2, …"""
+        return GroupSpace.from_cardinalities([self.n_values] * self.n_attributes)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of every feature within a group, 1/√(2m)."""
+        return 1 / math.sqrt(2 * self.n_attributes)
+
+    @cached_property
+    def norm(self) -> float:
+        r"""Norm of the means at which the Bayes classifier of one attribute has the wanted accuracy.
+
+        .. math:: P = \int \phi(t) \, \Phi(t + \delta)^{d - 1} dt, \qquad \delta = \frac{\|\mu\|}{m \sigma}
+
+        because a value's own feature is δ standard deviations higher than those of the d − 1 others.
+        """
+        from scipy.integrate import quad
+        from scipy.optimize import brentq
+        from scipy.special import ndtr
+
+        def accuracy(delta: float) -> float:
+            def density(t: float) -> float:
+                return math.exp(-0.5 * t * t) / math.sqrt(2 * math.pi) * float(ndtr(t + delta)) ** (self.n_values - 1)
+
+            return float(quad(density, -10, 10)[0])
+
+        delta = brentq(lambda value: accuracy(value) - self.bayes_accuracy, 0.0, 40.0)
+        return float(delta) * self.n_attributes * self.deviation
+
+    def sample(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        """One row of features for each code, (n, p)."""
+        X = rng.normal(scale=self.deviation, size=(len(codes), self.n_features))
+        rows = np.arange(len(codes))
+        for column in (codes + self.space.offsets).T:
+            X[rows, column] += self.norm / self.n_attributes
+        return np.asarray(X)
+
+    def bayes(self, X: FloatArray, attribute: int = 0) -> IntArray:
+        """Codes (n,) that the Bayes classifier gives one attribute when all groups are equally likely."""
+        start = attribute * self.n_values
+        return np.asarray(np.argmax(X[:, start : start + self.n_values], axis=1), dtype=np.int64)

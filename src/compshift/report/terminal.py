@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from compshift.bench.gaussian2d import Gaussian2DStudy
+    from compshift.bench.growth import Outcome
     from compshift.bench.hull_growth import Growth
     from compshift.estimators.crm import CRMClassifier
     from compshift.estimators.evaluation import Evaluation
@@ -187,3 +190,45 @@ def print_hull_growth(rows: Sequence[Growth], *, as_json: bool) -> None:
             "" if row.two_attribute_bound is None else f"{row.two_attribute_bound:.0f}",
         )
     Console().print(table)
+
+
+def print_growth(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
+    """Accuracy on z1 for every setting and share of groups, averaged over the seeds."""
+    if as_json:
+        print(json.dumps([asdict(outcome) for outcome in outcomes]).replace("NaN", "null"))
+        return
+    from rich.console import Console
+
+    table = _plain_table("accuracy on z1 when a share of the groups is kept")
+    for heading in ("m", "d", "norm", "kept", "inside", "alpha", "all", "seen", "unseen", "Bayes"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    keys = dict.fromkeys((outcome.job.attributes, outcome.job.values, outcome.job.share) for outcome in outcomes)
+    for m, d, share in keys:
+        part = [o for o in outcomes if (o.job.attributes, o.job.values, o.job.share) == (m, d, share)]
+        unseen = [outcome.accuracy_unseen for outcome in part if not math.isnan(outcome.accuracy_unseen)]
+        table.add_row(
+            str(m),
+            str(d),
+            f"{part[0].norm:.2f}",
+            f"{share:.0%}",
+            f"{np.mean([outcome.share_inside for outcome in part]):.0%}",
+            f"{np.median([outcome.alpha for outcome in part]):g}",
+            f"{np.mean([outcome.accuracy for outcome in part]):.3f}",
+            f"{np.mean([outcome.accuracy_seen for outcome in part]):.3f}",
+            f"{np.mean(unseen):.3f}" if unseen else "",
+            f"{np.mean([outcome.bayes for outcome in part]):.3f}",
+        )
+    Console().print(table)
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on standard error with the time that is left; nothing where that is not a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda: progress.advance(task)

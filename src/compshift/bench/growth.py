@@ -1,0 +1,179 @@
+"""How many groups CRM needs: accuracy on all groups when only a share of them is in training.
+
+The paper's study with varying group sizes, on data whose Bayes accuracy is known. ``alpha`` is chosen without test
+data: some seen groups that stay inside the hull of the others are held out, and some rows of the others, and the worse
+of the two accuracies decides.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compshift._errors import InputError
+from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.groups import GroupSpace
+from compshift.core.hull import AffineHull
+from compshift.data.synthetic import AdditiveGaussians
+from compshift.estimators.crm import CRMClassifier
+
+ALPHAS = (0.003, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.2)
+REPEATS = 3
+"""How often the choice of alpha holds out other groups and rows."""
+
+QUICK = ((2, 10, 0.2), (2, 10, 0.5), (2, 20, 0.1), (2, 20, 0.2), (2, 20, 0.5), (7, 2, 0.2))
+"""Attributes, values and share of groups of the quick version."""
+
+HELD_OUT = 0.2
+"""Share of the groups, and of the rows of the others, that are held out."""
+
+TOL = 1e-4
+N_TEST = 20_000
+
+
+@dataclass(frozen=True)
+class Job:
+    """One point of the study: a setting, the share of groups kept, a seed."""
+
+    attributes: int
+    values: int
+    share: float
+    seed: int
+    n_train: int = 8000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a job. Accuracies are those of z1."""
+
+    job: Job
+    norm: float
+    alpha: float
+    groups_kept: int
+    share_inside: float  # of all groups, inside the hull of the kept ones
+    accuracy: float  # over all groups
+    accuracy_seen: float
+    accuracy_unseen: float  # over unseen groups inside the hull; NaN if there is none
+    bayes: float  # on the same test rows
+
+
+def plan_jobs(*, quick: bool) -> list[Job]:
+    """The paper's settings with three seeds, or a few of them with one."""
+    if quick:
+        return [Job(m, d, share, 0) for m, d, share in QUICK]
+    shares = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
+    settings = [(2, d) for d in (10, 20, 30, 40, 50)] + [(m, 2) for m in (7, 8, 9)]
+    return [Job(m, d, share, seed) for m, d in settings for share in shares for seed in range(3)]
+
+
+def run_growth(jobs: Sequence[Job], store: Path, finished: Callable[[Outcome], None] = lambda _: None) -> list[Outcome]:
+    """Run the jobs that the store (a JSON-lines file) does not have yet; results of all, in the order of the jobs."""
+    known = {outcome.job: outcome for outcome in _read(store)}
+    for job in jobs:
+        if job not in known:
+            known[job] = run_job(job)
+            _append(store, known[job])
+        finished(known[job])
+    return [known[job] for job in jobs]
+
+
+def run_job(job: Job) -> Outcome:
+    """Draw groups and data, choose alpha, fit, and score on fresh rows of every group."""
+    source = AdditiveGaussians(job.attributes, job.values)
+    rng = np.random.default_rng([job.seed, job.attributes, job.values, round(1000 * job.share)])
+    space = source.space
+    kept = max(2, round(job.share * space.n_groups))
+    seen = space.codes(np.sort(rng.choice(space.n_groups, size=kept, replace=False)))
+    codes = seen[np.arange(job.n_train) % kept]
+    X = source.sample(codes, rng)
+    alpha = choose_alpha(X, codes, space, ALPHAS, rng)
+    clf = _fit(X, codes, space, alpha)
+    test = space.codes(rng.integers(0, space.n_groups, size=N_TEST))
+    X_test = source.sample(test, rng)
+    right = clf.predict(X_test) == test[:, 0]
+    hull = AffineHull(space, seen)
+    was_seen = space.locate(test, seen) >= 0
+    unseen = hull.contains(test) & ~was_seen
+    return Outcome(
+        job=job,
+        norm=source.norm,
+        alpha=alpha,
+        groups_kept=kept,
+        share_inside=float(hull.coverage()),
+        accuracy=float(right.mean()),
+        accuracy_seen=float(right[was_seen].mean()),
+        accuracy_unseen=float(right[unseen].mean()) if unseen.any() else float("nan"),
+        bayes=float((source.bayes(X_test) == test[:, 0]).mean()),
+    )
+
+
+def choose_alpha(
+    X: FloatArray, codes: IntArray, space: GroupSpace, alphas: Sequence[float], rng: np.random.Generator
+) -> float:
+    """The alpha whose worse accuracy, on held-out groups or on held-out rows of the others, is best on average."""
+    groups, position = space.distinct(codes)
+    scores = np.zeros(len(alphas))
+    for _ in range(REPEATS):
+        held = np.isin(position, _spare_groups(space, groups, rng))
+        rows = ~held & (rng.random(len(codes)) < HELD_OUT)
+        train = ~held & ~rows
+        for index, alpha in enumerate(alphas):
+            right = _fit(X[train], codes[train], space, alpha).predict(X) == codes[:, 0]
+            scores[index] += min(part.mean() for part in (right[held], right[rows]) if part.size)
+    return float(alphas[int(np.argmax(scores))])
+
+
+def _spare_groups(space: GroupSpace, groups: IntArray, rng: np.random.Generator) -> list[int]:
+    """Positions of about a fifth of the groups, at random, that stay inside the hull of the others."""
+    rank = AffineHull(space, groups).rank
+    kept = np.ones(len(groups), dtype=np.bool_)
+    spare: list[int] = []
+    for position in rng.permutation(len(groups)):
+        if len(spare) >= HELD_OUT * len(groups):
+            break
+        kept[position] = False
+        if AffineHull(space, groups[kept]).rank == rank:
+            spare.append(int(position))
+        else:
+            kept[position] = True
+    return spare
+
+
+def _fit(X: FloatArray, codes: IntArray, space: GroupSpace, alpha: float) -> CRMClassifier:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # attributes with one value left, when few groups are kept
+        return CRMClassifier(alpha=alpha, prior="hull", tol=TOL).fit(
+            X, codes[:, 0], attributes=codes[:, 1:], space=GroupSpace(("y", *space.names[1:]), space.values)
+        )
+
+
+def _append(store: Path, outcome: Outcome) -> None:
+    """Add one line, on disk before this returns."""
+    torn = store.exists() and not store.read_bytes().endswith(b"\n") and store.stat().st_size > 0
+    with store.open("a") as stream:
+        stream.write("\n" * torn + json.dumps(asdict(outcome)) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _read(store: Path) -> Iterator[Outcome]:
+    """Results in the store; a last line that was cut off is left out, and its job runs again."""
+    if not store.exists():
+        return
+    for number, line in enumerate(store.read_text().splitlines(), start=1):
+        try:
+            content: dict[str, Any] = json.loads(line)
+            yield Outcome(**{**content, "job": Job(**content["job"])})
+        except json.JSONDecodeError:
+            continue
+        except (KeyError, TypeError):
+            raise InputError(
+                f"{str(store)!r}, line {number}, is not a result of this study: choose another output"
+            ) from None

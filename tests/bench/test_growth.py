@@ -1,0 +1,106 @@
+import json
+
+import numpy as np
+import pytest
+
+from compshift import AffineHull, InputError
+from compshift.bench.growth import Job, _spare_groups, choose_alpha, plan_jobs, run_growth, run_job
+from compshift.data.synthetic import AdditiveGaussians
+from tests.core.test_hull import random_support
+
+SMALL = [Job(2, 3, 0.7, seed, n_train=300) for seed in range(3)]
+
+
+def test_held_out_groups_stay_inside_the_hull_of_the_others():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        space, seen = random_support(rng, 2)
+        groups = AffineHull(space, seen).observed
+        spare = _spare_groups(space, groups, rng)
+        rest = np.delete(groups, spare, axis=0)
+        if spare:
+            assert AffineHull(space, rest).contains(groups[spare]).all()
+
+
+def test_outcomes_are_reproducible_and_sensible():
+    first, second = run_job(SMALL[0]), run_job(SMALL[0])
+    assert first == second
+    assert first.groups_kept == 6
+    assert first.bayes == pytest.approx(0.98, abs=0.01)
+    assert 0.8 < first.accuracy <= 1
+
+
+def test_a_study_that_was_cut_off_goes_on_where_it_stopped(tmp_path):
+    store = tmp_path / "growth.jsonl"
+    whole = run_growth(SMALL, store)
+    lines = store.read_text().splitlines(keepends=True)
+    assert len(lines) == 3
+    store.write_text(lines[0] + lines[1][:40])  # killed while it wrote the second line
+    finished = []
+    again = run_growth(SMALL, store, finished.append)
+    assert again == whole
+    assert finished == whole
+    assert sum(line.endswith("}") for line in store.read_text().splitlines()) == 3
+    before = store.read_text()
+    assert run_growth(SMALL, store) == whole  # nothing is run or written twice
+    assert store.read_text() == before
+
+
+def test_a_foreign_store_is_refused(tmp_path):
+    store = tmp_path / "growth.jsonl"
+    store.write_text(json.dumps({"something": "else"}) + "\n")
+    with pytest.raises(InputError, match=r"line 1, is not a result of this study"):
+        run_growth(SMALL, store)
+
+
+def test_plans_cover_the_papers_settings():
+    jobs = plan_jobs(quick=False)
+    assert {(job.attributes, job.values) for job in jobs} == {
+        *((2, d) for d in (10, 20, 30, 40, 50)),
+        *((m, 2) for m in (7, 8, 9)),
+    }
+    assert {job.seed for job in jobs} == {0, 1, 2}
+    assert set(plan_jobs(quick=True)) <= set(jobs) | {Job(7, 2, 0.2, 0)}
+
+
+@pytest.mark.slow
+def test_twenty_values_a_fifth_of_the_groups():
+    """Bayes .98, 8000 rows: seen groups and unseen ones inside the hull are each within 1.5 points, on average."""
+    outcomes = [run_job(Job(2, 20, 0.2, seed)) for seed in range(3)]
+    for name in ("accuracy_seen", "accuracy_unseen"):
+        assert np.mean([outcome.bayes - getattr(outcome, name) for outcome in outcomes]) <= 0.015
+
+
+class TestAdditiveGaussians:
+    @pytest.mark.parametrize(("d", "expected"), [(10, 0.34), (20, 0.23), (50, 0.13)])
+    def test_unit_norm_has_the_known_bayes_accuracy(self, d, expected):
+        source = AdditiveGaussians(2, d, bayes_accuracy=expected)
+        assert source.norm == pytest.approx(1.0, abs=0.05)
+
+    def test_bayes_accuracy_is_the_one_asked_for(self):
+        rng = np.random.default_rng(0)
+        source = AdditiveGaussians(3, 5, bayes_accuracy=0.9)
+        codes = source.space.codes(rng.integers(0, 125, size=40_000))
+        assert (source.bayes(source.sample(codes, rng)) == codes[:, 0]).mean() == pytest.approx(0.9, abs=0.01)
+
+    def test_moments(self):
+        rng = np.random.default_rng(0)
+        source = AdditiveGaussians(2, 4, n_features=10)
+        X = source.sample(np.tile([[1, 2]], (50_000, 1)), rng)
+        mean = np.zeros(10)
+        mean[[1, 4 + 2]] = source.norm / 2
+        np.testing.assert_allclose(X.mean(axis=0), mean, atol=0.01)
+        np.testing.assert_allclose(np.cov(X.T), np.eye(10) / 4, atol=0.01)
+
+    def test_impossible_settings(self):
+        with pytest.raises(InputError, match="orthogonal means"):
+            AdditiveGaussians(2, 60)
+        with pytest.raises(InputError, match="between 1/4 and 1"):
+            AdditiveGaussians(2, 4, bayes_accuracy=0.2)
+
+
+def test_alpha_is_one_of_those_offered():
+    rng = np.random.default_rng(0)
+    source = AdditiveGaussians(2, 4)
+    codes = source.space.codes(rng.choice(12, size=400))
+    assert choose_alpha(source.sample(codes, rng), codes, source.space, (0.01, 0.1), rng) in (0.01, 0.1)
