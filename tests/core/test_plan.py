@@ -84,6 +84,10 @@ class TestComplete:
         assert grown(hull, priced).is_complete
         with pytest.raises(InputError, match="pass candidates="):
             hull.plan(cost=lambda _: 1.0)
+        one = AffineHull(space, [[0] * 12])
+        with pytest.raises(InputError, match="do not complete the hull, less the forbidden ones: pass candidates="):
+            one.plan(forbidden=one.plan()[:3])
+        assert grown(one, one.plan(forbidden=one.plan()[:3], candidates=listed)).is_complete
 
 
 class TestTarget:

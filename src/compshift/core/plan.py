@@ -44,11 +44,14 @@ class Plan(np.ndarray[Any, np.dtype[np.int64]]):
 class Offers:
     """Groups that can be collected and what they cost, cheapest first."""
 
-    def __init__(self, space: GroupSpace, codes: IntArray, costs: FloatArray, forbidden: IntArray) -> None:
+    def __init__(
+        self, space: GroupSpace, codes: IntArray, costs: FloatArray, forbidden: IntArray, *, all_of_them: bool = True
+    ) -> None:
         allowed = space.locate(codes, forbidden) < 0
         order = np.flatnonzero(allowed)[np.argsort(costs[allowed], kind="stable")]
         self.codes, self.costs = codes[order], costs[order]
         self.columns = self.codes + space.offsets
+        self.all_of_them = all_of_them  # whether nothing else can be collected
 
     def plan(self, chosen: Sequence[int], *, bound: float | None = None) -> Plan:
         """The plan that takes the chosen offers; without a bound it is optimal."""
@@ -63,6 +66,11 @@ def complete_plan(span: Span, offers: Offers, full_rank: int) -> Plan:
     """The cheapest offers that complete the hull: greedy, which is optimal for a matroid."""
     grown = span.copy()
     chosen = grown.add_all(offers.columns, limit=full_rank)
+    if grown.rank < full_rank and not offers.all_of_them:
+        raise InputError(
+            "the groups that differ from a seen one in one value do not complete the hull, less the forbidden ones: "
+            "pass candidates= with those that can be collected"
+        )
     if grown.rank < full_rank:
         raise InputError(
             f"the hull cannot be completed: with every group that may be collected its rank is {grown.rank}, and ranks "
@@ -125,7 +133,8 @@ def make_offers(
             "can be collected"
         )
     if cost is None:
-        return Offers(space, codes, np.ones(len(codes)), banned)
+        every = listed is not None or space.n_groups <= MAX_CANDIDATES
+        return Offers(space, codes, np.ones(len(codes)), banned, all_of_them=every)
     if not callable(cost):
         raise InputError(f"cost is {cost!r}: pass a mapping from groups to costs, or a function of a group's values")
     return Offers(space, codes, _checked_costs([cost(tuple(row)) for row in space.decode(codes).tolist()]), banned)
