@@ -297,4 +297,4 @@ def test_growth_figure_goes_on_from_its_store(tmp_path, call, monkeypatch):
     assert max(map(len, first.out.splitlines())) <= 80
     monkeypatch.setattr("compshift.bench.growth.run_job", lambda _: pytest.fail("a finished job ran again"))
     again = call("figure", "growth", "-o", "growth.png", "--quick", "--json", cwd=tmp_path)
-    assert [row["job"]["share"] for row in json.loads(again.out)] == [0.7, 0.7, 1.0, 1.0]
+    assert [row["share"] for row in json.loads(again.out)] == [0.7, 0.7, 1.0, 1.0]

@@ -63,6 +63,11 @@ class Outcome:
     accuracy_unseen: float  # over unseen groups inside the hull; NaN if there is none
     bayes: float  # on the same test rows
 
+    def to_dict(self) -> dict[str, Any]:
+        """The job and its numbers in one level; None where there is no number."""
+        numbers = {name: value for name, value in asdict(self).items() if name != "job"}
+        return asdict(self.job) | {name: None if value != value else value for name, value in numbers.items()}
+
 
 def plan_jobs(*, quick: bool) -> list[Job]:
     """The paper's settings with three seeds, or a few of them with one."""

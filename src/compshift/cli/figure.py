@@ -49,23 +49,25 @@ def _gaussian2d(output: Path, samples: int, seed: int, *, as_json: bool) -> None
 
 def _hull_growth(output: Path, trials: int, seed: int, *, as_json: bool) -> None:
     from compshift.bench.hull_growth import run_hull_growth
-    from compshift.report.hull_growth import draw_hull_growth, write_numbers
+    from compshift.report.figure_file import write_numbers
+    from compshift.report.hull_growth import draw_hull_growth
     from compshift.report.terminal import print_hull_growth
 
     rows = run_hull_growth(trials, seed)
     print_hull_growth(rows, as_json=as_json)
-    write_numbers(rows, output.with_suffix(".csv"))
+    write_numbers([row.to_dict() for row in rows], output.with_suffix(".csv"))
     draw_hull_growth(rows, output)
 
 
 def _growth(output: Path, *, quick: bool, as_json: bool) -> None:
     from compshift.bench.growth import plan_jobs, run_growth
-    from compshift.report.growth import draw_growth, write_growth_numbers
+    from compshift.report.figure_file import write_numbers
+    from compshift.report.growth import draw_growth
     from compshift.report.terminal import print_growth, progress_bar
 
     jobs = plan_jobs(quick=quick)
     with progress_bar("growth", len(jobs)) as advance:
         outcomes = run_growth(jobs, output.with_suffix(".jsonl"), lambda _: advance())
     print_growth(outcomes, as_json=as_json)
-    write_growth_numbers(outcomes, output.with_suffix(".csv"))
+    write_numbers([outcome.to_dict() for outcome in outcomes], output.with_suffix(".csv"))
     draw_growth(outcomes, output)

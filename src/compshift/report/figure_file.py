@@ -1,10 +1,13 @@
-"""Where figures can be written."""
+"""Figures as files, with their numbers beside them."""
 
+import csv
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from compshift._errors import InputError
-from compshift._files import check_target
+from compshift._files import check_target, replacing
 
 ENDINGS = (".png", ".svg", ".pdf")
 
@@ -16,3 +19,19 @@ def check_figure_path(path: Path, *sources: Path) -> None:
     if find_spec("matplotlib") is None:
         raise InputError("drawing needs matplotlib: pip install 'compshift[plot]'")
     check_target(path, *sources)
+
+
+def save_figure(figure: Any, path: Path, *, legend: tuple[Any, Any] | None = None) -> None:
+    """Write a figure whole or not at all, with a legend of (handles, labels) below it."""
+    if legend is not None:
+        figure.legend(*legend, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=160)
+
+
+def write_numbers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """A figure's numbers as CSV."""
+    with replacing(path) as temporary, temporary.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)

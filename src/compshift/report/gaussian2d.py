@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._files import replacing
-from compshift.report.figure_file import check_figure_path
+from compshift.report.figure_file import check_figure_path, save_figure
 
 if TYPE_CHECKING:
     from compshift.bench.gaussian2d import Gaussian2DStudy
@@ -34,8 +33,7 @@ def draw_gaussian2d(study: Gaussian2DStudy, path: Path) -> None:
     for panel, (title, predicted) in zip(figure.subplots(1, 3, sharey=True), panels, strict=True):
         _draw_panel(panel, study, axis, predicted)
         panel.set_title(title, fontsize=11)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=160)
+    save_figure(figure, path)
 
 
 def _draw_panel(panel: Any, study: Gaussian2DStudy, axis: Any, predicted: Any) -> None:

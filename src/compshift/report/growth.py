@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from compshift._files import replacing
 from compshift.bench.growth import Outcome
-from compshift.report.figure_file import check_figure_path
+from compshift.report.figure_file import check_figure_path, save_figure
 
 COLOURS = {"accuracy": "#0072b2", "bayes": "#d55e00", "inside": "#009e73"}
 
@@ -43,20 +40,8 @@ def draw_growth(outcomes: Sequence[Outcome], path: Path) -> None:
         panel.set(title=f"$m = {m}$, $d = {d}$", xlabel="groups kept (%)", ylim=(0, 1.04))
         panel.grid(alpha=0.25)
     panels[0].set_ylabel("accuracy on $z_1$")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=160)
+    save_figure(figure, path, legend=panels[0].get_legend_handles_labels())
 
 
 def _standard_error(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
-
-
-def write_growth_numbers(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Every outcome as a line of CSV."""
-    rows = [{**asdict(outcome.job), **{k: v for k, v in asdict(outcome).items() if k != "job"}} for outcome in outcomes]
-    with replacing(path) as temporary, temporary.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)

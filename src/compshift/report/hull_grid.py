@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._files import replacing
-from compshift.report.figure_file import check_figure_path
+from compshift.report.figure_file import check_figure_path, save_figure
 
 if TYPE_CHECKING:
     from compshift.data.audit import Audit
@@ -46,9 +45,7 @@ def draw_hull(audit: Audit, path: Path) -> None:
         Patch(facecolor=INSIDE, hatch="///", edgecolor="white", label="can be extrapolated"),
         Patch(facecolor=OUTSIDE, edgecolor="#999999", label="out of reach"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=160)
+    save_figure(figure, path, legend=(handles, [handle.get_label() for handle in handles]))
 
 
 def _draw_pair(panel: Any, audit: Audit, first: int, second: int) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from compshift._files import replacing
 from compshift.bench.hull_growth import CONFIDENCE, Growth
-from compshift.report.figure_file import check_figure_path
+from compshift.report.figure_file import check_figure_path, save_figure
 
 COLOURS = {"mean": "#0072b2", "quantile": "#56b4e9", "bound": "#d55e00", "two": "#cc79a7", "least": "#555555"}
 
@@ -45,18 +43,7 @@ def draw_hull_growth(rows: Sequence[Growth], path: Path) -> None:
         panel.set(title=f"$m = {m}$ attributes", xlabel="values per attribute $d$", yscale="log", xticks=_ticks(d))
         panel.grid(alpha=0.25)
     panels[0].set_ylabel("groups drawn until all are determined")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=160)
-
-
-def write_numbers(rows: Sequence[Growth], path: Path) -> None:
-    """The figure's numbers as CSV."""
-    with replacing(path) as temporary, temporary.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(rows[0].to_dict()))
-        writer.writeheader()
-        writer.writerows(row.to_dict() for row in rows)
+    save_figure(figure, path, legend=panels[0].get_legend_handles_labels())
 
 
 def _ticks(values: list[int]) -> list[int]:

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,7 +194,7 @@ def print_hull_growth(rows: Sequence[Growth], *, as_json: bool) -> None:
 def print_growth(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
     """Accuracy on z1 for every setting and share of groups, averaged over the seeds."""
     if as_json:
-        print(json.dumps([asdict(outcome) for outcome in outcomes]).replace("NaN", "null"))
+        print(json.dumps([outcome.to_dict() for outcome in outcomes], allow_nan=False))
         return
     from rich.console import Console
 
