@@ -35,9 +35,9 @@ def draw_growth(outcomes: Sequence[Outcome], path: Path) -> None:
         inside = [np.mean([outcome.share_inside for outcome in part]) for part in at]
         bayes = float(np.mean([outcome.bayes for outcome in chosen]))
         panel.axhline(bayes, ls="--", color=COLOURS["bayes"], label="Bayes")
-        panel.plot(percent, inside, ":", color=COLOURS["inside"], label="share of groups inside the hull")
+        panel.plot(percent, inside, "d:", ms=4, color=COLOURS["inside"], label="share of groups inside the hull")
         panel.errorbar(percent, means, errors, fmt="o-", ms=4, color=COLOURS["accuracy"], label="CRM, all groups")
-        panel.set(title=f"$m = {m}$, $d = {d}$", xlabel="groups kept (%)", ylim=(0, 1.04))
+        panel.set(title=f"$m = {m}$, $d = {d}$", xlabel="groups kept (%)", xlim=(0, 104), ylim=(0, 1.04))
         panel.grid(alpha=0.25)
     panels[0].set_ylabel("accuracy on $z_1$")
     save_figure(figure, path, legend=panels[0].get_legend_handles_labels())
