@@ -10,8 +10,9 @@ import numpy as np
 
 from compshift._checks import check_codes, check_same_rows
 from compshift._errors import InputError, listing, unknown_name
-from compshift.core.arrays import BoolArray, IntArray
+from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
+from compshift.data.samples import KINDS, Rows, Samples
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,44 +23,79 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True, eq=False)
 class GroupedDataset:
-    """Features with the attributes of every row, and the split that a row belongs to."""
+    """Samples with the attributes of every row, and the split that a row belongs to.
 
-    X: Any  # (n, p)
+    Rows of equal ``origin`` show the same thing: a comment that mentions two identities and so has two rows, or one
+    scan on two backgrounds.
+    """
+
+    samples: Samples  # (n, p) features, or images, texts, token ids
     space: GroupSpace
     codes: IntArray  # (n, m)
     split: IntArray | None = None  # (n,) 0, 1, 2 for train, val, test
+    targets: tuple[str, ...] = ()  # the attributes that are predicted; the first one if none is named
+    origin: IntArray | None = None  # (n,)
+    source: str = ""  # where the rows were found
 
     def __post_init__(self) -> None:
-        if np.ndim(self.X) != 2:
-            raise InputError(f"X has {np.ndim(self.X)} dimensions: pass one row of features per sample")
+        if self.kind == "features" and np.ndim(self.samples) != 2:
+            raise InputError(f"X has {np.ndim(self.samples)} dimensions: pass one row of features per sample")
         object.__setattr__(self, "codes", check_codes(self.codes, self.space.cardinalities, "Z"))
-        check_same_rows(len(self.X), self.codes, "Z")
+        check_same_rows(len(self), self.codes, "Z")
         if self.split is not None:
-            object.__setattr__(self, "split", check_split(self.split, len(self.X)))
+            object.__setattr__(self, "split", check_split(self.split, len(self)))
+        if self.origin is not None:
+            check_same_rows(len(self), self.origin, "origin")
+        object.__setattr__(self, "targets", tuple(self.targets) or self.space.names[:1])
+        self._check_names(self.targets)
 
     def __len__(self) -> int:
-        return len(self.X)
+        return len(self.samples)
 
-    def part(self, name: str) -> GroupedDataset:
-        """The rows of one split; ``"all"``, or a set without splits, gives every row."""
-        return self.rows(split_rows(self.split, name))
+    @property
+    def kind(self) -> str:
+        """What the samples are: ``"features"``, ``"images"`` or ``"text"``."""
+        return KINDS.get(type(self.samples), "features")
+
+    @property
+    def X(self) -> Any:  # noqa: N802 - a matrix, as in scikit-learn
+        """The features, (n, p)."""
+        if self.kind != "features":
+            raise InputError(
+                f"the data set holds {self.kind}, not features: compute them first, for example with "
+                "`compshift features`"
+            )
+        return self.samples
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that are not predicted."""
+        return tuple(name for name in self.space.names if name not in self.targets)
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Names of the splits that have rows."""
         return split_names(self.split)
 
-    def rows(self, chosen: BoolArray | IntArray | slice) -> GroupedDataset:
+    def part(self, name: str) -> GroupedDataset:
+        """The rows of one split; ``"all"``, or a set without splits, gives every row."""
+        return self.rows(split_rows(self.split, name))
+
+    def rows(self, chosen: Rows) -> GroupedDataset:
         """The chosen rows, by mask or by number."""
         split = None if self.split is None else self.split[chosen]
-        return replace(self, X=self.X[chosen], codes=self.codes[chosen], split=split)
+        origin = None if self.origin is None else self.origin[chosen]
+        return replace(self, samples=self.samples[chosen], codes=self.codes[chosen], split=split, origin=origin)
 
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
         """Values (n, len(names)) of some attributes."""
+        self._check_names(names)
+        return self.space.frame(self.codes)[list(names)]
+
+    def _check_names(self, names: Sequence[str]) -> None:
         for name in names:
             if name not in self.space.names:
                 raise unknown_name("attribute", name, self.space.names)
-        return self.space.frame(self.codes)[list(names)]
 
 
 def check_split(split: Any, n_rows: int) -> IntArray:
@@ -81,7 +117,7 @@ def split_names(split: IntArray | None) -> tuple[str, ...]:
     return () if split is None else tuple(SPLITS[code] for code in np.unique(split))
 
 
-def split_rows(split: IntArray | None, name: str) -> BoolArray | slice:
+def split_rows(split: IntArray | None, name: str) -> Rows:
     """Which rows one split has; all of them for ``"all"`` or where there are no splits."""
     if name not in (*SPLITS, "all"):
         raise unknown_name("split", name, (*SPLITS, "all"))

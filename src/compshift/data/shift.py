@@ -1,0 +1,140 @@
+"""Compositional shift: groups that are absent from training and present in use."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compshift._checks import check_codes
+from compshift._errors import ExtrapolationWarning, InputError, listing
+from compshift.core.arrays import BoolArray, IntArray
+from compshift.core.groups import GroupSpace
+from compshift.data.dataset import SPLITS, GroupedDataset
+
+TRAIN, VAL, TEST = range(len(SPLITS))
+
+
+def drop_groups(dataset: GroupedDataset, groups: Any, *, strict: bool = False) -> GroupedDataset:
+    """Remove groups from train and val, and leave test as it is.
+
+    ``groups`` are codes (q, m), or values if they are text. With ``strict``, rows of other groups that show the same
+    sample as a dropped one (equal ``origin``) go too.
+    """
+    split = _splits_of(dataset)
+    dropped = read_groups(dataset.space, groups)
+    if not len(dropped):
+        return dataset
+    member = dataset.space.locate(dataset.codes, dropped)  # (n,) −1 where the group stays
+    open_rows = split != TEST
+    for position, code in enumerate(dropped):
+        if not (open_rows & (member == position)).any():
+            raise InputError(
+                f"the group {dataset.space.label(code)} has no rows in train or val: there is nothing to drop"
+            )
+    unseen = [code for position, code in enumerate(dropped) if not (~open_rows & (member == position)).any()]
+    if unseen:
+        warnings.warn(
+            f"{len(unseen)} dropped group{'s have' if len(unseen) > 1 else ' has'} no test rows, so nothing will tell "
+            f"how well it is predicted: {', '.join(dataset.space.label(code) for code in unseen[:4])}",
+            ExtrapolationWarning,
+            stacklevel=2,
+        )
+    remove = open_rows & (member >= 0)
+    if strict:
+        if dataset.origin is None:
+            raise InputError(
+                "strict needs a data set whose rows have an origin: without repeated samples, leave it out"
+            )
+        remove |= open_rows & np.isin(dataset.origin, dataset.origin[remove])
+    return _without(dataset, remove)
+
+
+def drop_unseen_from_validation(dataset: GroupedDataset) -> GroupedDataset:
+    """Remove from val the groups that train lacks, so that model selection sees no more than training does.
+
+    The paper's only change to NICO++; it changes nothing where val has the groups of train.
+    """
+    split = _splits_of(dataset)
+    seen = dataset.space.distinct(dataset.codes[split == TRAIN])[0]
+    return _without(dataset, (split == VAL) & (dataset.space.locate(dataset.codes, seen) < 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """One compositional shift: the groups that training does without."""
+
+    name: str
+    dropped: IntArray  # (q, m)
+
+    def apply(self, dataset: GroupedDataset, *, strict: bool = False) -> GroupedDataset:
+        """The data set without the dropped groups in train and val, and without any others in val that train lacks."""
+        return drop_unseen_from_validation(drop_groups(dataset, self.dropped, strict=strict))
+
+
+def scenarios(dataset: GroupedDataset, drop: Any = "each", *, random_state: int = 0) -> list[Scenario]:
+    """Compositional shifts of a data set.
+
+    ``drop`` is ``"each"`` (every training group that test has, one at a time), ``"none"``, ``"random:0.3"`` (that
+    share of the training groups, drawn with ``random_state``), or the groups to drop together, as codes or values.
+    """
+    space = dataset.space
+    seen = space.distinct(dataset.codes[_splits_of(dataset) == TRAIN])[0]
+    if not isinstance(drop, str):
+        groups = read_groups(space, drop)
+        return [Scenario(" ".join(space.label(code) for code in groups) or "none", groups)]
+    if drop == "none":
+        return [Scenario("none", np.zeros((0, len(space.names)), dtype=np.int64))]
+    if drop == "each":
+        tested = space.locate(seen, space.distinct(dataset.codes[dataset.split == TEST])[0]) >= 0
+        return [Scenario(space.label(code), code[None, :]) for code in seen[tested]]
+    if drop.startswith("random:"):
+        share = _share(drop)
+        count = max(1, round(share * len(seen)))
+        rng = np.random.default_rng(random_state)
+        chosen = np.sort(rng.choice(len(seen), size=min(count, len(seen) - 1), replace=False))
+        return [Scenario(f"{drop} seed {random_state}", seen[chosen])]
+    raise InputError(f"drop is {drop!r}: use 'each', 'none', 'random:0.3' or groups as a list of values or codes")
+
+
+def read_groups(space: GroupSpace, groups: Any) -> IntArray:
+    """Groups as codes (q, m): whole numbers are codes already, text is looked up among the values."""
+    if isinstance(groups, str):
+        raise InputError(f"groups is the text {groups!r}: pass a list of groups, each with one value of each attribute")
+    array = np.asarray(groups)
+    if array.size == 0 or array.dtype.kind in "iu":
+        codes = check_codes(array, space.cardinalities, "groups")
+    else:
+        rows: Sequence[Any] = [groups] if array.ndim == 1 else list(groups)
+        codes = space.encode_keys([tuple(row) for row in rows], "groups")
+    return space.distinct(codes)[0]
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text.removeprefix("random:"))
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 1:
+        raise InputError(f"drop is {text!r}: the share must be a number between 0 and 1, as in 'random:0.3'")
+    return share
+
+
+def _splits_of(dataset: GroupedDataset) -> IntArray:
+    if dataset.split is None or TRAIN not in dataset.split or TEST not in dataset.split:
+        raise InputError(
+            f"the data set has the splits {listing(dataset.splits) or 'none'}: dropping groups needs train and test"
+        )
+    return dataset.split
+
+
+def _without(dataset: GroupedDataset, remove: BoolArray) -> GroupedDataset:
+    if not remove.any():
+        return dataset
+    kept = dataset.rows(~remove)
+    if "train" not in kept.splits:
+        raise InputError("no training row is left once those groups are dropped: drop fewer")
+    return kept
