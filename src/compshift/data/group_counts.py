@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from compshift._errors import InputError, listing, unknown_name
+from compshift._errors import InputError, listing
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
+from compshift.data.table_files import read_table
 
 MAX_VALUES = 1000
 """An attribute with more values than this is probably an identifier."""
@@ -38,9 +39,7 @@ def read_group_counts(
     Rows that lack one of the attributes are left out, and their number is told.
     """
     source = Path(path)
-    if not source.exists():
-        raise InputError(f"there is no file or folder {str(path)!r}: pass a .csv, .parquet or .npz file, or a folder")
-    if source.suffix == ".npz":
+    if source.suffix == ".npz" and source.exists():
         if count is not None:
             raise InputError("a count column is read from .csv and .parquet files only")
         from compshift.data.feature_files import read_labels
@@ -59,13 +58,7 @@ def _from_table(source: Path, attributes: list[str], count: str | None) -> Group
     wanted = [*attributes, *([count] if count is not None else [])]
     if len(set(wanted)) < len(wanted):
         raise InputError(f"the columns {listing(wanted)} repeat: name each once")
-    try:
-        table = _read_arrow(source, wanted)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{str(source)!r} cannot be read ({' '.join(str(error).split())})") from None
-    if not len(table):
-        raise InputError(f"{str(source)!r} has no rows: at least one is needed")
-    table = pa.table({name: _plain_column(table.column(name)) for name in wanted})
+    table = read_table(source, wanted)
     lacking = {name: pc.fill_null(_lacks(table.column(name)), True) for name in attributes}
     missing = {name: int(pc.sum(flags).as_py() or 0) for name, flags in lacking.items()}
     dropped = 0
@@ -95,39 +88,6 @@ def _from_table(source: Path, attributes: list[str], count: str | None) -> Group
     groups, position = space.distinct(codes)
     counts = np.bincount(position, weights=totals[seen]).astype(np.float64)
     return GroupCounts(space, groups, counts, float(counts.sum()), dropped, {n: k for n, k in missing.items() if k})
-
-
-def _read_arrow(source: Path, wanted: list[str]) -> Any:
-    """The wanted columns of a CSV file, a Parquet file or a folder of shards."""
-    import pyarrow.csv as pa_csv
-    import pyarrow.parquet as pq
-
-    if source.is_dir() or source.suffix in (".parquet", ".pq"):
-        files = sorted(source.glob("*.parquet")) if source.is_dir() else [source]
-        if not files:
-            raise InputError(f"the folder {str(source)!r} holds no .parquet file: pass a folder of shards, or a file")
-        _check_columns(wanted, pq.read_schema(files[0]).names)
-        return pq.read_table(files, columns=wanted)
-    if source.suffix in (".csv", ".tsv", ".txt"):
-        parse = pa_csv.ParseOptions(delimiter="\t" if source.suffix == ".tsv" else ",", newlines_in_values=True)
-        with pa_csv.open_csv(source, parse_options=parse) as reader:
-            _check_columns(wanted, reader.schema.names)
-        convert = pa_csv.ConvertOptions(include_columns=wanted, strings_can_be_null=True)
-        return pa_csv.read_csv(source, parse_options=parse, convert_options=convert)
-    raise InputError(f"{source.name!r} has the ending {source.suffix!r}: tables end in .csv, .tsv, .parquet or .npz")
-
-
-def _check_columns(wanted: list[str], known: list[str]) -> None:
-    for name in wanted:
-        if name not in known:
-            raise unknown_name("column", name, known)
-
-
-def _plain_column(column: Any) -> Any:
-    """A dictionary-encoded column as its values."""
-    import pyarrow as pa
-
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def _lacks(column: Any) -> Any:

@@ -1,0 +1,80 @@
+"""What the package knows of a published data set, and how it finds one on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from compshift._errors import InputError
+from compshift.data.dataset import SPLITS, GroupedDataset
+from compshift.data.geometry import Geometry
+
+
+@dataclass(frozen=True)
+class Packaging:
+    """One of the forms in which a data set is passed around: a file that tells it, and how it is read."""
+
+    label: str
+    marker: str  # path below the root
+    read: Callable[[Path], GroupedDataset]  # from the root
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    """A data set with a name."""
+
+    name: str
+    title: str
+    kind: str  # "features", "images" or "text"
+    groups: str  # "2 × 2"
+    packagings: tuple[Packaging, ...] = ()
+    make: Callable[[], GroupedDataset] | None = None  # for a set that needs no download
+    download: str = ""  # what to get, and from where
+    published: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # split → rows of each group, flat order
+    totals: Mapping[str, int] = field(default_factory=dict)  # split → rows
+    geometry: Geometry | None = None  # of images
+    max_length: int | None = None  # of texts, in tokens
+    balanced_classes: bool = False  # whether the protocol samples classes in balance
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it needs no download."""
+        return self.make is not None
+
+    def load(self, root: str | PathLike[str] | None = None) -> GroupedDataset:
+        """The data set, from the first packaging that is found below ``root``."""
+        if self.make is not None:
+            return replace(self.make(), source="made by compshift")
+        if root is None:
+            raise InputError(f"{self.name} must be downloaded: pass the folder that holds it as root (--root)")
+        folder = Path(root)
+        if not folder.is_dir():
+            raise InputError(f"there is no folder {str(root)!r}: pass the folder that holds {self.name}")
+        for packaging in self.packagings:
+            if (folder / packaging.marker).exists():
+                found = f"{packaging.marker} ({packaging.label})"
+                return replace(packaging.read(folder), source=found)
+        probed = ", ".join(packaging.marker for packaging in self.packagings)
+        raise InputError(f"{self.name} was not found below {str(root)!r} (looked for {probed}): {self.download}")
+
+    def differences(self, dataset: GroupedDataset) -> list[str]:
+        """Where the rows of a download differ in number from those that were published, one sentence each."""
+        found = []
+        split = np.zeros(len(dataset), dtype=np.int64) if dataset.split is None else dataset.split
+        for code, name in enumerate(SPLITS):
+            rows = split == code
+            if name in self.published:
+                index = dataset.space.index(dataset.codes[rows])
+                counts = np.bincount(index, minlength=dataset.space.n_groups)
+                found += [
+                    f"{name} has {counts[group]} rows of {dataset.space.label(dataset.space.codes(group)[0])}, "
+                    f"published were {self.published[name][group]}"
+                    for group in np.flatnonzero(counts != np.array(self.published[name]))
+                ]
+            elif name in self.totals and rows.sum() != self.totals[name]:
+                found.append(f"{name} has {int(rows.sum())} rows, published were {self.totals[name]}")
+        return found

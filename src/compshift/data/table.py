@@ -1,0 +1,137 @@
+"""A user's own table as a data set: paths of images, texts or columns of numbers, with attribute columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compshift._checks import check_finite, check_same_rows
+from compshift._errors import InputError, listing, unknown_name
+from compshift.core.columns import read_columns
+from compshift.core.groups import GroupSpace
+from compshift.data.dataset import GroupedDataset
+from compshift.data.random_split import stratified_split
+from compshift.data.samples import ImageFiles, Texts
+from compshift.data.table_files import column_names, read_table
+
+SPLIT_COLUMN = "split"
+
+
+def load_table(
+    table: Any,
+    *,
+    target: str | Sequence[str],
+    attributes: str | Sequence[str] = (),
+    path: str | None = None,
+    text: str | Sequence[str] | None = None,
+    features: Any = None,
+    split: str | Mapping[str, float] | None = None,
+    root: str | PathLike[str] | None = None,
+    random_state: int = 0,
+) -> GroupedDataset:
+    """A data set from a CSV, TSV or Parquet file, a folder of Parquet shards, a DataFrame or a mapping of columns.
+
+    The samples are images (``path``, a column of file names below ``root``, which is the table's folder if it is not
+    given), texts (``text``, one column or a pair) or numbers (``features``, names of columns or a matrix). ``split``
+    names a column of train, val, test or 0, 1, 2, or gives shares, such as ``{"train": 0.7, "test": 0.3}``, for a
+    split at random within every group. Without it a column ``split`` is used if there is one, and otherwise there are
+    no splits.
+    """
+    targets, nuisances = _names(target), _names(attributes)
+    if not targets:
+        raise InputError("no target was named: pass the column to predict")
+    texts = [] if text is None else _names(text)
+    paths = [] if path is None else [path]
+    numbers = _names(features) if isinstance(features, str | list | tuple) else []
+    given = [name for name, value in (("path", path), ("text", text), ("features", features)) if value is not None]
+    if len(given) != 1:
+        raise InputError(f"{' and '.join(given) or 'no samples'} given: pass one of path, text and features")
+    source = _Source(table)
+    split_column = split if isinstance(split, str) else None
+    if split is None and SPLIT_COLUMN in source.names and SPLIT_COLUMN not in (*targets, *nuisances):
+        split_column = SPLIT_COLUMN
+    splits = [split_column] if split_column is not None else []
+    columns = source.read([*targets, *nuisances, *paths, *texts, *numbers, *splits], [*paths, *texts])
+
+    labels = read_columns({name: columns[name] for name in (*targets, *nuisances)})
+    space = GroupSpace.from_columns(labels)
+    codes = space.encode_columns(labels)
+    if path is not None:
+        samples: Any = _images(columns[path], source.folder if root is None else Path(root), path)
+    elif text is not None:
+        if len(texts) > 2:
+            raise InputError(f"text names {len(texts)} columns ({listing(texts)}): pass one, or two for pairs")
+        samples = Texts(*(columns[name] for name in texts))
+    else:
+        samples = _matrix({name: columns[name] for name in numbers} if numbers else features)
+        check_same_rows(len(codes), samples, "features", "the table")
+    rows_split = columns[split_column] if split_column is not None else None
+    if isinstance(split, Mapping):
+        rows_split = stratified_split(space, codes, split, random_state)
+    return GroupedDataset(samples, space, codes, rows_split, tuple(targets), source=source.label)
+
+
+class _Source:
+    """A table on disk or in memory, read by column."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        self._path = Path(table) if isinstance(table, str | PathLike) else None
+        self.label = "memory" if self._path is None else str(self._path)
+        self.folder = Path() if self._path is None else self._path if self._path.is_dir() else self._path.parent
+        if self._path is not None and not self._path.exists():
+            raise InputError(f"there is no table {str(self._path)!r}: pass a .csv, .tsv or .parquet file, or a folder")
+        self.names = column_names(self._path) if self._path is not None else [str(name) for name in table]
+
+    def read(self, columns: Sequence[str], free_text: Sequence[str]) -> dict[str, Any]:
+        """The named columns, each once."""
+        if len(set(columns)) < len(columns):
+            twice = next(name for name in columns if columns.count(name) > 1)
+            raise InputError(f"the column {twice!r} is used twice: name each column once")
+        for name in columns:
+            if name not in self.names:
+                raise unknown_name("column", name, self.names)
+        if self._path is None:
+            return {name: np.asarray(self._table[name]) for name in columns}
+        table = read_table(self._path, columns, free_text=free_text)
+        return {name: table.column(name).to_pandas().to_numpy() for name in columns}
+
+
+def _names(given: str | Sequence[str]) -> list[str]:
+    return [given] if isinstance(given, str) else [str(name) for name in given]
+
+
+def _images(names: Any, root: Path, column: str) -> ImageFiles:
+    """Image files; that the first one exists tells whether the folder is right."""
+    files = ImageFiles(root, names)
+    if len(files) and not files.path(0).exists():
+        raise InputError(
+            f"there is no image {str(files.path(0))!r} (column {column!r}, row 0): pass as root (--root) the "
+            "folder that the paths start from"
+        )
+    return files
+
+
+def _matrix(features: Any) -> Any:
+    """Columns of numbers, or a matrix, as floats."""
+    if isinstance(features, Mapping):
+        for name, values in features.items():
+            if values.dtype.kind not in "fiub":
+                raise InputError(f"the feature column {name!r} has type {values.dtype}: it must hold numbers")
+            if np.isnan(values.astype(np.float64)).any():
+                row = int(np.argmax(np.isnan(values.astype(np.float64))))
+                raise InputError(
+                    f"the feature column {name!r} has a missing value at row {row}: remove those rows or impute them"
+                )
+        X = np.column_stack([values.astype(np.float64) for values in features.values()])
+    else:
+        X = np.asarray(features)
+        if X.ndim != 2 or X.dtype.kind not in "fiub":
+            raise InputError(f"features has type {X.dtype} and shape {X.shape}: pass a matrix of numbers")
+        X = X if X.dtype.kind == "f" else X.astype(np.float64)
+    check_finite(X, "features")
+    return X

@@ -1,0 +1,93 @@
+"""Tables on disk: CSV, TSV, a Parquet file or a folder of Parquet shards, as Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from compshift._errors import InputError, unknown_name
+
+PARQUET = (".parquet", ".pq")
+TEXT = {".csv": ",", ".tsv": "\t", ".txt": ","}
+"""Endings of text tables, and what separates their columns."""
+
+
+def read_table(path: Path, columns: Sequence[str], *, free_text: Collection[str] = ()) -> Any:
+    """The named columns of a table, with at least one row.
+
+    In a CSV file, empty entries and words such as NA are missing values, but not in ``free_text`` columns.
+    """
+    import pyarrow as pa
+
+    if not path.exists():
+        raise InputError(f"there is no file or folder {str(path)!r}: pass a .csv, .parquet or .npz file, or a folder")
+    try:
+        table = _read(path, columns, free_text)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{str(path)!r} cannot be read ({' '.join(str(error).split())})") from None
+    if not len(table):
+        raise InputError(f"{str(path)!r} has no rows: at least one is needed")
+    return pa.table({name: _plain(table.column(name)) for name in columns})
+
+
+def column_names(path: Path) -> list[str]:
+    """The names of a table's columns."""
+    import pyarrow as pa
+    import pyarrow.csv as pa_csv
+    import pyarrow.parquet as pq
+
+    try:
+        if path.is_dir() or path.suffix in PARQUET:
+            return list(pq.read_schema(_shards(path)[0]).names)
+        with pa_csv.open_csv(path, parse_options=_parse_options(path)) as reader:
+            return list(reader.schema.names)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{str(path)!r} cannot be read ({' '.join(str(error).split())})") from None
+
+
+def _read(path: Path, columns: Sequence[str], free_text: Collection[str]) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not (path.is_dir() or path.suffix in PARQUET or path.suffix in TEXT):
+        raise InputError(f"{path.name!r} has the ending {path.suffix!r}: tables end in .csv, .tsv, .parquet or .npz")
+    known = column_names(path)
+    for name in columns:
+        if name not in known:
+            raise unknown_name("column", name, known)
+    if path.is_dir() or path.suffix in PARQUET:
+        return pq.read_table(_shards(path), columns=list(columns))
+    labels = [name for name in columns if name not in free_text]
+    parts = [
+        *([_read_text(path, labels, strings_can_be_null=True)] if labels else []),
+        *([_read_text(path, free_text, column_types=dict.fromkeys(free_text, pa.string()))] if free_text else []),
+    ]
+    return pa.table({name: part.column(name) for part in parts for name in part.column_names})
+
+
+def _read_text(path: Path, columns: Collection[str], **convert: Any) -> Any:
+    import pyarrow.csv as pa_csv
+
+    options = pa_csv.ConvertOptions(include_columns=list(columns), **convert)
+    return pa_csv.read_csv(path, parse_options=_parse_options(path), convert_options=options)
+
+
+def _shards(path: Path) -> list[Path]:
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise InputError(f"the folder {str(path)!r} holds no .parquet file: pass a folder of shards, or a file")
+    return files
+
+
+def _parse_options(path: Path) -> Any:
+    import pyarrow.csv as pa_csv
+
+    return pa_csv.ParseOptions(delimiter=TEXT.get(path.suffix, ","), newlines_in_values=True)
+
+
+def _plain(column: Any) -> Any:
+    """A column without dictionary encoding."""
+    import pyarrow as pa
+
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

@@ -1,0 +1,160 @@
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compshift import GroupSpace, InputError
+from compshift.data.penguins import load_penguins
+from compshift.data.random_split import stratified_split
+from compshift.data.samples import ImageFiles, Texts
+from compshift.data.table import load_table
+from tests.data import trees
+
+
+@pytest.fixture
+def frame():
+    return pd.DataFrame(
+        {
+            "photo": [f"photos/{number}.jpg" for number in range(12)],
+            "comment": ["NA", "", "null", "a, b", "line\nbreak", "é", "7", "8", "9", "10", "11", "12"],
+            "bird": ["land", "water"] * 6,
+            "place": ["land"] * 4 + ["water"] * 4 + ["sky"] * 4,
+            "length": np.arange(12) / 4,
+            "weight": np.arange(12),
+            "part": ["train", "train", "val", "test"] * 3,
+        }
+    )
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "parquet", "shards", "frame", "mapping"])
+def test_every_form_of_a_table(tmp_path, frame, form):
+    source = tmp_path / ("t" if form == "shards" else f"t.{form}")
+    if form == "shards":
+        source.mkdir()
+        frame[:5].to_parquet(source / "part-0.parquet")
+        frame[5:].to_parquet(source / "part-1.parquet")
+    elif form == "parquet":
+        frame.to_parquet(source)
+    elif form in ("csv", "tsv"):
+        frame.to_csv(source, index=False, sep="\t" if form == "tsv" else ",")
+    table = {"frame": frame, "mapping": {name: frame[name].tolist() for name in frame}}.get(form, source)
+    data = load_table(table, text="comment", target="bird", attributes=["place"], split="part")
+    assert isinstance(data.samples, Texts)
+    assert data.samples.first.tolist() == frame["comment"].tolist()
+    assert data.space == GroupSpace(("bird", "place"), (("land", "water"), ("land", "sky", "water")))
+    assert data.columns(["bird"])["bird"].tolist() == frame["bird"].tolist()
+    assert data.split.tolist() == [0, 0, 1, 2] * 3
+    assert data.targets == ("bird",)
+    data = load_table(table, features=["weight", "length"], target=["bird", "place"])
+    np.testing.assert_array_equal(data.X, frame[["weight", "length"]].to_numpy())
+    assert data.split is None
+    assert data.attributes == ()
+
+
+def test_paths_start_from_the_table_or_from_root(tmp_path, frame):
+    trees.image(tmp_path / "photos/0.jpg")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    data = load_table(tmp_path / "t.csv", path="photo", target="bird", attributes="place")
+    assert isinstance(data.samples, ImageFiles)
+    assert data.samples.path(3) == tmp_path / "photos/3.jpg"
+    moved = load_table(frame, path="photo", target="bird", root=tmp_path)
+    assert moved.samples.path(3) == tmp_path / "photos/3.jpg"
+    with pytest.raises(InputError, match=r"there is no image .*photos/0.jpg' \(column 'photo', row 0\): pass as root"):
+        load_table(frame, path="photo", target="bird", root=tmp_path / "elsewhere")
+
+
+def test_numpy_in_memory(frame):
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    data = load_table({"y": frame["bird"], "a": frame["place"]}, features=X, target="y", attributes="a")
+    assert data.X is X
+    with pytest.raises(InputError, match="features has 5 rows but the table has 12"):
+        load_table({"y": frame["bird"]}, features=X[:5], target="y")
+    with pytest.raises(InputError, match=r"features has 1 NaN or infinite"):
+        load_table({"y": frame["bird"]}, features=np.where(np.arange(12) == 3, np.nan, 1.0)[:, None], target="y")
+
+
+def test_a_column_called_split_is_used(frame):
+    data = load_table(frame.rename(columns={"part": "split"}), text="comment", target="bird")
+    assert data.splits == ("train", "val", "test")
+    with pytest.raises(InputError, match="the split 'dev' is not known"):
+        load_table(frame.assign(split="dev"), text="comment", target="bird")
+
+
+def test_random_split_has_a_seed(frame):
+    def split(seed):
+        shares = {"train": 0.5, "test": 0.5}
+        return load_table(frame, text="comment", target="bird", split=shares, random_state=seed).split.tolist()
+
+    assert split(0) == split(0)
+    assert len({tuple(split(seed)) for seed in range(10)}) > 5
+    assert split(0).count(0) == 6
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2)), min_size=1, max_size=200),
+    st.sampled_from([(0.7, 0.1, 0.2), (0.5, 0.5, 0.0), (0.4, 0.0, 0.6), (1.0, 0.0, 0.0)]),
+)
+def test_stratified_split_keeps_the_share_of_every_group(rows, shares):
+    space = GroupSpace.from_cardinalities([2, 3])
+    codes = np.array(rows)
+    split = stratified_split(space, codes, dict(zip(("train", "val", "test"), shares, strict=True)), 0)
+    for code in np.unique(codes, axis=0):
+        mine = split[(codes == code).all(axis=1)]
+        assert (mine == 0).any()
+        for part, share in enumerate(shares):
+            assert abs((mine == part).sum() - share * len(mine)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text": "comment", "target": "brid"}, "column 'brid' is not known: use one of .*; did you mean 'bird'"),
+        ({"text": "coment", "target": "bird"}, "column 'coment' is not known"),
+        ({"text": "comment", "target": "bird", "split": "fold"}, "column 'fold' is not known"),
+        ({"text": "comment", "target": "bird", "attributes": ["bird"]}, "the column 'bird' is used twice"),
+        ({"target": "bird"}, "no samples given: pass one of path, text and features"),
+        ({"target": "bird", "text": "comment", "path": "photo"}, "path and text given: pass one of"),
+        ({"target": [], "text": "comment"}, "no target was named"),
+        ({"target": "bird", "text": ["comment"] * 3}, "used twice"),
+        ({"target": "bird", "text": ["comment", "photo", "place"]}, "text names 3 columns"),
+        ({"target": "bird", "text": "weight"}, "the text of row 0 is 0: text is expected"),
+        ({"target": "bird", "features": ["photo"]}, "the feature column 'photo' has type .*: it must hold numbers"),
+        ({"target": "bird", "features": "gap"}, "the feature column 'gap' has a missing value at row 11"),
+        ({"target": "hole", "text": "comment"}, r"attribute 'hole' has 1 missing \(NaN\) value, the first at row 11"),
+        ({"target": "bird", "text": "comment", "split": {"train": 0.5}}, "they must sum to 1"),
+        ({"target": "bird", "text": "comment", "split": {"training": 1}}, "split 'training' is not known"),
+        ({"target": "bird", "text": "comment", "split": {"train": 1.5, "test": -0.5}}, "the share of test is -0.5"),
+    ],
+)
+def test_bad_input(frame, options, message):
+    frame = frame.assign(gap=[1.0] * 11 + [np.nan], hole=["a"] * 11 + [None])
+    with pytest.raises(InputError, match=message):
+        load_table(frame, **options)
+
+
+def test_bad_files(tmp_path):
+    with pytest.raises(InputError, match="there is no table"):
+        load_table(tmp_path / "t.csv", text="a", target="b")
+    (tmp_path / "t.csv").write_text("a,b\n")
+    with pytest.raises(InputError, match="has no rows"):
+        load_table(tmp_path / "t.csv", text="a", target="b")
+    (tmp_path / "t.parquet").write_text("nonsense")
+    with pytest.raises(InputError, match="cannot be read"):
+        load_table(tmp_path / "t.parquet", text="a", target="b")
+
+
+def test_penguins_lack_eight_combinations():
+    data = load_penguins()
+    assert data.X.shape == (333, 4)
+    assert data.space.cardinalities == (3, 2, 3)
+    seen = data.space.distinct(data.codes)[0]
+    assert len(seen) == 10
+    from compshift import AffineHull
+
+    assert AffineHull(data.space, seen).is_complete
+    assert data.space.distinct(data.part("train").codes)[0].tolist() == seen.tolist()
+    assert data.space.distinct(data.part("test").codes)[0].tolist() == seen.tolist()
+    first = data.space.frame(data.codes[:1]).iloc[0].to_dict()
+    assert first == {"species": "Adelie", "sex": "male", "island": "Torgersen"}
+    assert data.X[0].tolist() == [39.1, 18.7, 181, 3750]
