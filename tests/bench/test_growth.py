@@ -5,7 +5,7 @@ import pytest
 
 from compshift import AffineHull, InputError
 from compshift.bench.growth import Job, _spare_groups, choose_alpha, plan_jobs, run_growth, run_job
-from compshift.data.synthetic import AdditiveGaussians
+from compshift.data.additive_gaussians import AdditiveGaussians
 from tests.core.test_hull import random_support
 
 SMALL = [Job(2, 3, 0.7, seed, n_train=300) for seed in range(3)]

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from compshift._checks import check_count
 from compshift.core.arrays import FloatArray
 from compshift.data.dataset import GroupedDataset
-from compshift.data.synthetic import Gaussian2D
+from compshift.data.gaussian2d import Gaussian2D
 from compshift.estimators.crm import CRMClassifier
 from compshift.metrics import GroupReport, group_report
 

@@ -21,7 +21,7 @@ from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
-from compshift.data.synthetic import AdditiveGaussians
+from compshift.data.additive_gaussians import AdditiveGaussians
 from compshift.estimators.crm import CRMClassifier
 
 ALPHAS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.2, 0.4)

@@ -1,51 +1,18 @@
-"""Data whose distribution is known, so that the best possible classifier is too."""
+"""Gaussians whose energy is additive in any number of attributes, at a Bayes accuracy that is chosen."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
+from compshift.data.benchmark import Benchmark
 from compshift.data.dataset import GroupedDataset
-
-GAUSSIAN2D_SPACE = GroupSpace(("z1", "z2"), ((-1, 1), (-1, 1)))
-GAUSSIAN2D_MISSING = (-1, -1)
-
-
-@dataclass(frozen=True)
-class Gaussian2D:
-    """The paper's two-dimensional example: x ~ N((z1, z2), I), with (−1, −1) never seen.
-
-    Paper, "Illustrating CRM's adaptation to test distribution". Its energy is additive:
-    E(x, z) = ¼‖x − (2·z1, 0)‖² + ¼‖x − (0, 2·z2)‖² up to a constant.
-    """
-
-    random_state: int | None = 0
-
-    def sample(self, n_train: int = 3000, n_test: int = 4000) -> GroupedDataset:
-        """Training rows spread evenly over three groups, test rows over all four."""
-        rng = np.random.default_rng(self.random_state)
-        every = GAUSSIAN2D_SPACE.codes(np.arange(4))
-        seen = every[~(GAUSSIAN2D_SPACE.decode(every) == GAUSSIAN2D_MISSING).all(axis=1)]
-        codes = np.concatenate([seen[np.arange(n_train) % 3], every[np.arange(n_test) % 4]])
-        X = rng.normal(size=(len(codes), 2)) + GAUSSIAN2D_SPACE.decode(codes)
-        return GroupedDataset(X, GAUSSIAN2D_SPACE, codes, np.repeat([0, 2], [n_train, n_test]))
-
-    def bayes_group(self, X: Any) -> IntArray:
-        """Values (n, 2) of the group that the Bayes classifier predicts under the uniform prior: the quadrant of x."""
-        return np.where(np.asarray(X) > 0, 1, -1)
-
-    def log_density(self, X: FloatArray) -> FloatArray:
-        """Log p(x|z) of each of the four groups, (n, 4)."""
-        means = GAUSSIAN2D_SPACE.decode(GAUSSIAN2D_SPACE.codes(np.arange(4)))
-        squared = ((X[:, None, :] - means) ** 2).sum(axis=2)
-        return np.asarray(-0.5 * squared - np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)
@@ -114,3 +81,19 @@ class AdditiveGaussians:
         """Codes (n,) that the Bayes classifier gives one attribute when all groups are equally likely."""
         start = attribute * self.n_values
         return np.asarray(np.argmax(X[:, start : start + self.n_values], axis=1), dtype=np.int64)
+
+    def balanced(self, rows: tuple[int, int, int] = (60, 20, 20), random_state: int = 0) -> GroupedDataset:
+        """A data set with that many train, val and test rows of every group."""
+        groups = self.space.codes(np.arange(self.space.n_groups))
+        codes = np.concatenate([np.repeat(groups, count, axis=0) for count in rows])
+        split = np.repeat([0, 1, 2], [count * len(groups) for count in rows])
+        return GroupedDataset(self.sample(codes, np.random.default_rng(random_state)), self.space, codes, split)
+
+
+BENCHMARK = Benchmark(
+    name="additive-gaussians",
+    title="z1 × z2, every group present: drop a share of them",
+    kind="features",
+    groups="10 × 10",
+    make=lambda: AdditiveGaussians(2, 10).balanced(),
+)

@@ -1,0 +1,70 @@
+"""CivilComments (Borkan et al. 2019): toxicity × eight identities, a row for each identity that a comment names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from compshift._errors import InputError
+from compshift.core.groups import GroupSpace
+from compshift.data.benchmark import Benchmark, Packaging
+from compshift.data.dataset import GroupedDataset
+from compshift.data.metadata_files import BINARY, SPLIT_CODES, SPLIT_WORDS, coded, numbers, read_metadata
+from compshift.data.samples import Texts
+
+IDENTITIES = ("male", "female", "LGBTQ", "christian", "muslim", "other_religions", "black", "white")
+SPACE = GroupSpace(("toxicity", "identity"), (("not toxic", "toxic"), IDENTITIES))
+THRESHOLD = 0.5
+
+
+def _original(root: Path) -> GroupedDataset:
+    """Scores of at least one half count as yes; comments without an identity are left out."""
+    path = root / "civilcomments" / "all_data_with_identities.csv"
+    table = read_metadata(path, ["comment_text", "split", "toxicity", *IDENTITIES])
+    toxic = numbers(table["toxicity"], "toxicity", path) >= THRESHOLD
+    mentions = np.stack([numbers(table[name], name, path) >= THRESHOLD for name in IDENTITIES], axis=1)  # (n, 8)
+    split = coded(table["split"], SPLIT_WORDS, "split", path)
+    comment, identity = np.nonzero(mentions)
+    if not len(comment):
+        raise InputError(f"{str(path)!r} has no comment with an identity score of {THRESHOLD} or more")
+    codes = np.stack([toxic[comment].astype(np.int64), identity], axis=1)
+    return GroupedDataset(Texts(table["comment_text"][comment]), SPACE, codes, split[comment], origin=comment)
+
+
+def _subpopbench(root: Path) -> GroupedDataset:
+    """The same rows, made before; equal texts are taken for one comment."""
+    import pandas as pd
+
+    base = root / "civilcomments"
+    path, text_path = base / "metadata_civilcomments_fine.csv", base / "civilcomments_fine.csv"
+    table = read_metadata(path, ["filename", "split", "y", "a"])
+    texts = read_metadata(text_path, ["comment_text"])["comment_text"]
+    row = coded(table["filename"], {str(number): number for number in range(len(texts))}, "filename", path)
+    identities = {str(number): number for number in range(len(IDENTITIES))}
+    codes = np.stack([coded(table["y"], BINARY, "y", path), coded(table["a"], identities, "a", path)], axis=1)
+    chosen = texts[row]
+    origin = pd.factorize(chosen)[0]
+    return GroupedDataset(Texts(chosen), SPACE, codes, coded(table["split"], SPLIT_CODES, "split", path), origin=origin)
+
+
+BENCHMARK = Benchmark(
+    name="civilcomments",
+    title="toxicity × identity, comments",
+    kind="text",
+    groups="2 × 8",
+    packagings=(
+        Packaging("as published", "civilcomments/all_data_with_identities.csv", _original),
+        Packaging("SubpopBench", "civilcomments/metadata_civilcomments_fine.csv", _subpopbench),
+    ),
+    download="get civilcomments_v1.0.tar.gz (WILDS, wilds.stanford.edu) and unpack it in civilcomments/",
+    published={
+        "train": (
+            *(25373, 31282, 6155, 24292, 10829, 5541, 6785, 12016),
+            *(4437, 4962, 2265, 2446, 3125, 1003, 3111, 4682),
+        )
+    },
+    totals={"train": 148304, "val": 24278, "test": 71854},
+    max_length=220,
+    balanced_classes=True,
+)

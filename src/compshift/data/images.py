@@ -1,0 +1,100 @@
+"""Images from disk to the arrays that a network takes. Pillow alone is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compshift._errors import InputError, unknown_name
+from compshift.data.geometry import RESIZE_AND_CROP, Geometry
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+
+
+class BrokenImageError(InputError):
+    """A file is missing or cannot be decoded as an image."""
+
+
+@dataclass(frozen=True)
+class ImagePreprocessing:
+    """Cut and scale, then shift and scale the colours: (pixel · scale − mean) / std."""
+
+    geometry: Geometry = RESIZE_AND_CROP
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    scale: float = 1 / 255
+    resample: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        if self.resample not in RESAMPLING:
+            raise unknown_name("resampling filter", self.resample, RESAMPLING)
+
+    def pixels(self, image: Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """The cut and scaled image, (height, width, 3) of 8 bits."""
+        from PIL.Image import Resampling
+
+        for step in self.geometry:
+            image = step.apply(image, Resampling[self.resample.upper()])
+        return np.asarray(image)
+
+    def normalise(self, pixels: Any) -> Any:
+        """Pixels (…, height, width, 3), an array or a tensor, as the numbers that a network takes, in 32 bits."""
+        if isinstance(pixels, np.ndarray):
+            mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
+            return (pixels.astype(np.float32) * np.float32(self.scale) - mean) / std
+        mean, std = (pixels.new_tensor(values, dtype=_float32(pixels)) for values in (self.mean, self.std))
+        return (pixels.to(mean.dtype) * self.scale - mean) / std
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that decides about the numbers, for JSON."""
+        steps = [{"step": type(step).__name__, **dataclasses.asdict(step)} for step in self.geometry]
+        return {**dataclasses.asdict(self), "geometry": steps}
+
+
+def _float32(tensor: Any) -> Any:
+    import torch
+
+    return torch.float32 if isinstance(tensor, torch.Tensor) else None
+
+
+def decode_image(content: bytes, path: Path) -> Image:
+    """The image in a file's bytes, upright and in colour."""
+    try:
+        from PIL import Image, ImageOps
+    except ModuleNotFoundError:
+        raise InputError("images need Pillow: install compshift[torch]") from None
+
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            return ImageOps.exif_transpose(image).convert("RGB")
+    except (OSError, SyntaxError, ValueError, TypeError, IndexError, Image.DecompressionBombError) as error:
+        raise BrokenImageError(f"the image {str(path)!r} cannot be decoded ({_reason(error)})") from None
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's content; one that is missing or cannot be read is named."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BrokenImageError(f"the image {str(path)!r} cannot be read ({error.strerror})") from None
+
+
+def read_image(path: Path) -> Image:
+    """An image from disk, upright and in colour."""
+    return decode_image(read_bytes(path), path)
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong, without the address of the buffer that Pillow names."""
+    text = str(error).split("<_io")[0].strip()
+    return text or type(error).__name__

@@ -1,0 +1,87 @@
+"""The tables that come with published data sets, read strictly: a wrong entry is named with its file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compshift._errors import InputError, listing
+from compshift.core.arrays import IntArray
+from compshift.data.samples import ImageFiles
+
+SPLIT_CODES = {"0": 0, "1": 1, "2": 2}
+SPLIT_WORDS = {"train": 0, "val": 1, "test": 2}
+BINARY = {"0": 0, "1": 1}
+
+
+def read_metadata(path: Path, columns: Sequence[str], **options: Any) -> dict[str, Any]:
+    """Columns of a CSV file as text, (n,) each; what looks like a missing value is text too."""
+    import pandas as pd
+
+    if not path.is_file():
+        raise InputError(f"there is no file {str(path)!r}: the download is not whole")
+    try:
+        header = pd.read_csv(path, nrows=0, **options)
+        absent = [name for name in columns if name not in header.columns]
+        if absent:
+            raise InputError(
+                f"{str(path)!r} has no column {listing(absent)}: its columns are {listing(header.columns, 12)}"
+            )
+        frame = pd.read_csv(path, usecols=list(columns), dtype=str, keep_default_na=False, **options)
+    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise InputError(f"{str(path)!r} cannot be read as a table ({' '.join(str(error).split())})") from None
+    if not len(frame):
+        raise InputError(f"{str(path)!r} has no rows: the download is not whole")
+    return {name: frame[name].to_numpy(dtype=object) for name in columns}
+
+
+def coded(values: Any, coding: Mapping[str, int], column: str, path: Path, first_line: int = 2) -> IntArray:
+    """Codes (n,) of a column's texts; one outside the coding is refused with its line."""
+    distinct, position = np.unique(np.asarray(values, dtype=str), return_inverse=True)
+    for number, value in enumerate(distinct):
+        if value not in coding:
+            row = int(np.argmax(position == number))
+            raise InputError(
+                f"{str(path)!r}, line {row + first_line}: {column} is {str(value)!r}, not one of {listing(coding)}"
+            )
+    return np.array([coding[str(value)] for value in distinct], dtype=np.int64)[position]
+
+
+def numbers(values: Any, column: str, path: Path, first_line: int = 2) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Numbers (n,) of a column's texts; an empty one is NaN."""
+    import pandas as pd
+
+    parsed = pd.to_numeric(pd.Series(values).replace("", None), errors="coerce").to_numpy(dtype=np.float64)
+    wrong = np.isnan(parsed) & (np.asarray(values, dtype=object) != "")
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(f"{str(path)!r}, line {row + first_line}: {column} is {values[row]!r}, not a number")
+    return np.asarray(parsed)
+
+
+def image_files(folders: Iterable[Path], names: Any) -> ImageFiles:
+    """Images below the first folder that has the first of them."""
+    probed = list(folders)
+    for folder in probed:
+        if (folder / names[0]).is_file():
+            return ImageFiles(folder, names)
+    raise InputError(
+        f"there is no image {names[0]!r} in {', '.join(repr(str(folder)) for folder in probed)}: the download is not "
+        "whole"
+    )
+
+
+def after(names: Any, folder: str, path: Path, first_line: int = 2) -> list[str]:
+    """The part of each file name that follows ``folder/``, for tables that were written on another machine."""
+    found = []
+    for row, name in enumerate(names):
+        _, separator, rest = name.replace("\\", "/").rpartition(f"{folder}/")
+        if not separator:
+            raise InputError(
+                f"{str(path)!r}, line {row + first_line}: the file {name!r} is not below a {folder!r} folder"
+            )
+        found.append(rest)
+    return found

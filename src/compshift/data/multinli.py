@@ -1,0 +1,157 @@
+"""MultiNLI (Williams et al. 2018): entailment × negation words in the hypothesis."""
+
+from __future__ import annotations
+
+import json
+import string
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compshift._errors import InputError
+from compshift.core.arrays import IntArray
+from compshift.core.groups import GroupSpace
+from compshift.data.benchmark import Benchmark, Packaging
+from compshift.data.dataset import GroupedDataset
+from compshift.data.glue_cache import read_glue_cache
+from compshift.data.metadata_files import BINARY, SPLIT_CODES, coded, read_metadata
+from compshift.data.samples import Texts, Tokens
+
+LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
+SPACE = GroupSpace(("label", "negation"), (tuple(LABELS), ("no negation", "negation")))
+CACHES = tuple(
+    f"multinli/glue_data/MNLI/cached_{name}"
+    for name in (
+        "train_bert-base-uncased_128_mnli",
+        "dev_bert-base-uncased_128_mnli",
+        "dev_bert-base-uncased_128_mnli-mm",
+    )
+)
+METADATA = "multinli/data/metadata_random.csv"
+TEXTS = tuple(f"multinli_1.0_{name}.jsonl" for name in ("train", "dev_matched", "dev_mismatched"))
+TEXT_FOLDERS = ("multinli/data", "multinli/multinli_1.0", "multinli/data/multinli_1.0", "multinli")
+NEGATIONS = frozenset({"nobody", "no", "never", "nothing"})
+SHARES = (0.5, 0.2, 0.3)
+"""Of train, val and test, where no table of splits is at hand."""
+
+
+def has_negation(hypothesis: str) -> bool:
+    """Whether a sentence, in lower case and without punctuation, holds one of the negation words."""
+    bare = hypothesis.translate(str.maketrans("", "", string.punctuation)).lower()
+    return not NEGATIONS.isdisjoint(bare.split(" "))
+
+
+def _metadata(path: Path) -> tuple[Any, IntArray, IntArray]:
+    """Number of each row in the raw files, codes (n, 2) and split (n,)."""
+    table = read_metadata(path, ["Unnamed: 0", "gold_label", "sentence2_has_negation", "split"])
+    labels = {str(code): code for code in LABELS.values()}
+    codes = [
+        coded(table["gold_label"], labels, "gold_label", path),
+        coded(table["sentence2_has_negation"], BINARY, "sentence2_has_negation", path),
+    ]
+    return table["Unnamed: 0"], np.stack(codes, axis=1), coded(table["split"], SPLIT_CODES, "split", path)
+
+
+def _cached(root: Path) -> GroupedDataset:
+    """The caches one after the other; row i of the table, whatever its number, is example i."""
+    path = root / METADATA
+    _, codes, split = _metadata(path)
+    parts = [read_glue_cache(root / name) for name in CACHES]
+    if len({part["ids"].shape[1] for part in parts}) > 1:
+        raise InputError(f"the caches beside {str(root / CACHES[0])!r} differ in length: they do not belong together")
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if len(whole["label"]) != len(codes):
+        raise InputError(
+            f"{str(path)!r} has {len(codes)} rows and the caches have {len(whole['label'])} examples: they must agree"
+        )
+    wrong = np.flatnonzero(whole["label"] != codes[:, 0])
+    if len(wrong):
+        raise InputError(
+            f"{str(path)!r}, line {wrong[0] + 2}: gold_label is {codes[wrong[0], 0]}, and the cached example has "
+            f"{whole['label'][wrong[0]]}: the table and the caches do not belong together"
+        )
+    tokens = Tokens(whole["ids"], whole["mask"], whole["segments"], "bert-base-uncased")
+    return GroupedDataset(tokens, SPACE, codes, split)
+
+
+def _raw(root: Path, folder: str) -> GroupedDataset:
+    """The three files one after the other, without examples that have no gold label.
+
+    Splits come from the published table where it is at hand: its numbers are positions in the files.
+    """
+    rows: list[tuple[int, str, str, str]] = []
+    number = 0
+    for name in TEXTS:
+        path = root / folder / name
+        if not path.is_file():
+            raise InputError(f"there is no file {str(path)!r}: the download is not whole")
+        with path.open(encoding="utf-8") as stream:
+            for line_number, line in enumerate(stream, start=1):
+                rows += _example(number, line, path, line_number)
+                number += 1
+    numbers, premises, hypotheses, labels = (list(column) for column in zip(*rows, strict=True))
+    codes = np.array(
+        [(LABELS[label], has_negation(text)) for label, text in zip(labels, hypotheses, strict=True)], dtype=np.int64
+    )
+    table = root / METADATA
+    split = _published_split(table, numbers, codes) if table.is_file() else _own_split(len(codes))
+    return GroupedDataset(Texts(np.array(premises, object), np.array(hypotheses, object)), SPACE, codes, split)
+
+
+def _example(number: int, line: str, path: Path, line_number: int) -> list[tuple[int, str, str, str]]:
+    """The example of a line, or nothing if its annotators did not agree."""
+    try:
+        content = json.loads(line)
+        label, premise, hypothesis = (content[name] for name in ("gold_label", "sentence1", "sentence2"))
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{str(path)!r}, line {line_number}: not an example of MultiNLI ({error!r})") from None
+    if label == "-":
+        return []
+    if label not in LABELS:
+        raise InputError(f"{str(path)!r}, line {line_number}: gold_label is {label!r}, not one of {list(LABELS)}")
+    return [(number, premise, hypothesis, label)]
+
+
+def _published_split(path: Path, numbers: list[int], codes: IntArray) -> IntArray:
+    listed, published, split = _metadata(path)
+    if list(listed) != [str(number) for number in numbers]:
+        raise InputError(f"{str(path)!r} numbers other rows than the .jsonl files have: they do not belong together")
+    wrong = np.flatnonzero((published != codes).any(axis=1))
+    if len(wrong):
+        raise InputError(
+            f"{str(path)!r}, line {wrong[0] + 2}: it says {SPACE.label(published[wrong[0]])}, and the text is "
+            f"{SPACE.label(codes[wrong[0]])}: they do not belong together"
+        )
+    return split
+
+
+def _own_split(n: int) -> IntArray:
+    """Half, a fifth and three tenths, at random with a fixed seed."""
+    bounds = np.rint(np.cumsum(SHARES)[:2] * n).astype(np.int64)
+    return np.searchsorted(bounds, np.random.default_rng(0).permutation(n), side="right").astype(np.int64)
+
+
+BENCHMARK = Benchmark(
+    name="multinli",
+    title="entailment × negation, pairs of sentences",
+    kind="text",
+    groups="3 × 2",
+    packagings=(
+        Packaging("cached BERT features", CACHES[0], _cached),
+        *(Packaging("raw text", f"{folder}/{TEXTS[0]}", partial(_raw, folder=folder)) for folder in TEXT_FOLDERS),
+    ),
+    download=(
+        "get multinli_bert_features.tar.gz (group_DRO, nlp.stanford.edu/data/dro) into multinli/glue_data/MNLI/ and "
+        "metadata_random.csv (group_DRO, dataset_metadata/multinli) into multinli/data/, or multinli_1.0.zip "
+        "(cims.nyu.edu/~sbowman/multinli) into multinli/"
+    ),
+    published={
+        "train": (57498, 11158, 67376, 1521, 66630, 1992),
+        "val": (22814, 4634, 26949, 613, 26655, 797),
+        "test": (34597, 6655, 40496, 886, 39930, 1148),
+    },
+    totals={"train": 206175, "val": 82462, "test": 123712},
+    max_length=128,
+)

@@ -1,0 +1,100 @@
+"""NICO++ (Zhang et al. 2023): 60 objects × 6 contexts, of which 337 combinations are in training."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compshift._errors import InputError, listing
+from compshift.core.groups import GroupSpace
+from compshift.data.benchmark import Benchmark, Packaging
+from compshift.data.dataset import GroupedDataset
+from compshift.data.geometry import RESIZE_AND_CROP
+from compshift.data.metadata_files import SPLIT_CODES, after, coded, image_files, read_metadata
+from compshift.data.samples import ImageFiles
+
+CONTEXTS = ("autumn", "dim", "grass", "outdoor", "rock", "water")
+IMAGES = ("public_dg_0416/train", "track_1/public_dg_0416/train", "track_1/track_1/train")
+HELD_OUT = 75
+"""Rows of each group that go to val and test, one to two; a smaller group has none in training."""
+
+
+def _space(base: Path) -> GroupSpace:
+    """Objects in the order of their numbers."""
+    path = base / "dg_label_id_mapping.json"
+    if not path.is_file():
+        raise InputError(f"there is no file {str(path)!r}: the download is not whole")
+    try:
+        mapping = json.loads(path.read_text())
+        objects = sorted(mapping, key=mapping.__getitem__)
+        numbers = [mapping[name] for name in objects]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InputError(f"{str(path)!r} is not a JSON object of names and numbers ({error})") from None
+    if numbers != list(range(len(numbers))):
+        raise InputError(f"{str(path)!r} does not number its {len(numbers)} objects from 0 without gaps")
+    return GroupSpace(("object", "context"), (tuple(objects), CONTEXTS))
+
+
+def _from_table(root: Path) -> GroupedDataset:
+    base = root / "nicopp"
+    path = base / "metadata.csv"
+    space = _space(base)
+    table = read_metadata(path, ["filename", "y", "a", "split"])
+    codes = np.stack(
+        [
+            coded(table[name], {str(code): code for code in range(size)}, name, path)
+            for name, size in zip(("y", "a"), space.cardinalities, strict=True)
+        ],
+        axis=1,
+    )
+    names = after(table["filename"], "train", path)
+    images = image_files([base / folder for folder in IMAGES], names)
+    return GroupedDataset(images, space, codes, coded(table["split"], SPLIT_CODES, "split", path))
+
+
+def _from_folders(root: Path, folder: str) -> GroupedDataset:
+    base = root / "nicopp"
+    space = _space(base)
+    names: list[str] = []
+    values: list[tuple[Any, ...]] = []
+    split: list[int] = []
+    shuffler = random.Random(666)
+    for context in CONTEXTS:
+        for thing in space.values[0]:
+            files = sorted(path.name for path in (base / folder / context / str(thing)).glob("*.jpg"))
+            shuffler.shuffle(files)
+            held = min(len(files), HELD_OUT)
+            names += [f"{context}/{thing}/{file}" for file in files]
+            values += [(thing, context)] * len(files)
+            split += [1] * (held // 3) + [2] * (held - held // 3) + [0] * (len(files) - held)
+    if not names:
+        raise InputError(
+            f"there are no images in {str(base / folder)!r}: it must hold {listing(CONTEXTS)}, each with a folder per "
+            "object of dg_label_id_mapping.json"
+        )
+    return GroupedDataset(ImageFiles(base / folder, np.array(names)), space, space.encode(values), np.array(split))
+
+
+BENCHMARK = Benchmark(
+    name="nico++",
+    title="object × context, photographs",
+    kind="images",
+    groups="60 × 6",
+    packagings=(
+        Packaging("with a table of splits", "nicopp/metadata.csv", _from_table),
+        *(
+            Packaging("folders, split anew", f"nicopp/{folder}", partial(_from_folders, folder=folder))
+            for folder in IMAGES
+        ),
+    ),
+    download=(
+        "get track_1.zip and dg_label_id_mapping.json of NICO++ (nicochallenge.com/dataset) and unpack them in nicopp/"
+    ),
+    totals={"train": 62657, "val": 8726, "test": 17483},
+    geometry=RESIZE_AND_CROP,
+)

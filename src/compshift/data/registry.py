@@ -1,0 +1,32 @@
+"""Every data set that has a name."""
+
+from __future__ import annotations
+
+import importlib
+
+from compshift._errors import unknown_name
+from compshift.data.benchmark import Benchmark
+
+MODULES = {
+    "waterbirds": "waterbirds",
+    "celeba": "celeba",
+    "celeba5": "celeba5",
+    "metashift": "metashift",
+    "multinli": "multinli",
+    "civilcomments": "civilcomments",
+    "nico++": "nicopp",
+    "gaussian2d": "gaussian2d",
+    "additive-gaussians": "additive_gaussians",
+    "penguins": "penguins",
+}
+"""Name → module of compshift.data that holds its ``BENCHMARK``."""
+
+BENCHMARKS = tuple(MODULES)
+
+
+def benchmark(name: str) -> Benchmark:
+    """What is known of a data set."""
+    if name not in MODULES:
+        raise unknown_name("data set", name, BENCHMARKS)
+    found: Benchmark = importlib.import_module(f"compshift.data.{MODULES[name]}").BENCHMARK
+    return found
