@@ -67,7 +67,7 @@ def _growth(output: Path, *, quick: bool, as_json: bool) -> None:
 
     jobs = plan_jobs(quick=quick)
     with progress_bar("growth", len(jobs)) as advance:
-        outcomes = run_growth(jobs, output.with_suffix(".jsonl"), lambda _: advance())
+        outcomes = run_growth(jobs, output.with_suffix(".jsonl"), lambda _: advance(1))
     print_growth(outcomes, as_json=as_json)
     write_numbers([outcome.to_dict() for outcome in outcomes], output.with_suffix(".csv"))
     draw_growth(outcomes, output)

@@ -10,8 +10,10 @@ import typer
 
 from compshift import __version__
 from compshift._errors import InputError
+from compshift.cli import datasets
 from compshift.cli.audit import audit
 from compshift.cli.evaluate import evaluate
+from compshift.cli.features import features
 from compshift.cli.figure import figure
 from compshift.cli.fit import fit
 from compshift.cli.predict import predict
@@ -25,10 +27,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(audit)
+app.command()(features)
 app.command()(fit)
 app.command()(predict)
 app.command()(evaluate)
 app.command()(figure)
+app.add_typer(datasets.app, name="datasets")
 
 
 def _version(wanted: bool) -> None:

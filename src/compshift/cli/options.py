@@ -19,6 +19,45 @@ Prior = Annotated[
         help="Prior over groups: uniform, hull, train, or a CSV file with a column per attribute and 'prior'."
     ),
 ]
+Root = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of the download, or the one that the image paths of a table start from.",
+        show_default="the table's folder",
+    ),
+]
+Target = Annotated[
+    str, typer.Option(help="What to predict: one attribute, or several separated by commas.", show_default=False)
+]
+Attributes = Annotated[
+    str, typer.Option(help="Further attributes, separated by commas, known in training only.", show_default=False)
+]
+PathColumn = Annotated[
+    str | None, typer.Option("--path", metavar="COLUMN", help="Column of image files.", show_default=False)
+]
+TextColumns = Annotated[
+    str | None,
+    typer.Option("--text", metavar="COLUMN", help="Column of texts, or two for pairs.", show_default=False),
+]
+SplitColumn = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Column of train, val, test.", show_default="split, if there is one"),
+]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="efficientnet-lite0, minilm, a folder, or a model of the Hugging Face hub.",
+        show_default="efficientnet-lite0 for images, minilm for texts",
+    ),
+]
+BatchSize = Annotated[int, typer.Option(help="Samples in a forward pass.", min=1)]
+Workers = Annotated[
+    int | None, typer.Option(help="Processes that read images.", min=0, show_default="cores less one, 4 at most")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps …")]
+SkipBroken = Annotated[
+    bool, typer.Option("--skip-broken", metavar="", help="Leave out images that cannot be read, and count them.")
+]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON.")]
 
 

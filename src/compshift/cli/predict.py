@@ -1,17 +1,22 @@
-"""``compshift predict``: from a model and features to a table of predictions."""
+"""``compshift predict``: from a model and inputs to a table of predictions."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from compshift.cli.options import Model, Prior, read_prior
+from compshift.cli.options import Model, Prior, Root, SkipBroken, read_prior
 
 
 def predict(
     model: Model,
-    features: Annotated[
-        Path, typer.Argument(help="Feature file: .npz, .parquet or a folder of shards.", show_default=False)
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="INPUT",
+            help="Feature file (.npz, .parquet, a folder of shards), or a table like the one the model was fitted to.",
+            show_default=False,
+        ),
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Table to write: .csv or .parquet.", show_default=False)
@@ -22,18 +27,32 @@ def predict(
     ] = False,
     prior: Prior = None,
     split: Annotated[
-        str, typer.Option(help="Rows to predict, where the file has splits: train, val, test or all.")
+        str, typer.Option(help="Rows to predict, where a feature file has splits: train, val, test or all.")
     ] = "all",
+    root: Root = None,
+    skip_broken: SkipBroken = False,
 ) -> None:
-    """Predict the target of every row and write a table, in the order of the rows."""
+    """Predict the target of every row and write a table, in the order of the rows.
+
+    With --skip-broken, the row of an image that cannot be read is empty.
+    """
+    from compshift.cli.model_input import embed_rows, table_recipe
     from compshift.data.feature_files import read_inputs
     from compshift.estimators.load import load
     from compshift.report.predictions import check_table_path, prediction_frame, write_frame
 
-    check_table_path(output, features, model)
+    check_table_path(output, source, model)
     clf = load(model)
     if prior is not None:
         clf.set_prior(read_prior(prior, clf.space_))
-    frame = prediction_frame(clf, read_inputs(features, split), groups=groups, explain=explain)
+    recipe = table_recipe(clf, source)
+    if recipe is None:
+        frame = prediction_frame(clf, read_inputs(source, split), groups=groups, explain=explain)
+    else:
+        samples = recipe.load_samples(source, root)
+        X, rows = embed_rows(recipe, samples, skip_broken=skip_broken)
+        frame = prediction_frame(clf, X, groups=groups, explain=explain)
+        if len(rows) < len(samples):
+            frame = frame.set_index(rows).reindex(range(len(samples)))
     write_frame(frame, output)
     typer.echo(f"{len(frame)} predictions written to {output}")

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from compshift._errors import InputError
 from compshift.data.dataset import SPLITS, GroupedDataset
 from compshift.data.geometry import Geometry
+from compshift.data.samples import Samples
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Benchmark:
     geometry: Geometry | None = None  # of images
     max_length: int | None = None  # of texts, in tokens
     balanced_classes: bool = False  # whether the protocol samples classes in balance
+    feature_map: Callable[[Samples], Any] | None = None  # features of an embedded set, without a backbone
 
     @property
     def embedded(self) -> bool:
@@ -60,6 +63,11 @@ class Benchmark:
                 return replace(packaging.read(folder), source=found)
         probed = ", ".join(packaging.marker for packaging in self.packagings)
         raise InputError(f"{self.name} was not found below {str(root)!r} (looked for {probed}): {self.download}")
+
+    def features(self) -> GroupedDataset:
+        """An embedded set as features: its own, or those of its feature map."""
+        data = self.load()
+        return data if self.feature_map is None else replace(data, samples=self.feature_map(data.samples))
 
     def differences(self, dataset: GroupedDataset) -> list[str]:
         """Where the rows of a download differ in number from those that were published, one sentence each."""

@@ -20,9 +20,11 @@ import numpy as np
 
 from compshift._checks import check_codes, check_finite, check_same_rows
 from compshift._errors import InputError, listing, unknown_name
+from compshift._files import replacing
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset, check_split, split_rows
+from compshift.data.table_files import shard_files
 
 FEATURE_COLUMN = re.compile(r"f(\d+)")
 NPZ_KEYS = ("X", "Z", "attribute_names", "value_names", "split")
@@ -58,6 +60,22 @@ def read_inputs(path: str | PathLike[str], split: str = "all") -> Any:
     contents = _read(path, ())
     codes = None if contents.split is None else check_split(contents.split, len(contents.X))
     return contents.X[split_rows(codes, split)]
+
+
+def write_features(path: str | PathLike[str], data: GroupedDataset) -> None:
+    """Write a data set of features as .npz, whole or not at all."""
+    names, values = data.space.names, data.space.values
+    arrays = {
+        "X": data.X,
+        "Z": data.codes,
+        "attribute_names": np.array(names),
+        "value_names": np.array(json.dumps(dict(zip(names, map(list, values), strict=True)))),
+        **({} if data.split is None else {"split": data.split}),
+    }
+    if Path(path).suffix != ".npz":
+        raise InputError(f"{Path(path).name!r} has the ending {Path(path).suffix!r}: feature files are written as .npz")
+    with replacing(path) as temporary:
+        np.savez_compressed(temporary, allow_pickle=False, **arrays)
 
 
 def _read(path: str | PathLike[str], attributes: Sequence[str]) -> _Contents:
@@ -132,9 +150,7 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
     import pyarrow.parquet as pq
 
     try:
-        source = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-        if not source:
-            raise InputError(f"the folder {str(path)!r} holds no .parquet file: pass a folder of shards, or a file")
+        source = shard_files(path)
         schema = pq.read_schema(source[0])
         columns = schema.names
         for name in attributes:

@@ -15,7 +15,7 @@ from compshift.core.columns import read_columns
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.data.random_split import stratified_split
-from compshift.data.samples import ImageFiles, Texts
+from compshift.data.samples import ImageFiles, Samples, Texts
 from compshift.data.table_files import column_names, read_table
 
 SPLIT_COLUMN = "split"
@@ -44,35 +44,57 @@ def load_table(
     targets, nuisances = _names(target), _names(attributes)
     if not targets:
         raise InputError("no target was named: pass the column to predict")
-    texts = [] if text is None else _names(text)
-    paths = [] if path is None else [path]
-    numbers = _names(features) if isinstance(features, str | list | tuple) else []
-    given = [name for name, value in (("path", path), ("text", text), ("features", features)) if value is not None]
-    if len(given) != 1:
-        raise InputError(f"{' and '.join(given) or 'no samples'} given: pass one of path, text and features")
     source = _Source(table)
     split_column = split if isinstance(split, str) else None
     if split is None and SPLIT_COLUMN in source.names and SPLIT_COLUMN not in (*targets, *nuisances):
         split_column = SPLIT_COLUMN
     splits = [split_column] if split_column is not None else []
-    columns = source.read([*targets, *nuisances, *paths, *texts, *numbers, *splits], [*paths, *texts])
-
+    samples, columns = _read(source, [*targets, *nuisances, *splits], path, text, features, root)
     labels = read_columns({name: columns[name] for name in (*targets, *nuisances)})
     space = GroupSpace.from_columns(labels)
     codes = space.encode_columns(labels)
-    if path is not None:
-        samples: Any = _images(columns[path], source.folder if root is None else Path(root), path)
-    elif text is not None:
-        if len(texts) > 2:
-            raise InputError(f"text names {len(texts)} columns ({listing(texts)}): pass one, or two for pairs")
-        samples = Texts(*(columns[name] for name in texts))
-    else:
-        samples = _matrix({name: columns[name] for name in numbers} if numbers else features)
-        check_same_rows(len(codes), samples, "features", "the table")
+    check_same_rows(len(codes), samples, "features", "the table")
     rows_split = columns[split_column] if split_column is not None else None
     if isinstance(split, Mapping):
         rows_split = stratified_split(space, codes, split, random_state)
     return GroupedDataset(samples, space, codes, rows_split, tuple(targets), source=source.label)
+
+
+def load_samples(
+    table: Any,
+    *,
+    path: str | None = None,
+    text: str | Sequence[str] | None = None,
+    features: Any = None,
+    root: str | PathLike[str] | None = None,
+) -> Samples:
+    """The samples of a table alone, read as ``load_table`` reads them; no labels are needed."""
+    return _read(_Source(table), [], path, text, features, root)[0]
+
+
+def _read(
+    source: _Source,
+    labels: list[str],
+    path: str | None,
+    text: str | Sequence[str] | None,
+    features: Any,
+    root: str | PathLike[str] | None,
+) -> tuple[Samples, dict[str, Any]]:
+    """The samples, and the columns of labels."""
+    given = [name for name, value in (("path", path), ("text", text), ("features", features)) if value is not None]
+    if len(given) != 1:
+        raise InputError(f"{' and '.join(given) or 'no samples'} given: pass one of path, text and features")
+    texts = [] if text is None else _names(text)
+    paths = [] if path is None else [path]
+    numbers = _names(features) if isinstance(features, str | list | tuple) else []
+    columns = source.read([*labels, *paths, *texts, *numbers], [*paths, *texts])
+    if path is not None:
+        return _images(columns[path], source.folder if root is None else Path(root), path), columns
+    if text is None:
+        return _matrix({name: columns[name] for name in numbers} if numbers else features), columns
+    if len(texts) > 2:
+        raise InputError(f"text names {len(texts)} columns ({listing(texts)}): pass one, or two for pairs")
+    return Texts(*(columns[name] for name in texts)), columns
 
 
 class _Source:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError, unknown_name
+
+MANIFEST = "_features.json"
+"""File in a folder of feature shards that tells what made them; readers of Parquet folders pass over names with _."""
 
 PARQUET = (".parquet", ".pq")
 TEXT = {".csv": ",", ".tsv": "\t", ".txt": ","}
@@ -39,7 +43,7 @@ def column_names(path: Path) -> list[str]:
 
     try:
         if path.is_dir() or path.suffix in PARQUET:
-            return list(pq.read_schema(_shards(path)[0]).names)
+            return list(pq.read_schema(shard_files(path)[0]).names)
         with pa_csv.open_csv(path, parse_options=_parse_options(path)) as reader:
             return list(reader.schema.names)
     except (OSError, pa.ArrowException) as error:
@@ -57,7 +61,7 @@ def _read(path: Path, columns: Sequence[str], free_text: Collection[str]) -> Any
         if name not in known:
             raise unknown_name("column", name, known)
     if path.is_dir() or path.suffix in PARQUET:
-        return pq.read_table(_shards(path), columns=list(columns))
+        return pq.read_table(shard_files(path), columns=list(columns))
     labels = [name for name in columns if name not in free_text]
     parts = [
         *([_read_text(path, labels, strings_can_be_null=True)] if labels else []),
@@ -73,8 +77,18 @@ def _read_text(path: Path, columns: Collection[str], **convert: Any) -> Any:
     return pa_csv.read_csv(path, parse_options=_parse_options(path), convert_options=options)
 
 
-def _shards(path: Path) -> list[Path]:
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+def shard_files(path: Path) -> list[Path]:
+    """A Parquet file, or the shards of a folder in order; a folder whose extraction was broken off is refused."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.glob("*.parquet") if not file.name.startswith("."))
+    if (path / MANIFEST).is_file():
+        expected = int(json.loads((path / MANIFEST).read_text())["shards"])
+        if len(files) < expected:
+            raise InputError(
+                f"{str(path)!r} has {len(files)} of {expected} shards: run the same `compshift features` again to "
+                "finish it"
+            )
     if not files:
         raise InputError(f"the folder {str(path)!r} holds no .parquet file: pass a folder of shards, or a file")
     return files

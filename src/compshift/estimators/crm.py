@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -92,6 +93,8 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
     feature_mean_ : array (p,)
     converged_ : bool
     n_iter_ : int
+    inputs_ : mapping or None
+        How the columns of a table become features, if the model was saved with it; see ``save``.
 
     References
     ----------
@@ -206,6 +209,7 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         self.feature_mean_ = model.feature_mean
         self.converged_ = model.converged
         self.n_iter_ = model.n_iter
+        self.inputs_: Mapping[str, Any] | None = None
         classes = [np.array(values) for values in self.targets_.values]
         self.classes_ = classes[0] if one_dimensional else classes
 
@@ -295,8 +299,12 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         weight = check_sample_weight(sample_weight, len(true))
         return float(np.average((true == predicted).all(axis=1), weights=weight))
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the fitted model as a safetensors file; ``compshift.load`` reads it."""
+    def save(self, path: str | PathLike[str], *, inputs: Mapping[str, Any] | None = None) -> None:
+        """Write the fitted model as a safetensors file; ``compshift.load`` reads it.
+
+        ``inputs`` is kept with it and comes back as ``inputs_``: the command line notes there how a table's columns
+        become features.
+        """
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
         saved = Saved(
@@ -307,6 +315,7 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
             n_targets=len(self.targets_.names),
             one_dimensional=self._one_dimensional,
             feature_names=None if names is None else [str(name) for name in names],
+            inputs=self.inputs_ if inputs is None else inputs,
         )
         model_file.write(path, KIND, *to_file(saved))
 
@@ -317,6 +326,7 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         clf = cls(**saved.parameters)
         clf._adopt(saved.model, saved.n_targets, saved.one_dimensional)
         clf.log_prior_ = saved.log_prior
+        clf.inputs_ = saved.inputs
         clf._outside_announced = bool((~clf.inside_hull_ & (clf.log_prior_ > -np.inf)).any())
         clf.n_features_in_ = len(saved.model.feature_mean)
         if saved.feature_names is not None:

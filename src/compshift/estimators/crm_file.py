@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ class Saved(NamedTuple):
     n_targets: int
     one_dimensional: bool
     feature_names: list[str] | None
+    inputs: Mapping[str, Any] | None  # how the columns of a table become features
 
 
 def to_file(saved: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -42,6 +44,7 @@ def to_file(saved: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
         "n_targets": saved.n_targets,
         "one_dimensional": saved.one_dimensional,
         "feature_names": saved.feature_names,
+        "inputs": None if saved.inputs is None else dict(saved.inputs),
         "parameters": {
             name: None if name in ("prior", "support") and not isinstance(value, str) else plain_value(value)
             for name, value in saved.parameters.items()
@@ -71,6 +74,7 @@ def from_file(header: dict[str, Any], arrays: dict[str, Any]) -> Saved:
             int(header["n_targets"]),
             bool(header["one_dimensional"]),
             header["feature_names"],
+            header.get("inputs"),
         )
         _check_shapes(saved)
     except (KeyError, TypeError, ValueError, IndexError) as error:

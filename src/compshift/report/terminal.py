@@ -100,7 +100,7 @@ def _evaluation_table(evaluation: Evaluation, part: str, width: int) -> Table:
     from rich.markup import escape
 
     report = evaluation.report
-    table = _plain_table(f"accuracy by group ({part} rows)")
+    table = plain_table(f"accuracy by group ({part} rows)")
     for name in report.space.names:
         table.add_column(escape(name), overflow="fold", min_width=8)
     wide, narrow = width >= WIDE_TERMINAL, width < NARROW_TERMINAL
@@ -130,7 +130,7 @@ def _evaluation_table(evaluation: Evaluation, part: str, width: int) -> Table:
     return table
 
 
-def _plain_table(title: str) -> Table:
+def plain_table(title: str) -> Table:
     """An empty table without a frame, which fits more into 80 columns."""
     from rich.box import SIMPLE
     from rich.markup import escape
@@ -152,7 +152,7 @@ def print_gaussian2d(study: Gaussian2DStudy, *, as_json: bool) -> None:
 
     console = Console()
     for title, reports in (("predicting z1", study.classes), ("predicting the group (z1, z2)", study.groups)):
-        table = _plain_table(f"accuracy when {title}")
+        table = plain_table(f"accuracy when {title}")
         table.add_column("group")
         for name in reports:
             table.add_column(name, justify="right")
@@ -174,7 +174,7 @@ def print_hull_growth(rows: Sequence[Growth], *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    table = _plain_table("groups drawn until every combination is determined")
+    table = plain_table("groups drawn until every combination is determined")
     for heading in ("m", "d", "groups", "least", "mean", "90 %", "2c(md+d log d)", "8cd log d"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
@@ -198,7 +198,7 @@ def print_growth(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    table = _plain_table("accuracy on z1 when a share of the groups is kept")
+    table = plain_table("accuracy on z1 when a share of the groups is kept")
     for heading in ("m", "d", "norm", "kept", "inside", "alpha", "all", "seen", "unseen", "Bayes"):
         table.add_column(heading, justify="right", no_wrap=True)
     keys = dict.fromkeys((outcome.job.attributes, outcome.job.values, outcome.job.share) for outcome in outcomes)
@@ -221,13 +221,20 @@ def print_growth(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
 
 
 @contextmanager
-def progress_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar on standard error with the time that is left; nothing where that is not a terminal."""
+def progress_bar(title: str, total: int, unit: str = "") -> Iterator[Callable[[int], None]]:
+    """A bar on standard error with the rate and the time that is left; nothing where that is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    rate = [TextColumn("{task.fields[rate]}")] if unit else []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *rate, TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda: progress.advance(task)
+        task = progress.add_task(title, total=total, rate="")
+
+        def advance(count: int) -> None:
+            progress.advance(task, count)
+            speed = progress.tasks[0].speed
+            progress.update(task, rate=f"{speed:.1f} {unit}/s" if speed else "")
+
+        yield advance

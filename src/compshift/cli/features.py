@@ -1,0 +1,92 @@
+"""``compshift features``: embeddings of images or texts, computed once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from compshift.cli.options import (
+    Attributes,
+    Backbone,
+    BatchSize,
+    Device,
+    Json,
+    PathColumn,
+    Root,
+    SkipBroken,
+    SplitColumn,
+    Target,
+    TextColumns,
+    Workers,
+)
+
+
+def features(
+    source: Annotated[
+        str, typer.Argument(metavar="DATASET|TABLE", help="A data set's name, or a table.", show_default=False)
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of shards to write.", show_default=False)],
+    root: Root = None,
+    backbone: Backbone = None,
+    path: PathColumn = None,
+    text: TextColumns = None,
+    target: Target = "",
+    attributes: Attributes = "",
+    split_column: SplitColumn = None,
+    pooling: Annotated[
+        str, typer.Option(help="How a Hugging Face model is pooled: auto, pooler, cls or mean.")
+    ] = "auto",
+    max_length: Annotated[
+        int | None, typer.Option(help="Most tokens of a text.", min=1, show_default="as the data set or model says")
+    ] = None,
+    batch_size: BatchSize = 32,
+    workers: Workers = None,
+    device: Device = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="auto, float32 or bfloat16; auto is bfloat16 on a CUDA device that has it.")
+    ] = "auto",
+    shard_rows: Annotated[int, typer.Option(help="Rows of a shard: what a kill can cost at most.", min=1)] = 1024,
+    skip_broken: SkipBroken = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", metavar="", help="Replace features of another backbone or data set.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Compute features of every row and write Parquet shards; the same command again goes on where it stopped."""
+    from compshift.cli.own_table import require_torch, samples_recipe, table_options
+    from compshift.data.registry import MODULES, benchmark
+
+    geometry = None
+    if source in MODULES:
+        known = benchmark(source)
+        if known.kind == "features":
+            from compshift._errors import InputError
+
+            raise InputError(f"{source} holds features already: write them with `compshift datasets export {source}`")
+        data = known.load(root)
+        geometry, max_length = known.geometry, max_length or known.max_length
+    else:
+        recipe = samples_recipe(path, text, None, backbone)
+        data = recipe.load_table(source, **table_options(target, attributes, split_column, None, 0), root=root)
+    require_torch()
+    from compshift.features.embedder import Embedder
+    from compshift.features.extract import extract_features
+    from compshift.nn.backbones import DEFAULTS, load_backbone
+    from compshift.report.features_terminal import print_extraction
+    from compshift.report.terminal import progress_bar
+
+    network = load_backbone(
+        backbone or DEFAULTS[data.kind], data.kind, geometry=geometry, max_length=max_length, pooling=pooling
+    )
+    embedder = Embedder(network, device=device, dtype=dtype, batch_size=batch_size, num_workers=workers)
+    with progress_bar("features", len(data), unit="rows") as advance:
+        done = extract_features(
+            data,
+            embedder,
+            output,
+            shard_rows=shard_rows,
+            skip_broken=skip_broken,
+            overwrite=overwrite,
+            progress=advance,
+        )
+    print_extraction(done, network.name, as_json=json)

@@ -1,0 +1,66 @@
+"""The options that say which columns of a user's table are what."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+from compshift._errors import InputError
+from compshift.cli.options import names
+
+if TYPE_CHECKING:
+    from compshift.features.recipe import Recipe
+
+
+def samples_recipe(path: str | None, text: str | None, columns: str | None, backbone: str | None) -> Recipe:
+    """The recipe that --path, --text or --features, and --backbone ask for."""
+    from compshift.features.recipe import Recipe
+
+    given = {"--path": path, "--text": text, "--features": columns}
+    named = [option for option, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise InputError(
+            f"{' and '.join(named) or 'none of --path, --text and --features'} given: name the column of image paths "
+            "(--path), of texts (--text), or the columns of numbers (--features)"
+        )
+    if columns is not None:
+        if backbone is not None:
+            raise InputError("--backbone is for --path and --text: columns of numbers are features already")
+        return Recipe("features", tuple(names(columns, "--features")))
+    kind = "images" if path is not None else "text"
+    default = {"images": "efficientnet-lite0", "text": "minilm"}[kind]
+    chosen = (path,) if path is not None else tuple(names(str(text), "--text"))
+    return Recipe(kind, chosen, backbone or default)
+
+
+def table_options(
+    target: str, attributes: str, split_column: str | None, shares: str | None, seed: int
+) -> dict[str, Any]:
+    """Keyword arguments of ``load_table`` from the options."""
+    if split_column is not None and shares is not None:
+        raise InputError("--split-column and --shares given: pass one of them")
+    return {
+        "target": names(target, "--target"),
+        "attributes": names(attributes, "--attributes") if attributes else [],
+        "split": split_column if shares is None else _shares(shares),
+        "random_state": seed,
+    }
+
+
+def _shares(text: str) -> dict[str, float]:
+    from compshift.data.dataset import SPLITS
+
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        numbers = [float(part) for part in parts]
+    except ValueError:
+        numbers = []
+    if len(numbers) != 3:
+        raise InputError(f"--shares is {text!r}: pass the shares of train, val and test, as in 0.7,0.1,0.2")
+    return dict(zip(SPLITS, numbers, strict=True))
+
+
+def require_torch() -> None:
+    """Images and texts need PyTorch."""
+    if importlib.util.find_spec("torch") is None:
+        raise InputError("computing features needs PyTorch: install compshift[hf] or compshift[weights]")

@@ -1,0 +1,34 @@
+"""Whether every sample of a data set can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+
+from compshift.data.dataset import GroupedDataset
+from compshift.data.images import BrokenImageError, check_image
+from compshift.data.samples import ImageFiles
+
+AHEAD = 256
+"""Files that are being read at a time."""
+
+
+def broken_samples(data: GroupedDataset, progress: Callable[[int], None] = lambda _: None) -> Iterator[str]:
+    """A sentence for every image that is missing or cannot be decoded, in the order of the rows."""
+    if not isinstance(data.samples, ImageFiles):
+        return
+    paths = (data.samples.path(row) for row in range(len(data)))
+    with ThreadPoolExecutor() as pool:
+        while block := list(islice(paths, AHEAD)):
+            yield from (sentence for sentence in pool.map(_problem, block) if sentence)
+            progress(len(block))
+
+
+def _problem(path: Path) -> str:
+    try:
+        check_image(path)
+    except BrokenImageError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,1 @@
+"""Embeddings of images and texts, computed once and kept. Needs ``compshift[torch]``."""

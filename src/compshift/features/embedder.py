@@ -1,0 +1,148 @@
+"""A backbone at work: samples in, features out, batch by batch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from compshift._checks import check_count
+from compshift._errors import InputError, unknown_name
+from compshift.core.arrays import IntArray
+from compshift.data.samples import KINDS, ImageArrays, ImageFiles, Samples
+from compshift.features.batches import Batch, Batches, sample_lengths
+from compshift.nn.backbones import Backbone
+
+DTYPES = ("auto", "float32", "bfloat16")
+MAX_WORKERS = 4
+"""Of worker processes, where their number is not given."""
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """Features of some rows, without those whose sample could not be read."""
+
+    rows: IntArray  # (n,)
+    features: np.ndarray[Any, np.dtype[np.float32]]  # (n, p)
+    digests: list[bytes]  # of every row that was asked for, in order
+    broken: list[str]  # one sentence for every sample that was left out
+
+
+class Embedder:
+    """A backbone on a device. ``dtype="auto"`` is bfloat16 on a CUDA device that has it, and float32 elsewhere."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        batch_size: int = 32,
+        num_workers: int | None = None,
+    ) -> None:
+        self.device = _device(device)
+        self.dtype = _precision(dtype, self.device)
+        self.backbone = backbone.to(self.device).eval()
+        self.batch_size = check_count(batch_size, "batch_size")
+        self.num_workers = num_workers
+        self.forward_seconds = 0.0
+
+    def embed(
+        self,
+        samples: Samples,
+        groups: Sequence[IntArray],
+        *,
+        skip_broken: bool = False,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> Iterator[Embedded]:
+        """Features of each group of rows in turn, from one stream of batches that never straddle two groups.
+
+        A sample that cannot be read is an error, unless ``skip_broken`` leaves it out. ``progress`` is called with the
+        number of rows that were done.
+        """
+        kind = KINDS.get(type(samples), "features")
+        if kind != self.backbone.kind:
+            raise InputError(
+                f"the backbone {self.backbone.name!r} takes {self.backbone.kind}, and the samples are {kind}"
+            )
+        lengths = sample_lengths(samples)
+        plan = [_batch_rows(rows, lengths, self.batch_size) for rows in groups]
+        stream = self._stream(samples, [rows for batches in plan for rows in batches])
+        for rows, batches in zip(groups, plan, strict=True):
+            position = {row: number for number, row in enumerate(rows.tolist())}
+            features = np.zeros((len(rows), self.backbone.out_features), dtype=np.float32)
+            digests = [b""] * len(rows)
+            reasons: dict[int, str] = {}
+            for wanted in batches:
+                batch = next(stream)
+                if batch.broken and not skip_broken:
+                    raise InputError(
+                        f"{batch.broken[0][1]}: mend it, remove it, or leave out what cannot be read (--skip-broken)"
+                    )
+                reasons |= dict(batch.broken)
+                for row, digest in zip(wanted.tolist(), batch.digests, strict=True):
+                    digests[position[row]] = digest
+                if len(batch.rows):
+                    features[[position[row] for row in batch.rows.tolist()]] = self._forward(batch.inputs)
+                progress(len(wanted))
+            kept = np.array([row not in reasons for row in rows.tolist()], dtype=np.bool_)
+            yield Embedded(rows[kept], features[kept], digests, [reasons[row] for row in sorted(reasons)])
+
+    def _stream(self, samples: Samples, rows: list[IntArray]) -> Iterator[Batch]:
+        """Batches in order; images are read ahead by worker processes."""
+        workers = self.num_workers
+        if workers is None:
+            images = isinstance(samples, ImageFiles | ImageArrays)
+            workers = min(MAX_WORKERS, max(1, (os.cpu_count() or 1) - 1)) if images else 0
+        batches = Batches(samples, self.backbone)
+        return iter(DataLoader(batches, batch_size=None, sampler=rows, num_workers=min(workers, len(rows))))
+
+    @torch.inference_mode()
+    def _forward(self, inputs: dict[str, Tensor]) -> Any:
+        """Features (b, p) of a batch, in 32 bits."""
+        moved = {name: tensor.to(self.device, non_blocking=True) for name, tensor in inputs.items()}
+        if "pixel_values" in moved:
+            pixels = self.backbone.preprocessing.normalise(moved["pixel_values"])  # type: ignore[union-attr, operator]
+            moved["pixel_values"] = pixels.movedim(-1, 1)  # (b, 3, h, w), with the channels last in memory
+        reduced = self.dtype != torch.float32
+        context = torch.autocast(self.device.type, self.dtype) if reduced else contextlib.nullcontext()
+        start = time.perf_counter()
+        with context:
+            features = self.backbone(**moved).float().cpu().numpy()
+        self.forward_seconds += time.perf_counter() - start
+        return features
+
+
+def _batch_rows(rows: IntArray, lengths: IntArray, batch_size: int) -> list[IntArray]:
+    """Rows in batches, with samples of like length together."""
+    order = rows[np.argsort(lengths[rows], kind="stable")]
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        mps = torch.backends.mps.is_available()
+        return torch.device("cuda" if torch.cuda.is_available() else "mps" if mps else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"the device {name!r} cannot be used ({str(error).splitlines()[0]}): pass cpu") from None
+    return device
+
+
+def _precision(name: str, device: torch.device) -> torch.dtype:
+    if name not in DTYPES:
+        raise unknown_name("dtype", name, DTYPES)
+    if name == "auto":
+        able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if able else torch.float32
+    return torch.bfloat16 if name == "bfloat16" else torch.float32

@@ -1,0 +1,1 @@
+"""PyTorch: backbones and heads. Needs ``compshift[torch]``."""

