@@ -5,6 +5,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import digits
 import gaussian2d
 import hull
 import kernel
@@ -13,7 +14,16 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-MODULES = {"startup": startup, "hull": hull, "gaussian2d": gaussian2d, "kernel": kernel}
+import features
+
+MODULES = {
+    "startup": startup,
+    "hull": hull,
+    "gaussian2d": gaussian2d,
+    "kernel": kernel,
+    "features": features,
+    "digits": digits,
+}
 
 
 def main() -> None:

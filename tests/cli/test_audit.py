@@ -6,14 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.cli.test_cli import call  # noqa: F401 - a fixture
-
 WATERBIRDS = pd.DataFrame({"bird": ["w"] * 3 + ["l"] * 60, "place": ["water"] * 3 + ["land"] * 30 + ["water"] * 30})
 SIX = [(0, 0, 9), (0, 1, 40), (1, 1, 50), (3, 3, 60), (3, 4, 22), (4, 4, 100)]
 
 
 @pytest.fixture
-def audit(call, tmp_path):  # noqa: F811
+def audit(call, tmp_path):
     def run(name, *arguments):
         return call("audit", name, *arguments, cwd=tmp_path)
 

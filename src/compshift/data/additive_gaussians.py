@@ -92,7 +92,7 @@ class AdditiveGaussians:
 
 BENCHMARK = Benchmark(
     name="additive-gaussians",
-    title="z1 × z2, every group present: drop a share of them",
+    title="z1 × z2, to drop a share of the groups",
     kind="features",
     groups="10 × 10",
     make=lambda: AdditiveGaussians(2, 10).balanced(),

@@ -15,6 +15,9 @@ from compshift.data.dataset import SPLITS, GroupedDataset
 from compshift.data.geometry import Geometry
 from compshift.data.samples import Samples
 
+LISTED = 3
+"""Groups that a sentence about wrong counts names."""
+
 
 @dataclass(frozen=True)
 class Packaging:
@@ -78,11 +81,14 @@ class Benchmark:
             if name in self.published:
                 index = dataset.space.index(dataset.codes[rows])
                 counts = np.bincount(index, minlength=dataset.space.n_groups)
-                found += [
-                    f"{name} has {counts[group]} rows of {dataset.space.label(dataset.space.codes(group)[0])}, "
-                    f"published were {self.published[name][group]}"
-                    for group in np.flatnonzero(counts != np.array(self.published[name]))
+                wrong = np.flatnonzero(counts != np.array(self.published[name]))
+                listed = [
+                    f"{dataset.space.label(code)} has {counts[group]} rows, not {self.published[name][group]}"
+                    for group, code in zip(wrong[:LISTED], dataset.space.codes(wrong[:LISTED]), strict=True)
                 ]
+                if len(wrong):
+                    more = f"; {len(wrong) - LISTED} more" if len(wrong) > LISTED else ""
+                    found.append(f"{name} differs from the published counts: {'; '.join(listed)}{more}")
             elif name in self.totals and rows.sum() != self.totals[name]:
                 found.append(f"{name} has {int(rows.sum())} rows, published were {self.totals[name]}")
         return found

@@ -18,9 +18,9 @@ SPACE = GroupSpace(
 
 BENCHMARK = Benchmark(
     name="celeba5",
-    title="hair × gender × eyeglasses × hat × earrings, photographs of faces",
+    title="hair × gender × eyeglasses × hat × earrings",
     kind="images",
-    groups="2 × 2 × 2 × 2 × 2",
+    groups="2⁵",
     packagings=packagings(SPACE, ("Blond_Hair", "Male", "Eyeglasses", "Wearing_Hat", "Wearing_Earrings")),
     download=DOWNLOAD,
     totals={"train": 162770, "val": 19867, "test": 19962},

@@ -49,7 +49,7 @@ class Gaussian2D:
 
 BENCHMARK = Benchmark(
     name="gaussian2d",
-    title="z1 × z2, the paper's example with one group missing",
+    title="z1 × z2, one group is not in training",
     kind="features",
     groups="2 × 2",
     make=lambda: Gaussian2D().sample(n_val=1000),

@@ -17,6 +17,7 @@ MODULES = {
     "nico++": "nicopp",
     "gaussian2d": "gaussian2d",
     "additive-gaussians": "additive_gaussians",
+    "digits-backgrounds": "digits_backgrounds",
     "penguins": "penguins",
 }
 """Name → module of compshift.data that holds its ``BENCHMARK``."""

@@ -79,7 +79,12 @@ def print_check(known: Benchmark, data: GroupedDataset, broken: Sequence[str], *
     from rich.markup import escape
 
     console = Console()
-    console.print(f"{known.name}: {data.source}, {len(data)} {data.kind}", highlight=False, markup=False)
+    console.print(
+        f"{known.name}: {len(data)} rows of {data.kind}, found as {data.source}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
     table = plain_table("rows of each group")
     for name in data.space.names:
         table.add_column(escape(name), overflow="fold")

@@ -14,6 +14,7 @@ import numpy as np
 from compshift.metrics import GroupReport
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from compshift.bench.gaussian2d import Gaussian2DStudy
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 SMALL_ESS = 30
 """A bias that rests on fewer samples than this is called uncertain."""
-
-WIDE_TERMINAL, NARROW_TERMINAL = 76, 60
-"""Columns from which the evaluation shows intervals, and below which it does not show sample sizes."""
 
 MAX_ROWS = 200
 """Longer tables show their first rows only."""
@@ -80,7 +78,7 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
     from rich.console import Console
 
     console = Console()
-    console.print(_evaluation_table(evaluation, part, console.width))
+    console.print(_evaluation_table(evaluation, part, console))
     worst = ", ".join(map(str, report.worst_group))
     lines = [
         f"average accuracy {report.average:.3f}, balanced {report.balanced:.3f}",
@@ -95,20 +93,30 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _evaluation_table(evaluation: Evaluation, part: str, width: int) -> Table:
-    """One row per group; on a narrow terminal the interval and the sample size are left to --json."""
+def _evaluation_table(evaluation: Evaluation, part: str, console: Console) -> Table:
+    """One row per group; where that is too wide, the interval and then the sample size are left to --json."""
+    from rich.measure import Measurement
+
+    for interval, size in ((True, True), (False, True)):
+        table = _evaluation_columns(evaluation, part, interval=interval, size=size)
+        if Measurement.get(console, console.options.update(max_width=1000), table).maximum <= console.width:
+            return table
+    return _evaluation_columns(evaluation, part, interval=False, size=False)
+
+
+def _evaluation_columns(evaluation: Evaluation, part: str, *, interval: bool, size: bool) -> Table:
+    """The table with or without the interval and the effective sample size."""
     from rich.markup import escape
 
     report = evaluation.report
     table = plain_table(f"accuracy by group ({part} rows)")
     for name in report.space.names:
         table.add_column(escape(name), overflow="fold", min_width=8)
-    wide, narrow = width >= WIDE_TERMINAL, width < NARROW_TERMINAL
     headings = [
         "rows",
         "accuracy",
-        *([f"{report.confidence:.0%} interval"] if wide else []),
-        *([] if narrow else ["ESS"]),
+        *([f"{report.confidence:.0%} interval"] if interval else []),
+        *(["ESS"] if size else []),
     ]
     for name in headings:
         table.add_column(name, justify="right", no_wrap=True)
@@ -116,12 +124,12 @@ def _evaluation_table(evaluation: Evaluation, part: str, width: int) -> Table:
     values = report.space.decode(report.groups)
     for row in range(min(len(report.groups), MAX_ROWS)):
         held = report.count[row] > 0
-        size = evaluation.effective_sample_size[row]
+        ess = evaluation.effective_sample_size[row]
         cells = [
             str(report.count[row]),
             f"{report.accuracy[row]:.3f}" if held else "empty",
-            *([f"{report.lower[row]:.3f}–{report.upper[row]:.3f}" if held else ""] if wide else []),
-            *([] if narrow else ["" if np.isnan(size) else f"{size:.0f}"]),
+            *([f"{report.lower[row]:.3f}–{report.upper[row]:.3f}" if held else ""] if interval else []),
+            *(["" if np.isnan(ess) else f"{ess:.0f}"] if size else []),
             evaluation.states[row],
         ]
         table.add_row(*(escape(str(value)) for value in values[row]), *cells)

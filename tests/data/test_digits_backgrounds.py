@@ -1,0 +1,124 @@
+import hashlib
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from compshift.data.digits_backgrounds import SIDE, SPACE, load_digits_backgrounds
+from compshift.data.random_convolutions import RandomConvolutions
+
+TRAIN, VAL, TEST = range(3)
+PIXELS_SHA256 = "0746309dc5d6cb8e0438ca48bdd1dc1b6df177eb7773cc199741b8a0ffced123"
+CODES_SHA256 = "82cdeaf5e77f936d09a85bee776c351c7677da5b5d670750d35e72f9eb5c7182"
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load_digits_backgrounds()
+
+
+@pytest.fixture(scope="module")
+def balanced():
+    return load_digits_backgrounds(balanced=True)
+
+
+@pytest.fixture(scope="module")
+def features(data):
+    return RandomConvolutions()(data.samples.pixels)
+
+
+def group_counts(data, split):
+    return np.bincount(SPACE.index(data.codes[data.split == split]), minlength=SPACE.n_groups).reshape(10, 5)
+
+
+def test_images_are_pinned(data):
+    """Results are compared across versions: every pixel and every group of seed 0 stays as it is."""
+    assert data.samples.pixels.shape == (5580, SIDE, SIDE, 3)
+    assert data.samples.pixels.dtype == np.uint8
+    assert hashlib.sha256(data.samples.pixels.tobytes()).hexdigest() == PIXELS_SHA256
+    assert hashlib.sha256(data.codes.astype(np.uint8).tobytes()).hexdigest() == CODES_SHA256
+
+
+def test_same_seed_same_images(data):
+    again, other = load_digits_backgrounds(0), load_digits_backgrounds(1)
+    np.testing.assert_array_equal(again.samples.pixels, data.samples.pixels)
+    assert (other.samples.pixels != data.samples.pixels).any(axis=(1, 2, 3)).all()
+    np.testing.assert_array_equal(other.origin, data.origin)
+    np.testing.assert_array_equal(other.split, data.split)
+
+
+def test_no_two_images_share_a_texture(data):
+    """The uppermost pixels, which no digit reaches, are different in every image."""
+    assert len(np.unique(data.samples.pixels[:, 0].reshape(len(data.samples.pixels), -1), axis=0)) == len(
+        data.samples.pixels
+    )
+
+
+def test_scans_keep_their_digit_and_their_split(data):
+    np.testing.assert_array_equal(data.codes[:, 0], load_digits().target[data.origin])
+    np.testing.assert_array_equal(np.unique(data.origin), np.arange(1797))
+    assert len(np.unique(np.stack([data.origin, data.split], axis=1), axis=0)) == 1797
+
+
+@pytest.mark.parametrize(("split", "fewest"), [(VAL, 20), (TEST, 35)])
+def test_evaluation_scans_are_on_every_background(data, split, fewest):
+    rows = data.split == split
+    scans, counts = np.unique(data.origin[rows], return_counts=True)
+    assert (counts == 5).all()
+    assert len(np.unique(data.origin[rows] * 5 + data.codes[:, 1][rows])) == 5 * len(scans)
+    assert group_counts(data, split).min() >= fewest
+
+
+def test_training_background_goes_with_the_digit(data):
+    counts = group_counts(data, TRAIN)
+    majority = counts[np.arange(10), np.arange(10) % 5] / counts.sum(axis=1)
+    np.testing.assert_allclose(majority, 0.95, atol=0.003)
+    assert counts.min() >= 2
+
+
+def test_minority_rows_are_of_different_scans(data):
+    minority = (data.split == TRAIN) & (data.codes[:, 1] != data.codes[:, 0] % 5)
+    assert len(np.unique(data.origin[minority])) == minority.sum()
+
+
+def test_balanced_changes_training_rows_only(data, balanced):
+    np.testing.assert_array_equal(balanced.origin, data.origin)
+    np.testing.assert_array_equal(balanced.split, data.split)
+    later = data.split != TRAIN
+    np.testing.assert_array_equal(balanced.samples.pixels[later], data.samples.pixels[later])
+    np.testing.assert_array_equal(balanced.codes[:, 1][later], data.codes[:, 1][later])
+    counts = group_counts(balanced, TRAIN)
+    assert (np.ptp(counts, axis=1) <= 1).all()
+
+
+def test_digit_is_drawn_in_one_light_ink(data):
+    """Every third pixel shows one value of the 8 × 8 scan: pure ink where it is 14 or more, none where it is 0."""
+    shown = data.samples.pixels[:, 3:25:3, 3:25:3].astype(float)  # (n, 8, 8, 3)
+    for image, scan in zip(shown, load_digits().images[data.origin], strict=True):
+        ink, ground = image[scan >= 14], image[scan == 0]
+        assert (np.ptp(ink, axis=0) == 0).all()
+        assert ink.mean(axis=1).min() > ground.mean(axis=1).max() + 30
+
+
+def worst_group_accuracy(data, features, train_features, train_digit):
+    """Worst test group of multinomial logistic regression on standardised features."""
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=1 / (1e-2 * len(train_digit)), max_iter=1000))
+    test = data.split == TEST
+    correct = model.fit(train_features, train_digit).predict(features[test]) == data.codes[:, 0][test]
+    group = SPACE.index(data.codes[test])
+    return (np.bincount(group, weights=correct) / np.bincount(group)).min()
+
+
+@pytest.mark.parametrize("dropped", [(0, "stripes"), (3, "speckle"), (4, "gradient"), (6, "rings")])
+def test_erm_fails_when_a_group_is_dropped(data, features, dropped):
+    kept = (data.split == TRAIN) & (SPACE.index(data.codes) != SPACE.index(SPACE.encode([dropped])))
+    assert worst_group_accuracy(data, features, features[kept], data.codes[:, 0][kept]) < 0.5
+
+
+def test_features_allow_every_group_when_training_is_balanced(data, features, balanced):
+    train = balanced.split == TRAIN
+    balanced_features = RandomConvolutions()(balanced.samples.pixels[train])
+    assert worst_group_accuracy(data, features, balanced_features, balanced.codes[:, 0][train]) >= 0.85
