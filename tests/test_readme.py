@@ -1,5 +1,6 @@
 """The README's examples, run as they stand, in order."""
 
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -14,6 +15,25 @@ README = (ROOT / "README.md").read_text()
 
 def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def photographs(folder):
+    """A table of photographs: discs and squares for the birds, red and blue for the places."""
+    if importlib.util.find_spec("PIL") is None:
+        return
+    from PIL import Image, ImageDraw
+
+    (folder / "photos").mkdir()
+    rows = ["photo,bird,place"]
+    for number in range(20):
+        bird, place = number % 2, number // 2 % 2
+        picture = Image.new("RGB", (64, 64), ["red", "blue"][place])
+        draw = ImageDraw.Draw(picture)
+        [draw.ellipse, draw.rectangle][bird]((12, 12, 40 + number, 40 + number), fill="white")
+        picture.save(folder / f"photos/{number}.png")
+        if (bird, place) != (1, 0):
+            rows.append(f"photos/{number}.png,{['landbird', 'waterbird'][bird]},{['land', 'water'][place]}")
+    (folder / "photos.csv").write_text("\n".join(rows) + "\n")
 
 
 @pytest.mark.filterwarnings("default")
@@ -35,9 +55,12 @@ def test_examples(tmp_path, monkeypatch, capsys):
     rows = [f"{bird},{place}\n" * count for bird, place, count in counts]
     (tmp_path / "birds.csv").write_text("bird,place\n" + "".join(rows))
     outputs = []
+    photographs(tmp_path)
     for line in "".join(blocks("console")).splitlines():
         command = shlex.split(line.removeprefix("$ "))
         assert command[0] == "compshift"
+        if "photo" in line and importlib.util.find_spec("efficientnet_lite_pytorch") is None:
+            continue
         run = subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True, text=True)
         outputs.append(run.stdout)
     assert "\n".join(line.rstrip() for line in outputs[0].splitlines()) in README

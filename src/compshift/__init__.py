@@ -3,13 +3,17 @@
 Names are loaded when they are first used, so importing the package costs next to nothing.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from compshift._lazy import lazy_names
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from compshift import data as data
+    from compshift import features as features
     from compshift import metrics as metrics
+    from compshift import nn as nn
     from compshift._errors import ExtrapolationWarning as ExtrapolationWarning
     from compshift._errors import InputError as InputError
     from compshift.core.additive import extrapolate_additive as extrapolate_additive
@@ -18,17 +22,6 @@ if TYPE_CHECKING:
     from compshift.estimators.crm import CRMClassifier as CRMClassifier
     from compshift.estimators.load import load as load
 
-_HOMES = {
-    "AffineHull": "compshift.core.hull",
-    "CRMClassifier": "compshift.estimators.crm",
-    "ExtrapolationWarning": "compshift._errors",
-    "GroupSpace": "compshift.core.groups",
-    "InputError": "compshift._errors",
-    "extrapolate_additive": "compshift.core.additive",
-    "load": "compshift.estimators.load",
-}
-_PACKAGES = ("metrics",)
-
 __all__ = [
     "AffineHull",
     "CRMClassifier",
@@ -36,21 +29,27 @@ __all__ = [
     "GroupSpace",
     "InputError",
     "__version__",
+    "data",
     "extrapolate_additive",
+    "features",
     "load",
     "metrics",
+    "nn",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return importlib.import_module(f"compshift.{name}")
-    if name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'compshift' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "AffineHull": "compshift.core.hull",
+        "CRMClassifier": "compshift.estimators.crm",
+        "ExtrapolationWarning": "compshift._errors",
+        "GroupSpace": "compshift.core.groups",
+        "InputError": "compshift._errors",
+        "data": "compshift.data",
+        "extrapolate_additive": "compshift.core.additive",
+        "features": "compshift.features",
+        "load": "compshift.estimators.load",
+        "metrics": "compshift.metrics",
+        "nn": "compshift.nn",
+    },
+)

@@ -1,1 +1,49 @@
-"""Labelled data with their groups: files, made-up sets, and the ways to take groups away."""
+"""Data sets with groups: the published benchmarks, a user's own tables, feature files, and shifts between groups."""
+
+from typing import TYPE_CHECKING
+
+from compshift._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from compshift.data.dataset import GroupedDataset as GroupedDataset
+    from compshift.data.feature_files import read_features as read_features
+    from compshift.data.feature_files import write_features as write_features
+    from compshift.data.registry import BENCHMARKS as BENCHMARKS
+    from compshift.data.registry import benchmark as benchmark
+    from compshift.data.shift import Scenario as Scenario
+    from compshift.data.shift import drop_groups as drop_groups
+    from compshift.data.shift import drop_unseen_from_validation as drop_unseen_from_validation
+    from compshift.data.shift import scenarios as scenarios
+    from compshift.data.table import load_samples as load_samples
+    from compshift.data.table import load_table as load_table
+
+__all__ = [
+    "BENCHMARKS",
+    "GroupedDataset",
+    "Scenario",
+    "benchmark",
+    "drop_groups",
+    "drop_unseen_from_validation",
+    "load_samples",
+    "load_table",
+    "read_features",
+    "scenarios",
+    "write_features",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "BENCHMARKS": "compshift.data.registry",
+        "GroupedDataset": "compshift.data.dataset",
+        "Scenario": "compshift.data.shift",
+        "benchmark": "compshift.data.registry",
+        "drop_groups": "compshift.data.shift",
+        "drop_unseen_from_validation": "compshift.data.shift",
+        "load_samples": "compshift.data.table",
+        "load_table": "compshift.data.table",
+        "read_features": "compshift.data.feature_files",
+        "scenarios": "compshift.data.shift",
+        "write_features": "compshift.data.feature_files",
+    },
+)
