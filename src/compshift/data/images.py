@@ -94,7 +94,7 @@ def check_image(path: Path) -> None:
         from PIL import Image
 
         with Image.open(io.BytesIO(content)) as image:
-            image.draft("RGB", (image.width // 8, image.height // 8))
+            image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
             image.load()
 
 

@@ -1,0 +1,138 @@
+import json
+
+import numpy as np
+import pytest
+
+from compshift import InputError
+from compshift.data.geometry import CROP_AND_RESIZE, RESIZE_AND_CROP, STRETCH_AND_CROP, CentreCrop, Resize, scaled
+from compshift.data.samples import ImageArrays, ImageFiles, Texts, Tokens
+
+Image = pytest.importorskip("PIL.Image")
+
+from compshift.data.images import (  # noqa: E402
+    BrokenImageError,
+    ImagePreprocessing,
+    check_image,
+    read_image,
+)
+
+
+def picture(width, height, seed=0):
+    pixels = np.random.default_rng(seed).integers(0, 256, size=(height, width, 3)).astype(np.uint8)
+    return Image.fromarray(pixels)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "size", "resized", "box"),
+    [
+        (STRETCH_AND_CROP, (300, 500), (256, 256), (16, 16, 240, 240)),
+        (RESIZE_AND_CROP, (300, 500), (256, 426), (16, 101, 240, 325)),
+        (RESIZE_AND_CROP, (500, 300), (426, 256), (101, 16, 325, 240)),
+        (RESIZE_AND_CROP, (256, 256), (256, 256), (16, 16, 240, 240)),
+    ],
+)
+def test_resize_then_crop(geometry, size, resized, box):
+    image = picture(*size)
+    expected = image.resize(resized, Image.Resampling.BILINEAR).crop(box)
+    np.testing.assert_array_equal(ImagePreprocessing(geometry).pixels(image), np.asarray(expected))
+
+
+def test_crop_then_resize():
+    image = picture(178, 218)
+    expected = image.crop((0, 20, 178, 198)).resize((224, 224), Image.Resampling.BILINEAR)
+    np.testing.assert_array_equal(ImagePreprocessing(CROP_AND_RESIZE).pixels(image), np.asarray(expected))
+
+
+def test_what_a_crop_lacks_is_black():
+    pixels = ImagePreprocessing((CentreCrop(6, 6),)).pixels(Image.new("RGB", (4, 4), "white"))
+    assert pixels[1:5, 1:5].min() == 255
+    assert pixels.sum() == 16 * 3 * 255
+
+
+def test_a_geometry_for_another_size():
+    assert scaled(RESIZE_AND_CROP, 448) == (Resize(512), CentreCrop(448, 448))
+    assert scaled(STRETCH_AND_CROP, 112) == (Resize(128, 128), CentreCrop(112, 112))
+    assert scaled(CROP_AND_RESIZE, 112) == (
+        CentreCrop(178, 178),
+        Resize(112),
+    )  # of the original, not of the scaled image
+    assert scaled(RESIZE_AND_CROP, 224) is RESIZE_AND_CROP
+
+
+def test_colours():
+    preprocessing = ImagePreprocessing()
+    pixels = preprocessing.pixels(picture(256, 256))
+    expected = (pixels / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    np.testing.assert_allclose(preprocessing.normalise(pixels), expected, atol=1e-6)
+    assert preprocessing.normalise(pixels).dtype == np.float32
+    json.dumps(preprocessing.to_dict())
+    assert preprocessing.to_dict() != ImagePreprocessing(STRETCH_AND_CROP).to_dict()
+    with pytest.raises(InputError, match="resampling filter 'cubic' is not known"):
+        ImagePreprocessing(resample="cubic")
+
+
+def test_colours_of_a_tensor():
+    torch = pytest.importorskip("torch")
+    preprocessing = ImagePreprocessing()
+    pixels = preprocessing.pixels(picture(256, 256))
+    found = preprocessing.normalise(torch.as_tensor(pixels.copy()))
+    np.testing.assert_allclose(found.numpy(), preprocessing.normalise(pixels), rtol=1e-5, atol=1e-6)
+
+
+def test_every_mode_is_read_in_colour_and_upright(tmp_path):
+    for mode in ("L", "P", "RGBA", "CMYK", "1", "I;16"):
+        path = tmp_path / f"{mode.replace(';', '')}.{'jpg' if mode == 'CMYK' else 'png'}"
+        Image.new(mode, (5, 4)).save(path)
+        assert np.asarray(read_image(path)).shape == (4, 5, 3)
+        check_image(path)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned
+    picture(8, 4).save(tmp_path / "turned.jpg", exif=exif)
+    assert read_image(tmp_path / "turned.jpg").size == (4, 8)
+
+
+@pytest.mark.parametrize("read", [read_image, check_image])
+def test_damaged_files(tmp_path, read):
+    whole = tmp_path / "whole.jpg"
+    picture(200, 150).save(whole)
+    read(whole)
+    content = whole.read_bytes()
+    damaged = {
+        "empty.jpg": b"",
+        "text.jpg": b"hello",
+        "cut.jpg": content[: len(content) * 3 // 4],
+        "head.png": b"\x89PNG",
+    }
+    for name, piece in damaged.items():
+        (tmp_path / name).write_bytes(piece)
+        with pytest.raises(BrokenImageError, match=rf"the image '.*{name}' cannot be decoded \(.+\)"):
+            read(tmp_path / name)
+    with pytest.raises(BrokenImageError, match=r"cannot be read \(No such file or directory\)"):
+        read(tmp_path / "none.jpg")
+    with pytest.raises(BrokenImageError, match=r"cannot be read \(Is a directory\)"):
+        read(tmp_path)
+
+
+def test_samples_are_indexed_like_arrays(tmp_path):
+    rows = np.array([2, 0])
+    names = np.array(["a.jpg", "b.jpg", "c.jpg"])
+    assert ImageFiles(tmp_path, names)[rows].path(0) == tmp_path / "c.jpg"
+    pixels = np.arange(3 * 4, dtype=np.uint8).reshape(3, 2, 2, 1).repeat(3, axis=3)
+    np.testing.assert_array_equal(ImageArrays(pixels)[rows].pixels, pixels[rows])
+    texts = Texts(names, names[::-1])[np.array([True, False, True])]
+    assert (texts.first.tolist(), texts.second.tolist()) == (["a.jpg", "c.jpg"], ["c.jpg", "a.jpg"])
+    ids = np.arange(6).reshape(3, 2)
+    tokens = Tokens(ids, np.ones_like(ids), np.zeros_like(ids), "v")[1:]
+    assert tokens.ids.tolist() == [[2, 3], [4, 5]]
+    assert len(tokens) == 2
+
+
+def test_bad_samples(tmp_path):
+    with pytest.raises(InputError, match="pass 8-bit colour images"):
+        ImageArrays(np.zeros((2, 4, 4), np.uint8))
+    with pytest.raises(InputError, match="the path of row 1 is None: text is expected"):
+        ImageFiles(tmp_path, ["a.jpg", None])
+    with pytest.raises(InputError, match="the second text has 1 rows but the first text has 2"):
+        Texts(["a", "b"], ["c"])
+    with pytest.raises(InputError, match="pass three matrices of one shape"):
+        Tokens(np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((2, 2)), "v")
