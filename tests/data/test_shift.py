@@ -44,10 +44,10 @@ def test_groups_by_name_or_by_code():
 
 
 def test_strict_removes_the_other_rows_of_a_sample():
-    rows = [(0, 0, 0), (0, 0, 1), (0, 1, 1), (1, 0, 0), (1, 0, 2), (2, 0, 0), (2, 0, 1), (0, 1, 0)]
-    data = make(rows, origin=np.array([0, 0, 1, 2, 2, 3, 3, 4]))
-    assert drop_groups(data, [(0, 0)]).X[:, 0].tolist() == [1, 2, 4, 5, 6, 7]
-    assert drop_groups(data, [(0, 0)], strict=True).X[:, 0].tolist() == [2, 5, 6, 7]
+    rows = [(0, 0, 0), (0, 0, 1), (0, 1, 1), (1, 0, 0), (1, 0, 2), (2, 0, 0), (2, 0, 1), (0, 1, 0), (2, 1, 1)]
+    data = make(rows, origin=np.array([0, 0, 1, 2, 2, 3, 3, 4, 0]))  # the last row shows a dropped sample in test
+    assert drop_groups(data, [(0, 0)]).X[:, 0].tolist() == [1, 2, 4, 5, 6, 7, 8]
+    assert drop_groups(data, [(0, 0)], strict=True).X[:, 0].tolist() == [2, 5, 6, 7, 8]
     with pytest.raises(InputError, match="strict needs a data set whose rows have an origin"):
         drop_groups(full(), [(0, 0)], strict=True)
 

@@ -182,6 +182,19 @@ def test_a_stale_cache_is_refused(home, data, tmp_path):
     assert (tmp_path / "f/notes.txt").exists()
 
 
+def test_a_shard_from_elsewhere_is_not_taken_for_one_s_own(home, data, tmp_path):
+    import shutil
+
+    extract_features(data, embedder(home), tmp_path / "f", shard_rows=10)
+    before = digests(tmp_path / "f")
+    mean = Embedder(load_backbone(str(models.vit(tmp_path / "vit")), "images"), num_workers=0)
+    extract_features(data, mean, tmp_path / "g", shard_rows=10)
+    shutil.copy(tmp_path / "g/part-00001.parquet", tmp_path / "f/part-00001.parquet")
+    (tmp_path / "f/part-00002.parquet").write_bytes(b"PAR1 damaged")
+    assert extract_features(data, embedder(home), tmp_path / "f", shard_rows=10).reused == 1
+    assert digests(tmp_path / "f") == before
+
+
 def test_a_model_that_only_moved_is_the_same(home, data, tmp_path):
     import shutil
 
