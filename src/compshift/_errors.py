@@ -24,4 +24,4 @@ def unknown_name(what: str, name: object, known: Sequence[str]) -> InputError:
     """The error for a name that is not one of ``known``, with the nearest one suggested."""
     close = difflib.get_close_matches(str(name), known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return InputError(f"{what} {name!r} is not known: use one of {listing(known)}{hint}")
+    return InputError(f"{what} {name!r} is not known: use one of {listing(known, 12)}{hint}")

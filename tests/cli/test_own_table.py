@@ -39,11 +39,50 @@ def test_columns_of_numbers(call, penguins):
     pd.testing.assert_frame_equal(backwards[::-1].reset_index(drop=True), forwards)
 
 
-def test_shares_split_the_table(call, penguins):
+def test_shares_split_the_table_and_are_remembered(call, penguins):
+    """The held-out rows are found again in the same table, and only there."""
     shares = ["--shares", "0.6,0.1,0.3", "--seed", "3"]
     result = call("fit", "penguins.csv", *NUMBERS, *LABELS, *shares, "-o", "m", cwd=penguins)
     assert 195 <= int(result.out.split()[0]) <= 205
-    assert "Traceback" not in result.err
+    report = json.loads(call("evaluate", "m", "penguins.csv", "--json", cwd=penguins).out)
+    assert report["split"] == "test"
+    assert 95 <= report["rows"] <= 105
+    pd.read_csv(penguins / "penguins.csv")[1:].to_csv(penguins / "fewer.csv", index=False)
+    report = json.loads(call("evaluate", "m", "fewer.csv", "--json", cwd=penguins).out)
+    assert (report["split"], report["rows"]) == ("all", 332)
+    assert call("evaluate", "m", "fewer.csv", "--split", "test", cwd=penguins).returncode == 2
+
+
+def test_a_named_column_of_splits_is_remembered(call, penguins):
+    table = pd.read_csv(penguins / "penguins.csv")
+    table["fold"] = ["train", "train", "test"] * (len(table) // 3)
+    table.to_csv(penguins / "penguins.csv", index=False)
+    result = call("fit", "penguins.csv", *NUMBERS, *LABELS, "--split-column", "fold", "-o", "m", cwd=penguins)
+    assert result.out.startswith("222 rows")
+    report = json.loads(call("evaluate", "m", "penguins.csv", "--json", cwd=penguins).out)
+    assert (report["split"], report["rows"]) == ("test", 111)
+
+
+def test_splits_that_are_not_there(call, penguins):
+    for arguments in (["fit", "penguins.csv", *NUMBERS, *LABELS, "--split", "val", "-o", "m"],):
+        result = call(*arguments, cwd=penguins)
+        assert result.returncode == 2
+        assert "--split is 'val', and there are no splits" in result.err
+    call("fit", "penguins.csv", *NUMBERS, *LABELS, "-o", "m", cwd=penguins)
+    result = call("predict", "m", "penguins.csv", "--split", "test", "-o", "p.csv", cwd=penguins)
+    assert "--split is for feature files" in result.err
+
+
+def test_labels_keep_their_spelling(call, tmp_path):
+    """01 and 1 are two values, and numbers stay numbers where nothing is lost."""
+    codes = ["01", "1", "01", "1"] * 10
+    frame = pd.DataFrame({"x": np.arange(40.0), "z": [0, 0, 1, 1] * 10, "y": codes})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    result = call("fit", "t.csv", "--features", "x", "--target", "y", "--attributes", "z", "-o", "m", cwd=tmp_path)
+    assert result.returncode == 0, result.err
+    call("predict", "m", "t.csv", "-o", "p.csv", cwd=tmp_path)
+    header = (tmp_path / "p.csv").read_text().splitlines()[0]
+    assert header == "y,P(y=01),P(y=1)"
 
 
 @pytest.mark.parametrize(
@@ -55,11 +94,13 @@ def test_shares_split_the_table(call, penguins):
         (["--path", "island", "--text", "sex", "--target", "species"], "--path and --text given"),
         (["--path", "island", "--target", "species"], "there is no image 'Torgersen' (column 'island', row 0)"),
         ([*NUMBERS, "--backbone", "minilm", "--target", "species"], "--backbone is for --path and --text"),
-        ([*NUMBERS, *LABELS, "--shares", "1,2"], "--shares is '1,2': pass the shares of train, val and test"),
+        ([*NUMBERS, *LABELS, "--shares", "1,2,3,4"], "--shares is '1,2,3,4': pass the shares of train, val and test"),
         ([*NUMBERS, *LABELS, "--shares", "1,1,1"], "they must sum to 1"),
+        ([*NUMBERS, *LABELS, "--alpha", "-1"], "alpha is -1.0: pass a finite number 0 or more"),
+        ([*NUMBERS, *LABELS, "--prior", "flat"], "prior 'flat' is not known"),
         ([*NUMBERS, *LABELS, "--shares", "1,0,0", "--split-column", "year"], "--split-column and --shares given"),
         ([*NUMBERS, *LABELS, "--split-column", "year"], "the split 2007 is not known"),
-        ([*LABELS], "feature files end in .npz or .parquet"),
+        ([*LABELS], "none of --path, --text and --features given: name the column"),
     ],
 )
 def test_bad_options(call, penguins, options, message):
@@ -130,9 +171,11 @@ class TestImagesAndTexts:
         pd.read_csv(tmp_path / "photos.csv")[["photo"]].to_csv(tmp_path / "new.csv", index=False)
         assert call("predict", "m.safetensors", "new.csv", "-o", "p.csv", cwd=tmp_path).returncode == 0
         assert call("predict", "m.safetensors", "m.features", "-o", "q.csv", cwd=tmp_path).returncode == 0
-        pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "p.csv"), pd.read_csv(tmp_path / "q.csv"), rtol=1e-3)
+        predicted = pd.read_csv(tmp_path / "p.csv")
+        assert predicted.pop("photo (image)").tolist() == pd.read_csv(tmp_path / "new.csv")["photo"].tolist()
+        pd.testing.assert_frame_equal(predicted, pd.read_csv(tmp_path / "q.csv"), rtol=1e-3)
         again = self.fit(call, home, tmp_path, *backbone, "--alpha", "1e-3")
-        assert "in 1 shards, 1 of them from before" in again.out
+        assert "in 1 shard, 1 of them from before" in again.out
 
     def test_broken_images(self, call, home, tmp_path):
         backbone = ["--path", "photo", "--backbone", str(home / "resnet"), "--workers", "0"]
@@ -165,9 +208,35 @@ class TestImagesAndTexts:
         models.resnet(tmp_path / "resnet", seed_shift=0.1)
         result = call("predict", "m.safetensors", "photos.csv", "-o", "p.csv", cwd=tmp_path)
         assert result.returncode == 2
-        assert "has other weights than the one that the model was fitted with" in result.err
+        assert "has other weights or settings than the one that the model was fitted with" in result.err
         result = self.fit(call, home, tmp_path, *backbone, output="m.safetensors")
-        assert "holds features of something else (they differ in weights)" in result.err
+        assert "holds features of another network (they differ in weights)" in result.err
+
+    def test_features_of_another_network_are_refused(self, call, home, tmp_path):
+        from tests.nn import models
+
+        backbone = ["--path", "photo", "--workers", "0", "--backbone"]
+        self.fit(call, home, tmp_path, *backbone, str(home / "resnet"))
+        models.resnet(tmp_path / "other", seed_shift=0.1)
+        self.fit(call, home, tmp_path, *backbone, str(tmp_path / "other"), output="n.safetensors")
+        for command in (["evaluate"], ["predict", "-o", "p.csv"]):
+            result = call(command[0], "m.safetensors", "n.features", *command[1:], cwd=tmp_path)
+            assert result.returncode == 2
+            assert "are of another network" in result.err
+        labels = ["--target", "tone", "--attributes", "tint", "-o", "k.safetensors"]
+        assert call("fit", "m.features", *labels, cwd=tmp_path).returncode == 0
+        assert call("evaluate", "k.safetensors", "m.features", cwd=tmp_path).returncode == 0
+        assert "are of another network" in call("evaluate", "k.safetensors", "n.features", cwd=tmp_path).err
+
+    def test_a_moved_backbone(self, call, home, tmp_path):
+        shutil.copytree(home / "resnet", tmp_path / "resnet")
+        self.fit(call, home, tmp_path, "--path", "photo", "--backbone", "resnet", "--workers", "0")
+        (tmp_path / "elsewhere").mkdir()
+        command = ["predict", "../m.safetensors", "../photos.csv", "-o", "p.csv"]
+        assert call(*command, cwd=tmp_path / "elsewhere").returncode == 0
+        (tmp_path / "resnet").rename(tmp_path / "moved")
+        assert call(*command, cwd=tmp_path / "elsewhere").returncode == 2
+        assert call(*command, "--backbone", "../moved", cwd=tmp_path / "elsewhere").returncode == 0
 
     def test_texts(self, call, home, tmp_path):
         options = ["--text", "caption", "--backbone", str(home / "bert"), "--cache", "captions"]
@@ -218,7 +287,7 @@ class TestImagesAndTexts:
         [
             (["photos.csv", "--target", "tone"], "none of --path, --text and --features given"),
             (["photos.csv", "--path", "photo"], "--target is empty"),
-            (["nothing.csv", "--path", "photo", "--target", "tone"], "there is no table 'nothing.csv'"),
+            (["nothing.csv", "--path", "photo", "--target", "tone"], "data set or table 'nothing.csv' is not known"),
             (["photos.csv", "--path", "tone", "--target", "tint"], "there is no image 'dark'"),
             (["penguins"], "penguins holds features already"),
             (["celeba"], "celeba must be downloaded: pass the folder that holds it as root (--root)"),

@@ -131,7 +131,7 @@ def test_seeded_splits_do_not_depend_on_the_order_of_a_folder(tmp_path, monkeypa
 def test_nicopp_folders(tmp_path, packaging):
     trees.nicopp(tmp_path, packaging)
     data = load("nico++", tmp_path)
-    assert data.space.values == (("airplane", "bear", "zebra"), tuple(trees.CONTEXTS))
+    assert data.space.values == (("airplane", "bear", "train"), tuple(trees.CONTEXTS))
     assert trees.counts(data) == {
         (0, "airplane", "autumn"): 15,
         (1, "airplane", "autumn"): 25,
@@ -139,8 +139,8 @@ def test_nicopp_folders(tmp_path, packaging):
         (0, "bear", "dim"): 5,
         (1, "bear", "dim"): 25,
         (2, "bear", "dim"): 50,
-        (1, "zebra", "rock"): 25,
-        (2, "zebra", "rock"): 50,  # 75 rows: none is left for training
+        (1, "train", "rock"): 25,
+        (2, "train", "rock"): 50,  # 75 rows: none is left for training
         (1, "bear", "water"): 3,
         (2, "bear", "water"): 7,
     }
@@ -159,6 +159,7 @@ def test_nicopp_with_a_table_from_another_machine(tmp_path):
     assert data.samples.names[95] == "dim/bear/dim_0005.jpg"
     assert data.space.decode(data.codes[95:96]).tolist() == [["bear", "dim"]]
     assert data.split.tolist() == [row % 3 for row in range(len(data))]
+    assert all(data.samples.path(row).is_file() for row in range(len(data)))  # also of the object "train"
 
 
 KEPT = [pair for pair in trees.PAIRS if pair[2] != "-"]
@@ -263,7 +264,7 @@ def edit(path, old, new):
         ("waterbirds", "authors", "metadata.csv", "place,", "plaice,", "has no column 'place': its columns are"),
         ("waterbirds", "authors", "metadata.csv", ",0,0,0,", ",7,0,0,", r"metadata.csv', line 2: y is '7', not one of"),
         ("waterbirds", "authors", "metadata.csv", ",0,0,0,", ",0,,0,", "line 2: split is '', not one of '0', '1', '2'"),
-        ("waterbirds", "authors", "metadata.csv", "100.Sp", "900.Sp", "there is no image '900.Species/Bird_0000.jpg"),
+        ("waterbirds", "authors", "metadata.csv", ".Species", ".Spezies", "there is no image '100.Spezies"),
         ("celeba", "txt", "list_attr_celeba.txt", "Male", "Mail", "has no attribute 'Male' in line 2"),
         ("celeba", "txt", "list_attr_celeba.txt", " 1", " 2", r"line \d: .* is '2', not one of '-1', '1'"),
         ("celeba", "txt", "list_eval_partition.txt", "000003.jpg 2", "000003.jpg 5", "line 3: split is '5'"),

@@ -136,8 +136,8 @@ def metashift(root: Path, packaging: str):
 
 
 CONTEXTS = ["autumn", "dim", "grass", "outdoor", "rock", "water"]
-OBJECTS = {"airplane": 0, "bear": 1, "zebra": 2}
-NICO = {("airplane", "autumn"): 90, ("bear", "dim"): 80, ("zebra", "rock"): 75, ("bear", "water"): 10}
+OBJECTS = {"airplane": 0, "bear": 1, "train": 2}
+NICO = {("airplane", "autumn"): 90, ("bear", "dim"): 80, ("train", "rock"): 75, ("bear", "water"): 10}
 
 
 def nicopp(root: Path, packaging: str):

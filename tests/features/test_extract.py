@@ -159,8 +159,11 @@ def test_what_changed_is_computed_again_and_nothing_else(home, data, tmp_path):
     codes = data.codes.copy()
     codes[3, 0] = 1 - codes[3, 0]
     relabelled = GroupedDataset(moved.samples, SPACE, codes, data.split)
-    assert extract_features(relabelled, embedder(home), tmp_path / "f", shard_rows=10).reused == 2
-    np.testing.assert_array_equal(read_features(tmp_path / "f", ["bird", "place"]).codes, codes)
+    features = read_inputs(tmp_path / "f")
+    assert extract_features(relabelled, embedder(home), tmp_path / "f", shard_rows=10).reused == 3
+    found = read_features(tmp_path / "f", ["bird", "place"])
+    np.testing.assert_array_equal(found.codes, codes)
+    np.testing.assert_array_equal(found.X, features)
 
 
 def test_a_stale_cache_is_refused(home, data, tmp_path):
@@ -168,18 +171,85 @@ def test_a_stale_cache_is_refused(home, data, tmp_path):
     before = digests(tmp_path / "f")
     models.resnet(tmp_path / "other", seed_shift=1e-3)
     other = Embedder(load_backbone(str(tmp_path / "other"), "images"), num_workers=0)
-    with pytest.raises(InputError, match=r"holds features of something else \(they differ in backbone, weights\)"):
+    with pytest.raises(InputError, match=r"holds features of another network \(they differ in backbone, weights\)"):
         extract_features(data, other, tmp_path / "f")
     cls = Embedder(load_backbone(str(home / "resnet"), "images", pooling="mean"), num_workers=0)
     with pytest.raises(InputError, match="they differ in settings"):
         extract_features(data, cls, tmp_path / "f")
-    with pytest.raises(InputError, match="they differ in rows"):
-        extract_features(data.rows(slice(0, 5)), embedder(home), tmp_path / "f")
     assert digests(tmp_path / "f") == before
     (tmp_path / "f/notes.txt").write_text("mine")
     extract_features(data, other, tmp_path / "f", overwrite=True)
     assert digests(tmp_path / "f") != before
     assert (tmp_path / "f/notes.txt").exists()
+
+
+def test_a_table_that_grew_or_shrank_keeps_its_whole_shards(home, data, tmp_path):
+    extract_features(data.rows(slice(0, 15)), embedder(home), tmp_path / "f", shard_rows=5)
+    whole = read_inputs(tmp_path / "f")
+    assert extract_features(data, embedder(home), tmp_path / "f").reused == 3
+    np.testing.assert_array_equal(read_inputs(tmp_path / "f")[:15], whole)
+    assert len(read_inputs(tmp_path / "f")) == N
+    assert extract_features(data.rows(slice(0, 10)), embedder(home), tmp_path / "f").reused == 2
+    np.testing.assert_array_equal(read_inputs(tmp_path / "f"), whole[:10])
+
+
+def test_settings_of_the_model_and_its_tokeniser_count(home, texts, tmp_path):
+    """Weights alone do not tell an activation or a rule of the tokeniser."""
+    import shutil
+
+    for name, old, new in [
+        ("config.json", '"hidden_act": "gelu"', '"hidden_act": "relu"'),
+        ("tokenizer_config.json", '"do_lower_case": true', '"do_lower_case": false'),
+    ]:
+        shutil.copytree(home / "bert", tmp_path / name)
+        path = tmp_path / name / name
+        assert old in path.read_text()
+        before = Embedder(load_backbone(str(tmp_path / name), "text"))
+        extract_features(texts, before, tmp_path / f"f-{name}")
+        path.write_text(path.read_text().replace(old, new))
+        with pytest.raises(InputError, match=r"of another network \(they differ in settings\)"):
+            extract_features(texts, Embedder(load_backbone(str(tmp_path / name), "text")), tmp_path / f"f-{name}")
+
+
+def test_a_folder_that_is_being_refreshed_is_not_read_as_whole(home, data, tmp_path, monkeypatch):
+    extract_features(data, embedder(home), tmp_path / "f", shard_rows=10)
+    pixels = np.random.default_rng(0).integers(0, 256, size=(N, 32, 32, 3)).astype(np.uint8)
+    other = GroupedDataset(ImageArrays(pixels), SPACE, data.codes, data.split)
+    stopped = embedder(home)
+    monkeypatch.setattr(stopped, "_forward", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        extract_features(other, stopped, tmp_path / "f")
+    with pytest.raises(InputError, match="has 0 of 3 shards"):
+        read_inputs(tmp_path / "f")
+
+
+def test_one_process_at_a_time(home, data, tmp_path):
+    from filelock import FileLock
+
+    extract_features(data, embedder(home), tmp_path / "f")
+    with FileLock(tmp_path / "f/_lock"), pytest.raises(InputError, match="another process is writing features to"):
+        extract_features(data, embedder(home), tmp_path / "f")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", "null"])
+def test_a_damaged_manifest(home, data, tmp_path, content):
+    extract_features(data, embedder(home), tmp_path / "f")
+    before = digests(tmp_path / "f")
+    (tmp_path / "f/_features.json").write_text(content)
+    with pytest.raises(InputError, match="is damaged: compute the features again with --overwrite"):
+        read_inputs(tmp_path / "f")
+    with pytest.raises(InputError, match="--overwrite to replace them"):
+        extract_features(data, embedder(home), tmp_path / "f")
+    extract_features(data, embedder(home), tmp_path / "f", overwrite=True)
+    assert digests(tmp_path / "f") == before
+
+
+def test_a_kill_before_the_manifest_was_written(home, data, tmp_path):
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f/._features.0badc0de.tmp.json").write_text("{")
+    (tmp_path / "f/_lock").touch()
+    assert extract_features(data, embedder(home), tmp_path / "f").rows == N
+    assert not list((tmp_path / "f").glob(".*"))
 
 
 def test_a_shard_from_elsewhere_is_not_taken_for_one_s_own(home, data, tmp_path):

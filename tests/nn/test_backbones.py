@@ -30,7 +30,7 @@ def test_a_convolutional_model_is_pooled_by_itself(tmp_path):
 
     backbone = load_backbone(str(models.resnet(tmp_path / "m")), "images")
     assert backbone.out_features == 24
-    assert backbone.pooling == "pooler"
+    assert backbone.settings()["pooling"] == "pooler"
     images = [picture(0), picture(1)]
     model = transformers.ResNetModel.from_pretrained(tmp_path / "m").eval()
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "m")
@@ -42,9 +42,9 @@ def test_a_convolutional_model_is_pooled_by_itself(tmp_path):
 def test_a_pooler_without_weights_is_not_used(tmp_path):
     """Its weights would be drawn at random, and differ from run to run."""
     with_pooler = load_backbone(str(models.vit(tmp_path / "a")), "images")
-    assert with_pooler.pooling == "pooler"
+    assert with_pooler.settings()["pooling"] == "pooler"
     without = [load_backbone(str(models.vit(tmp_path / "b", pooler=False)), "images") for _ in range(2)]
-    assert [backbone.pooling for backbone in without] == ["cls", "cls"]
+    assert [backbone.settings()["pooling"] for backbone in without] == ["cls", "cls"]
     image = prepare(without[0], picture())
     with torch.inference_mode():
         torch.testing.assert_close(without[0](image), without[1](image), rtol=0, atol=0)

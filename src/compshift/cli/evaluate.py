@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from compshift.cli.options import Json, Model, Prior, Root, SkipBroken, read_prior
+from compshift.cli.options import Json, Model, MovedBackbone, Prior, Root, SkipBroken, read_prior
 
 
 def evaluate(
@@ -24,6 +24,7 @@ def evaluate(
     ] = None,
     root: Root = None,
     skip_broken: SkipBroken = False,
+    backbone: MovedBackbone = None,
     json: Json = False,
 ) -> None:
     """Report average, balanced and worst-group accuracy, and every group with its interval."""
@@ -35,5 +36,5 @@ def evaluate(
     clf = load(model)
     if prior is not None:
         clf.set_prior(read_prior(prior, clf.space_))
-    data, part = labelled_rows(clf, source, root=root, split=split, skip_broken=skip_broken)
+    data, part = labelled_rows(clf, source, root=root, split=split, skip_broken=skip_broken, backbone=backbone)
     print_evaluation(evaluate_model(clf, data), part, as_json=json)

@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 
+from compshift._errors import InputError, unknown_name
 from compshift.cli.options import (
     Attributes,
     Backbone,
     BatchSize,
     Device,
     Json,
+    Overwrite,
     PathColumn,
     Root,
     SkipBroken,
@@ -47,36 +49,43 @@ def features(
     ] = "auto",
     shard_rows: Annotated[int, typer.Option(help="Rows of a shard: what a kill can cost at most.", min=1)] = 1024,
     skip_broken: SkipBroken = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", metavar="", help="Replace features of another backbone or data set.")
-    ] = False,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Compute features of every row and write Parquet shards; the same command again goes on where it stopped."""
-    from compshift.cli.own_table import require_torch, samples_recipe, table_options
+    from compshift.cli.own_table import DEFAULT_BACKBONES, refuse, require_torch, samples_recipe, table_options
     from compshift.data.registry import MODULES, benchmark
 
-    geometry = None
+    geometry, default_length = None, None
+    if source not in MODULES and not Path(source).exists():
+        raise unknown_name("data set or table", source, tuple(MODULES))
     if source in MODULES:
+        given = {"--path": path, "--text": text, "--target": target, "--attributes": attributes}
+        refuse(
+            {**given, "--split-column": split_column}, "are for tables, and the columns of a named data set are known"
+        )
         known = benchmark(source)
         if known.kind == "features":
-            from compshift._errors import InputError
-
             raise InputError(f"{source} holds features already: write them with `compshift datasets export {source}`")
         data = known.load(root)
-        geometry, max_length = known.geometry, max_length or known.max_length
+        geometry, default_length = known.geometry, known.max_length
     else:
         recipe = samples_recipe(path, text, None, backbone)
         data = recipe.load_table(source, **table_options(target, attributes, split_column, None, 0), root=root)
     require_torch()
     from compshift.features.embedder import Embedder
     from compshift.features.extract import extract_features
-    from compshift.nn.backbones import DEFAULTS, load_backbone
+    from compshift.nn.backbones import load_backbone
     from compshift.report.features_terminal import print_extraction
     from compshift.report.terminal import progress_bar
 
     network = load_backbone(
-        backbone or DEFAULTS[data.kind], data.kind, geometry=geometry, max_length=max_length, pooling=pooling
+        backbone or DEFAULT_BACKBONES[data.kind],
+        data.kind,
+        geometry=geometry,
+        max_length=max_length,
+        default_length=default_length,
+        pooling=pooling,
     )
     embedder = Embedder(network, device=device, dtype=dtype, batch_size=batch_size, num_workers=workers)
     with progress_bar("features", len(data), unit="rows") as advance:

@@ -1,32 +1,30 @@
 """``compshift fit``: from features, or a table of images, texts or numbers, to a model file."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from compshift._errors import InputError, unknown_name
 from compshift._files import check_target
 from compshift.cli.options import (
+    PRIORS,
     Attributes,
     Backbone,
     BatchSize,
     Device,
     Json,
+    Overwrite,
     PathColumn,
     Root,
     SkipBroken,
     SplitColumn,
     TextColumns,
     Workers,
+    chosen_part,
     names,
     read_prior,
 )
-
-if TYPE_CHECKING:
-    from compshift.data.dataset import GroupedDataset
-    from compshift.features.recipe import Recipe
 
 
 def fit(
@@ -62,6 +60,7 @@ def fit(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of --shares.", min=0)] = 0,
     skip_broken: SkipBroken = False,
+    overwrite: Overwrite = False,
     batch_size: BatchSize = 32,
     workers: Workers = None,
     device: Device = "auto",
@@ -74,8 +73,9 @@ def fit(
     ] = "extrapolated",
     support: Annotated[str, typer.Option(help="Groups that can be predicted: all or hull.")] = "all",
     split: Annotated[
-        str, typer.Option(help="Rows to fit on, where there are splits: train, val, test or all.")
-    ] = "train",
+        str | None,
+        typer.Option(help="Rows to fit on: train, val, test or all.", show_default="train if there are splits"),
+    ] = None,
     tol: Annotated[float, typer.Option(help="Largest gradient entry at which the fit has converged.")] = 1e-6,
     max_iter: Annotated[int, typer.Option(help="Most iterations.")] = 1000,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", metavar="", help="Log every iteration.")] = False,
@@ -85,71 +85,64 @@ def fit(
 
     With --path or --text the features are computed first, by --backbone, and kept in --cache.
     """
+    from compshift.cli.model_input import made_by
+    from compshift.cli.own_table import refuse, samples_recipe, table_options
+    from compshift.data.table import SPLIT_COLUMN
+    from compshift.data.table_files import TEXT, column_names
     from compshift.estimators.crm import CRMClassifier
-    from compshift.report.terminal import print_fit
+    from compshift.report.features_terminal import print_extraction
+    from compshift.report.terminal import print_fit, progress_bar
 
     check_target(output, source)
+    clf = CRMClassifier(alpha=alpha, bias=bias, support=support, tol=tol, max_iter=max_iter, verbose=verbose)
+    clf.check_parameters()
+    if prior not in PRIORS and not Path(prior).is_file():
+        raise unknown_name("prior", prior, (*PRIORS, "FILE.csv"))
     targets = names(target, "--target")
     nuisances = names(attributes, "--attributes") if attributes else []
-    recipe: Recipe | None = None
-    if path is None and text is None and features is None:
+    if path is None and text is None and features is None and source.suffix not in TEXT:
         from compshift.data.feature_files import read_features
 
+        given = {"--root": root, "--backbone": backbone, "--cache": cache, "--split-column": split_column}
+        further = {"--shares": shares, "--skip-broken": skip_broken, "--overwrite": overwrite}
+        refuse({**given, **further}, "are for tables (with --path, --text or --features)")
         data = read_features(source, [*targets, *nuisances])
+        inputs = made_by(source)
     else:
-        from compshift.cli.own_table import samples_recipe, table_options
-
         recipe = samples_recipe(path, text, features, backbone)
+        if shares is not None and SPLIT_COLUMN in column_names(source):
+            raise InputError("--shares given, and the table has a column 'split': leave one of them out")
         options = table_options(target, attributes, split_column, shares, seed)
         data = recipe.load_table(source, **options, root=root)
+        recipe = recipe.with_split(data, options["split"], seed)
         if recipe.kind != "features":
-            folder = cache if cache is not None else output.with_suffix(".features")
-            data, recipe = _embed(data, recipe, folder, skip_broken, batch_size, workers, device, as_json=json)
-    data = data.part(split)
+            folder = cache if cache is not None else _cache_beside(output)
+            with progress_bar("features", len(data), unit="rows") as advance:
+                data, recipe, done = recipe.cached(
+                    data,
+                    folder,
+                    skip_broken=skip_broken,
+                    overwrite=overwrite,
+                    progress=advance,
+                    batch_size=batch_size,
+                    num_workers=workers,
+                    device=device,
+                )
+            if not json:
+                print_extraction(done, recipe.backbone, as_json=False)
+        inputs = recipe.to_dict()
+    data, _ = chosen_part(data, split, "train")
     y = data.columns(targets)
-    clf = CRMClassifier(
-        alpha=alpha,
-        prior=read_prior(prior, data.space),
-        bias=bias,
-        support=support,
-        tol=tol,
-        max_iter=max_iter,
-        verbose=verbose,
-    )
-    clf.fit(
+    clf.set_params(prior=read_prior(prior, data.space)).fit(
         data.X,
         y[targets[0]] if len(targets) == 1 else y,
         attributes=data.columns(nuisances) if nuisances else None,
     )
-    clf.save(output, inputs=None if recipe is None else recipe.to_dict())
+    clf.save(output, inputs=inputs)
     print_fit(clf, len(data), output, as_json=json)
 
 
-def _embed(
-    data: GroupedDataset,
-    recipe: Recipe,
-    folder: Path,
-    skip_broken: bool,
-    batch_size: int,
-    workers: int | None,
-    device: str,
-    *,
-    as_json: bool,
-) -> tuple[GroupedDataset, Recipe]:
-    """The features of images or texts, from the cache as far as it goes."""
-    from compshift.report.features_terminal import print_extraction
-    from compshift.report.terminal import progress_bar
-
-    with progress_bar("features", len(data), unit="rows") as advance:
-        features, used, done = recipe.cached(
-            data,
-            folder,
-            skip_broken=skip_broken,
-            progress=advance,
-            batch_size=batch_size,
-            num_workers=workers,
-            device=device,
-        )
-    if not as_json:
-        print_extraction(done, used.backbone, as_json=False)
-    return features, used
+def _cache_beside(output: Path) -> Path:
+    """``birds.features`` for ``birds.safetensors``."""
+    stem = output.stem if output.suffix == ".safetensors" else output.name
+    return output.with_name(f"{stem}.features")

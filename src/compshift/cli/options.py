@@ -11,6 +11,7 @@ from compshift._errors import InputError, listing, unknown_name
 
 if TYPE_CHECKING:
     from compshift.core.groups import GroupSpace
+    from compshift.data.dataset import GroupedDataset
 
 Model = Annotated[Path, typer.Argument(help="Model file that `compshift fit` wrote.", show_default=False)]
 Prior = Annotated[
@@ -50,6 +51,10 @@ Backbone = Annotated[
         show_default="efficientnet-lite0 for images, minilm for texts",
     ),
 ]
+MovedBackbone = Annotated[
+    str | None,
+    typer.Option("--backbone", help="Where the model's own backbone lies now, if it was moved.", show_default=False),
+]
 BatchSize = Annotated[int, typer.Option(help="Samples in a forward pass.", min=1)]
 Workers = Annotated[
     int | None, typer.Option(help="Processes that read images.", min=0, show_default="cores less one, 4 at most")
@@ -58,10 +63,23 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps …")]
 SkipBroken = Annotated[
     bool, typer.Option("--skip-broken", metavar="", help="Leave out images that cannot be read, and count them.")
 ]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", metavar="", help="Replace features that another backbone made.")
+]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON.")]
 
 
+SPLIT_NAMES = ("train", "val", "test")
 PRIORS = ("uniform", "hull", "train")
+
+
+def chosen_part(data: GroupedDataset, split: str | None, default: str) -> tuple[GroupedDataset, str]:
+    """The rows of the split that was asked for, or of the default one if there are any, else all; and its name."""
+    if split is None:
+        split = default if default in data.splits else "all"
+    elif split in SPLIT_NAMES and data.split is None:
+        raise InputError(f"--split is {split!r}, and there are no splits: leave it out, or use 'all'")
+    return data.part(split), split
 
 
 def names(text: str, option: str) -> list[str]:

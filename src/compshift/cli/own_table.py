@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compshift._errors import InputError
@@ -10,6 +11,8 @@ from compshift.cli.options import names
 
 if TYPE_CHECKING:
     from compshift.features.recipe import Recipe
+
+DEFAULT_BACKBONES = {"images": "efficientnet-lite0", "text": "minilm"}
 
 
 def samples_recipe(path: str | None, text: str | None, columns: str | None, backbone: str | None) -> Recipe:
@@ -28,9 +31,9 @@ def samples_recipe(path: str | None, text: str | None, columns: str | None, back
             raise InputError("--backbone is for --path and --text: columns of numbers are features already")
         return Recipe("features", tuple(names(columns, "--features")))
     kind = "images" if path is not None else "text"
-    default = {"images": "efficientnet-lite0", "text": "minilm"}[kind]
     chosen = (path,) if path is not None else tuple(names(str(text), "--text"))
-    return Recipe(kind, chosen, backbone or default)
+    name = backbone or DEFAULT_BACKBONES[kind]
+    return Recipe(kind, chosen, str(Path(name).resolve()) if Path(name).is_dir() else name)
 
 
 def table_options(
@@ -55,9 +58,16 @@ def _shares(text: str) -> dict[str, float]:
         numbers = [float(part) for part in parts]
     except ValueError:
         numbers = []
-    if len(numbers) != 3:
+    if len(numbers) not in (2, 3):
         raise InputError(f"--shares is {text!r}: pass the shares of train, val and test, as in 0.7,0.1,0.2")
-    return dict(zip(SPLITS, numbers, strict=True))
+    return dict(zip(SPLITS if len(numbers) == 3 else (SPLITS[0], SPLITS[2]), numbers, strict=True))
+
+
+def refuse(options: dict[str, Any], why: str) -> None:
+    """Refuse options that would have no effect."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise InputError(f"{' and '.join(given)} {why}: leave them out")
 
 
 def require_torch() -> None:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from compshift.cli.options import Model, Prior, Root, SkipBroken, read_prior
+from compshift._errors import InputError
+from compshift.cli.options import Model, MovedBackbone, Prior, Root, SkipBroken, read_prior
 
 
 def predict(
@@ -27,14 +28,16 @@ def predict(
     ] = False,
     prior: Prior = None,
     split: Annotated[
-        str, typer.Option(help="Rows to predict, where a feature file has splits: train, val, test or all.")
-    ] = "all",
+        str | None,
+        typer.Option(help="Rows of a feature file to predict: train, val, test or all.", show_default="all"),
+    ] = None,
     root: Root = None,
     skip_broken: SkipBroken = False,
+    backbone: MovedBackbone = None,
 ) -> None:
     """Predict the target of every row and write a table, in the order of the rows.
 
-    With --skip-broken, the row of an image that cannot be read is empty.
+    With --skip-broken, the row of an image that cannot be read has no prediction.
     """
     from compshift.cli.model_input import embed_rows, table_recipe
     from compshift.data.feature_files import read_inputs
@@ -45,14 +48,18 @@ def predict(
     clf = load(model)
     if prior is not None:
         clf.set_prior(read_prior(prior, clf.space_))
-    recipe = table_recipe(clf, source)
+    recipe = table_recipe(clf, source, backbone)
     if recipe is None:
-        frame = prediction_frame(clf, read_inputs(source, split), groups=groups, explain=explain)
+        frame = prediction_frame(clf, read_inputs(source, split or "all"), groups=groups, explain=explain)
     else:
+        if split is not None:
+            raise InputError("--split is for feature files: every row of a table is predicted")
         samples = recipe.load_samples(source, root)
         X, rows = embed_rows(recipe, samples, skip_broken=skip_broken)
         frame = prediction_frame(clf, X, groups=groups, explain=explain)
         if len(rows) < len(samples):
-            frame = frame.set_index(rows).reindex(range(len(samples)))
+            frame = frame.convert_dtypes().set_index(rows).reindex(range(len(samples)))
+        if recipe.kind == "images":
+            frame.insert(0, f"{recipe.columns[0]} (image)", samples.names)
     write_frame(frame, output)
     typer.echo(f"{len(frame)} predictions written to {output}")

@@ -26,9 +26,10 @@ class Packaging:
     label: str
     marker: str  # path below the root
     read: Callable[[Path], GroupedDataset]  # from the root
+    needs: tuple[str, ...] = ()  # further paths, without which it is passed over
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Benchmark:
     """A data set with a name."""
 
@@ -46,6 +47,9 @@ class Benchmark:
     balanced_classes: bool = False  # whether the protocol samples classes in balance
     feature_map: Callable[[Samples], Any] | None = None  # features of an embedded set, without a backbone
 
+    def __repr__(self) -> str:
+        return f"<Benchmark {self.name}: {self.title}, {self.groups} groups of {self.kind}>"
+
     @property
     def embedded(self) -> bool:
         """Whether it needs no download."""
@@ -61,10 +65,10 @@ class Benchmark:
         if not folder.is_dir():
             raise InputError(f"there is no folder {str(root)!r}: pass the folder that holds {self.name}")
         for packaging in self.packagings:
-            if (folder / packaging.marker).exists():
+            if all((folder / path).exists() for path in (packaging.marker, *packaging.needs)):
                 found = f"{packaging.marker} ({packaging.label})"
                 return replace(packaging.read(folder), source=found)
-        probed = ", ".join(packaging.marker for packaging in self.packagings)
+        probed = ", ".join(" with ".join((packaging.marker, *packaging.needs)) for packaging in self.packagings)
         raise InputError(f"{self.name} was not found below {str(root)!r} (looked for {probed}): {self.download}")
 
     def features(self) -> GroupedDataset:

@@ -52,6 +52,11 @@ class GroupedDataset:
     def __len__(self) -> int:
         return len(self.samples)
 
+    def __repr__(self) -> str:
+        shape = " × ".join(map(str, self.space.cardinalities))
+        splits = f", splits {', '.join(self.splits)}" if self.splits else ""
+        return f"<GroupedDataset: {len(self)} rows of {self.kind}, {' × '.join(self.space.names)} ({shape}){splits}>"
+
     @property
     def kind(self) -> str:
         """What the samples are: ``"features"``, ``"images"`` or ``"text"``."""
@@ -104,7 +109,10 @@ def check_split(split: Any, n_rows: int) -> IntArray:
     if array.ndim != 1:
         raise InputError(f"split has {array.ndim} dimensions: pass one split per row")
     check_same_rows(n_rows, array, "split")
-    known: dict[Any, int] = {name: code for code, name in enumerate(SPLITS)} | {code: code for code in range(3)}
+    if array.dtype == bool:
+        raise InputError(f"split holds True and False: use 0, 1, 2 or {listing(SPLITS)}")
+    known: dict[Any, int] = {name: code for code, name in enumerate(SPLITS)}
+    known |= {code: code for code in range(3)} | {str(code): code for code in range(3)}
     values, position = np.unique(array.astype(str) if array.dtype == object else array, return_inverse=True)
     odd = [value for value in values.tolist() if value not in known]
     if odd:

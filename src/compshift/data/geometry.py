@@ -36,7 +36,7 @@ class CentreCrop:
 
     def apply(self, image: Image, resample: Resampling) -> Image:  # noqa: ARG002 - the interface of a step
         """The middle of the image."""
-        left, top = (image.width - self.width) // 2, (image.height - self.height) // 2
+        left, top = round((image.width - self.width) / 2), round((image.height - self.height) / 2)
         return image.crop((left, top, left + self.width, top + self.height))
 
 

@@ -1,16 +1,17 @@
 """Cached BERT features of GLUE tasks: pickled lists of ``utils_glue.InputFeatures``, read without running their code.
 
-A pickle can name any function and have it called. Here a name is resolved only if it is the feature record itself or
-one of the constructors of NumPy arrays; everything else is refused before it is looked up. Files with torch tensors in
-them go through torch's own restricted reader.
+A pickle can name any function and have it called, and can set attributes of what it names. So nothing real is ever
+handed to it: the few names that a cache needs resolve to stand-ins that accept whole numbers and nothing else; every
+other name is refused before it is looked up. Files with torch tensors in them go through torch's own restricted reader.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import pickle
+import re
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,28 +23,106 @@ FIELDS = ("input_ids", "input_mask", "segment_ids", "label_id")
 TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 """First of the pickles in a file that torch wrote before version 1.6; the fourth holds the object."""
 
+WHOLE_NUMBERS = re.compile(r"[<>|=]?[iub][1248]")
+RECORD_MODULES = ("utils_glue", "__main__", "data.utils_glue")
+
 
 class InputFeatures:
-    """One tokenised example; the pickles fill in its fields."""
+    """One tokenised example."""
 
+    __slots__ = FIELDS
     input_ids: Any
     input_mask: Any
     segment_ids: Any
     label_id: Any
 
+    def __setstate__(self, state: Any) -> None:
+        if type(state) is not dict or set(state) != set(FIELDS):
+            raise pickle.UnpicklingError(f"an example must have the fields {', '.join(FIELDS)}")
+        for name, value in state.items():
+            object.__setattr__(self, name, value.values if type(value) is _Array else value)
 
-def _reconstruct() -> Callable[..., Any]:
-    """NumPy's function that makes an empty array for a pickle to fill."""
-    function: Callable[..., Any] = np.ndarray(0).__reduce__()[0]  # type: ignore[assignment]
-    return function
+
+class _Array:
+    """An array that a pickle fills in."""
+
+    __slots__ = ("values",)
+    values: Any
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, content = state
+        if type(dtype) is not _Dtype or type(content) is not bytes:
+            raise pickle.UnpicklingError("an array must hold whole numbers")
+        values = np.frombuffer(content, dtype.name).reshape(tuple(map(int, shape)), order="F" if fortran else "C")
+        object.__setattr__(self, "values", values)
+
+
+class _Dtype:
+    """The type of an array's numbers."""
+
+    __slots__ = ("name",)
+    name: str
+
+    def __init__(self, name: str, *_: Any) -> None:
+        if type(name) is not str or WHOLE_NUMBERS.fullmatch(name) is None:
+            raise pickle.UnpicklingError(f"an array must hold whole numbers, not {name!r}")
+        object.__setattr__(self, "name", name)
+
+    def __setstate__(self, state: Any) -> None:
+        if state[1] in ("<", ">"):
+            object.__setattr__(self, "name", state[1] + self.name.lstrip("<>|="))
+
+
+class _Function:
+    """A function that a pickle may call; it has no attributes to be set."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: Any) -> None:
+        raise pickle.UnpicklingError("functions have no state")
+
+
+class _NewArray(_Function):
+    __slots__ = ()
+
+    def __call__(self, *_: Any) -> _Array:
+        return _Array()
+
+
+class _NewDtype(_Function):
+    __slots__ = ()
+
+    def __call__(self, *arguments: Any) -> _Dtype:
+        return _Dtype(*arguments)
+
+
+class _Scalar(_Function):
+    __slots__ = ()
+
+    def __call__(self, dtype: Any, content: Any) -> int:
+        if type(dtype) is not _Dtype or type(content) is not bytes:
+            raise pickle.UnpicklingError("a label must be a whole number")
+        return int(np.frombuffer(content, dtype.name)[0])
+
+
+class _Bytes(_Function):
+    """How old pickles store the bytes of an array: as text."""
+
+    __slots__ = ()
+
+    def __call__(self, text: Any, encoding: Any) -> bytes:
+        if type(text) is not str or encoding != "latin1":
+            raise pickle.UnpicklingError("unexpected text")
+        return text.encode("latin1")
 
 
 ADMITTED: dict[tuple[str, str], Any] = {
-    **{(module, "InputFeatures"): InputFeatures for module in ("utils_glue", "__main__", "data.utils_glue")},
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): _reconstruct() for core in ("core", "_core")},
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("collections", "OrderedDict"): dict,
+    **{(module, "InputFeatures"): InputFeatures for module in RECORD_MODULES},
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _NewArray() for core in ("core", "_core")},
+    **{(f"numpy.{core}.multiarray", "scalar"): _Scalar() for core in ("core", "_core")},
+    ("numpy", "ndarray"): _Function(),
+    ("numpy", "dtype"): _NewDtype(),
+    ("_codecs", "encode"): _Bytes(),
 }
 
 
@@ -59,8 +138,6 @@ class _Unpickler(pickle.Unpickler):
         self._path = path
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("_codecs", "encode"):  # how old pickles store the bytes of an array
-            return _latin1_bytes
         if module.split(".")[0] == "torch":
             raise _HasTensorsError
         if (module, name) not in ADMITTED:
@@ -74,13 +151,6 @@ class _Unpickler(pickle.Unpickler):
         raise _HasTensorsError
 
 
-def _latin1_bytes(text: str, encoding: str) -> bytes:
-    """Text as the bytes it stands for."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"unexpected encoding {encoding}")
-    return text.encode("latin1")
-
-
 def read_glue_cache(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """Fields of all examples: ids (n, length) int32, mask and segments (n, length) int8, label (n,) int64."""
     if not path.is_file():
@@ -91,23 +161,37 @@ def read_glue_cache(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         features = _load_with_torch(path)
     except InputError:
         raise
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
-        raise InputError(f"{str(path)!r} cannot be read as a feature cache ({error})") from None
-    if not isinstance(features, list) or not features or not isinstance(features[0], InputFeatures):
+    except Exception as error:  # a damaged file makes the readers of pickles and archives fail in every way there is
+        raise InputError(f"{str(path)!r} cannot be read as a feature cache ({_reason(error)})") from None
+    if type(features) is not list or not features or type(features[0]) is not InputFeatures:
         raise InputError(f"{str(path)!r} holds a {type(features).__name__}: a list of InputFeatures is expected")
     try:
-        columns = {name: np.array([np.asarray(getattr(row, name)) for row in features]) for name in FIELDS}
-    except (AttributeError, ValueError) as error:
-        raise InputError(f"{str(path)!r}: its examples lack a field or differ in length ({error})") from None
-    kinds = {name: (column.ndim, column.dtype.kind) for name, column in columns.items()}
-    if any(kinds[name] != (2, "i") for name in FIELDS[:3]) or kinds["label_id"] != (1, "i"):
-        raise InputError(f"{str(path)!r}: ids, mask and segments must be whole numbers, of one length for all examples")
-    return {
-        "ids": columns["input_ids"].astype(np.int32),
-        "mask": columns["input_mask"].astype(np.int8),
-        "segments": columns["segment_ids"].astype(np.int8),
-        "label": columns["label_id"].astype(np.int64),
-    }
+        length = len(features[0].input_ids)
+        return {
+            "ids": _column(features, "input_ids", (length,), np.int32),
+            "mask": _column(features, "input_mask", (length,), np.int8),
+            "segments": _column(features, "segment_ids", (length,), np.int8),
+            "label": _column(features, "label_id", (), np.int64),
+        }
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"{str(path)!r}: examples must have ids, mask and segments of one length, and a label, all of them whole "
+            f"numbers ({_reason(error)})"
+        ) from None
+
+
+def _column(features: list[Any], name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+    """One field of every example, checked one by one: text and fractions are not whole numbers."""
+    column = np.empty((len(features), *shape), dtype=dtype)
+    bounds = np.iinfo(dtype)
+    for row, feature in enumerate(features):
+        value = np.asarray(getattr(feature, name))
+        if value.shape != shape or value.dtype.kind not in "iub":
+            raise ValueError(f"{name} of example {row} has type {value.dtype} and shape {value.shape}")
+        if value.size and not bounds.min <= int(value.min()) <= int(value.max()) <= bounds.max:
+            raise ValueError(f"{name} of example {row} is out of range")
+        column[row] = value
+    return column
 
 
 def _load(path: Path) -> Any:
@@ -120,7 +204,7 @@ def _load(path: Path) -> Any:
             return _Unpickler(io.BytesIO(archive.read(inside[0])), path).load()
     with path.open("rb") as stream:
         content = _Unpickler(stream, path).load()
-        if content == TORCH_MAGIC:
+        if type(content) is int and content == TORCH_MAGIC:
             for _ in range(3):  # the protocol's version, the writer's system, then the object
                 content = _Unpickler(stream, path).load()
         return content
@@ -128,14 +212,19 @@ def _load(path: Path) -> Any:
 
 def _load_with_torch(path: Path) -> Any:
     """The same through torch, for files with tensors; it too admits nothing beyond tensors and the record."""
+    if importlib.util.find_spec("torch") is None:
+        raise InputError(f"{str(path)!r} holds torch tensors: install compshift[torch] to read it")
+    import torch
+
     try:
-        import torch
-    except ModuleNotFoundError:
-        raise InputError(f"{str(path)!r} holds torch tensors: install compshift[torch] to read it") from None
-    names = [module for module, name in ADMITTED if name == "InputFeatures"]
-    try:
-        with torch.serialization.safe_globals([(InputFeatures, f"{module}.InputFeatures") for module in names]):
+        with torch.serialization.safe_globals([(InputFeatures, f"{name}.InputFeatures") for name in RECORD_MODULES]):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise InputError(f"{str(path)!r} was refused by torch's reader of tensors ({first})") from None
+    except Exception:  # as above; torch's own sentences advise to load the file without care
+        raise InputError(
+            f"{str(path)!r} holds more than tensors and numbers, or is damaged: it was not run; get the file anew "
+            "from a source you trust"
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

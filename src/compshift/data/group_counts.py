@@ -58,7 +58,7 @@ def _from_table(source: Path, attributes: list[str], count: str | None) -> Group
     wanted = [*attributes, *([count] if count is not None else [])]
     if len(set(wanted)) < len(wanted):
         raise InputError(f"the columns {listing(wanted)} repeat: name each once")
-    table = read_table(source, wanted)
+    table = read_table(source, wanted, labels=attributes)
     lacking = {name: pc.fill_null(_lacks(table.column(name)), True) for name in attributes}
     missing = {name: int(pc.sum(flags).as_py() or 0) for name, flags in lacking.items()}
     dropped = 0

@@ -14,6 +14,9 @@ from compshift.data.samples import ImageFiles
 
 SPLIT_CODES = {"0": 0, "1": 1, "2": 2}
 SPLIT_WORDS = {"train": 0, "val": 1, "test": 2}
+PROBED = 100
+"""Images that are looked for before a folder is given up: a few may be missing."""
+
 BINARY = {"0": 0, "1": 1}
 
 
@@ -31,7 +34,9 @@ def read_metadata(path: Path, columns: Sequence[str], **options: Any) -> dict[st
                 f"{str(path)!r} has no column {listing(absent)}: its columns are {listing(header.columns, 12)}"
             )
         frame = pd.read_csv(path, usecols=list(columns), dtype=str, keep_default_na=False, **options)
-    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
         raise InputError(f"{str(path)!r} cannot be read as a table ({' '.join(str(error).split())})") from None
     if not len(frame):
         raise InputError(f"{str(path)!r} has no rows: the download is not whole")
@@ -63,10 +68,10 @@ def numbers(values: Any, column: str, path: Path, first_line: int = 2) -> np.nda
 
 
 def image_files(folders: Iterable[Path], names: Any) -> ImageFiles:
-    """Images below the first folder that has the first of them."""
+    """Images below the first folder that has one of the first of them."""
     probed = list(folders)
     for folder in probed:
-        if (folder / names[0]).is_file():
+        if any((folder / name).is_file() for name in names[:PROBED]):
             return ImageFiles(folder, names)
     raise InputError(
         f"there is no image {names[0]!r} in {', '.join(repr(str(folder)) for folder in probed)}: the download is not "
@@ -78,7 +83,7 @@ def after(names: Any, folder: str, path: Path, first_line: int = 2) -> list[str]
     """The part of each file name that follows ``folder/``, for tables that were written on another machine."""
     found = []
     for row, name in enumerate(names):
-        _, separator, rest = name.replace("\\", "/").rpartition(f"{folder}/")
+        _, separator, rest = f"/{name}".replace("\\", "/").partition(f"/{folder}/")
         if not separator:
             raise InputError(
                 f"{str(path)!r}, line {row + first_line}: the file {name!r} is not below a {folder!r} folder"

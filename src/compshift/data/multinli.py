@@ -87,10 +87,12 @@ def _raw(root: Path, folder: str) -> GroupedDataset:
         path = root / folder / name
         if not path.is_file():
             raise InputError(f"there is no file {str(path)!r}: the download is not whole")
-        with path.open(encoding="utf-8") as stream:
+        with path.open("rb") as stream:
             for line_number, line in enumerate(stream, start=1):
                 rows += _example(number, line, path, line_number)
                 number += 1
+    if not rows:
+        raise InputError(f"the files beside {str(root / folder / TEXTS[0])!r} hold no example with a gold label")
     numbers, premises, hypotheses, labels = (list(column) for column in zip(*rows, strict=True))
     codes = np.array(
         [(LABELS[label], has_negation(text)) for label, text in zip(labels, hypotheses, strict=True)], dtype=np.int64
@@ -100,11 +102,13 @@ def _raw(root: Path, folder: str) -> GroupedDataset:
     return GroupedDataset(Texts(np.array(premises, object), np.array(hypotheses, object)), SPACE, codes, split)
 
 
-def _example(number: int, line: str, path: Path, line_number: int) -> list[tuple[int, str, str, str]]:
+def _example(number: int, line: bytes, path: Path, line_number: int) -> list[tuple[int, str, str, str]]:
     """The example of a line, or nothing if its annotators did not agree."""
     try:
         content = json.loads(line)
         label, premise, hypothesis = (content[name] for name in ("gold_label", "sentence1", "sentence2"))
+        if not all(isinstance(text, str) for text in (label, premise, hypothesis)):
+            raise TypeError("label and sentences must be text")
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{str(path)!r}, line {line_number}: not an example of MultiNLI ({error!r})") from None
     if label == "-":
@@ -139,7 +143,7 @@ BENCHMARK = Benchmark(
     kind="text",
     groups="3 × 2",
     packagings=(
-        Packaging("cached BERT features", CACHES[0], _cached),
+        Packaging("cached BERT features", CACHES[0], _cached, needs=(METADATA,)),
         *(Packaging("raw text", f"{folder}/{TEXTS[0]}", partial(_raw, folder=folder)) for folder in TEXT_FOLDERS),
     ),
     download=(

@@ -15,7 +15,7 @@ from compshift.core.groups import GroupSpace
 from compshift.data.benchmark import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset
 from compshift.data.geometry import RESIZE_AND_CROP
-from compshift.data.metadata_files import SPLIT_CODES, after, coded, image_files, read_metadata
+from compshift.data.metadata_files import SPLIT_CODES, coded, image_files, read_metadata
 from compshift.data.samples import ImageFiles
 
 CONTEXTS = ("autumn", "dim", "grass", "outdoor", "rock", "water")
@@ -52,12 +52,19 @@ def _from_table(root: Path) -> GroupedDataset:
         ],
         axis=1,
     )
-    names = after(table["filename"], "train", path)
+    names = ["/".join(name.replace("\\", "/").split("/")[-3:]) for name in table["filename"]]
+    for row, (name, code) in enumerate(zip(names, codes, strict=True)):
+        context, thing = space.values[1][code[1]], space.values[0][code[0]]
+        if not name.startswith(f"{context}/{thing}/"):
+            raise InputError(
+                f"{str(path)!r}, row {row}: the file {name!r} is not in {context}/{thing}, which y and a stand for"
+            )
     images = image_files([base / folder for folder in IMAGES], names)
     return GroupedDataset(images, space, codes, coded(table["split"], SPLIT_CODES, "split", path))
 
 
 def _from_folders(root: Path, folder: str) -> GroupedDataset:
+    """Groups by context, then by number of the object, each shuffled by one generator in that order."""
     base = root / "nicopp"
     space = _space(base)
     names: list[str] = []
@@ -65,6 +72,12 @@ def _from_folders(root: Path, folder: str) -> GroupedDataset:
     split: list[int] = []
     shuffler = random.Random(666)
     for context in CONTEXTS:
+        found = {path.name for path in (base / folder / context).glob("*") if path.is_dir()}
+        if found - set(space.values[0]):
+            raise InputError(
+                f"{str(base / folder / context)!r} holds {listing(sorted(found - set(space.values[0])))}, which "
+                "dg_label_id_mapping.json does not name"
+            )
         for thing in space.values[0]:
             files = sorted(path.name for path in (base / folder / context / str(thing)).glob("*.jpg"))
             shuffler.shuffle(files)

@@ -26,7 +26,7 @@ BENCHMARKS = tuple(MODULES)
 
 
 def benchmark(name: str) -> Benchmark:
-    """What is known of a data set."""
+    """What is known of a data set: ``.load(root)`` reads it, ``.features()`` gives an embedded one as features."""
     if name not in MODULES:
         raise unknown_name("data set", name, BENCHMARKS)
     found: Benchmark = importlib.import_module(f"compshift.data.{MODULES[name]}").BENCHMARK

@@ -19,6 +19,8 @@ from compshift.data.samples import ImageFiles, Samples, Texts
 from compshift.data.table_files import column_names, read_table
 
 SPLIT_COLUMN = "split"
+PROBED = 100
+"""Images that are looked for before the folder is taken for wrong: a few may be missing."""
 
 
 def load_table(
@@ -87,7 +89,7 @@ def _read(
     texts = [] if text is None else _names(text)
     paths = [] if path is None else [path]
     numbers = _names(features) if isinstance(features, str | list | tuple) else []
-    columns = source.read([*labels, *paths, *texts, *numbers], [*paths, *texts])
+    columns = source.read([*labels, *paths, *texts, *numbers], [*paths, *texts], labels)
     if path is not None:
         return _images(columns[path], source.folder if root is None else Path(root), path), columns
     if text is None:
@@ -109,7 +111,7 @@ class _Source:
             raise InputError(f"there is no table {str(self._path)!r}: pass a .csv, .tsv or .parquet file, or a folder")
         self.names = column_names(self._path) if self._path is not None else [str(name) for name in table]
 
-    def read(self, columns: Sequence[str], free_text: Sequence[str]) -> dict[str, Any]:
+    def read(self, columns: Sequence[str], free_text: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
         """The named columns, each once."""
         if len(set(columns)) < len(columns):
             twice = next(name for name in columns if columns.count(name) > 1)
@@ -119,7 +121,7 @@ class _Source:
                 raise unknown_name("column", name, self.names)
         if self._path is None:
             return {name: np.asarray(self._table[name]) for name in columns}
-        table = read_table(self._path, columns, free_text=free_text)
+        table = read_table(self._path, columns, free_text=free_text, labels=labels)
         return {name: table.column(name).to_pandas().to_numpy() for name in columns}
 
 
@@ -128,9 +130,12 @@ def _names(given: str | Sequence[str]) -> list[str]:
 
 
 def _images(names: Any, root: Path, column: str) -> ImageFiles:
-    """Image files; that the first one exists tells whether the folder is right."""
+    """Image files; that one of the first exists tells whether the folder is right."""
     files = ImageFiles(root, names)
-    if len(files) and not files.path(0).exists():
+    empty = np.flatnonzero(files.names == "")
+    if len(empty):
+        raise InputError(f"the column {column!r} is empty at row {empty[0]}: every row needs an image")
+    if not any(files.path(row).exists() for row in range(min(len(files), PROBED))):
         raise InputError(
             f"there is no image {str(files.path(0))!r} (column {column!r}, row 0): pass as root (--root) the "
             "folder that the paths start from"

@@ -12,22 +12,29 @@ from compshift._errors import InputError, unknown_name
 MANIFEST = "_features.json"
 """File in a folder of feature shards that tells what made them; readers of Parquet folders pass over names with _."""
 
+SHARD = "part-{:05d}.parquet"
+SHARD_METADATA = b"compshift"
+"""Name of a feature shard, and the key in its schema under which it tells what it was made from."""
+
 PARQUET = (".parquet", ".pq")
 TEXT = {".csv": ",", ".tsv": "\t", ".txt": ","}
 """Endings of text tables, and what separates their columns."""
 
 
-def read_table(path: Path, columns: Sequence[str], *, free_text: Collection[str] = ()) -> Any:
+def read_table(
+    path: Path, columns: Sequence[str], *, free_text: Collection[str] = (), labels: Collection[str] = ()
+) -> Any:
     """The named columns of a table, with at least one row.
 
-    In a CSV file, empty entries and words such as NA are missing values, but not in ``free_text`` columns.
+    In a CSV file, empty entries and words such as NA are missing values, but not in ``free_text`` columns. ``labels``
+    are numbers only if nothing is lost by that: 01 and 1 are two values.
     """
     import pyarrow as pa
 
     if not path.exists():
         raise InputError(f"there is no file or folder {str(path)!r}: pass a .csv, .parquet or .npz file, or a folder")
     try:
-        table = _read(path, columns, free_text)
+        table = _read(path, columns, free_text, labels)
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{str(path)!r} cannot be read ({' '.join(str(error).split())})") from None
     if not len(table):
@@ -50,7 +57,7 @@ def column_names(path: Path) -> list[str]:
         raise InputError(f"{str(path)!r} cannot be read ({' '.join(str(error).split())})") from None
 
 
-def _read(path: Path, columns: Sequence[str], free_text: Collection[str]) -> Any:
+def _read(path: Path, columns: Sequence[str], free_text: Collection[str], labels: Collection[str]) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -62,12 +69,32 @@ def _read(path: Path, columns: Sequence[str], free_text: Collection[str]) -> Any
             raise unknown_name("column", name, known)
     if path.is_dir() or path.suffix in PARQUET:
         return pq.read_table(shard_files(path), columns=list(columns))
-    labels = [name for name in columns if name not in free_text]
+    others = [name for name in columns if name not in free_text]
+    as_text = dict.fromkeys(labels, pa.string())
     parts = [
-        *([_read_text(path, labels, strings_can_be_null=True)] if labels else []),
+        *([_read_text(path, others, strings_can_be_null=True, column_types=as_text)] if others else []),
         *([_read_text(path, free_text, column_types=dict.fromkeys(free_text, pa.string()))] if free_text else []),
     ]
-    return pa.table({name: part.column(name) for part in parts for name in part.column_names})
+    found = {name: part.column(name) for part in parts for name in part.column_names}
+    return pa.table({name: _typed(column) if name in labels else column for name, column in found.items()})
+
+
+def _typed(column: Any) -> Any:
+    """A column of text as numbers or booleans, if each of its texts is the one way to write its value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = [value for value in pc.unique(column).to_pylist() if value is not None]
+    if values and all(value.lower() in ("true", "false") for value in values):
+        return pc.equal(pc.utf8_lower(column), "true")
+    try:
+        if all(str(int(value)) == value and abs(int(value)) < 2**63 for value in values):
+            return column.cast(pa.int64())
+        if all(repr(float(value)) == value for value in values):
+            return column.cast(pa.float64())
+    except ValueError:
+        pass
+    return column
 
 
 def _read_text(path: Path, columns: Collection[str], **convert: Any) -> Any:
@@ -78,20 +105,52 @@ def _read_text(path: Path, columns: Collection[str], **convert: Any) -> Any:
 
 
 def shard_files(path: Path) -> list[Path]:
-    """A Parquet file, or the shards of a folder in order; a folder whose extraction was broken off is refused."""
+    """A Parquet file, or the shards of a folder in order.
+
+    A folder of features must be whole: the shards that its manifest counts, all of them made by the same network.
+    """
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.glob("*.parquet") if not file.name.startswith("."))
-    if (path / MANIFEST).is_file():
-        expected = int(json.loads((path / MANIFEST).read_text())["shards"])
-        if len(files) < expected:
+    about = read_manifest(path)
+    if about is not None:
+        expected = [path / SHARD.format(number) for number in range(int(about["shards"]))]
+        whole = [file for file in expected if shard_about(file).get("key") == about["key"]]
+        if len(whole) < len(expected):
             raise InputError(
-                f"{str(path)!r} has {len(files)} of {expected} shards: run the same `compshift features` again to "
+                f"{str(path)!r} has {len(whole)} of {len(expected)} shards: run the same `compshift features` again to "
                 "finish it"
             )
+        return expected
     if not files:
         raise InputError(f"the folder {str(path)!r} holds no .parquet file: pass a folder of shards, or a file")
     return files
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """What the manifest of a folder of features says; None if the folder has none."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+        int(content["shards"]), str(content["key"])
+    except (ValueError, TypeError, KeyError):
+        raise InputError(f"{str(path)!r} is damaged: compute the features again with --overwrite") from None
+    return content
+
+
+def shard_about(path: Path) -> dict[str, Any]:
+    """What a feature shard says of itself; nothing if it is missing, damaged or another kind of file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+        content: dict[str, Any] = json.loads(metadata.get(SHARD_METADATA, b"{}"))
+    except (OSError, ValueError, pa.ArrowException):
+        return {}
+    return content
 
 
 def _parse_options(path: Path) -> Any:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from compshift._checks import check_codes, check_count, check_positive, check_same_rows, check_sample_weight
 from compshift._errors import ExtrapolationWarning, InputError, unknown_name
 from compshift.core.arrays import FloatArray, IntArray
-from compshift.core.candidates import Candidates
+from compshift.core.candidates import SUPPORTS, Candidates
 from compshift.core.groups import GroupSpace
 from compshift.estimators import model_file
 from compshift.estimators.crm_file import Saved, from_file, to_file
@@ -152,11 +152,7 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         space : GroupSpace, optional
             Attributes and values, targets first, if there are values that no training row has.
         """
-        alpha = check_positive(self.alpha, "alpha", allow_zero=True)
-        tol = check_positive(self.tol, "tol")
-        max_iter = check_count(self.max_iter, "max_iter")
-        if self.bias not in BIASES:
-            raise unknown_name("bias", self.bias, BIASES)
+        alpha, tol, max_iter = self.check_parameters()
         if y is None:
             raise InputError(
                 "CRMClassifier requires y to be passed, but the target y is None: pass the class of each row"
@@ -187,6 +183,15 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
             )
         self._adopt(model, labels.n_targets, labels.one_dimensional)
         return self._use_prior(self.prior)
+
+    def check_parameters(self) -> tuple[float, float, int]:
+        """Refuse parameters that no data can be fitted with; ``alpha``, ``tol`` and ``max_iter`` as numbers."""
+        if self.bias not in BIASES:
+            raise unknown_name("bias", self.bias, BIASES)
+        if isinstance(self.support, str) and self.support not in SUPPORTS:
+            raise unknown_name("support", self.support, SUPPORTS)
+        alpha = check_positive(self.alpha, "alpha", allow_zero=True)
+        return alpha, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
 
     def _adopt(self, model: CRMModel, n_targets: int, one_dimensional: bool) -> None:
         """Take over what was fitted, or read from a file."""

@@ -87,7 +87,7 @@ def _content(samples: Samples, row: int) -> bytes:
         return bytes(samples.pixels[row].tobytes())
     if isinstance(samples, Texts):
         texts = [samples.first[row]] if samples.second is None else [samples.first[row], samples.second[row]]
-        return bytes("\0".join(texts).encode())
+        return bytes("\0".join(texts).encode(errors="surrogatepass"))
     if isinstance(samples, Tokens):
         return b"".join(array[row].tobytes() for array in (samples.ids, samples.mask, samples.segments))
     return bytes(np.ascontiguousarray(samples[row]).tobytes())
@@ -114,7 +114,8 @@ def _token_inputs(tokens: Tokens) -> dict[str, Tensor]:
 
 def _check_vocabulary(tokens: Tokens, backbone: Any) -> None:
     top = int(tokens.ids.max(initial=0))
-    if top >= backbone.vocabulary_size:
+    first = backbone.tokeniser.cls_token_id
+    if top >= backbone.vocabulary_size or (tokens.ids[:, 0] != first).any():
         raise InputError(
             f"the token ids were made for {tokens.vocabulary} and run to {top}, and {backbone.name!r} knows "
             f"{backbone.vocabulary_size}: use {tokens.vocabulary}, or the raw texts"

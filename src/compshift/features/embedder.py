@@ -55,6 +55,15 @@ class Embedder:
         self.num_workers = num_workers
         self.forward_seconds = 0.0
 
+    def about(self) -> dict[str, Any]:
+        """The network: its name, and everything that decides about its features."""
+        return {
+            "backbone": self.backbone.name,
+            "settings": self.backbone.settings(),
+            "weights": self.backbone.fingerprint(),
+            "dtype": str(self.dtype).removeprefix("torch."),
+        }
+
     def embed(
         self,
         samples: Samples,

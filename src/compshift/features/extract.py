@@ -17,7 +17,7 @@ from compshift.core.arrays import IntArray
 from compshift.data.dataset import GroupedDataset
 from compshift.features.batches import sample_digests
 from compshift.features.embedder import Embedder
-from compshift.features.shards import open_folder
+from compshift.features.shards import ShardFolder, open_folder
 
 SHARD_ROWS = 1024
 
@@ -30,7 +30,7 @@ class Extraction:
     rows: int  # rows with features
     features: int
     shards: int
-    reused: int  # shards that were there already
+    reused: int  # shards whose features were there already
     broken: tuple[str, ...]  # one sentence for every sample that was left out
     seconds: float
     forward_seconds: float  # of which in the backbone's forward pass
@@ -51,40 +51,32 @@ def extract_features(
     A sample that cannot be read stops the extraction, or is left out and listed with ``skip_broken``.
     """
     start = time.perf_counter()
-    backbone = embedder.backbone
-    about = {
-        "backbone": backbone.name,
-        "settings": backbone.settings(),
-        "weights": backbone.fingerprint(),
-        "dtype": str(embedder.dtype).removeprefix("torch."),
-        "attributes": {name: list(values) for name, values in zip(data.space.names, data.space.values, strict=True)},
-    }
-    shards = open_folder(Path(folder), about, len(data), check_count(shard_rows, "shard_rows"), overwrite=overwrite)
-    broken: dict[int, list[str]] = {}
-    todo = []
-    for shard in range(shards.n_shards):
-        rows = shards.rows(shard)
-        found = shards.finished(shard)
-        whole = found is not None and (skip_broken or not found["broken"])
-        if found is not None and whole and found["inputs"] == _digest(data, rows, sample_digests(data.samples, rows)):
-            broken[shard] = found["broken"]
-            progress(len(rows))
-        else:
-            todo.append(shard)
-    results = embedder.embed(
-        data.samples, [shards.rows(shard) for shard in todo], skip_broken=skip_broken, progress=progress
-    )
-    for shard, result in zip(todo, results, strict=True):
-        inputs = _digest(data, shards.rows(shard), result.digests)
-        shards.write(shard, result.features, data.rows(result.rows), result.rows, inputs, result.broken)
-        broken[shard] = result.broken
+    about = embedder.about()
+    shard_rows = check_count(shard_rows, "shard_rows")
+    with open_folder(Path(folder), about, data.space.names, len(data), shard_rows, overwrite=overwrite) as shards:
+        broken: dict[int, list[str]] = {}
+        todo = []
+        for shard in range(shards.n_shards):
+            found = _reused(data, shards, shard, skip_broken=skip_broken)
+            if found is None:
+                shards.discard(shard)
+                todo.append(shard)
+            else:
+                broken[shard] = found
+                progress(len(shards.rows(shard)))
+        groups = [shards.rows(shard) for shard in todo]
+        results = embedder.embed(data.samples, groups, skip_broken=skip_broken, progress=progress)
+        for shard, rows, result in zip(todo, groups, results, strict=True):
+            digests = (_joined(result.digests), _label_digest(data, rows))
+            shards.write(shard, result.features, data.rows(result.rows), result.rows, digests, result.broken)
+            broken[shard] = result.broken
     left_out = tuple(sentence for shard in sorted(broken) for sentence in broken[shard])
     if len(left_out) == len(data):
         raise InputError(f"not one of the {len(data)} samples could be read; the first: {left_out[0]}")
     return Extraction(
         Path(folder),
         len(data) - len(left_out),
-        backbone.out_features,
+        embedder.backbone.out_features,
         shards.n_shards,
         shards.n_shards - len(todo),
         left_out,
@@ -93,9 +85,32 @@ def extract_features(
     )
 
 
-def _digest(data: GroupedDataset, rows: IntArray, samples: list[bytes]) -> str:
-    """A digest of some rows: their samples' content, their attributes and their split."""
-    digest = hashlib.sha256(b"".join(samples))
+def _reused(data: GroupedDataset, shards: ShardFolder, shard: int, *, skip_broken: bool) -> list[str] | None:
+    """The broken samples of a shard whose features can stay; None if they must be computed.
+
+    Where only labels or splits have changed, the shard is written anew with the features that it has.
+    """
+    found = shards.finished(shard)
+    rows = shards.rows(shard)
+    if found is None or (found["broken"] and not skip_broken):
+        return None
+    samples, labels = _joined(sample_digests(data.samples, rows)), _label_digest(data, rows)
+    if found["samples"] != samples:
+        return None
+    broken: list[str] = found["broken"]
+    if found["labels"] != labels:
+        features, kept = shards.stored(shard)
+        shards.write(shard, features, data.rows(kept), kept, (samples, labels), broken)
+    return broken
+
+
+def _joined(digests: list[bytes]) -> str:
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def _label_digest(data: GroupedDataset, rows: IntArray) -> str:
+    """A digest of the attributes and splits of some rows."""
+    digest = hashlib.sha256(repr((data.space.names, data.space.values)).encode())
     digest.update(np.ascontiguousarray(data.codes[rows]).tobytes())
     if data.split is not None:
         digest.update(np.ascontiguousarray(data.split[rows]).tobytes())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
@@ -14,6 +16,7 @@ from compshift._errors import InputError
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import read_features
+from compshift.data.random_split import stratified_split
 from compshift.data.samples import Samples
 from compshift.data.table import load_samples, load_table
 
@@ -34,7 +37,9 @@ class Recipe:
     backbone: str = ""
     pooling: str = "auto"
     max_length: int | None = None
-    weights: str = ""  # digest of the backbone's weights, once it was used
+    dtype: str = "auto"
+    network: str = ""  # digest of the backbone's weights and settings, once it was used
+    split: Mapping[str, Any] | None = None  # the options that split the table, and a digest of its labels
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -43,11 +48,37 @@ class Recipe:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Recipe:
         """What ``to_dict`` gave."""
-        return cls(**{**content, "columns": tuple(content["columns"])})
+        try:
+            return cls(**{**content, "columns": tuple(content["columns"])})
+        except (KeyError, TypeError) as error:
+            raise InputError(f"the model does not say how its features were made ({error})") from None
 
     def load_table(self, table: Any, **options: Any) -> GroupedDataset:
         """A labelled table with this recipe's columns as samples."""
         return load_table(table, **self._columns(), **options)
+
+    def load_again(self, table: Any, **options: Any) -> GroupedDataset:
+        """A labelled table, split as the one that the model was fitted to.
+
+        A column of splits is used if the table has it; a random split is drawn again only if the labels are the same.
+        """
+        split = self.split or {}
+        if "column" in split:
+            with contextlib.suppress(InputError):
+                return self.load_table(table, **options, split=split["column"])
+        data = self.load_table(table, **options)
+        if "shares" in split and data.split is None and _label_digest(data) == split["labels"]:
+            codes = stratified_split(data.space, data.codes, split["shares"], split["seed"])
+            return replace(data, split=codes)
+        return data
+
+    def with_split(self, data: GroupedDataset, split: str | Mapping[str, float] | None, seed: int) -> Recipe:
+        """The recipe with a note of how the table was split."""
+        if isinstance(split, str):
+            return replace(self, split={"column": split})
+        if split is None:
+            return self
+        return replace(self, split={"shares": dict(split), "seed": seed, "labels": _label_digest(data)})
 
     def load_samples(self, table: Any, root: str | PathLike[str] | None = None) -> Samples:
         """The samples of a table that may lack labels."""
@@ -61,15 +92,17 @@ class Recipe:
             from compshift.features.embedder import Embedder
         except ModuleNotFoundError as error:
             raise InputError(f"images and texts need {error.name}: install compshift[torch]") from None
+        from compshift.features.shards import network_key
         from compshift.nn.backbones import load_backbone
 
         backbone = load_backbone(self.backbone, self.kind, pooling=self.pooling, max_length=self.max_length)
-        if self.weights and backbone.fingerprint() != self.weights:
+        embedder = Embedder(backbone, dtype=self.dtype, **options)
+        if self.network and network_key(embedder.about()) != self.network:
             raise InputError(
-                f"the backbone {self.backbone!r} has other weights than the one that the model was fitted with: "
-                "install or name that one"
+                f"the backbone {self.backbone!r} has other weights or settings than the one that the model was fitted "
+                "with: install or name that one"
             )
-        return Embedder(backbone, **options)
+        return embedder
 
     def embed(
         self,
@@ -94,17 +127,29 @@ class Recipe:
         folder: Path,
         *,
         skip_broken: bool = False,
+        overwrite: bool = False,
         progress: Callable[[int], None] = lambda _: None,
         **options: Any,
     ) -> tuple[GroupedDataset, Recipe, Extraction]:
         """The data set with features in place of images or texts, computed once and kept in ``folder``."""
-        from compshift.features.extract import extract_features
-
         embedder = self.embedder(**options)
-        found = extract_features(data, embedder, folder, skip_broken=skip_broken, progress=progress)
+        from compshift.features.extract import extract_features
+        from compshift.features.shards import network_key
+
+        found = extract_features(
+            data, embedder, folder, skip_broken=skip_broken, overwrite=overwrite, progress=progress
+        )
         features = replace(read_features(folder, data.space.names), targets=data.targets)
-        return features, replace(self, weights=embedder.backbone.fingerprint()), found
+        about = embedder.about()
+        return features, replace(self, network=network_key(about), dtype=about["dtype"]), found
 
     def _columns(self) -> dict[str, Any]:
         columns = self.columns[0] if self.kind == "images" else list(self.columns)
         return {KEYWORDS[self.kind]: columns}
+
+
+def _label_digest(data: GroupedDataset) -> str:
+    """A digest of all labels, which tells whether a table is the one that was split."""
+    digest = hashlib.sha256(repr((data.space.names, data.space.values)).encode())
+    digest.update(np.ascontiguousarray(data.codes).tobytes())
+    return digest.hexdigest()

@@ -1,8 +1,8 @@
 """A folder of feature shards: what made it, which shards are whole, and how one is written.
 
 ``_features.json`` tells the backbone, its settings and a digest of its weights, all hashed into a key. Every shard
-carries that key and a digest of the very samples that it was computed from, so neither another backbone nor a changed
-image or text can be mistaken for what is there.
+carries that key and digests of the very samples and labels that it was made from, so neither another backbone nor a
+changed image or text can be mistaken for what is there. One process at a time writes to a folder.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,19 @@ from compshift._errors import InputError
 from compshift._files import replacing
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import SPLITS, GroupedDataset
-from compshift.data.table_files import MANIFEST
+from compshift.data.table_files import MANIFEST, SHARD, SHARD_METADATA, shard_about
 
 FORMAT_VERSION = 1
-METADATA = b"compshift"
-SHARDS = "part-*.parquet"
+LOCK = "_lock"
 RESERVED = ("row", "split", "features")
 """Columns of a shard that are no attributes."""
+
+
+def network_key(about: dict[str, Any]) -> str:
+    """A digest of everything that decides about features beside the samples: settings, weights, precision."""
+    parts = {name: about[name] for name in ("settings", "weights", "dtype")}
+    text = json.dumps({"format_version": FORMAT_VERSION, **parts}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -50,24 +57,39 @@ class ShardFolder:
 
     def path(self, shard: int) -> Path:
         """The file of a shard."""
-        return self.folder / f"part-{shard:05d}.parquet"
+        return self.folder / SHARD.format(shard)
 
     def finished(self, shard: int) -> dict[str, Any] | None:
         """What a whole shard of this key says of itself; None if there is none."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            metadata = pq.read_schema(self.path(shard)).metadata or {}
-            content: dict[str, Any] = json.loads(metadata.get(METADATA, b"{}"))
-        except (OSError, ValueError, pa.ArrowException):
-            return None
+        content = shard_about(self.path(shard))
         return content if content.get("key") == self.key else None
 
+    def discard(self, shard: int) -> None:
+        """Remove a shard that is not up to date, so that nobody reads it meanwhile."""
+        self.path(shard).unlink(missing_ok=True)
+
+    def stored(self, shard: int) -> tuple[Any, IntArray]:
+        """Features (n, p) and row numbers (n,) of a whole shard."""
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(self.path(shard), columns=["row", "features"])
+        features = table.column("features").combine_chunks()
+        width = features.type.list_size
+        return features.flatten().to_numpy().reshape(len(table), width), table.column("row").to_numpy()
+
     def write(
-        self, shard: int, features: Any, data: GroupedDataset, rows: IntArray, inputs: str, broken: Sequence[str]
+        self,
+        shard: int,
+        features: Any,
+        data: GroupedDataset,
+        rows: IntArray,
+        digests: Sequence[str],
+        broken: Sequence[str],
     ) -> None:
-        """Write a shard whole or not at all: features (n, p), attributes and split of ``data``, numbers of the rows."""
+        """Write a shard whole or not at all: features (n, p), attributes and split of ``data``, numbers of the rows.
+
+        ``digests`` are those of the samples and of the labels.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -79,59 +101,74 @@ class ShardFolder:
             columns["split"] = pa.array([SPLITS[code] for code in data.split], pa.string())
         flat = pa.array(np.ascontiguousarray(features, dtype=np.float32).ravel())
         columns["features"] = pa.FixedSizeListArray.from_arrays(flat, features.shape[1])
-        about = json.dumps({"key": self.key, "inputs": inputs, "broken": list(broken)}, sort_keys=True)
-        table = pa.table(columns).replace_schema_metadata({METADATA: about.encode()})
+        about = {"key": self.key, "samples": digests[0], "labels": digests[1], "broken": list(broken)}
+        table = pa.table(columns).replace_schema_metadata({SHARD_METADATA: json.dumps(about, sort_keys=True).encode()})
         with replacing(self.path(shard)) as temporary:
             pq.write_table(table, temporary)
 
 
+@contextmanager
 def open_folder(
-    folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, *, overwrite: bool = False
-) -> ShardFolder:
-    """A new or resumed folder. One that holds something else is refused, or emptied with ``overwrite``."""
-    taken = [name for name in RESERVED if name in about["attributes"]]
+    folder: Path, about: dict[str, Any], names: Sequence[str], n_rows: int, shard_rows: int, *, overwrite: bool = False
+) -> Iterator[ShardFolder]:
+    """A new or resumed folder, for this process alone. Features of another network are refused, or emptied."""
+    from filelock import FileLock, Timeout
+
+    taken = [name for name in RESERVED if name in names]
     if taken:
-        raise InputError(f"an attribute is called {taken[0]!r}, which features files use themselves: rename it")
-    described = {"format_version": FORMAT_VERSION, **about, "rows": n_rows}
-    key = hashlib.sha256(json.dumps({**described, "backbone": None}, sort_keys=True).encode()).hexdigest()
-    manifest = folder / MANIFEST
+        raise InputError(f"an attribute is called {taken[0]!r}, which feature files use themselves: rename it")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{str(folder)!r} is a file: pass a folder to write features to")
-    if manifest.is_file():
-        before = _read_manifest(manifest)
-        if before.get("key") == key:
-            shard_rows = int(before["shard_rows"])  # shards that are whole stay, whatever is asked for now
-        elif overwrite:
-            _empty(folder)
-        else:
-            changed = sorted(name for name in {**described, **before} if before.get(name) != described.get(name))
-            names = ", ".join(name for name in changed if name not in ("key", "shard_rows", "shards", "versions"))
-            raise InputError(
-                f"{str(folder)!r} holds features of something else (they differ in {names or 'the key'}): pass another "
-                "folder, or --overwrite to replace them"
-            )
-    elif folder.is_dir() and any(folder.iterdir()):
+    if folder.is_dir() and not (folder / MANIFEST).is_file() and any(map(_is_foreign, folder.iterdir())):
         raise InputError(f"{str(folder)!r} holds other files: pass an empty or a new folder")
     folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob(".*.tmp*"):  # a run that was killed while it wrote
+    try:
+        with FileLock(folder / LOCK, timeout=0):
+            yield _opened(folder, about, n_rows, shard_rows, overwrite=overwrite)
+    except Timeout:
+        raise InputError(f"another process is writing features to {str(folder)!r}: wait for it to end") from None
+
+
+def _opened(folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, *, overwrite: bool) -> ShardFolder:
+    """Settle what the folder holds, and note it in the manifest."""
+    for leftover in folder.glob(".*.tmp*"):  # of a run that was killed while it wrote
         leftover.unlink()
+    key = network_key(about)
+    before = _read_manifest(folder / MANIFEST)
+    if before.get("key") == key:
+        shard_rows = int(before["shard_rows"])  # shards that are whole stay, whatever is asked for now
+    elif before and not overwrite:
+        names = ("backbone", "settings", "weights", "dtype")
+        changed = ", ".join(name for name in names if before.get(name) != about[name])
+        raise InputError(
+            f"{str(folder)!r} holds features of another network (they differ in {changed or 'their format'}): pass "
+            "another folder, or --overwrite to replace them"
+        )
     shards = ShardFolder(folder, key, n_rows, shard_rows)
-    content = {**described, "key": key, "shard_rows": shard_rows, "shards": shards.n_shards}
-    if not manifest.is_file():
-        with replacing(manifest) as temporary:
+    whole = {shards.path(shard) for shard in range(shards.n_shards)} if before.get("key") == key else set()
+    for path in folder.glob(SHARD.format(0).replace("00000", "*")):
+        if path not in whole:
+            path.unlink()
+    content = {**about, "key": key, "rows": n_rows, "shard_rows": shard_rows, "shards": shards.n_shards}
+    if content != before:
+        with replacing(folder / MANIFEST) as temporary:
             temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
     return shards
 
 
+def _is_foreign(path: Path) -> bool:
+    """Whether a file is none that an extraction leaves behind."""
+    return path.name != LOCK and not path.match(".*.tmp*")
+
+
 def _read_manifest(path: Path) -> dict[str, Any]:
+    """What the manifest says; of a damaged one, that it is of another network."""
+    if not path.is_file():
+        return {}
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except ValueError as error:
-        raise InputError(f"{str(path)!r} is damaged ({error}): pass another folder or --overwrite") from None
-    return content
-
-
-def _empty(folder: Path) -> None:
-    """Remove the shards and the manifest, and nothing else."""
-    for path in [*folder.glob(SHARDS), folder / MANIFEST]:
-        path.unlink(missing_ok=True)
+        content = json.loads(path.read_text())
+        int(content["shard_rows"])
+    except (ValueError, TypeError, KeyError):
+        return {"key": "damaged"}
+    found: dict[str, Any] = content
+    return found

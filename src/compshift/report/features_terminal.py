@@ -29,7 +29,8 @@ def print_extraction(done: Extraction, backbone: str, *, as_json: bool) -> None:
         print(json.dumps(content))
         return
     reused = f", {done.reused} of them from before" if done.reused else ""
-    print(f"{done.rows} rows of {done.features} features by {backbone} in {done.shards} shards{reused}")
+    shards = f"{done.shards} shard{'s' * (done.shards > 1)}"
+    print(f"{done.rows} rows of {done.features} features by {backbone} in {shards}{reused}")
     if done.forward_seconds:
         share = 1 - done.forward_seconds / done.seconds
         print(f"{done.seconds:.1f} s, {share:.0%} of them outside the backbone")
