@@ -134,3 +134,30 @@ def test_bad_input(audit, tmp_path, arguments, message):
     assert result.returncode == 2
     assert message in result.err
     assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npz"])
+def test_one_split(audit, tmp_path, name):
+    """What fit is trained on, not what the whole table holds."""
+    if name == "t.npz":
+        arrays = {"Z": [[0, 0], [0, 1], [1, 1], [1, 0]], "attribute_names": ["bird", "place"], "split": [0, 0, 0, 2]}
+        np.savez(tmp_path / name, X=np.zeros((4, 1)), **arrays)
+    else:
+        rows = {"bird": list("llww"), "place": list("lwwl"), "split": ["train", "train", "train", "test"]}
+        frame = pd.DataFrame(rows)
+        frame.to_csv(tmp_path / name, index=False) if name == "t.csv" else frame.to_parquet(tmp_path / name)
+    every = json.loads(audit(name, "--attributes", "bird,place", "--json").out)
+    assert every["rows"] == 4
+    assert json.loads(audit(name, "--attributes", "bird,place", "--split", "all", "--json").out) == every
+    train = json.loads(audit(name, "--attributes", "bird,place", "--split", "train", "--json").out)
+    assert train["rows"] == 3
+    result = audit(name, "--attributes", "bird,place", "--split", "val")
+    assert result.returncode == 2
+    assert "there are no val rows" in result.err
+
+
+def test_a_split_that_is_not_there(audit, tmp_path):
+    WATERBIRDS.to_csv(tmp_path / "t.csv", index=False)
+    result = audit("t.csv", "--attributes", "bird", "--split", "train")
+    assert result.returncode == 2
+    assert "column 'split' is not known" in result.err

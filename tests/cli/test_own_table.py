@@ -262,6 +262,18 @@ class TestImagesAndTexts:
         result = call("fit", "f", "--target", "tone", "-o", "m", cwd=tmp_path)
         assert "has 2 of 3 shards" in result.err
 
+    def test_an_interruption_says_that_nothing_is_lost(self, call, home, tmp_path, monkeypatch):
+        from compshift.features.embedder import Embedder
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Embedder, "_forward", interrupted)
+        command = ["features", str(home / "photos.csv"), "--path", "photo", "--target", "tone", "--workers", "0"]
+        result = call(*command, "--backbone", str(home / "resnet"), "-o", "f", cwd=tmp_path)
+        assert result.returncode == 130
+        assert result.err == "interrupted: the same command goes on from here\n"
+
     def test_features_of_a_benchmark_use_its_geometry(self, call, home, tmp_path):
         from tests.data import trees
 

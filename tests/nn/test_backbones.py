@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -119,6 +121,20 @@ def test_minilm_is_what_sentence_transformers_computes():
         found = backbone(**backbone.tokenise(Texts(np.array(texts, dtype=object)))).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert found[0] @ found[1] > found[0] @ found[2] + 0.2
+
+
+def test_a_model_that_pools_in_a_way_of_its_own(tmp_path):
+    folder = models.bert(tmp_path / "m")
+    (folder / "1_Pooling").mkdir()
+    kinds = [{"type": f"sentence_transformers.models.{kind}"} for kind in ("Transformer", "Pooling", "Normalize")]
+    (folder / "modules.json").write_text(json.dumps(kinds))
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')
+    backbone = load_backbone(str(folder), "text")
+    assert (backbone.pooling, backbone.normalised) == ("cls", True)
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_max_tokens": true}')
+    with pytest.raises(InputError, match=r"pools in a way of its own .*: choose one with --pooling mean or cls"):
+        load_backbone(str(folder), "text")
+    assert load_backbone(str(folder), "text", pooling="mean").normalised is False
 
 
 def test_efficientnet_lite0_tells_pictures_apart():

@@ -23,6 +23,10 @@ def audit(
     ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Draw the grid: .png, .svg or .pdf.")] = None,
     max_values: Annotated[int, typer.Option(help="Most values an attribute may have.", min=1)] = 1000,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Count the rows of one split only: train, val or test.", show_default="every row"),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Tell which groups are missing, which of them can be extrapolated, and what to collect."""
@@ -35,7 +39,7 @@ def audit(
 
         check_figure_path(output, table)
     found = audit_groups(
-        read_group_counts(table, names(attributes, "--attributes"), count=count, max_values=max_values)
+        read_group_counts(table, names(attributes, "--attributes"), count=count, max_values=max_values, split=split)
     )
     print_audit(found, explain=explain, as_json=json)
     if output is not None:

@@ -53,7 +53,14 @@ def features(
     json: Json = False,
 ) -> None:
     """Compute features of every row and write Parquet shards; the same command again goes on where it stopped."""
-    from compshift.cli.own_table import DEFAULT_BACKBONES, refuse, require_torch, samples_recipe, table_options
+    from compshift.cli.own_table import (
+        DEFAULT_BACKBONES,
+        refuse,
+        require_torch,
+        resumable,
+        samples_recipe,
+        table_options,
+    )
     from compshift.data.registry import MODULES, benchmark
 
     geometry, default_length = None, None
@@ -88,7 +95,7 @@ def features(
         pooling=pooling,
     )
     embedder = Embedder(network, device=device, dtype=dtype, batch_size=batch_size, num_workers=workers)
-    with progress_bar("features", len(data), unit="rows") as advance:
+    with resumable(), progress_bar("features", len(data), unit="rows") as advance:
         done = extract_features(
             data,
             embedder,

@@ -86,7 +86,7 @@ def fit(
     With --path or --text the features are computed first, by --backbone, and kept in --cache.
     """
     from compshift.cli.model_input import made_by
-    from compshift.cli.own_table import refuse, samples_recipe, table_options
+    from compshift.cli.own_table import refuse, resumable, samples_recipe, table_options
     from compshift.data.table import SPLIT_COLUMN
     from compshift.data.table_files import TEXT, column_names
     from compshift.estimators.crm import CRMClassifier
@@ -117,7 +117,7 @@ def fit(
         recipe = recipe.with_split(data, options["split"], seed)
         if recipe.kind != "features":
             folder = cache if cache is not None else _cache_beside(output)
-            with progress_bar("features", len(data), unit="rows") as advance:
+            with resumable(), progress_bar("features", len(data), unit="rows") as advance:
                 data, recipe, done = recipe.cached(
                     data,
                     folder,
@@ -130,6 +130,8 @@ def fit(
                 )
             if not json:
                 print_extraction(done, recipe.backbone, as_json=False)
+            elif done.broken:
+                typer.echo(f"{len(done.broken)} samples cannot be read and are left out", err=True)
         inputs = recipe.to_dict()
     data, _ = chosen_part(data, split, "train")
     y = data.columns(targets)

@@ -61,10 +61,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows "?" and goes on
     try:
-        app(args=arguments, prog_name="compshift", standalone_mode=True)
-    except KeyboardInterrupt:
-        typer.echo("interrupted: what was finished is kept, and the same command goes on from there", err=True)
-        sys.exit(130)
+        app(args=arguments, prog_name="compshift")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more: end quietly
         sys.exit(1)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from compshift._errors import InputError
 from compshift.cli.options import names
@@ -68,6 +72,16 @@ def refuse(options: dict[str, Any], why: str) -> None:
     given = [name for name, value in options.items() if value]
     if given:
         raise InputError(f"{' and '.join(given)} {why}: leave them out")
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Say that nothing is lost when the work inside is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted: the same command goes on from here", err=True)
+        raise
 
 
 def require_torch() -> None:

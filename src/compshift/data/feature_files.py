@@ -47,12 +47,19 @@ def read_features(path: str | PathLike[str], attributes: Sequence[str]) -> Group
     return GroupedDataset(X, space, codes, split)
 
 
-def read_labels(path: str | PathLike[str], attributes: Sequence[str]) -> tuple[GroupSpace, IntArray]:
+def read_labels(
+    path: str | PathLike[str], attributes: Sequence[str], split: str | None = None
+) -> tuple[GroupSpace, IntArray]:
     """The named attributes of a feature file, as a space and codes (n, m), without reading its features."""
     contents = _read_npz(Path(path), attributes, features=False)
     if contents.space is None or contents.codes is None:
         raise InputError("no attribute was asked for: name at least one")
-    return contents.space, contents.codes
+    codes = contents.codes
+    if split is not None:
+        if contents.split is None:
+            raise InputError(f"{str(path)!r} has no splits: leave out --split")
+        codes = codes[split_rows(check_split(contents.split, len(codes)), split)]
+    return contents.space, codes
 
 
 def read_inputs(path: str | PathLike[str], split: str = "all") -> Any:

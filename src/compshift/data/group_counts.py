@@ -13,6 +13,7 @@ import numpy as np
 from compshift._errors import InputError, listing
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
+from compshift.data.dataset import check_split, split_rows
 from compshift.data.table_files import read_table
 
 MAX_VALUES = 1000
@@ -32,33 +33,44 @@ class GroupCounts:
 
 
 def read_group_counts(
-    path: str | PathLike[str], attributes: Sequence[str], *, count: str | None = None, max_values: int = MAX_VALUES
+    path: str | PathLike[str],
+    attributes: Sequence[str],
+    *,
+    count: str | None = None,
+    max_values: int = MAX_VALUES,
+    split: str | None = None,
 ) -> GroupCounts:
     """Count the groups of a table; with ``count``, add up that column instead of counting rows.
+
+    With ``split``, only rows whose column ``split`` says so are counted.
 
     Rows that lack one of the attributes are left out, and their number is told.
     """
     source = Path(path)
+    split = None if split == "all" else split
     if source.suffix == ".npz" and source.exists():
         if count is not None:
             raise InputError("a count column is read from .csv and .parquet files only")
         from compshift.data.feature_files import read_labels
 
-        space, codes = read_labels(source, attributes)
+        space, codes = read_labels(source, attributes, split)
         groups, position = space.distinct(codes)
         counts = np.bincount(position).astype(np.float64)
         return _checked(GroupCounts(space, groups, counts, float(len(codes)), 0, {}), max_values)
-    return _checked(_from_table(source, list(attributes), count), max_values)
+    return _checked(_from_table(source, list(attributes), count, split), max_values)
 
 
-def _from_table(source: Path, attributes: list[str], count: str | None) -> GroupCounts:
+def _from_table(source: Path, attributes: list[str], count: str | None, split: str | None) -> GroupCounts:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     wanted = [*attributes, *([count] if count is not None else [])]
     if len(set(wanted)) < len(wanted):
         raise InputError(f"the columns {listing(wanted)} repeat: name each once")
-    table = read_table(source, wanted, labels=attributes)
+    table = read_table(source, [*wanted, *(["split"] if split is not None else [])], labels=attributes)
+    if split is not None:
+        codes = check_split(np.asarray(table.column("split").to_pylist()), len(table))
+        table = table.select(wanted).filter(pa.array(split_rows(codes, split)))
     lacking = {name: pc.fill_null(_lacks(table.column(name)), True) for name in attributes}
     missing = {name: int(pc.sum(flags).as_py() or 0) for name, flags in lacking.items()}
     dropped = 0

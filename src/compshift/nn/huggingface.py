@@ -21,6 +21,9 @@ from compshift.nn.backbones import Backbone, VisionBackbone, black_image
 
 VISION_POOLING = ("auto", "pooler", "cls", "mean")
 TEXT_POOLING = ("auto", "mean", "cls", "pooler")
+SENTENCE_POOLING = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
+"""Ways of pooling that are known, and what a sentence-transformers folder calls them."""
+
 DEFAULT_LENGTH = 256
 """Most tokens of a text, if neither the model nor the caller says."""
 
@@ -185,7 +188,7 @@ def text_backbone(
         tokeniser = _from_pretrained(AutoTokenizer.from_pretrained, name)
     model, missing = _load_model(name)
     model = getattr(model, "text_model", model)
-    recorded = _sentence_settings(Path(name))
+    recorded = _sentence_settings(name) if pooling == "auto" else {}
     chosen = recorded.get("pooling", "mean") if pooling == "auto" else pooling
     if chosen == "pooler" and any("pooler" in key for key in missing):
         raise InputError(f"the model {name!r} comes without weights for its pooler: use --pooling mean or cls")
@@ -200,7 +203,7 @@ def text_backbone(
         model,
         tokeniser,
         pooling=chosen,
-        normalised=bool(recorded.get("normalised")) and pooling == "auto",
+        normalised=bool(recorded.get("normalised")),
         max_length=min(length, longest),
     )
 
@@ -231,19 +234,29 @@ def _tokeniser_digest(tokeniser: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _sentence_settings(folder: Path) -> dict[str, Any]:
-    """Pooling, length and normalisation of a sentence-transformers folder; nothing for other folders."""
-    if not (folder / "modules.json").is_file():
+def _sentence_settings(name: str) -> dict[str, Any]:
+    """Pooling, length and normalisation that a sentence-transformers model was published with; nothing for others."""
+    modules = _small_file(name, "modules.json")
+    if modules is None:
         return {}
-    kinds = [module["type"].rsplit(".", 1)[-1] for module in json.loads((folder / "modules.json").read_text())]
-    found: dict[str, Any] = {"normalised": "Normalize" in kinds}
-    pooling = folder / "1_Pooling" / "config.json"
-    if pooling.is_file():
-        found["pooling"] = "cls" if json.loads(pooling.read_text()).get("pooling_mode_cls_token") else "mean"
-    length = folder / "sentence_bert_config.json"
-    if length.is_file():
-        found["max_length"] = json.loads(length.read_text()).get("max_seq_length")
-    return found
+    kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
+    pooling = _small_file(name, "1_Pooling/config.json") or {}
+    chosen = [mode for mode, key in SENTENCE_POOLING.items() if pooling.get(key)]
+    if set(kinds) - {"Transformer", "Pooling", "Normalize"} or len(chosen) != 1:
+        raise InputError(
+            f"the model {name!r} pools in a way of its own ({', '.join(kinds)}): choose one with --pooling mean or cls"
+        )
+    length = _small_file(name, "sentence_bert_config.json") or {}
+    return {"normalised": "Normalize" in kinds, "pooling": chosen[0], "max_length": length.get("max_seq_length")}
+
+
+def _small_file(name: str, file: str) -> Any:
+    """A JSON file of a model, from its folder or the hub; None if there is none."""
+    from transformers.utils.hub import cached_file
+
+    quiet = ("missing_entries", "connection_errors", "gated_repo")
+    path = cached_file(name, file, **{f"_raise_exceptions_for_{reason}": False for reason in quiet})
+    return None if path is None else json.loads(Path(path).read_text())
 
 
 def _load_model(name: str) -> tuple[nn.Module, Sequence[str]]:
