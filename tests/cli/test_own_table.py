@@ -27,6 +27,7 @@ def test_columns_of_numbers(call, penguins):
     result = call("fit", "penguins.csv", *NUMBERS, *LABELS, "--alpha", "1e-4", "-o", "m", cwd=penguins)
     assert result.returncode == 0, result.err
     assert "333 rows of 4 features, attributes species, sex, island" in result.out
+    assert "warning: 'body_mass_g' spreads 409 times as far as 'bill_depth_mm'" in result.err
     assert "10 seen, 8 extrapolated, 0 outside the hull" in result.out
     report = json.loads(call("evaluate", "m", "penguins.csv", "--json", cwd=penguins).out)
     assert report["rows"] == 333

@@ -86,7 +86,7 @@ def fit(
     With --path or --text the features are computed first, by --backbone, and kept in --cache.
     """
     from compshift.cli.model_input import made_by
-    from compshift.cli.own_table import refuse, resumable, samples_recipe, table_options
+    from compshift.cli.own_table import refuse, resumable, samples_recipe, table_options, warn_of_scales
     from compshift.data.table import SPLIT_COLUMN
     from compshift.data.table_files import TEXT, column_names
     from compshift.estimators.crm import CRMClassifier
@@ -132,6 +132,8 @@ def fit(
                 print_extraction(done, recipe.backbone, as_json=False)
             elif done.broken:
                 typer.echo(f"{len(done.broken)} samples cannot be read and are left out", err=True)
+        else:
+            warn_of_scales(data.X, recipe.columns)
         inputs = recipe.to_dict()
     data, _ = chosen_part(data, split, "train")
     y = data.columns(targets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,9 @@ from compshift.cli.options import names
 
 if TYPE_CHECKING:
     from compshift.features.recipe import Recipe
+
+MAX_SCALES = 30
+"""Ratio of two columns' standard deviations from which a warning is given."""
 
 DEFAULT_BACKBONES = {"images": "efficientnet-lite0", "text": "minilm"}
 
@@ -72,6 +75,19 @@ def refuse(options: dict[str, Any], why: str) -> None:
     given = [name for name, value in options.items() if value]
     if given:
         raise InputError(f"{' and '.join(given)} {why}: leave them out")
+
+
+def warn_of_scales(X: Any, columns: Sequence[str]) -> None:
+    """Say so when columns of numbers differ so much in scale that the penalty sees only some of them."""
+    spread = X.std(axis=0)
+    small, large = int(spread.argmin()), int(spread.argmax())
+    if spread[small] * MAX_SCALES < spread[large]:
+        typer.echo(
+            f"warning: {columns[large]!r} spreads {spread[large] / max(spread[small], 1e-300):.0f} times as far as "
+            f"{columns[small]!r}, so the penalty weighs on the latter: divide every column by its deviation, or "
+            "pass a smaller --alpha",
+            err=True,
+        )
 
 
 @contextmanager
