@@ -2,8 +2,10 @@
 
 import ast
 import importlib
+import pkgutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -85,8 +87,13 @@ def test_public_names_exist(package):
     if package in ("compshift.nn", "compshift.features"):
         pytest.importorskip("torch")
     module = importlib.import_module(package)
+    for part in pkgutil.iter_modules(module.__path__, f"{package}."):
+        if part.name != "compshift.__main__":
+            importlib.import_module(part.name)  # which sets an attribute of that name
     for name in module.__all__:
-        assert getattr(module, name) is not None
+        value = getattr(module, name)
+        assert value is not None
+        assert package == "compshift" or not isinstance(value, types.ModuleType), f"{name} is hidden by a module"
     assert dir(module) == sorted(module.__all__)
     with pytest.raises(AttributeError, match="no attribute 'CRM'"):
         _ = module.CRM

@@ -11,7 +11,7 @@ import numpy as np
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmark import Benchmark
+from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import GroupedDataset
 
 

@@ -1,7 +1,7 @@
 """CelebA (Liu et al. 2015): blond hair × gender."""
 
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmark import Benchmark
+from compshift.data.benchmarks import Benchmark
 from compshift.data.celeba_files import DOWNLOAD, packagings, subpopbench
 from compshift.data.geometry import CROP_AND_RESIZE
 

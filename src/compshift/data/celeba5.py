@@ -1,7 +1,7 @@
 """CelebA with five attributes: blond hair × gender × eyeglasses × hat × earrings."""
 
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmark import Benchmark
+from compshift.data.benchmarks import Benchmark
 from compshift.data.celeba_files import DOWNLOAD, packagings
 from compshift.data.geometry import CROP_AND_RESIZE
 

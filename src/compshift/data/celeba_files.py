@@ -10,7 +10,7 @@ import numpy as np
 from compshift._errors import InputError, listing
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmark import Packaging
+from compshift.data.benchmarks import Packaging
 from compshift.data.dataset import GroupedDataset
 from compshift.data.metadata_files import BINARY, SPLIT_CODES, coded, image_files, read_metadata
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from compshift._errors import InputError
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmark import Benchmark, Packaging
+from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset
 from compshift.data.metadata_files import BINARY, SPLIT_CODES, SPLIT_WORDS, coded, numbers, read_metadata
 from compshift.data.samples import Texts

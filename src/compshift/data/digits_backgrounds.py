@@ -8,7 +8,7 @@ import numpy as np
 
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmark import Benchmark
+from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import GroupedDataset
 from compshift.data.random_convolutions import RandomConvolutions
 from compshift.data.samples import ImageArrays

@@ -9,7 +9,7 @@ import numpy as np
 from compshift._errors import InputError
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmark import Benchmark, Packaging
+from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset
 from compshift.data.geometry import RESIZE_AND_CROP
 from compshift.data.metadata_files import SPLIT_CODES, after, coded, image_files, read_metadata

@@ -13,7 +13,7 @@ import numpy as np
 from compshift._errors import InputError
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmark import Benchmark, Packaging
+from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset
 from compshift.data.glue_cache import read_glue_cache
 from compshift.data.metadata_files import BINARY, SPLIT_CODES, coded, read_metadata

@@ -12,7 +12,7 @@ import numpy as np
 
 from compshift._errors import InputError, listing
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmark import Benchmark, Packaging
+from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset
 from compshift.data.geometry import RESIZE_AND_CROP
 from compshift.data.metadata_files import SPLIT_CODES, coded, image_files, read_metadata

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from compshift.core.columns import read_columns
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmark import Benchmark
+from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import GroupedDataset
 from compshift.data.random_split import DEFAULT_SHARES, stratified_split
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from compshift._errors import unknown_name
-from compshift.data.benchmark import Benchmark
+from compshift.data.benchmarks import Benchmark
 
 MODULES = {
     "waterbirds": "waterbirds",

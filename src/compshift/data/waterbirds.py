@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmark import Benchmark, Packaging
+from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset
 from compshift.data.geometry import STRETCH_AND_CROP
 from compshift.data.metadata_files import BINARY, SPLIT_CODES, coded, image_files, read_metadata

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from compshift.data.benchmark import Benchmark
+from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import SPLITS, GroupedDataset
 from compshift.report.terminal import MAX_ROWS, plain_table
 
