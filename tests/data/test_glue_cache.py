@@ -168,3 +168,10 @@ def test_damaged_caches_end_in_one_sentence(tmp_path, suffix):
         whole.write_bytes(bytes(damaged))
         with contextlib.suppress(InputError):  # some damage only gives other numbers, which cannot be told
             read_glue_cache(whole)
+
+
+@pytest.mark.parametrize("dtype", [float, object, "U3", "datetime64[s]"])
+def test_arrays_of_anything_but_whole_numbers_are_not_built(tmp_path, dtype):
+    features = trees.glue_features([0], length=4, wrap=lambda values: np.array(values).astype(dtype))
+    with pytest.raises(InputError, match="an array must hold whole numbers, not"):
+        read_glue_cache(write(tmp_path / "c", features))
