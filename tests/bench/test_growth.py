@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from compshift import AffineHull, InputError
-from compshift.bench.growth import Job, _spare_groups, choose_alpha, plan_jobs, run_growth, run_job
+from compshift.bench.growth import Job, plan_jobs, run_growth, run_job
 from compshift.data.additive_gaussians import AdditiveGaussians
+from compshift.estimators.held_out_groups import _spare_groups, choose_alpha
 from tests.core.test_hull import random_support
 
 SMALL = [Job(2, 3, 0.7, seed, n_train=300) for seed in range(3)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,23 +17,15 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError
-from compshift.core.arrays import FloatArray, IntArray
-from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 from compshift.data.additive_gaussians import AdditiveGaussians
-from compshift.estimators.crm import CRMClassifier
+from compshift.estimators.held_out_groups import choose_alpha, fit_codes
 
 ALPHAS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.2, 0.4)
-REPEATS = 3
-"""How often the choice of alpha holds out other groups and rows."""
 
 QUICK = ((2, 10, 0.2), (2, 10, 0.5), (2, 20, 0.1), (2, 20, 0.2), (7, 2, 0.2))
 """Attributes, values and share of groups of the quick version."""
 
-HELD_OUT = 0.2
-"""Share of the groups, and of the rows of the others, that are held out."""
-
-TOL = 1e-4
 N_TEST = 20_000
 
 
@@ -99,7 +90,7 @@ def run_job(job: Job) -> Outcome:
     codes = seen[np.arange(job.n_train) % kept]
     X = source.sample(codes, rng)
     alpha = choose_alpha(X, codes, space, ALPHAS, rng)
-    clf = _fit(X, codes, space, alpha)
+    clf = fit_codes(X, codes, space, alpha)
     test = space.codes(rng.integers(0, space.n_groups, size=N_TEST))
     X_test = source.sample(test, rng)
     right = clf.predict(X_test) == test[:, 0]
@@ -117,46 +108,6 @@ def run_job(job: Job) -> Outcome:
         accuracy_unseen=float(right[unseen].mean()) if unseen.any() else float("nan"),
         bayes=float((source.bayes(X_test) == test[:, 0]).mean()),
     )
-
-
-def choose_alpha(
-    X: FloatArray, codes: IntArray, space: GroupSpace, alphas: Sequence[float], rng: np.random.Generator
-) -> float:
-    """The alpha whose worse accuracy, on held-out groups or on held-out rows of the others, is best on average."""
-    groups, position = space.distinct(codes)
-    scores = np.zeros(len(alphas))
-    for _ in range(REPEATS):
-        held = np.isin(position, _spare_groups(space, groups, rng))
-        rows = ~held & (rng.random(len(codes)) < HELD_OUT)
-        train = ~held & ~rows
-        for index, alpha in enumerate(alphas):
-            right = _fit(X[train], codes[train], space, alpha).predict(X) == codes[:, 0]
-            scores[index] += min(part.mean() for part in (right[held], right[rows]) if part.size)
-    return float(alphas[int(np.argmax(scores))])
-
-
-def _spare_groups(space: GroupSpace, groups: IntArray, rng: np.random.Generator) -> list[int]:
-    """Positions of about a fifth of the groups, at random, that stay inside the hull of the others."""
-    rank = AffineHull(space, groups).rank
-    kept = np.ones(len(groups), dtype=np.bool_)
-    spare: list[int] = []
-    for position in rng.permutation(len(groups)):
-        if len(spare) >= HELD_OUT * len(groups):
-            break
-        kept[position] = False
-        if AffineHull(space, groups[kept]).rank == rank:
-            spare.append(int(position))
-        else:
-            kept[position] = True
-    return spare
-
-
-def _fit(X: FloatArray, codes: IntArray, space: GroupSpace, alpha: float) -> CRMClassifier:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # attributes with one value left, when few groups are kept
-        return CRMClassifier(alpha=alpha, prior="hull", tol=TOL).fit(
-            X, codes[:, 0], attributes=codes[:, 1:], space=GroupSpace(("y", *space.names[1:]), space.values)
-        )
 
 
 def _append(store: Path, outcome: Outcome) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import array_namespace, device, is_array_api_obj, to_device
 
 Array: TypeAlias = Any
 """An array of the caller's library. What goes in decides what comes out."""
@@ -19,7 +19,10 @@ BLOCK_CELLS = 1 << 17
 
 def like(values: Array, reference: Array) -> Array:
     """``values`` as a floating array of the library, precision and device of ``reference``."""
-    return array_namespace(reference).asarray(values, dtype=reference.dtype, device=device(reference))
+    xp = array_namespace(reference)
+    if is_array_api_obj(values) and array_namespace(values) is xp:
+        return to_device(xp.astype(values, reference.dtype, copy=False), device(reference))
+    return xp.asarray(values, dtype=reference.dtype, device=device(reference))
 
 
 def index_like(index: IntArray, reference: Array) -> Array:

@@ -43,6 +43,9 @@ class CentreCrop:
 Step = Resize | CentreCrop
 Geometry = tuple[Step, ...]
 
+STEPS: dict[str, type[Resize] | type[CentreCrop]] = {"Resize": Resize, "CentreCrop": CentreCrop}
+"""By their names in files."""
+
 SIZE = 224
 """Side of the images that the published geometries end in."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compshift._errors import InputError, unknown_name
-from compshift.data.geometry import RESIZE_AND_CROP, Geometry
+from compshift.data.geometry import RESIZE_AND_CROP, STEPS, Geometry
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -63,6 +63,19 @@ class ImagePreprocessing:
         """Everything that decides about the numbers, for JSON."""
         steps = [{"step": type(step).__name__, **dataclasses.asdict(step)} for step in self.geometry]
         return {**dataclasses.asdict(self), "geometry": steps}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> ImagePreprocessing:
+        """What ``to_dict`` gave."""
+        try:
+            steps = tuple(
+                STEPS[step["step"]](**{key: value for key, value in step.items() if key != "step"})
+                for step in content["geometry"]
+            )
+            colours = {key: tuple(content[key]) for key in ("mean", "std")}
+            return cls(geometry=steps, **colours, scale=content["scale"], resample=content["resample"])
+        except (KeyError, TypeError) as error:
+            raise InputError(f"it is not said how images are prepared ({error})") from None
 
 
 def decode_image(content: bytes, path: Path) -> Image:

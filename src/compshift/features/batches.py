@@ -31,8 +31,9 @@ class Batch:
 class Batches(Dataset[Batch]):
     """Batches by their rows. It is indexed in worker processes, so errors travel as data."""
 
-    def __init__(self, samples: Samples, backbone: Backbone) -> None:
+    def __init__(self, samples: Samples, backbone: Backbone, *, digests: bool = True) -> None:
         self.samples = samples
+        self._digests = digests
         self._preprocessing = getattr(backbone, "preprocessing", None)
         self._backbone = backbone if backbone.kind == "text" else None  # weights are not sent to workers
         if isinstance(samples, Tokens):
@@ -41,7 +42,9 @@ class Batches(Dataset[Batch]):
     def __getitem__(self, rows: IntArray) -> Batch:
         if isinstance(self.samples, ImageFiles | ImageArrays):
             return self._images(self.samples, rows)
-        digests = sample_digests(self.samples, rows)
+        digests = sample_digests(self.samples, rows) if self._digests else []
+        if isinstance(self.samples, np.ndarray):
+            return Batch(rows, {"features": torch.from_numpy(self.samples[rows].astype(np.float32))}, digests, [])
         if isinstance(self.samples, Tokens):
             return Batch(rows, _token_inputs(self.samples[rows]), digests, [])
         assert isinstance(self.samples, Texts)
@@ -56,7 +59,7 @@ class Batches(Dataset[Batch]):
         for row in rows.tolist():
             try:
                 if isinstance(samples, ImageArrays):
-                    content = samples.pixels[row].tobytes()
+                    content = samples.pixels[row].tobytes() if self._digests else b""
                     image = Image.fromarray(samples.pixels[row])
                 else:
                     content = b""
@@ -67,7 +70,8 @@ class Batches(Dataset[Batch]):
             else:
                 pixels.append(self._preprocessing.pixels(image))
                 kept.append(row)
-            digests.append(hashlib.sha256(content).digest())
+            if self._digests:
+                digests.append(hashlib.sha256(content).digest())
         inputs = {"pixel_values": torch.from_numpy(np.stack(pixels))} if pixels else {}
         return Batch(np.array(kept, dtype=np.int64), inputs, digests, broken)
 

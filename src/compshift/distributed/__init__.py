@@ -1,0 +1,1 @@
+"""Processes that share one job, behind one interface."""

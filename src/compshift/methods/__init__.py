@@ -1,0 +1,1 @@
+"""Training methods, one file each. Needs ``compshift[torch]``."""

@@ -1,0 +1,57 @@
+"""Deep feature reweighting (Kirichenko et al., 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from compshift._checks import check_positive
+from compshift.methods.erm import ERM
+from compshift.methods.method import TrainingRows
+from compshift.nn.classifier import BackboneClassifier
+
+
+@dataclass(frozen=True)
+class DFR(ERM):
+    """Features of empirical risk minimisation; the last layer is solved again with all training groups in balance.
+
+    Solved on the training rows, each group with the same total weight, by a logistic regression with ridge ``alpha``
+    on standardised features. (The authors prefer held-out rows, which would leave none to select by.)
+    """
+
+    alpha: float = 1e-2
+
+    name = "dfr"
+    summary = "erm, then the last layer solved with groups in balance"
+
+    def __post_init__(self) -> None:
+        check_positive(self.alpha, "alpha")
+
+    def finish(self, model: BackboneClassifier, rows: TrainingRows) -> dict[str, Any]:
+        """Solve the last layer."""
+        from sklearn.linear_model import LogisticRegression
+
+        X, group, _ = rows.features(model)
+        task = rows.task
+        weight = 1 / np.bincount(group, minlength=task.n_groups)[group]
+        weight *= len(X) / weight.sum()
+        mean, scale = np.average(X, axis=0, weights=weight), X.std(axis=0)
+        scale[scale == 0] = 1
+        solver = LogisticRegression(C=1 / (self.alpha * len(X)), max_iter=2000)
+        solver.fit((X - mean) / scale, task.class_of[group], sample_weight=weight)
+        coefficients, intercept = solver.coef_ / scale, solver.intercept_
+        if task.n_classes == 2:  # scikit-learn gives the difference of the two
+            coefficients, intercept = (
+                np.stack([-coefficients[0], coefficients[0]]) / 2,
+                np.stack([-intercept[0], intercept[0]]) / 2,
+            )
+        head = model.head
+        assert isinstance(head, nn.Linear)
+        with torch.no_grad():
+            head.weight.copy_(torch.as_tensor(coefficients))
+            head.bias.copy_(torch.as_tensor(intercept - coefficients @ mean))
+        return {"iterations": int(solver.n_iter_.max())}

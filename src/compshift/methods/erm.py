@@ -1,0 +1,29 @@
+"""Empirical risk minimisation: the mean cross-entropy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from compshift.methods.batch import Batch
+from compshift.methods.method import Method, State
+from compshift.nn.classifier import BackboneClassifier
+
+
+@dataclass(frozen=True)
+class ERM(Method):
+    """Mean cross-entropy of the class."""
+
+    name = "erm"
+    summary = "mean cross-entropy"
+
+    def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
+        """Mean over rows."""
+        return batch.mean(row_losses(model, batch)), state
+
+
+def row_losses(model: BackboneClassifier, batch: Batch) -> Tensor:
+    """Cross-entropy of each row, (b,)."""
+    return cross_entropy(model(batch.inputs).float(), batch.classes, reduction="none")

@@ -1,0 +1,30 @@
+"""Logit correction with known attributes (Liu et al., 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compshift.core.arrays import FloatArray
+from compshift.methods.logit_offset import LogitOffset
+from compshift.methods.task import Task
+
+
+@dataclass(frozen=True)
+class LC(LogitOffset):
+    r"""Cross-entropy of ``logits + log(p̂(y, a) + ε)``.
+
+    With the attribute known, ``log p̂(a)`` is the same for every class and cancels in the softmax: but for the
+    treatment of groups that training lacks (ε here, added counts there) this is the same as sLA.
+    """
+
+    epsilon: float = 1e-8
+
+    name = "lc"
+    summary = "logits corrected by log p(y, a)"
+
+    def offset(self, task: Task) -> FloatArray:
+        """From the frequencies in the whole of training."""
+        counts = task.class_by_attribute()
+        return np.asarray(np.log(counts / counts.sum() + self.epsilon))

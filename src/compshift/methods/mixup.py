@@ -1,0 +1,37 @@
+"""Mixup of penultimate features (Zhang et al., 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from compshift._checks import check_positive
+from compshift.methods.batch import Batch
+from compshift.methods.method import Method, State
+from compshift.nn.classifier import BackboneClassifier
+
+
+@dataclass(frozen=True)
+class Mixup(Method):
+    """Features of pairs of rows, mixed in the proportion λ ~ Beta(α, α), with losses of both classes mixed alike."""
+
+    alpha: float = 0.2
+
+    name = "mixup"
+    summary = "features and losses of pairs of rows mixed"
+
+    def __post_init__(self) -> None:
+        check_positive(self.alpha, "alpha")
+
+    def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
+        """Mean over the pairs, each row with one of its process's rows."""
+        features = model.features(batch.inputs)
+        share = float(batch.rng.beta(self.alpha, self.alpha))
+        other = torch.as_tensor(batch.rng.permutation(len(features)), device=features.device)
+        logits = model.head(share * features + (1 - share) * features[other]).float()
+        own = cross_entropy(logits, batch.classes, reduction="none")
+        others = cross_entropy(logits, batch.classes[other], reduction="none")
+        return batch.mean(share * own + (1 - share) * others), state

@@ -1,0 +1,27 @@
+"""Supervised logit adjustment (Tsirigotis et al., 2024)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compshift.core.arrays import FloatArray
+from compshift.methods.logit_offset import LogitOffset
+from compshift.methods.task import Task
+
+
+@dataclass(frozen=True)
+class SLA(LogitOffset):
+    """Cross-entropy of ``logits + τ · log p̂(y | a)``, with ``smoothing`` added to every count."""
+
+    tau: float = 1.0
+    smoothing: float = 1.0
+
+    name = "sla"
+    summary = "logits adjusted by log p(y | a)"
+
+    def offset(self, task: Task) -> FloatArray:
+        """From the frequencies in the whole of training."""
+        counts = task.class_by_attribute() + self.smoothing
+        return np.asarray(self.tau * (np.log(counts) - np.log(counts.sum(axis=0))))

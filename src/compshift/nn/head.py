@@ -1,0 +1,340 @@
+"""The CRM head: one energy per attribute value on top of any network."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from compshift._checks import check_codes, check_count, check_same_rows, check_sample_weight
+from compshift._errors import InputError, unknown_name
+from compshift.core.arrays import BLOCK_CELLS
+from compshift.core.bias import BiasSums, ExtrapolatedBias, block_sums, empty_sums, extrapolated_bias, merge_sums
+from compshift.core.candidates import Candidates, candidate_groups
+from compshift.core.groups import GroupSpace
+from compshift.core.hull import AffineHull
+from compshift.core.objective import log_evidence
+from compshift.core.posterior import group_log_posterior, marginal_log_posterior
+from compshift.distributed.collective import ALONE, Collective, merge_everywhere
+from compshift.nn.energies import energy_layers
+from compshift.nn.seen_groups import SeenGroups
+from compshift.nn.step_one import step_one_loss
+
+BIASES = ("extrapolated", "learned")
+
+
+class AdditiveEnergyHead(nn.Module):
+    r"""Energies of every attribute value, and with them the probabilities of every combination, seen or not.
+
+    In training (paper, eq. "CRM1") ``loss`` is the negative log-likelihood of the groups that training has. Afterwards
+    ``extrapolate`` computes the bias of every group from the training inputs (eq. "qz"), and ``log_prob`` and
+    ``marginal_log_prob`` predict under any prior (eq. "hatq").
+
+    Parameters
+    ----------
+    in_features : int
+        Number of features that the network before it gives.
+    cardinalities : sequence of int, or GroupSpace
+        Number of values of each attribute. With a GroupSpace, messages and priors use its names.
+    hidden : int or sequence of int, optional
+        Widths of hidden layers. Each attribute then has a network of its own; without it energies are linear. The last
+        layer starts at zero either way.
+    groups : array (g, m), optional
+        Codes of the candidate groups, where the attributes have too many combinations to hold them all.
+
+    Parameters and buffers exist from the start, so a checkpoint of the state predicts by itself: ``learned_bias`` (g,),
+    ``group_weight`` (g,), the training rows of each candidate, ``bias`` (g,), B*, ``effective_sample_size`` (g,) and
+    ``mean_energy`` (D,). Those of length g follow ``groups``. Buffers keep 64 bits when the head is cast to fewer.
+
+    Examples
+    --------
+    >>> head = AdditiveEnergyHead(5, [2, 2])
+    >>> codes = torch.tensor([[0, 1], [1, 0], [1, 1], [1, 1]])
+    >>> head.set_train_groups(codes)
+    >>> features = torch.randn(4, 5)
+    >>> round(head.loss(features, codes).item(), 4)  # energies start at zero: the entropy of the training groups
+    1.0397
+    >>> _ = head.extrapolate([features])
+    >>> head.marginal_log_prob(features, attribute=0).exp()[0].detach()
+    tensor([0.5000, 0.5000])
+    """
+
+    group_weight: Tensor
+    bias: Tensor
+    effective_sample_size: Tensor
+    mean_energy: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        cardinalities: Sequence[int] | GroupSpace,
+        hidden: int | Sequence[int] | None = None,
+        *,
+        groups: Any = None,
+    ) -> None:
+        super().__init__()
+        self.in_features = check_count(in_features, "in_features")
+        self.space = _space(cardinalities)
+        nothing = AffineHull(self.space, np.zeros((0, len(self.space.names)), dtype=np.int64))
+        self.groups = candidate_groups("all" if groups is None else groups, self.space, nothing)
+        self.layers = energy_layers(self.in_features, self.space.cardinalities, hidden)
+        self.learned_bias = nn.Parameter(torch.zeros(len(self.groups)))
+        unknown = torch.full((len(self.groups),), math.nan, dtype=torch.float64)
+        self.register_buffer("group_weight", torch.zeros_like(unknown))
+        self.register_buffer("bias", unknown)
+        self.register_buffer("effective_sample_size", unknown.clone())
+        self.register_buffer("mean_energy", torch.full((self.space.width,), math.nan, dtype=torch.float64))
+        self._seen: SeenGroups | None = None
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Energies (n, D) of every attribute value, low where the value is likely."""
+        return torch.cat([layer(features) for layer in self.layers], dim=1)
+
+    def set_train_groups(self, codes: Any, counts: Any = None) -> None:
+        """Say which groups training has, and how many rows each.
+
+        ``codes`` are those of the groups (q, m) with their ``counts`` (q,); or, without ``counts``, those of all rows
+        (n, m), or an iterable of batches, such as a DataLoader, whose last part is the codes. With a sampler that
+        balances, the counts must be those of what it draws.
+        """
+        if counts is None:
+            codes = _all_codes(codes)
+        codes = check_codes(_to_numpy(codes), self.space.cardinalities)
+        if not len(codes):
+            raise InputError("codes is empty: pass the codes of the training rows")
+        weight = check_sample_weight(None if counts is None else _to_numpy(counts), len(codes))
+        position = self.space.locate(codes, self.groups)
+        if (position < 0).any():
+            outside = self.space.label(codes[int(np.argmax(position < 0))])
+            raise InputError(f"training has the group {outside}, which is not among the candidate groups: add it")
+        total = np.bincount(position, weights=weight, minlength=len(self.groups))
+        self.group_weight.copy_(torch.as_tensor(total))
+        for result in (self.bias, self.effective_sample_size, self.mean_energy):
+            result.fill_(math.nan)  # they were of other groups
+        self._seen = None
+
+    @property
+    def seen(self) -> SeenGroups:
+        """The training groups, ready for the sums of step 1 on the head's device."""
+        device = self.learned_bias.device
+        if self._seen is None or self._seen.device != device:
+            weight = _to_numpy(self.group_weight)
+            if not weight.any():
+                raise InputError("the head knows no training groups: call set_train_groups first")
+            self._seen = SeenGroups.of(self.space, self.groups, weight, device)
+        return self._seen
+
+    @property
+    def candidates(self) -> Candidates:
+        """The groups that can be predicted, and what training had of them."""
+        return self.seen.candidates
+
+    def loss(self, features: Tensor, codes: Any, *, sample_weight: Any = None, reduction: str = "mean") -> Tensor:
+        """Negative log-likelihood of the rows' groups among the training groups (paper, eq. "CRM1").
+
+        ``features`` (b, p), ``codes`` (b, m) integers; the ``reduction`` is ``"mean"`` or ``"sum"`` over the rows,
+        weighted by ``sample_weight`` (b,).
+        """
+        if reduction not in ("mean", "sum"):
+            raise unknown_name("reduction", reduction, ("mean", "sum"))
+        energies = self(features)
+        position = self.seen.locate(codes, len(energies))
+        weight = torch.ones(len(energies), device=energies.device)
+        if sample_weight is not None:
+            check_same_rows(len(energies), sample_weight, "sample_weight", "features")
+            weight = torch.as_tensor(sample_weight, device=energies.device)
+        if reduction == "mean":
+            weight = weight / weight.sum()
+        return step_one_loss(energies, position, weight, self.seen, self.learned_bias)
+
+    @torch.no_grad()
+    def extrapolate(
+        self,
+        batches: Iterable[Any],
+        backbone: nn.Module | None = None,
+        *,
+        weighted: bool = False,
+        processes: Collective = ALONE,
+    ) -> ExtrapolatedBias:
+        """Compute B* and its effective sample size for every candidate group, from one pass over the training inputs.
+
+        ``batches`` are tensors of features or, with a ``backbone``, of its inputs; of a tuple or list the first part
+        is taken, so a DataLoader will do. With ``weighted`` the second part is the weight of each row, which the
+        training groups' counts must describe too. The head and the backbone are in eval mode meanwhile. With several
+        ``processes`` each passes its own share of the rows. Sums are in 64 bits.
+        """
+        log_score = self._train_log_score()
+        sums = empty_sums(self.candidates.table, torch.zeros((), dtype=torch.float64))
+        energy_sum = np.zeros(self.space.width)
+        with evaluation_mode(self, *([] if backbone is None else [backbone])):
+            for energies, weight in self._blocks(batches, backbone, weighted):
+                evidence = log_evidence(energies, self.seen.table, log_score)
+                sums = merge_sums(sums, block_sums(self.candidates.table, energies, evidence, weight))
+                part = energies if weight is None else energies * weight[:, None]
+                energy_sum += part.sum(dim=0).numpy()
+        sums = merge_everywhere(sums, processes)
+        energy_sum = np.sum(processes.gather(energy_sum), axis=0)
+        if not sums.total_weight:
+            raise InputError("extrapolate was given no rows: pass the training inputs, batch by batch")
+        result = extrapolated_bias(self.candidates.table, BiasSums(*sums))
+        self.bias.copy_(result.bias)
+        self.effective_sample_size.copy_(result.effective_sample_size)
+        self.mean_energy.copy_(torch.as_tensor(energy_sum / sums.total_weight))
+        return result
+
+    @property
+    def bias_gap(self) -> float:
+        """Largest ``|B* − B|`` over the training groups: 0 where step 1 is at its optimum."""
+        index = self.seen.index
+        return float((self.bias - self.learned_bias.detach())[index].abs().max())
+
+    def log_prob(self, features: Tensor, prior: Any = None, *, codes: Any = None, bias: str = "extrapolated") -> Tensor:
+        """Log q(z|x) of every candidate group in the order of ``groups``, (n, g), or of the listed ones, (n, q).
+
+        ``prior`` is ``"uniform"`` (the default), ``"hull"``, ``"train"``, an array over all groups or a mapping.
+        """
+        position = None
+        if codes is not None:
+            position = self.space.locate(check_codes(_to_numpy(codes), self.space.cardinalities), self.groups)
+        energies = _full_precision(self(features))
+        with _no_autocast(energies):
+            return group_log_posterior(energies, self.candidates.table, self.log_score(prior, bias), position)  # type: ignore[no-any-return]
+
+    def marginal_log_prob(
+        self, features: Tensor, attribute: int = 0, prior: Any = None, *, bias: str = "extrapolated"
+    ) -> Tensor:
+        """Log q(z_i|x) of every value of one attribute, (n, d_i), without a column per group."""
+        if not 0 <= attribute < len(self.space.names):
+            raise InputError(f"attribute is {attribute!r}: pass a number from 0 to {len(self.space.names) - 1}")
+        energies = _full_precision(self(features))
+        with _no_autocast(energies):
+            return marginal_log_posterior(energies, self.candidates.table, self.log_score(prior, bias), attribute)  # type: ignore[no-any-return]
+
+    def log_score(self, prior: Any = None, bias: str = "extrapolated") -> Tensor:
+        """Log q(z) − B(z) of each candidate, (g,), in 64 bits.
+
+        The learned bias has no value for unseen groups; it is 0 there once energies have mean 0 over the training
+        rows, and the biases of the training groups mean 0 over theirs.
+        """
+        if bias not in BIASES:
+            raise unknown_name("bias", bias, BIASES)
+        if bool(torch.isnan(self.bias).any()):
+            raise InputError("the bias of unseen groups is not known: call extrapolate with the training inputs first")
+        log_prior = torch.as_tensor(self.candidates.log_prior("uniform" if prior is None else _to_numpy(prior)))
+        log_prior = log_prior.to(self.bias)
+        return log_prior - (self.bias if bias == "extrapolated" else self._centred_learned_bias())
+
+    def _centred_learned_bias(self) -> Tensor:
+        """B̂ (g,) as it enters with the energies as they are: −⟨σ(z), Ē⟩ for unseen groups, up to one constant."""
+        values = torch.as_tensor(self.groups + self.space.offsets, device=self.mean_energy.device)  # (g, m)
+        shift = self.mean_energy[values].sum(dim=1)  # (g,) ⟨σ(z), Ē⟩
+        index, weight = self.seen.index, self.group_weight
+        level = (weight[index] * (self.learned_bias.detach() + shift)[index]).sum() / weight.sum()
+        result = level - shift
+        result[index] = self.learned_bias.detach().to(result)[index]
+        return result
+
+    def _train_log_score(self) -> Tensor:
+        """Log p̂(z) − B(z) of the training groups, (k,), in 64 bits on the CPU."""
+        bias = self.learned_bias.detach()[self.seen.index].to("cpu", torch.float64)
+        return self.seen.log_frequency.to("cpu", torch.float64) - bias
+
+    def _blocks(
+        self, batches: Iterable[Any], backbone: nn.Module | None, weighted: bool
+    ) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Energies and weights on the CPU, of so many rows at once that a sum over them is worth its merging."""
+        table = self.candidates.table
+        wanted = max(BLOCK_CELLS, table.shape[0] * table.shape[1]) // table.width + 1
+        energies: list[Tensor] = []
+        weights: list[Tensor] = []
+        n_rows = 0
+        for batch in batches:
+            inputs = batch[0] if isinstance(batch, tuple | list) else batch
+            found = self(inputs if backbone is None else _apply(backbone, inputs))
+            energies.append(found.to("cpu", torch.float64))
+            if weighted:
+                weights.append(torch.as_tensor(batch[1]).to("cpu", torch.float64))
+            n_rows += len(found)
+            if n_rows >= wanted:
+                yield _checked(torch.cat(energies)), torch.cat(weights) if weighted else None
+                energies, weights, n_rows = [], [], 0
+        if n_rows:
+            yield _checked(torch.cat(energies)), torch.cat(weights) if weighted else None
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        super()._load_from_state_dict(*arguments)
+        self._seen = None
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Move and cast, but leave the buffers their 64 bits wherever the device has them."""
+        buffers, self._buffers = self._buffers, {}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, buffer in buffers.items():
+            assert buffer is not None
+            try:
+                moved = fn(buffer)
+            except TypeError:  # some devices have no 64-bit numbers
+                moved = fn(buffer.float())
+            lost = moved.dtype != buffer.dtype and moved.device == buffer.device
+            self._buffers[name] = buffer if lost else moved
+        self._seen = None
+        return self
+
+    def extra_repr(self) -> str:
+        """Shown when the head is printed."""
+        shape = " × ".join(map(str, self.space.cardinalities))
+        return f"in_features={self.in_features}, attributes {shape}, {len(self.groups)} candidate groups"
+
+
+def _space(cardinalities: Sequence[int] | GroupSpace) -> GroupSpace:
+    if isinstance(cardinalities, GroupSpace):
+        return cardinalities
+    return GroupSpace.from_cardinalities(list(cardinalities))
+
+
+@contextlib.contextmanager
+def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
+    """Eval mode for the modules; afterwards every part of them has the mode it had."""
+    training = [(part, part.training) for module in modules for part in module.modules()]
+    for module in modules:
+        module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in training:
+            part.training = mode
+
+
+def _apply(backbone: nn.Module, inputs: Any) -> Tensor:
+    return backbone(**inputs) if isinstance(inputs, dict) else backbone(inputs)  # type: ignore[no-any-return]
+
+
+def _checked(energies: Tensor) -> Tensor:
+    if not bool(torch.isfinite(energies).all()):
+        raise InputError("energies are NaN or infinite: the network has diverged, or its inputs are not finite")
+    return energies
+
+
+def _all_codes(codes: Any) -> Any:
+    """Codes of all rows: an array as it is, or the last parts of batches put together."""
+    if hasattr(codes, "shape") or isinstance(codes, list):
+        return codes
+    parts = [_to_numpy(batch[-1] if isinstance(batch, tuple | list) else batch) for batch in codes]
+    return np.concatenate(parts) if parts else np.zeros((0, 0))
+
+
+def _to_numpy(values: Any) -> Any:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def _full_precision(energies: Tensor) -> Tensor:
+    return energies.float() if energies.dtype in (torch.float16, torch.bfloat16) else energies
+
+
+def _no_autocast(reference: Tensor) -> Any:
+    return torch.autocast(reference.device.type, enabled=False)

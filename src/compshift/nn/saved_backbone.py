@@ -1,0 +1,44 @@
+"""A backbone's architecture on disk, so that a trained model can be built again without the original."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from compshift._errors import InputError
+from compshift.data.images import ImagePreprocessing
+from compshift.nn.backbones import Backbone, VisionBackbone, efficientnet_lite0
+from compshift.nn.small_networks import FeatureBackbone, small_cnn
+
+
+def save_architecture(backbone: Backbone, folder: Path) -> dict[str, Any]:
+    """Everything but the weights: small things as the result, for JSON, and files of a model in ``folder``."""
+    about: dict[str, Any] = {"name": backbone.name, "kind": backbone.kind}
+    if isinstance(backbone, FeatureBackbone):
+        return {**about, "type": "features", **backbone.settings()}
+    if isinstance(backbone, VisionBackbone):
+        own = isinstance(backbone.preprocessing, ImagePreprocessing)
+        about["preprocessing"] = backbone.preprocessing.to_dict() if own else None
+        if backbone.name in ("small-cnn", "efficientnet-lite0"):
+            return {**about, "type": backbone.name}
+    from compshift.nn import huggingface_saved
+
+    return {**about, **huggingface_saved.save(backbone, folder)}
+
+
+def restore_architecture(about: dict[str, Any], folder: Path) -> Backbone:
+    """The backbone that ``save_architecture`` described, with weights that are yet to be loaded."""
+    kind = about.get("type")
+    if kind == "features":
+        return FeatureBackbone(about["name"], about["in_features"], about["widths"])
+    if kind in ("small-cnn", "efficientnet-lite0"):
+        backbone = small_cnn() if kind == "small-cnn" else efficientnet_lite0()
+        backbone.preprocessing = ImagePreprocessing.from_dict(about["preprocessing"])
+        return backbone
+    if kind in ("huggingface-vision", "huggingface-text"):
+        from compshift.nn.backbones import require
+        from compshift.nn.huggingface_saved import restore
+
+        require("transformers")
+        return restore(about, folder)
+    raise InputError(f"the backbone is of the kind {kind!r}, which this release does not know")

@@ -1,0 +1,109 @@
+"""Small backbones that start from random weights, or from none: for small images, and for features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from compshift._checks import check_count
+from compshift._errors import InputError, unknown_name
+from compshift.data.geometry import Geometry, Resize, scaled
+from compshift.data.images import ImagePreprocessing
+from compshift.nn.backbones import FRESH, Backbone, VisionBackbone
+
+SIDE = 32
+"""Pixels of the side of the images that the small network takes."""
+
+CHANNELS = ((32, 1), (64, 2), (64, 1), (128, 2), (128, 1))
+"""Channels and stride of its convolutions."""
+
+MLP_WIDTHS = (256,)
+
+
+class SmallConvolutions(nn.Sequential):
+    """Five convolutions, averaged over positions, 128 features.
+
+    Group normalisation sees one sample at a time, so features do not depend on the batch, nor on the mode.
+    """
+
+    def __init__(self) -> None:
+        layers: list[nn.Module] = []
+        previous = 3
+        for width, stride in CHANNELS:
+            convolution = nn.Conv2d(previous, width, kernel_size=3, stride=stride, padding=1, bias=False)
+            layers += [convolution, nn.GroupNorm(8, width), nn.ReLU()]
+            previous = width
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    def settings(self) -> dict[str, Any]:
+        """What decides about the features beside the weights."""
+        return {"channels": [list(pair) for pair in CHANNELS]}
+
+
+def small_cnn(geometry: Geometry | None = None) -> VisionBackbone:
+    """A small convolutional network with random weights, for images of 32 × 32."""
+    preprocessing = ImagePreprocessing(
+        geometry=(Resize(SIDE, SIDE),) if geometry is None else scaled(geometry, SIDE), mean=(0.5,) * 3, std=(0.25,) * 3
+    )
+    network = VisionBackbone("small-cnn", SmallConvolutions(), preprocessing)
+    network.pretrained = False
+    return network
+
+
+class FeatureBackbone(Backbone):
+    """Features (n, p), centred and brought to one scale, through hidden layers if there are any.
+
+    The scale is one number for all features, the root of the mean square over the training rows: weight decay on a
+    linear head then means what ``alpha`` means to ``CRMClassifier``.
+    """
+
+    kind = "features"
+    pretrained = False
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, name: str, in_features: int, widths: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.name = name
+        self.in_features = check_count(in_features, "in_features")
+        self.widths = tuple(widths)
+        self.register_buffer("mean", torch.zeros(in_features))
+        self.register_buffer("scale", torch.ones(()))
+        sizes = (in_features, *self.widths)
+        self.layers = nn.Sequential(*(layer for size in pairwise(sizes) for layer in (nn.Linear(*size), nn.ReLU())))
+        self.out_features = sizes[-1]
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features of the last hidden layer, or the scaled ones."""
+        if features.ndim != 2 or features.shape[1] != self.in_features:
+            raise InputError(
+                f"there are {features.shape[-1]} features, and the model was trained on {self.in_features}: pass "
+                "features of the same kind"
+            )
+        return self.layers((features - self.mean) / self.scale)  # type: ignore[no-any-return]
+
+    def set_scale(self, X: Any) -> None:
+        """Centre and scale by the training rows (n, p)."""
+        mean = X.mean(axis=0, dtype="float64")
+        spread = ((X - mean) ** 2).mean() ** 0.5
+        self.mean.copy_(torch.as_tensor(mean))
+        self.scale.fill_(float(spread) or 1.0)
+
+    def settings(self) -> dict[str, Any]:
+        """The widths of its layers."""
+        return {"in_features": self.in_features, "widths": list(self.widths)}
+
+
+def fresh_backbone(name: str, *, in_features: int = 0, geometry: Geometry | None = None, seed: int = 0) -> Backbone:
+    """A backbone that starts from random weights: ``small-cnn``, ``mlp`` (one hidden layer) or ``linear`` (none)."""
+    if name not in FRESH:
+        raise unknown_name("backbone", name, tuple(FRESH))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if name == "small-cnn":
+            return small_cnn(geometry)
+        return FeatureBackbone(name, in_features, MLP_WIDTHS if name == "mlp" else ())
