@@ -184,6 +184,14 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         self._adopt(model, labels.n_targets, labels.one_dimensional)
         return self._use_prior(self.prior)
 
+    @classmethod
+    def from_model(cls, model: CRMModel, *, prior: Any = "uniform") -> Self:
+        """A classifier of one target around energies and biases that were found elsewhere, as by a trained head."""
+        clf = cls(prior=prior)
+        clf._adopt(model, n_targets=1, one_dimensional=True)
+        clf.n_features_in_ = len(model.feature_mean)
+        return clf._use_prior(prior)
+
     def check_parameters(self) -> tuple[float, float, int]:
         """Refuse parameters that no data can be fitted with; ``alpha``, ``tol`` and ``max_iter`` as numbers."""
         if self.bias not in BIASES:

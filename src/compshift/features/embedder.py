@@ -83,7 +83,7 @@ class Embedder:
                 f"the backbone {self.backbone.name!r} takes {self.backbone.kind}, and the samples are {kind}"
             )
         lengths = sample_lengths(samples)
-        plan = [_batch_rows(rows, lengths, self.batch_size) for rows in groups]
+        plan = [batch_rows(rows, lengths, self.batch_size) for rows in groups]
         stream = self._stream(samples, [rows for batches in plan for rows in batches])
         for rows, batches in zip(groups, plan, strict=True):
             position = {row: number for number, row in enumerate(rows.tolist())}
@@ -132,7 +132,7 @@ def reading_workers(samples: Samples, wanted: int | None) -> int:
     return min(MAX_WORKERS, max(1, (os.cpu_count() or 1) - 1)) if isinstance(samples, ImageFiles | ImageArrays) else 0
 
 
-def _batch_rows(rows: IntArray, lengths: IntArray, batch_size: int) -> list[IntArray]:
+def batch_rows(rows: IntArray, lengths: IntArray, batch_size: int) -> list[IntArray]:
     """Rows in batches, with samples of like length together."""
     order = rows[np.argsort(lengths[rows], kind="stable")]
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]

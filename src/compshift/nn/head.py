@@ -95,6 +95,18 @@ class AdditiveEnergyHead(nn.Module):
         """Energies (n, D) of every attribute value, low where the value is likely."""
         return torch.cat([layer(features) for layer in self.layers], dim=1)
 
+    def last_features(self, features: Tensor) -> Tensor:
+        """What the last layers take, side by side: the features themselves, or those of the hidden layers."""
+        hidden = [layer[:-1](features) for layer in self.layers if isinstance(layer, nn.Sequential)]
+        return torch.cat(hidden, dim=1) if hidden else features
+
+    def last_weights(self) -> Tensor:
+        """Weights (D, q) by which energies follow from ``last_features`` (n, q)."""
+        hidden = isinstance(self.layers[0], nn.Sequential)
+        last = [layer[-1] if isinstance(layer, nn.Sequential) else layer for layer in self.layers]
+        weights: list[Any] = [layer.weight for layer in last]
+        return torch.block_diag(*weights) if hidden else torch.cat(weights)  # type: ignore[no-untyped-call]
+
     def set_train_groups(self, codes: Any, counts: Any = None) -> None:
         """Say which groups training has, and how many rows each.
 
@@ -227,9 +239,9 @@ class AdditiveEnergyHead(nn.Module):
             raise InputError("the bias of unseen groups is not known: call extrapolate with the training inputs first")
         log_prior = torch.as_tensor(self.candidates.log_prior("uniform" if prior is None else _to_numpy(prior)))
         log_prior = log_prior.to(self.bias)
-        return log_prior - (self.bias if bias == "extrapolated" else self._centred_learned_bias())
+        return log_prior - (self.bias if bias == "extrapolated" else self.centred_learned_bias())
 
-    def _centred_learned_bias(self) -> Tensor:
+    def centred_learned_bias(self) -> Tensor:
         """B̂ (g,) as it enters with the energies as they are: −⟨σ(z), Ē⟩ for unseen groups, up to one constant."""
         values = torch.as_tensor(self.groups + self.space.offsets, device=self.mean_energy.device)  # (g, m)
         shift = self.mean_energy[values].sum(dim=1)  # (g,) ⟨σ(z), Ē⟩

@@ -18,14 +18,17 @@ from compshift.nn.backbones import FRESH, Backbone, VisionBackbone
 SIDE = 32
 """Pixels of the side of the images that the small network takes."""
 
-CHANNELS = ((32, 1), (64, 2), (64, 1), (128, 2), (128, 1))
-"""Channels and stride of its convolutions."""
+CONVOLUTIONS = ((32, 5), (64, 3), (128, 3))
+"""Channels and width of its convolutions; each halves the image."""
+
+POOLED = 2
+"""Features are averaged over this many rows and columns of fields."""
 
 MLP_WIDTHS = (256,)
 
 
 class SmallConvolutions(nn.Sequential):
-    """Five convolutions, averaged over positions, 128 features.
+    """Three convolutions, averaged over the quarters of the image, 512 features.
 
     Group normalisation sees one sample at a time, so features do not depend on the batch, nor on the mode.
     """
@@ -33,15 +36,15 @@ class SmallConvolutions(nn.Sequential):
     def __init__(self) -> None:
         layers: list[nn.Module] = []
         previous = 3
-        for width, stride in CHANNELS:
-            convolution = nn.Conv2d(previous, width, kernel_size=3, stride=stride, padding=1, bias=False)
-            layers += [convolution, nn.GroupNorm(8, width), nn.ReLU()]
-            previous = width
-        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        for channels, width in CONVOLUTIONS:
+            convolution = nn.Conv2d(previous, channels, width, stride=2, padding=width // 2, bias=False)
+            layers += [convolution, nn.GroupNorm(8, channels), nn.ReLU()]
+            previous = channels
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(POOLED), nn.Flatten())
 
     def settings(self) -> dict[str, Any]:
         """What decides about the features beside the weights."""
-        return {"channels": [list(pair) for pair in CHANNELS]}
+        return {"convolutions": [list(pair) for pair in CONVOLUTIONS], "pooled": POOLED}
 
 
 def small_cnn(geometry: Geometry | None = None) -> VisionBackbone:

@@ -1,0 +1,82 @@
+"""The full state of a run in one file: written whole or not at all, read without running code."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from compshift._errors import InputError
+from compshift._files import replacing
+from compshift.methods.method import State
+
+KEY = "compshift"
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Tensors, and anything that JSON can hold; what was there stays until the new file is whole."""
+    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    with replacing(path) as temporary:
+        try:
+            save_file(own, temporary, metadata={KEY: json.dumps(about)})
+        except SafetensorError as error:
+            raise OSError(errno.EIO, str(error)) from None
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What ``write_tensors`` wrote."""
+    try:
+        with safe_open(path, framework="pt") as stream:
+            about = json.loads((stream.metadata() or {})[KEY])
+            return {name: stream.get_tensor(name) for name in stream.keys()}, about  # noqa: SIM118 - not a mapping
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise InputError(f"{str(path)!r} cannot be read: it is damaged, or not a file of a run ({error})") from None
+
+
+def write_checkpoint(
+    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, state: State, about: Mapping[str, Any]
+) -> None:
+    """Model, optimiser and method state after a step. Rows and random numbers follow from the step."""
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors |= {f"method.{name}": tensor for name, tensor in state.items()}
+    for number, moments in optimiser.state_dict()["state"].items():
+        tensors |= {
+            f"optimiser.{number}.{name}": torch.as_tensor(value) for name, value in moments.items() if value is not None
+        }
+    write_tensors(path, tensors, about)
+
+
+def read_checkpoint(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[State, dict[str, Any]]:
+    """Put a checkpoint into the model and the optimiser; the method's state, and what was noted beside it."""
+    tensors, about = read_tensors(path)
+    state: State = {}
+    weights: dict[str, Tensor] = {}
+    moments: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition(".")
+        if part == "model":
+            weights[rest] = tensor
+        elif part == "method":
+            state[rest] = tensor
+        else:
+            number, _, key = rest.partition(".")
+            moments.setdefault(int(number), {})[key] = tensor
+    load_weights(model, weights, path)
+    optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
+    return state, about
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Put weights into a model of the same build."""
+    try:
+        model.load_state_dict(dict(weights))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"the weights in {str(path)!r} do not fit the model: {reason}") from None

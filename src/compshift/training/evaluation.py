@@ -1,0 +1,74 @@
+"""Predictions of the model that is being trained, and how good they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from compshift.core.arrays import FloatArray, IntArray
+from compshift.data.dataset import GroupedDataset
+from compshift.distributed.collective import Collective
+from compshift.methods.method import Predictor
+from compshift.metrics import GroupReport, group_report
+from compshift.nn.classifier import BackboneClassifier
+from compshift.training.reading import Reader
+
+
+@torch.no_grad()
+def predict_classes(
+    model: BackboneClassifier,
+    predictors: Mapping[str, Predictor],
+    reader: Reader,
+    rows: IntArray,
+    *,
+    batch_size: int,
+    processes: Collective,
+    autocast: Callable[[], Any],
+) -> dict[str, IntArray]:
+    """Class (v,) that each predictor gives to each of the rows; processes share the work and all get the result."""
+    mine = rows[processes.share(len(rows))]
+    order: list[IntArray] = []
+    found: dict[str, list[IntArray]] = {name: [] for name in predictors}
+    for read, inputs in reader.in_order(mine, batch_size):
+        with autocast():
+            features = model.features(inputs).float()
+        order.append(read)
+        for name, predictor in predictors.items():
+            found[name].append(predictor(features).argmax(dim=1).cpu().numpy())
+    gathered = processes.gather((order, found))
+    everywhere = np.concatenate([np.concatenate([*part, rows[:0]]) for part, _ in gathered])
+    position = np.argsort(everywhere, kind="stable")
+    back = np.searchsorted(everywhere[position], rows)
+    return {
+        name: np.concatenate([np.concatenate([*part[name], rows[:0]]) for _, part in gathered])[position][back]
+        for name in predictors
+    }
+
+
+def report_of(data: GroupedDataset, rows: IntArray, predicted: IntArray) -> GroupReport:
+    """Accuracy by group of predicted classes (v,), for a data set with the class first."""
+    true = data.columns(data.space.names).iloc[rows]
+    values = np.array(data.space.values[0], dtype=object)[predicted]
+    target = data.space.names[0]
+    nuisances = true.drop(columns=target)
+    return group_report(
+        true[[target]],
+        _column(target, values),
+        nuisances if nuisances.shape[1] else None,
+        space=data.space,
+    )
+
+
+def frequencies(data: GroupedDataset, rows: IntArray) -> FloatArray:
+    """Share of each group among the rows, in the space's shape."""
+    flat = np.bincount(data.space.index(data.codes[rows]), minlength=data.space.n_groups)
+    return np.asarray(flat.reshape(data.space.cardinalities) / len(rows))
+
+
+def _column(name: str, values: Any) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame({name: values}).infer_objects()

@@ -1,0 +1,49 @@
+"""The device and the processes of a run, through accelerate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from compshift._errors import unknown_name
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+DEVICES = ("auto", "cpu")
+MIXED = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
+
+
+def start(device: str, precision: str, *, find_unused: bool) -> Accelerator:
+    """One process, or this one of those that torchrun started.
+
+    ``find_unused`` is for networks with parts that the loss does not reach, such as a pooler that is not asked.
+    """
+    from accelerate import Accelerator, DistributedDataParallelKwargs
+    from accelerate.state import AcceleratorState
+
+    if device not in DEVICES:
+        raise unknown_name("device", device, DEVICES)
+    if precision == "auto":
+        cuda = device == "auto" and torch.cuda.is_available()
+        able = cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bfloat16" if able else "float32"
+    AcceleratorState._reset_state()  # another run in this process may have had another precision
+    options = DistributedDataParallelKwargs(find_unused_parameters=find_unused)
+    return Accelerator(cpu=device == "cpu", mixed_precision=MIXED[precision], kwargs_handlers=[options])
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """A seed for what a process draws in a step: a run that goes on draws what it would have drawn."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
+
+
+@contextmanager
+def own_randomness() -> Iterator[None]:
+    """Torch's generators, which dropout uses, are put back as they were."""
+    with torch.random.fork_rng():
+        yield

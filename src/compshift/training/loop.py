@@ -1,0 +1,352 @@
+"""The one training loop: any method, any backbone, any number of processes, from any step on."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, distributed, nn
+
+from compshift._errors import InputError
+from compshift.core.arrays import IntArray
+from compshift.data.dataset import GroupedDataset
+from compshift.distributed.torch_processes import current_processes
+from compshift.methods.batch import Batch
+from compshift.methods.method import Method, State, TrainingRows
+from compshift.methods.registry import make_method
+from compshift.metrics import GroupReport
+from compshift.nn.backbones import Backbone
+from compshift.nn.classifier import BackboneClassifier
+from compshift.nn.head import evaluation_mode
+from compshift.training.backbone import choose_backbone
+from compshift.training.checkpoint import load_weights, read_checkpoint, read_tensors, write_checkpoint, write_tensors
+from compshift.training.evaluation import frequencies, predict_classes, report_of
+from compshift.training.launch import own_randomness, start, step_seed
+from compshift.training.optimiser import forget_moments, make_optimiser, set_rate
+from compshift.training.progress import Evaluation, Listener
+from compshift.training.reading import Reader
+from compshift.training.run_folder import RunFolder, write_json
+from compshift.training.settings import Settings
+from compshift.training.split import TrainingData
+from compshift.training.trained import TrainedClassifier, describe_model
+
+REFRESH = 3
+"""Stream of the generator that draws the rows for evaluations; see ``sampling``."""
+
+
+class DivergenceError(InputError):
+    """The loss or the weights stopped being finite numbers."""
+
+
+def train(
+    data: GroupedDataset,
+    method: str | Method = "crm",
+    backbone: str | Backbone | None = None,
+    settings: Settings | None = None,
+    *,
+    folder: str | PathLike[str] | None = None,
+    overwrite: bool = False,
+    device: str = "auto",
+    workers: int | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    listener: Listener | None = None,
+) -> TrainedClassifier:
+    """Train a backbone and a head on the train rows, select by the val rows, and never look at the test rows.
+
+    Parameters
+    ----------
+    data : GroupedDataset
+        Features, images or texts, with splits.
+    method : str or Method
+        One of ``compshift.methods.registry.METHODS``.
+    backbone : str or Backbone
+        A name that ``load_backbone`` knows, ``"small-cnn"`` for images, ``"linear"`` or ``"mlp"`` for features.
+    settings : Settings
+        Steps, batch size, optimiser and so on.
+    folder : path, optional
+        Where the run keeps its state, its log and its model. A run that was stopped goes on from its last evaluation,
+        to the same final weights. Several processes must all see it.
+    overwrite : bool
+        Whether to start again in a folder that holds a run.
+    device : "auto" or "cpu"
+        Where to compute; other devices are chosen by CUDA_VISIBLE_DEVICES.
+    workers : int, optional
+        Processes that read images.
+    inputs : mapping, optional
+        Kept with the model: how the columns of a table become samples.
+    listener : Listener, optional
+        Hears of every step and evaluation.
+    """
+    chosen = make_method(method) if isinstance(method, str) else method
+    rows = TrainingData.of(data)
+    settings = settings or Settings()
+    network = choose_backbone(backbone, rows, settings.seed)
+    settings = settings.resolved(network.kind, pretrained=network.pretrained)
+    with ExitStack() as stack:
+        if folder is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compshift-"))
+        stack.enter_context(own_randomness())
+        run = _Run(rows, chosen, network, settings, Path(folder), device, workers, listener or Listener())
+        return run.complete(overwrite=overwrite, inputs=inputs)
+
+
+class _Objective(nn.Module):
+    """The loss as a module, so that DistributedDataParallel sees the forward pass that it wraps."""
+
+    def __init__(self, model: BackboneClassifier, method: Method) -> None:
+        super().__init__()
+        self.model = model
+        self.method = method
+
+    def forward(self, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
+        return self.method.loss(self.model, batch, state, step)
+
+
+class _Run:
+    """What lives as long as a run."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        method: Method,
+        backbone: Backbone,
+        settings: Settings,
+        folder: Path,
+        device: str,
+        workers: int | None,
+        listener: Listener,
+    ) -> None:
+        self.data, self.method, self.settings, self.listener = data, method, settings, listener
+        self.accelerator = start(device, settings.precision, find_unused=backbone.pretrained)
+        self.processes = current_processes()
+        self.main = self.processes.rank == 0
+        self.folder = RunFolder(Path(self.processes.gather(str(folder))[0]))
+        if settings.batch_size < self.processes.size:
+            raise InputError(
+                f"batch_size is {settings.batch_size}, and {self.processes.size} processes share it: raise it"
+            )
+        self.sampler = data.sampler(method, settings)
+        self.task = data.task(self.sampler)
+        self.initial_weights = backbone.fingerprint()
+        with torch.random.fork_rng():
+            torch.manual_seed(settings.seed)
+            head = method.head(backbone.out_features, self.task)
+        self.model = BackboneClassifier(backbone, head).to(self.accelerator.device)
+        self.objective = self.accelerator.prepare_model(_Objective(self.model, method))
+        self.optimiser = self.accelerator.prepare_optimizer(make_optimiser(self.model, settings))
+        self.reader = Reader(data.data.samples, backbone, self.accelerator.device, workers)
+        self.state = self._on_device(method.state(self.task))
+        self.step = 0
+        self.best: dict[str, Any] = {"step": 0, "score": -math.inf}
+        self.stale = 0
+
+    def complete(self, *, overwrite: bool, inputs: Mapping[str, Any] | None) -> TrainedClassifier:
+        """Take up what the folder holds, make the steps that are left, and finish."""
+        started = time.monotonic()
+        self._enter_folder(overwrite, inputs)
+        if not self.folder.result.exists():
+            self.listener.started(self.step, self.settings.steps)
+            self._steps()
+            self._finish(time.monotonic() - started)
+        return TrainedClassifier.load(self.folder.path, self.accelerator.device)
+
+    def _enter_folder(self, overwrite: bool, inputs: Mapping[str, Any] | None) -> None:
+        if self.main:
+            self.folder.path.mkdir(parents=True, exist_ok=True)
+            model = describe_model(self.model.backbone, self.method, self.task, self.folder.backbone, inputs)
+            self.folder.start({"identity": self._identity(), "model": model}, overwrite=overwrite)
+        self._meet()
+        if self.folder.last.exists() and not self.folder.result.exists():
+            state, about = read_checkpoint(self.folder.last, self.model, self.optimiser.optimizer)
+            self.state = self._on_device(state)
+            self.step, self.best, self.stale = about["step"], about["best"], about["stale"]
+        if self.main and not self.folder.result.exists():
+            self.folder.truncate(self.step)
+
+    def _steps(self) -> None:
+        losses: list[float] = []
+        plan = (self._share(step) for step in range(self.step, self.settings.steps))
+        stream = self.reader.read(self.data.train[rows] for rows in plan)
+        while self.step < self.settings.steps and not self._out_of_patience():
+            _, inputs = next(stream)
+            losses.append(self._make_step(inputs))
+            self.step += 1
+            self.listener.stepped(self.step, losses[-1])
+            if self.step % self.settings.eval_every == 0 or self.step == self.settings.steps:
+                self._evaluate(float(np.mean(losses)))
+                losses = []
+
+    def _make_step(self, inputs: dict[str, Tensor]) -> float:
+        step, settings = self.step, self.settings
+        seed = step_seed(settings.seed, step, self.processes.rank)
+        torch.manual_seed(seed)
+        self._train_mode()
+        if self.method.resets_optimiser(step):
+            forget_moments(self.optimiser.optimizer)
+        set_rate(self.optimiser, settings.rate(step))
+        group = torch.as_tensor(self.data.group[self._share(step)], device=self.accelerator.device)
+        batch = Batch(inputs, group, self.task, np.random.default_rng(seed), self.processes)
+        loss, state = self.objective(batch, self.state, step)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise self._divergence(f"the loss is {value} at step {step + 1}")
+        self.accelerator.backward(loss)
+        if settings.clip:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), settings.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        self.state = {name: tensor.detach() for name, tensor in state.items()}
+        return value
+
+    def _evaluate(self, loss: float) -> None:
+        """Look at validation, keep the weights if they are the best so far, and write the state."""
+        for name, parameter in self.model.named_parameters():
+            if not bool(torch.isfinite(parameter).all()):
+                raise self._divergence(f"the weights {name!r} are no longer finite at step {self.step}")
+        self._share_buffers()
+        report = None
+        if len(self.data.validation):
+            with evaluation_mode(self.model), torch.no_grad():
+                self.method.refresh(self.model, self._training_rows(self.settings.refresh_rows))
+            (report,) = self._validate(first_only=True).values()
+        score = getattr(report, self.settings.metric) if report is not None else float(self.step)
+        better = score > self.best["score"]
+        self.stale = 0 if better else self.stale + 1
+        if better:
+            self.best = {"step": self.step, "score": score}
+        evaluation = Evaluation(self.step, loss, self.settings.rate(self.step - 1), report, better)
+        if self.main:
+            if better:
+                write_tensors(self.folder.best, self.model.state_dict(), {"step": self.step})
+            self.folder.append(evaluation.record())
+            about = {"step": self.step, "best": self.best, "stale": self.stale}
+            write_checkpoint(self.folder.last, self.model, self.optimiser.optimizer, self.state, about)
+        self.listener.evaluated(evaluation)
+
+    def _finish(self, seconds: float) -> None:
+        """Take the best weights, do what the method does at the end, and write the model."""
+        self._meet()
+        load_weights(self.model, read_tensors(self.folder.best)[0], self.folder.best)
+        with evaluation_mode(self.model), torch.no_grad():
+            found = self.method.finish(self.model, self._training_rows(None))
+        reports = self._validate(first_only=False) if len(self.data.validation) else {}
+        if self.main:
+            write_tensors(self.folder.model, self.model.state_dict(), {"step": self.best["step"]})
+            result = {
+                "steps": self.step,
+                "best_step": self.best["step"],
+                "method": found,
+                "validation": {name: _summary(report) for name, report in reports.items()},
+                "seconds": round(seconds, 3),
+            }
+            write_json(self.folder.result, result)
+            for file in (self.folder.last, self.folder.best):
+                file.unlink(missing_ok=True)
+        self._meet()
+
+    def _validate(self, *, first_only: bool) -> dict[str, GroupReport]:
+        """Accuracy of the predictors on validation, all of them or the one that is reported."""
+        rows = self.data.validation
+        with evaluation_mode(self.model):
+            predictors = self.method.predictors(self.model, frequencies(self.data.data, rows))
+            if first_only:
+                predictors = dict(list(predictors.items())[:1])
+            predicted = predict_classes(
+                self.model,
+                predictors,
+                self.reader,
+                rows,
+                batch_size=self.settings.batch_size,
+                processes=self.processes,
+                autocast=self.accelerator.autocast,
+            )
+        return {name: report_of(self.data.data, rows, found) for name, found in predicted.items()}
+
+    def _training_rows(self, limit: int | None) -> TrainingRows:
+        """The rows that batches are drawn from, or a fixed part of them."""
+        rows = np.arange(len(self.sampler.rows))
+        if limit is not None and limit < len(rows):
+            rng = np.random.default_rng([self.settings.seed, REFRESH])
+            rows = np.sort(rng.choice(len(rows), size=limit, replace=False))
+        weight = np.ones(len(self.sampler.rows)) if self.sampler.row_weight is None else self.sampler.row_weight
+        weight = weight / weight.mean()
+        mine = rows[self.processes.share(len(rows))]
+        own = self.sampler.rows[mine]  # positions among the training rows
+        position = {int(row): number for number, row in enumerate(self.data.train[own])}
+
+        def batches() -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]:
+            for read, inputs in self.reader.in_order(self.data.train[own], self.settings.batch_size):
+                where = [position[int(row)] for row in read]
+                group = torch.as_tensor(self.data.group[own[where]], device=self.accelerator.device)
+                with self.accelerator.autocast():
+                    yield inputs, group, torch.as_tensor(weight[mine[where]])
+
+        return TrainingRows(batches, self.task, self.processes, self.settings.seed)
+
+    def _share(self, step: int) -> IntArray:
+        """Positions, among the training rows, of this process's part of a batch."""
+        batch = self.sampler.batch(step)
+        return batch[self.processes.share(len(batch))]
+
+    def _train_mode(self) -> None:
+        self.objective.train()
+        if self.settings.freeze_batchnorm:
+            for module in self.model.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+
+    def _out_of_patience(self) -> bool:
+        return 0 < self.settings.patience <= self.stale
+
+    def _share_buffers(self) -> None:
+        """Running statistics, which each process has of its own rows, become those of the first."""
+        if self.processes.size > 1:
+            for buffer in self.model.buffers():
+                distributed.broadcast(buffer, 0)
+
+    def _meet(self) -> None:
+        """Wait until every process is here."""
+        self.accelerator.wait_for_everyone()
+
+    def _on_device(self, state: State) -> State:
+        return {name: tensor.to(self.accelerator.device) for name, tensor in state.items()}
+
+    def _divergence(self, what: str) -> DivergenceError:
+        kept = self.best["step"] if self.folder.last.exists() else 0
+        where = (
+            f"the checkpoints up to step {self.step - self.step % self.settings.eval_every} are kept"
+            if kept
+            else ("there is no checkpoint yet")
+        )
+        return DivergenceError(
+            f"{what}: {where}; lower the learning rate (now {self.settings.learning_rate:g}) or clip the gradient"
+        )
+
+    def _identity(self) -> dict[str, Any]:
+        """What makes this run another than another one."""
+        return {
+            **self.settings.to_dict(),
+            "method": self.method.name,
+            "hyperparameters": asdict(self.method),  # type: ignore[call-overload]
+            "backbone": self.model.backbone.name,
+            "initial_weights": self.initial_weights,
+            "data": self.data.digest(),
+        }
+
+
+def _summary(report: GroupReport) -> dict[str, Any]:
+    return {
+        "average": report.average,
+        "balanced": report.balanced,
+        "worst": report.worst,
+        "worst_group": list(report.worst_group),
+    }

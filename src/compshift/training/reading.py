@@ -1,0 +1,45 @@
+"""Rows of a data set as the tensors that a backbone takes, on its device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from compshift._errors import InputError
+from compshift.core.arrays import IntArray
+from compshift.data.samples import ImageFiles, Samples
+from compshift.features.batches import Batch, Batches, sample_lengths
+from compshift.features.embedder import batch_rows, reading_workers
+from compshift.nn.backbones import Backbone
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """Reads samples for a backbone. Image files are read ahead by worker processes."""
+
+    samples: Samples
+    backbone: Backbone
+    device: torch.device
+    workers: int | None = None
+
+    def read(self, batches: Iterable[IntArray]) -> Iterator[tuple[IntArray, dict[str, Tensor]]]:
+        """The rows and inputs of each batch in turn; a sample that cannot be read is an error that names it."""
+        on_disk = isinstance(self.samples, ImageFiles)
+        workers = reading_workers(self.samples, self.workers if on_disk or self.workers is not None else 0)
+        source = Batches(self.samples, self.backbone, digests=False)
+        found: Iterable[Batch] = (source[rows] for rows in batches)
+        if workers:
+            found = DataLoader(source, batch_size=None, sampler=batches, num_workers=workers)
+        for batch in found:
+            if batch.broken:
+                raise InputError(f"{batch.broken[0][1]}: mend it, or remove its row")
+            inputs = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.inputs.items()}
+            yield batch.rows, inputs
+
+    def in_order(self, rows: IntArray, batch_size: int) -> Iterator[tuple[IntArray, dict[str, Tensor]]]:
+        """Every row once, samples of like length together."""
+        return self.read(batch_rows(rows, sample_lengths(self.samples), batch_size))

@@ -1,0 +1,107 @@
+"""Everything about a training run that is not the data, the method or the backbone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from compshift._checks import check_count, check_positive
+from compshift._errors import InputError, unknown_name
+
+OPTIMISERS = ("auto", "sgd", "adamw")
+SCHEDULES = ("auto", "constant", "linear")
+METRICS = ("balanced", "worst", "average")
+PRECISIONS = ("auto", "float32", "bfloat16", "float16")
+CHOICES = {"optimiser": OPTIMISERS, "schedule": SCHEDULES, "metric": METRICS, "precision": PRECISIONS}
+
+LEARNING_RATES = {"sgd": 1e-3, "adamw": 2e-5}
+"""For pretrained backbones."""
+
+FRESH_LEARNING_RATE = {"sgd": 0.05, "adamw": 1e-3}
+"""For networks that start from random weights, and for heads alone."""
+
+WARM_UP = 0.1
+"""Share of the steps over which a linear schedule rises."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the loop. What is ``"auto"`` or None is filled in for the backbone by ``resolved``.
+
+    The paper's protocol: stochastic gradients with momentum for images, AdamW with a rising and then falling rate for
+    texts, one rate for backbone and head, weight decay on weight matrices only, the checkpoint of the best balanced
+    validation accuracy.
+    """
+
+    steps: int = 1000
+    batch_size: int = 64  # over all processes
+    optimiser: str = "auto"
+    learning_rate: float | None = None
+    weight_decay: float = 1e-4
+    momentum: float = 0.9  # of stochastic gradients
+    schedule: str = "auto"  # of the learning rate: constant, or linear warm-up and decay to 0
+    warmup: int | None = None  # steps
+    clip: float = 0.0  # largest norm of the gradient; 0: any
+    eval_every: int = 100  # steps between evaluations, which are also what a kill can cost
+    metric: str = "balanced"  # of validation, that decides which checkpoint is kept
+    patience: int = 0  # evaluations without a better one after which training stops; 0: never
+    balanced_classes: bool = False  # whether batches have all classes equally often
+    freeze_batchnorm: bool = False  # whether batch statistics stay those of the pretrained network
+    precision: str = "auto"  # of the forward pass; auto: bfloat16 on a CUDA device that has it
+    refresh_rows: int = 5000  # training rows that CRM's bias is computed from at evaluations; all of them at the end
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "eval_every", "refresh_rows"):
+            check_count(getattr(self, name), name)
+        for name in ("weight_decay", "clip", "momentum"):
+            check_positive(getattr(self, name), name, allow_zero=True)
+        if self.learning_rate is not None:
+            check_positive(self.learning_rate, "learning_rate")
+        if self.momentum >= 1:
+            raise InputError(f"momentum is {self.momentum}: pass a number below 1")
+        for name in ("patience", "seed"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} is {getattr(self, name)}: pass a whole number of 0 or more")
+        if self.warmup is not None and not 0 <= self.warmup <= self.steps:
+            raise InputError(f"warmup is {self.warmup}: pass a number of steps from 0 to {self.steps}")
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise unknown_name(name, getattr(self, name), known)
+
+    def resolved(self, kind: str, *, pretrained: bool) -> Settings:
+        """With everything decided, for a backbone that takes ``kind``."""
+        optimiser = ("adamw" if kind == "text" else "sgd") if self.optimiser == "auto" else self.optimiser
+        schedule = ("linear" if optimiser == "adamw" else "constant") if self.schedule == "auto" else self.schedule
+        rates = LEARNING_RATES if pretrained else FRESH_LEARNING_RATE
+        warmup = (round(WARM_UP * self.steps) if schedule == "linear" else 0) if self.warmup is None else self.warmup
+        return replace(
+            self,
+            optimiser=optimiser,
+            schedule=schedule,
+            learning_rate=rates[optimiser] if self.learning_rate is None else self.learning_rate,
+            warmup=warmup,
+        )
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, a function of the step alone."""
+        assert self.learning_rate is not None
+        assert self.warmup is not None
+        if step < self.warmup:
+            return self.learning_rate * (step + 1) / self.warmup
+        if self.schedule == "constant":
+            return self.learning_rate
+        return self.learning_rate * (self.steps - step) / max(1, self.steps - self.warmup)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Settings:
+        """What ``to_dict`` gave; unknown names are refused."""
+        known = [field.name for field in fields(cls)]
+        for name in content:
+            if name not in known:
+                raise unknown_name("setting", name, known)
+        return cls(**content)

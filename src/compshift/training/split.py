@@ -1,0 +1,73 @@
+"""A data set as training sees it: the class first, training rows in their groups, validation rows apart."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from compshift._errors import InputError
+from compshift.core.arrays import IntArray
+from compshift.core.groups import GroupSpace
+from compshift.data.dataset import GroupedDataset
+from compshift.methods.method import Method, Sampling
+from compshift.methods.task import Task
+from compshift.training.sampling import Sampler
+from compshift.training.settings import Settings
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """Training and validation rows of one data set."""
+
+    data: GroupedDataset  # the class first
+    train: IntArray  # (n,) row numbers
+    validation: IntArray  # (v,)
+    seen: IntArray  # (k, m) groups that training has
+    group: IntArray  # (n,) which of them each training row belongs to
+
+    @classmethod
+    def of(cls, data: GroupedDataset) -> TrainingData:
+        """The splits of a data set; without splits every row is a training row."""
+        data = class_first(data)
+        split = np.zeros(len(data), dtype=np.int64) if data.split is None else data.split
+        train, validation = np.flatnonzero(split == 0), np.flatnonzero(split == 1)
+        if not len(train):
+            raise InputError("there are no training rows: the split 'train' is empty")
+        seen, group = data.space.distinct(data.codes[train])
+        return cls(data, train, validation, seen, group)
+
+    def digest(self) -> str:
+        """A digest of the labels and splits, which tells one data set from another."""
+        content = hashlib.sha256(repr((self.data.kind, self.data.space.names, self.data.space.values)).encode())
+        for array in (self.data.codes, self.train, self.validation):
+            content.update(np.ascontiguousarray(array).tobytes())
+        return content.hexdigest()
+
+    def sampler(self, method: Method, settings: Settings) -> Sampler:
+        """How the method's batches are drawn."""
+        counts = np.bincount(self.group).astype(np.float64)
+        sampling = method.sampling(counts)
+        if settings.balanced_classes and sampling.weight is None and sampling.limit is None:
+            rows_of_class = np.bincount(self.seen[:, 0], weights=counts)
+            sampling = Sampling(weight=1 / rows_of_class[self.seen[:, 0]])
+        return Sampler.of(self.group, sampling, settings.batch_size, settings.seed)
+
+    def task(self, sampler: Sampler) -> Task:
+        """What is to be learnt, with the groups as often as batches show them."""
+        return Task(self.data.space, self.seen, sampler.group_weight(self.group, len(self.seen)))
+
+
+def class_first(data: GroupedDataset) -> GroupedDataset:
+    """The data set with its one target before the other attributes."""
+    if len(data.targets) != 1:
+        raise InputError(
+            f"the targets are {', '.join(data.targets)}: training predicts one attribute; name one, the others are "
+            "attributes all the same"
+        )
+    names, values = data.space.names, data.space.values
+    first = names.index(data.targets[0])
+    order = [first, *(position for position in range(len(names)) if position != first)]
+    space = GroupSpace(tuple(names[position] for position in order), tuple(values[position] for position in order))
+    return replace(data, space=space, codes=data.codes[:, order])

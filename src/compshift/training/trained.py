@@ -1,0 +1,145 @@
+"""A trained model: samples in, predictions out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from compshift._errors import InputError
+from compshift.core.arrays import FloatArray
+from compshift.core.groups import GroupSpace
+from compshift.data.dataset import GroupedDataset
+from compshift.data.samples import Samples
+from compshift.methods.method import Method
+from compshift.methods.registry import make_method
+from compshift.methods.task import Task
+from compshift.nn.backbones import Backbone
+from compshift.nn.classifier import BackboneClassifier
+from compshift.nn.head import AdditiveEnergyHead
+from compshift.nn.saved_backbone import restore_architecture, save_architecture
+from compshift.training.checkpoint import load_weights, read_tensors
+from compshift.training.head_classifier import head_classifier
+from compshift.training.reading import Reader
+from compshift.training.run_folder import RUN_VERSION, RunFolder, read_json
+
+
+def describe_model(
+    backbone: Backbone, method: Method, task: Task, folder: Path, inputs: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """All that a model is beside its weights, for JSON; files of the backbone go to ``folder``."""
+    return {
+        "version": RUN_VERSION,
+        "method": method.name,
+        "hyperparameters": asdict(method),  # type: ignore[call-overload]
+        "names": list(task.space.names),
+        "values": [list(values) for values in task.space.values],
+        "seen": task.seen.tolist(),
+        "weight": task.weight.tolist(),
+        "backbone": save_architecture(backbone, folder),
+        "inputs": None if inputs is None else dict(inputs),
+    }
+
+
+class TrainedClassifier:
+    """A fine-tuned backbone with its head.
+
+    ``predict`` and ``predict_proba`` take samples of the kind that training had (images, texts, or features as an
+    array). ``features`` computes the backbone's features, and ``head_`` is a classifier of those: for CRM a
+    ``CRMClassifier`` with everything that it offers, such as ``group_log_proba``, ``explain`` and ``set_prior``.
+    """
+
+    def __init__(self, model: BackboneClassifier, method: Method, task: Task, inputs: Mapping[str, Any] | None) -> None:
+        self.model = model.eval()
+        self.method = method
+        self.task = task
+        self.inputs_ = inputs
+        self.head_ = head_classifier(model.head, method, task)
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str], device: Any = "cpu") -> TrainedClassifier:
+        """The model of a finished run."""
+        run = RunFolder(Path(folder))
+        if not run.about.exists():
+            raise InputError(f"{str(folder)!r} holds no run: pass the folder that `compshift train` wrote")
+        if not run.model.exists():
+            raise InputError(f"the run in {str(folder)!r} is not finished: run the same `compshift train` again")
+        about = read_json(run.about).get("model", {})
+        if about.get("version") != RUN_VERSION:
+            raise InputError(f"{str(folder)!r} has run format {about.get('version')}: this release reads {RUN_VERSION}")
+        try:
+            space = GroupSpace(tuple(about["names"]), tuple(tuple(values) for values in about["values"]))
+            task = Task(space, np.array(about["seen"], dtype=np.int64), np.array(about["weight"], dtype=np.float64))
+            method = make_method(about["method"], about["hyperparameters"])
+            backbone = restore_architecture(about["backbone"], run.backbone)
+            model = BackboneClassifier(backbone, method.head(backbone.out_features, task))
+        except (KeyError, TypeError, IndexError) as error:
+            raise InputError(f"{str(run.about)!r} is not what a run writes ({error})") from None
+        load_weights(model, read_tensors(run.model)[0], run.model)
+        return cls(model.to(device), method, task, about.get("inputs"))
+
+    @property
+    def kind(self) -> str:
+        """What the samples are: features, images or text."""
+        return self.model.backbone.kind
+
+    @property
+    def space_(self) -> GroupSpace:
+        """The class first, then attributes."""
+        return self.task.space
+
+    @property
+    def classes_(self) -> Any:
+        """The values that ``predict`` returns."""
+        return np.array(self.space_.values[0])
+
+    @torch.no_grad()
+    def features(
+        self,
+        samples: Samples,
+        *,
+        batch_size: int = 64,
+        workers: int | None = None,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> FloatArray:
+        """Features (n, p) of samples, as ``head_`` takes them: the backbone's, or those of the head's hidden layers."""
+        device = next(self.model.head.parameters()).device
+        reader = Reader(_readable(samples, self.kind), self.model.backbone, device, workers)
+        found: FloatArray | None = None
+        for rows, inputs in reader.in_order(np.arange(len(samples)), batch_size):
+            part = self._last_features(inputs).double().cpu().numpy()
+            if found is None:
+                found = np.empty((len(samples), part.shape[1]))
+            found[rows] = part
+            progress(len(rows))
+        return np.empty((0, self.model.backbone.out_features)) if found is None else found
+
+    def _last_features(self, inputs: dict[str, Tensor]) -> Tensor:
+        features, head = self.model.features(inputs), self.model.head
+        return head.last_features(features) if isinstance(head, AdditiveEnergyHead) else features
+
+    def predict(self, samples: Samples) -> Any:
+        """Class of each sample, (n,)."""
+        return self.head_.predict(self.features(samples))
+
+    def predict_proba(self, samples: Samples) -> FloatArray:
+        """Probability of each class, (n, c)."""
+        return np.asarray(self.head_.predict_proba(self.features(samples)))
+
+
+def _readable(samples: Samples, kind: str) -> Samples:
+    """Samples of the kind that the backbone takes."""
+    if isinstance(samples, GroupedDataset):
+        raise InputError("a whole data set was passed: pass its samples, data.samples")
+    from compshift.data.samples import KINDS
+
+    given = KINDS.get(type(samples), "features")
+    if given != kind:
+        raise InputError(f"the model takes {kind}, and the samples are {given}")
+    return np.asarray(samples, dtype=np.float32) if kind == "features" else samples
