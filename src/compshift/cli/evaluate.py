@@ -1,20 +1,19 @@
 """``compshift evaluate``: accuracy of a model on each group of labelled data."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from compshift.cli.options import Json, Model, MovedBackbone, Prior, Root, SkipBroken, read_prior
+from compshift.cli.options import Json, Model, MovedBackbone, Prior, Root, SkipBroken
 
 
 def evaluate(
     model: Model,
     source: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="INPUT",
-            help="Feature file, or a table like the one the model was fitted to, with its targets and attributes.",
+            help="Feature file, table like the one that the model is made from, or name of a data set.",
             show_default=False,
         ),
     ],
@@ -28,13 +27,10 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Report average, balanced and worst-group accuracy, and every group with its interval."""
-    from compshift.cli.model_input import labelled_rows
+    from compshift.cli.model_input import labelled_rows, load_model
     from compshift.estimators.evaluation import evaluate as evaluate_model
-    from compshift.estimators.load import load
     from compshift.report.terminal import print_evaluation
 
-    clf = load(model)
-    if prior is not None:
-        clf.set_prior(read_prior(prior, clf.space_))
-    data, part = labelled_rows(clf, source, root=root, split=split, skip_broken=skip_broken, backbone=backbone)
-    print_evaluation(evaluate_model(clf, data), part, as_json=json)
+    loaded = load_model(model, prior)
+    data, part = labelled_rows(loaded, source, root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+    print_evaluation(evaluate_model(loaded.clf, data), part, as_json=json)

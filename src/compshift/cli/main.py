@@ -17,6 +17,7 @@ from compshift.cli.features import features
 from compshift.cli.figure import figure
 from compshift.cli.fit import fit
 from compshift.cli.predict import predict
+from compshift.cli.train import train
 
 app = typer.Typer(
     name="compshift",
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command()(audit)
 app.command()(features)
 app.command()(fit)
+app.command()(train)
 app.command()(predict)
 app.command()(evaluate)
 app.command()(figure)

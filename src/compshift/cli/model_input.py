@@ -1,19 +1,21 @@
-"""What a model is asked about: a feature file, or a table like the one that it was fitted to."""
+"""What a model is asked about: a feature file, a table like the one that it was made from, or a named data set."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from compshift._errors import InputError
-from compshift.cli.options import chosen_part
+from compshift.cli.options import chosen_part, read_prior
 from compshift.core.arrays import IntArray
+from compshift.data.registry import MODULES, benchmark
 from compshift.data.table_files import PARQUET, TEXT, column_names, read_manifest
 
 if TYPE_CHECKING:
     from compshift.data.dataset import GroupedDataset
-    from compshift.estimators.crm import CRMClassifier
     from compshift.features.recipe import Recipe
 
 
@@ -21,27 +23,129 @@ MAX_SENTENCES = 10
 """More broken samples than this are counted only."""
 
 
-def table_recipe(clf: CRMClassifier, source: Path, backbone: str | None = None) -> Recipe | None:
-    """How the columns of a table become features, or None if ``source`` holds features itself.
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A classifier of features and, if it was fine-tuned, the network that makes them."""
+
+    clf: Any  # a fitted classifier
+    network: Any = None  # a TrainedClassifier
+    inputs: Any = None  # how the columns of a table become samples
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Features to predict from."""
+
+    X: Any
+    n_rows: int  # rows of the input
+    position: IntArray  # those that have features
+    images: tuple[str, Any] | None = None  # heading and names of images
+
+
+def load_model(path: Path, prior: str | None) -> LoadedModel:
+    """A model file, or the folder of a training run, under the prior that was asked for."""
+    if path.is_dir():
+        from compshift.training.trained import TrainedClassifier
+
+        network = TrainedClassifier.load(path)
+        loaded = LoadedModel(network.head_, network, network.inputs_)
+    else:
+        from compshift.estimators.load import load
+
+        clf = load(path)
+        loaded = LoadedModel(clf, None, clf.inputs_)
+    if prior is not None:
+        if not hasattr(loaded.clf, "set_prior"):
+            raise InputError(f"--prior is for models of groups, and {str(path)!r} predicts classes alone: leave it out")
+        loaded.clf.set_prior(read_prior(prior, loaded.clf.space_))
+    return loaded
+
+
+def unlabelled_rows(
+    model: LoadedModel,
+    source: str,
+    *,
+    root: Path | None,
+    split: str | None,
+    skip_broken: bool,
+    backbone: str | None,
+) -> Rows:
+    """Features of every row of the input, or of one split of a feature file or data set."""
+    import numpy as np
+
+    if source in MODULES:
+        samples = benchmark(source).load(root).part(split or "all").samples
+        X, position = _embed(model, None, samples, skip_broken)
+        return Rows(X, len(samples), position)
+    recipe = table_recipe(model, Path(source), backbone)
+    if recipe is None:
+        from compshift.data.feature_files import read_inputs
+
+        X = read_inputs(Path(source), split or "all")
+        if model.network is not None:
+            X, _ = _embed(model, None, X, skip_broken)
+        return Rows(X, len(X), np.arange(len(X)))
+    if split is not None:
+        raise InputError("--split is for feature files and data sets: every row of a table is predicted")
+    samples = recipe.load_samples(Path(source), root)
+    X, position = _embed(model, recipe, samples, skip_broken)
+    images = (f"{recipe.columns[0]} (image)", samples.names) if recipe.kind == "images" else None
+    return Rows(X, len(samples), position, images)
+
+
+def labelled_rows(
+    model: LoadedModel,
+    source: str,
+    *,
+    root: Path | None,
+    split: str | None,
+    skip_broken: bool,
+    backbone: str | None,
+) -> tuple[GroupedDataset, str]:
+    """Features with the model's attributes, of one split; test where there is one and none is named."""
+    space = model.clf.space_
+    recipe = None
+    if source in MODULES:
+        data = benchmark(source).load(root)
+    else:
+        recipe = table_recipe(model, Path(source), backbone)
+        if recipe is None:
+            from compshift.data.feature_files import read_features
+
+            data = read_features(Path(source), space.names)
+        else:
+            targets = list(model.clf.targets_.names)
+            nuisances = [name for name in space.names if name not in targets]
+            data = recipe.load_again(Path(source), target=targets, attributes=nuisances, root=root)
+    data, chosen = chosen_part(data, split, "test")
+    if recipe is not None or model.network is not None:
+        X, rows = _embed(model, recipe, data.samples, skip_broken)
+        data = replace(data.rows(rows), samples=X)
+    return data, chosen
+
+
+def table_recipe(model: LoadedModel, source: Path, backbone: str | None = None) -> Recipe | None:
+    """How the columns of a table become samples, or None if ``source`` holds features itself.
 
     ``backbone`` tells where the backbone lies now; it must be the one that the model was fitted with.
     """
     if source.suffix == ".npz" or not source.exists() or (source.suffix not in TEXT and not _is_parquet(source)):
         return None
-    if clf.inputs_ is None or "kind" not in clf.inputs_:
-        _check_network(clf, source)
+    if model.inputs is None or "kind" not in model.inputs:
+        _check_network(model, source)
         if source.suffix in TEXT:
+            made = "trained on" if model.network is not None else "fitted to"
             raise InputError(
-                f"the model was fitted to a feature file and {source.name!r} is a table: pass features, as .npz or "
-                ".parquet"
+                f"the model was {made} no table and {source.name!r} is one: pass what it was made from, as a feature "
+                "file (.npz or .parquet) or the name of a data set"
             )
         return None
     from compshift.features.recipe import Recipe
 
-    recipe = Recipe.from_dict(clf.inputs_)
+    recipe = Recipe.from_dict(model.inputs)
     columns = column_names(source)
     if recipe.kind != "features" and "features" in columns and recipe.columns[0] not in columns:
-        _check_network(clf, source)
+        _check_network(model, source)
         return None
     return recipe if backbone is None else replace(recipe, backbone=backbone)
 
@@ -52,9 +156,9 @@ def made_by(source: Path) -> dict[str, Any] | None:
     return None if about is None else {"network": about["key"], "backbone": about.get("backbone", "")}
 
 
-def _check_network(clf: CRMClassifier, source: Path) -> None:
+def _check_network(model: LoadedModel, source: Path) -> None:
     """Refuse a folder of features that another network made than those that the model was fitted to."""
-    mine, theirs = clf.inputs_ or {}, made_by(source)
+    mine, theirs = model.inputs or {}, made_by(source)
     if theirs is not None and mine.get("network") and mine["network"] != theirs["network"]:
         raise InputError(
             f"the features in {str(source)!r} are of another network ({theirs['backbone']!r}) than those that the "
@@ -66,42 +170,19 @@ def _is_parquet(source: Path) -> bool:
     return source.is_dir() or source.suffix in PARQUET
 
 
-def embed_rows(recipe: Recipe, samples: Any, *, skip_broken: bool) -> tuple[Any, IntArray]:
+def _embed(model: LoadedModel, recipe: Recipe | None, samples: Any, skip_broken: bool) -> tuple[Any, IntArray]:
     """Features of samples and the rows that have them, with a progress bar and a line for each that is left out."""
-    import typer
-
     from compshift.report.terminal import progress_bar
 
+    maker = model.network if model.network is not None else recipe
+    if maker is None:
+        raise InputError("the model takes features: pass a feature file, as `compshift features` writes it")
     with progress_bar("features", len(samples), unit="rows") as advance:
-        X, rows, broken = recipe.embed(samples, skip_broken=skip_broken, progress=advance)
+        X, rows, broken = maker.embed(samples, skip_broken=skip_broken, progress=advance)
     for sentence in broken[:MAX_SENTENCES]:
         typer.echo(f"left out: {sentence}", err=True)
     if broken:
         typer.echo(f"{len(broken)} of {len(samples)} samples cannot be read and are left out", err=True)
+    if not len(rows):
+        raise InputError(f"not one of the {len(samples)} samples could be read")
     return X, rows
-
-
-def labelled_rows(
-    clf: CRMClassifier,
-    source: Path,
-    *,
-    root: Path | None,
-    split: str | None,
-    skip_broken: bool,
-    backbone: str | None,
-) -> tuple[GroupedDataset, str]:
-    """Features with the model's attributes, of one split; test where there is one and none is named."""
-    recipe = table_recipe(clf, source, backbone)
-    if recipe is None:
-        from compshift.data.feature_files import read_features
-
-        data = read_features(source, clf.space_.names)
-    else:
-        targets = list(clf.targets_.names)
-        nuisances = [name for name in clf.space_.names if name not in targets]
-        data = recipe.load_again(source, target=targets, attributes=nuisances, root=root)
-    data, chosen = chosen_part(data, split, "test")
-    if recipe is not None:
-        X, rows = embed_rows(recipe, data.samples, skip_broken=skip_broken)
-        data = replace(data.rows(rows), samples=X)
-    return data, chosen

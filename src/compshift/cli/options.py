@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from compshift.core.groups import GroupSpace
     from compshift.data.dataset import GroupedDataset
 
-Model = Annotated[Path, typer.Argument(help="Model file that `compshift fit` wrote.", show_default=False)]
+Model = Annotated[
+    Path,
+    typer.Argument(help="Model file that `compshift fit` wrote, or folder of `compshift train`.", show_default=False),
+]
 Prior = Annotated[
     str | None,
     typer.Option(

@@ -5,17 +5,16 @@ from typing import Annotated
 
 import typer
 
-from compshift._errors import InputError
-from compshift.cli.options import Model, MovedBackbone, Prior, Root, SkipBroken, read_prior
+from compshift.cli.options import Model, MovedBackbone, Prior, Root, SkipBroken
 
 
 def predict(
     model: Model,
     source: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="INPUT",
-            help="Feature file (.npz, .parquet, a folder of shards), or a table like the one the model was fitted to.",
+            help="Feature file, table like the one that the model is made from, or name of a data set.",
             show_default=False,
         ),
     ],
@@ -29,7 +28,9 @@ def predict(
     prior: Prior = None,
     split: Annotated[
         str | None,
-        typer.Option(help="Rows of a feature file to predict: train, val, test or all.", show_default="all"),
+        typer.Option(
+            help="Rows of a feature file or data set to predict: train, val, test or all.", show_default="all"
+        ),
     ] = None,
     root: Root = None,
     skip_broken: SkipBroken = False,
@@ -39,27 +40,16 @@ def predict(
 
     With --skip-broken, the row of an image that cannot be read has no prediction.
     """
-    from compshift.cli.model_input import embed_rows, table_recipe
-    from compshift.data.feature_files import read_inputs
-    from compshift.estimators.load import load
+    from compshift.cli.model_input import load_model, unlabelled_rows
     from compshift.report.predictions import check_table_path, prediction_frame, write_frame
 
-    check_table_path(output, source, model)
-    clf = load(model)
-    if prior is not None:
-        clf.set_prior(read_prior(prior, clf.space_))
-    recipe = table_recipe(clf, source, backbone)
-    if recipe is None:
-        frame = prediction_frame(clf, read_inputs(source, split or "all"), groups=groups, explain=explain)
-    else:
-        if split is not None:
-            raise InputError("--split is for feature files: every row of a table is predicted")
-        samples = recipe.load_samples(source, root)
-        X, rows = embed_rows(recipe, samples, skip_broken=skip_broken)
-        frame = prediction_frame(clf, X, groups=groups, explain=explain)
-        if len(rows) < len(samples):
-            frame = frame.convert_dtypes().set_index(rows).reindex(range(len(samples)))
-        if recipe.kind == "images":
-            frame.insert(0, f"{recipe.columns[0]} (image)", samples.names)
+    check_table_path(output, Path(source), model)
+    loaded = load_model(model, prior)
+    rows = unlabelled_rows(loaded, source, root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+    frame = prediction_frame(loaded.clf, rows.X, groups=groups, explain=explain)
+    if len(rows.position) < rows.n_rows:
+        frame = frame.convert_dtypes().set_index(rows.position).reindex(range(rows.n_rows))
+    if rows.images is not None:
+        frame.insert(0, *rows.images)
     write_frame(frame, output)
     typer.echo(f"{len(frame)} predictions written to {output}")

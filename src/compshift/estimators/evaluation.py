@@ -9,7 +9,6 @@ import numpy as np
 
 from compshift.core.arrays import FloatArray
 from compshift.data.dataset import GroupedDataset
-from compshift.estimators.crm import CRMClassifier
 from compshift.metrics import GroupReport, group_report
 
 
@@ -31,25 +30,31 @@ class Evaluation:
         return content
 
 
-def evaluate(clf: CRMClassifier, data: GroupedDataset) -> Evaluation:
-    """Predict the rows of ``data`` and report by group; values that the model does not know are refused."""
+def evaluate(clf: Any, data: GroupedDataset) -> Evaluation:
+    """Predict the rows of ``data`` and report by group; values that the model does not know are refused.
+
+    A classifier that knows nothing of groups has no compositional risk.
+    """
     targets = list(clf.targets_.names)
     frame = data.columns(clf.space_.names)
     nuisances = frame.drop(columns=targets)
     present, position = clf.space_.distinct(clf.space_.encode(frame))
-    own = clf.group_log_proba(data.X, present)[np.arange(len(data)), position]
+    own = None
+    if hasattr(clf, "group_log_proba"):
+        own = clf.group_log_proba(data.X, present)[np.arange(len(data)), position]
     report = group_report(
         frame[targets], clf.predict(data.X), nuisances if nuisances.shape[1] else None, own, space=clf.space_
     )
     where = clf.space_.locate(report.groups, clf.groups_)
-    sizes = np.where(where >= 0, clf.effective_sample_size_[where], np.nan)
+    known = getattr(clf, "effective_sample_size_", None)
+    sizes = np.full(len(where), np.nan) if known is None else np.where(where >= 0, known[where], np.nan)
     return Evaluation(report, tuple(_training_state(clf, int(row)) for row in where), sizes)
 
 
-def _training_state(clf: CRMClassifier, position: int) -> str:
+def _training_state(clf: Any, position: int) -> str:
     """What training knew of a candidate group."""
     if position < 0:
-        return "not a candidate"
+        return "not a candidate" if hasattr(clf, "inside_hull_") else "no rows"
     if clf.seen_[position]:
         return f"{clf.group_weight_[position]:g} rows"
     return "extrapolated" if clf.inside_hull_[position] else "outside the hull"

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from compshift.core.groups import GroupSpace
-    from compshift.estimators.crm import CRMClassifier
 
 
-def prediction_frame(clf: CRMClassifier, X: Any, *, groups: bool, explain: bool) -> pd.DataFrame:
+def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool) -> pd.DataFrame:
     """One row per sample: each target, the probability of its values, and on request of every group.
 
     Probability columns are named ``P(bird=waterbird)`` and ``P(bird=waterbird, place=land)``. With ``explain`` the
@@ -25,6 +24,8 @@ def prediction_frame(clf: CRMClassifier, X: Any, *, groups: bool, explain: bool)
     """
     import pandas as pd
 
+    if (groups or explain) and not hasattr(clf, "group_log_proba"):
+        raise InputError("--groups and --explain are for models of groups, and this one predicts classes alone")
     targets = clf.targets_
     predicted, proba = clf.predict(X), clf.predict_proba(X)
     if predicted.ndim == 1:

@@ -83,10 +83,11 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
     lines = [
         f"average accuracy {report.average:.3f}, balanced {report.balanced:.3f}",
         f"worst group {report.worst:.3f}, ({worst})",
-        f"compositional risk {report.compositional_risk:.3f} nats",
     ]
     if report.compositional_risk == math.inf:
-        lines[-1] = "compositional risk infinite: a group that occurs has no probability under this prior"
+        lines.append("compositional risk infinite: a group that occurs has no probability under this prior")
+    elif report.compositional_risk is not None:
+        lines.append(f"compositional risk {report.compositional_risk:.3f} nats")
     if report.n_empty:
         lines.append(f"{report.n_empty} of {report.space.n_groups} groups are empty and count for nothing")
     for line in lines:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from compshift._errors import InputError
+from compshift.data.dataset import GroupedDataset
+from compshift.data.geometry import Geometry
 from compshift.nn.backbones import FRESH, Backbone, load_backbone
 from compshift.nn.small_networks import FeatureBackbone, fresh_backbone
 from compshift.training.split import TrainingData
@@ -10,17 +12,27 @@ from compshift.training.split import TrainingData
 DEFAULTS = {"features": "linear", "images": "efficientnet-lite0", "text": "minilm"}
 
 
+def named_backbone(
+    name: str | None,
+    data: GroupedDataset,
+    seed: int,
+    *,
+    geometry: Geometry | None = None,
+    max_length: int | None = None,
+) -> Backbone:
+    """The backbone of a name, or the usual one, for a data set's kind of samples."""
+    name = name or DEFAULTS[data.kind]
+    if FRESH.get(name) == data.kind:
+        width = data.samples.shape[1] if data.kind == "features" else 0
+        return fresh_backbone(name, in_features=width, geometry=geometry, seed=seed)
+    return load_backbone(name, data.kind, geometry=geometry, default_length=max_length)
+
+
 def choose_backbone(backbone: str | Backbone | None, rows: TrainingData, seed: int) -> Backbone:
     """The backbone by name, or as it is, once it is known to take the samples."""
     kind = rows.data.kind
-    if backbone is None:
-        backbone = DEFAULTS[kind]
-    if isinstance(backbone, str):
-        if FRESH.get(backbone) == kind:
-            width = rows.data.samples.shape[1] if kind == "features" else 0
-            backbone = fresh_backbone(backbone, in_features=width, seed=seed)
-        else:
-            backbone = load_backbone(backbone, kind)
+    if backbone is None or isinstance(backbone, str):
+        backbone = named_backbone(backbone, rows.data, seed)
     if backbone.kind != kind:
         raise InputError(f"the backbone {backbone.name!r} takes {backbone.kind}, and the samples are {kind}")
     if isinstance(backbone, FeatureBackbone):

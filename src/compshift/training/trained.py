@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from compshift._errors import InputError
-from compshift.core.arrays import FloatArray
+from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
-from compshift.data.samples import Samples
+from compshift.data.samples import KINDS, Samples
+from compshift.features.embedder import Embedder
 from compshift.methods.method import Method
 from compshift.methods.registry import make_method
 from compshift.methods.task import Task
@@ -26,7 +26,6 @@ from compshift.nn.head import AdditiveEnergyHead
 from compshift.nn.saved_backbone import restore_architecture, save_architecture
 from compshift.training.checkpoint import load_weights, read_tensors
 from compshift.training.head_classifier import head_classifier
-from compshift.training.reading import Reader
 from compshift.training.run_folder import RUN_VERSION, RunFolder, read_json
 
 
@@ -99,30 +98,34 @@ class TrainedClassifier:
         """The values that ``predict`` returns."""
         return np.array(self.space_.values[0])
 
-    @torch.no_grad()
-    def features(
+    def embed(
         self,
         samples: Samples,
         *,
-        batch_size: int = 64,
-        workers: int | None = None,
+        skip_broken: bool = False,
         progress: Callable[[int], None] = lambda _: None,
-    ) -> FloatArray:
-        """Features (n, p) of samples, as ``head_`` takes them: the backbone's, or those of the head's hidden layers."""
-        device = next(self.model.head.parameters()).device
-        reader = Reader(_readable(samples, self.kind), self.model.backbone, device, workers)
-        found: FloatArray | None = None
-        for rows, inputs in reader.in_order(np.arange(len(samples)), batch_size):
-            part = self._last_features(inputs).double().cpu().numpy()
-            if found is None:
-                found = np.empty((len(samples), part.shape[1]))
-            found[rows] = part
-            progress(len(rows))
-        return np.empty((0, self.model.backbone.out_features)) if found is None else found
+        batch_size: int = 64,
+        num_workers: int | None = None,
+    ) -> tuple[FloatArray, IntArray, list[str]]:
+        """Features as ``head_`` takes them, the rows that have them, and a sentence for every sample that has not.
 
-    def _last_features(self, inputs: dict[str, Tensor]) -> Tensor:
-        features, head = self.model.features(inputs), self.model.head
-        return head.last_features(features) if isinstance(head, AdditiveEnergyHead) else features
+        They are the backbone's, or those of the hidden layers of energies that have some.
+        """
+        samples = _readable(samples, self.kind)
+        device, rows = str(next(self.model.head.parameters()).device), np.arange(len(samples))
+        embedder = Embedder(
+            self.model.backbone, device=device, dtype="float32", batch_size=batch_size, num_workers=num_workers
+        )
+        (found,) = embedder.embed(samples, [rows], skip_broken=skip_broken, progress=progress)
+        X = found.features
+        if isinstance(self.model.head, AdditiveEnergyHead):
+            with torch.no_grad():
+                X = self.model.head.last_features(torch.as_tensor(X, device=device)).cpu().numpy()
+        return X.astype(np.float64), found.rows, found.broken
+
+    def features(self, samples: Samples) -> FloatArray:
+        """Features (n, p) of samples, as ``head_`` takes them."""
+        return self.embed(samples)[0]
 
     def predict(self, samples: Samples) -> Any:
         """Class of each sample, (n,)."""
@@ -137,8 +140,6 @@ def _readable(samples: Samples, kind: str) -> Samples:
     """Samples of the kind that the backbone takes."""
     if isinstance(samples, GroupedDataset):
         raise InputError("a whole data set was passed: pass its samples, data.samples")
-    from compshift.data.samples import KINDS
-
     given = KINDS.get(type(samples), "features")
     if given != kind:
         raise InputError(f"the model takes {kind}, and the samples are {given}")

@@ -1,0 +1,151 @@
+"""One training run as data: from options and a TOML file, to the run, and into its folder."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from compshift._errors import InputError, unknown_name
+from compshift._files import replacing
+from compshift.cli.data_source import load_source, read_drops
+from compshift.data.shift import scenarios
+from compshift.methods.method import Method
+from compshift.methods.registry import make_method
+from compshift.training.settings import Settings
+
+TABLE = ("root", "path", "text", "features", "target", "attributes", "split_column", "shares")
+SETTINGS = tuple(field.name for field in fields(Settings))
+KEYS = ("data", "method", "hyperparameters", "backbone", "drop", *TABLE, *SETTINGS)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainConfig:
+    """Everything that decides about a run."""
+
+    source: str
+    output: Path
+    method: Method
+    options: Mapping[str, Any]  # by the names of ``KEYS``, as far as given
+
+    @classmethod
+    def read(
+        cls, file: Path | None, given: Mapping[str, Any], hyperparameters: Sequence[str], output: Path | None
+    ) -> TrainConfig:
+        """Options over those of a file."""
+        options = {**(_read_toml(file) if file is not None else {}), **given}
+        if "source" in options:
+            options["data"] = options.pop("source")
+        for name in options:
+            if name not in KEYS:
+                raise unknown_name(f"option in {str(file)!r}", name, KEYS)
+        if "data" not in options:
+            raise InputError("there is nothing to train on: name a data set, a table or a feature file")
+        if output is None:
+            raise InputError("there is no folder for the run: pass one with -o")
+        if output.exists() and not output.is_dir():
+            raise InputError(f"{str(output)!r} is a file: pass a folder for the run with -o")
+        own = dict(options.get("hyperparameters", {}))
+        for text in hyperparameters:
+            name, equals, value = text.partition("=")
+            if not equals:
+                raise InputError(f"--set is {text!r}: pass NAME=VALUE")
+            own[name.strip()] = value.strip()
+        return cls(str(options["data"]), output, make_method(options.get("method", "crm"), own), options)
+
+    def run(
+        self, *, device: str, workers: int | None, overwrite: bool, tensorboard: bool, quiet: bool
+    ) -> dict[str, Any]:
+        """Train, and give back what the run found."""
+        from compshift.report.training_terminal import run_listener
+        from compshift.training.backbone import named_backbone
+        from compshift.training.loop import train
+        from compshift.training.run_folder import RunFolder, read_json
+
+        settings_given = {name: self.options[name] for name in SETTINGS if name in self.options}
+        _check_settings(settings_given)
+        table = {name: self.options[name] for name in TABLE if name in self.options}
+        if "root" in table:
+            table["root"] = Path(table["root"])
+        source = load_source(self.source, **table, seed=int(settings_given.get("seed", 0)))
+        settings = Settings.from_dict({"balanced_classes": source.balanced_classes, **settings_given})
+        data = source.data
+        if self.options.get("drop"):
+            (scenario,) = scenarios(data, read_drops(data.space, _listed(self.options["drop"])))
+            data = scenario.apply(data)
+        backbone = named_backbone(
+            self.options.get("backbone"),
+            data,
+            settings.seed,
+            geometry=source.geometry,
+            max_length=source.max_length,
+        )
+        main = int(os.environ.get("RANK", "0")) == 0
+        folder = RunFolder(self.output)
+        if main:
+            self._echo(folder, settings, backbone.name, overwrite)
+        with run_listener(self.output, terminal=main and not quiet, tensorboard=main and tensorboard) as hears:
+            train(
+                data,
+                self.method,
+                backbone,
+                settings,
+                folder=self.output,
+                overwrite=overwrite,
+                device=device,
+                workers=workers,
+                inputs=source.inputs,
+                listener=hears,
+            )
+        return {**read_json(folder.result), "model": str(self.output), "method_name": self.method.name}
+
+    def show(self, result: Mapping[str, Any], *, as_json: bool) -> None:
+        """Print what was found, once for all processes."""
+        from compshift.report.training_terminal import print_run
+
+        if int(os.environ.get("RANK", "0")) == 0:
+            print_run(result, self.source, as_json=as_json)
+
+    def _echo(self, folder: Any, settings: Settings, backbone: str, overwrite: bool) -> None:
+        """Write the whole configuration beside the run, unless another run is there."""
+        import tomli_w
+
+        if folder.about.exists() and not overwrite:
+            return
+        from dataclasses import asdict
+
+        content = {name: self.options[name] for name in (*TABLE, "drop") if name in self.options}
+        content |= {name: str(content[name]) for name in ("root",) if name in content}
+        content |= {"data": self.source, "method": self.method.name, "backbone": backbone}
+        content |= {name: value for name, value in settings.to_dict().items() if value is not None}
+        content["hyperparameters"] = asdict(self.method)  # type: ignore[call-overload]
+        self.output.mkdir(parents=True, exist_ok=True)
+        with replacing(self.output / "config.toml") as temporary:
+            temporary.write_text(tomli_w.dumps(content))
+
+
+def _listed(drop: Any) -> list[str]:
+    return [drop] if isinstance(drop, str) else [str(group) for group in drop]
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return {name.replace("-", "_"): value for name, value in tomllib.loads(file.read_text()).items()}
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the configuration {str(file)!r} cannot be read ({error})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"the configuration {str(file)!r} is not TOML: {error}") from None
+
+
+def _check_settings(given: Mapping[str, Any]) -> None:
+    """Refuse values of a file that are of another kind than the setting."""
+    kinds = {field.name: str(field.type) for field in fields(Settings)}
+    for name, value in given.items():
+        kind = kinds[name].removesuffix(" | None")
+        kinds_of: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "bool": bool}
+        right = kinds_of[kind]
+        if not isinstance(value, right) or (isinstance(value, bool) and kind != "bool"):
+            raise InputError(f"{name} is {value!r}: pass {'a whole number' if kind == 'int' else 'a ' + kind}")
