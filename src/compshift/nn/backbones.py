@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -11,9 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from compshift._errors import InputError
+from compshift._errors import InputError, unknown_name
 from compshift.data.geometry import RESIZE_AND_CROP, SIZE, Geometry, scaled
 from compshift.data.images import ImagePreprocessing
+
+
+class LoadingError(InputError):
+    """A part of a model cannot be found or read."""
 
 
 class Backbone(nn.Module):
@@ -159,15 +164,29 @@ def load_backbone(
             raise InputError(f"the backbone {name!r} takes {mine}, and the samples are {kind}: pass another one")
         return VISION[name](geometry) if name in VISION else TEXT[name](max_length, default_length)
     if kind == "features" or name in FRESH:
-        known = ", ".join(sorted(name for name, takes in FRESH.items() if takes == kind))
-        raise InputError(f"the backbone {name!r} does not take {kind}: use {known}, which training starts from scratch")
+        raise unknown_name(f"backbone of {kind}", name, _known(kind))
+    if difflib.get_close_matches(name, _known(kind), n=1, cutoff=0.8) and not Path(name).is_dir():
+        raise unknown_name("backbone", name, _known(kind))  # rather than asking a hub for what was mistyped
     require("transformers")
     from compshift.nn.huggingface_text import text_backbone
     from compshift.nn.huggingface_vision import vision_backbone
 
-    if kind == "images":
-        return vision_backbone(name, geometry=geometry, pooling=pooling)
-    return text_backbone(name, max_length=max_length, default_length=default_length, pooling=pooling)
+    try:
+        if kind == "images":
+            return vision_backbone(name, geometry=geometry, pooling=pooling)
+        return text_backbone(name, max_length=max_length, default_length=default_length, pooling=pooling)
+    except LoadingError as error:
+        if Path(name).is_dir():
+            raise
+        raise InputError(
+            f"{unknown_name('backbone', name, _known(kind))}, a folder or a hub's name ({error})"
+        ) from None
+
+
+def _known(kind: str) -> list[str]:
+    """Names of backbones that need no folder and no hub."""
+    packaged = {"images": list(VISION), "text": list(TEXT)}.get(kind, [])
+    return [*packaged, *(name for name, takes in FRESH.items() if takes == kind)]
 
 
 def require(*modules: str) -> None:

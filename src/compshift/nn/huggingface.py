@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from compshift._errors import InputError
+from compshift.nn.backbones import LoadingError
 
 
 def load_model(name: str) -> tuple[nn.Module, Sequence[str]]:
@@ -36,7 +37,7 @@ def load_part(load: Callable[..., Any], name: str, **options: Any) -> Any:
     except (OSError, ValueError, KeyError, ImportError) as error:
         reason = " ".join(str(error).split())
         hint = "the folder is not a whole model" if Path(name).is_dir() else "no such folder, or no way to the hub"
-        raise InputError(f"the backbone {name!r} cannot be loaded ({hint}): {reason[:300]}") from None
+        raise LoadingError(f"the backbone {name!r} cannot be loaded ({hint}): {reason[:300]}") from None
 
 
 def small_file(name: str, file: str) -> Any:

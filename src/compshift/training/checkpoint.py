@@ -24,10 +24,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
     """Tensors, and anything that JSON can hold; what was there stays until the new file is whole."""
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         try:
             save_file(own, temporary, metadata={KEY: json.dumps(about)})
         except SafetensorError as error:
             raise OSError(errno.EIO, str(error)) from None
+        temporary.chmod(mode)  # as other files, not for the owner alone
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
