@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compshift._checks import check_codes, check_count, check_same_rows, check_sample_weight
+from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_count, check_same_rows, check_sample_weight
 from compshift._errors import InputError, unknown_name
 from compshift.core.arrays import BLOCK_CELLS
 from compshift.core.bias import BiasSums, ExtrapolatedBias, block_sums, empty_sums, extrapolated_bias, merge_sums
@@ -80,6 +80,11 @@ class AdditiveEnergyHead(nn.Module):
         super().__init__()
         self.in_features = check_count(in_features, "in_features")
         self.space = _space(cardinalities)
+        if groups is None and self.space.n_groups > MAX_TABLE_GROUPS:
+            raise InputError(
+                f"the attributes have {self.space.n_groups:.3g} combinations, too many to hold at once: pass groups= "
+                "with the codes of those to predict"
+            )
         nothing = AffineHull(self.space, np.zeros((0, len(self.space.names)), dtype=np.int64))
         self.groups = candidate_groups("all" if groups is None else groups, self.space, nothing)
         self.layers = energy_layers(self.in_features, self.space.cardinalities, hidden)
@@ -156,7 +161,9 @@ class AdditiveEnergyHead(nn.Module):
             raise unknown_name("reduction", reduction, ("mean", "sum"))
         energies = self(features)
         position = self.seen.locate(codes, len(energies))
-        weight = torch.ones(len(energies), device=energies.device)
+        weight = torch.ones(
+            len(energies), dtype=torch.promote_types(energies.dtype, torch.float32), device=energies.device
+        )
         if sample_weight is not None:
             check_same_rows(len(energies), sample_weight, "sample_weight", "features")
             weight = torch.as_tensor(sample_weight, device=energies.device)
@@ -254,7 +261,7 @@ class AdditiveEnergyHead(nn.Module):
     def _train_log_score(self) -> Tensor:
         """Log p̂(z) − B(z) of the training groups, (k,), in 64 bits on the CPU."""
         bias = self.learned_bias.detach()[self.seen.index].to("cpu", torch.float64)
-        return self.seen.log_frequency.to("cpu", torch.float64) - bias
+        return self.seen.log_frequency - bias
 
     def _blocks(
         self, batches: Iterable[Any], backbone: nn.Module | None, weighted: bool
@@ -288,12 +295,7 @@ class AdditiveEnergyHead(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, buffer in buffers.items():
             assert buffer is not None
-            try:
-                moved = fn(buffer)
-            except TypeError:  # some devices have no 64-bit numbers
-                moved = fn(buffer.float())
-            lost = moved.dtype != buffer.dtype and moved.device == buffer.device
-            self._buffers[name] = buffer if lost else moved
+            self._buffers[name] = _moved(buffer, fn)
         self._seen = None
         return self
 
@@ -320,6 +322,15 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
     finally:
         for part, mode in training:
             part.training = mode
+
+
+def _moved(buffer: Tensor, fn: Any) -> Tensor:
+    """The buffer where ``fn`` puts it, in the precision that it has, or in 32 bits where the device has no more."""
+    try:
+        return buffer.to(fn(buffer).device)
+    except TypeError:
+        moved: Tensor = fn(buffer.float())
+        return moved
 
 
 def _apply(backbone: nn.Module, inputs: Any) -> Tensor:

@@ -21,6 +21,8 @@ def save_architecture(backbone: Backbone, folder: Path) -> dict[str, Any]:
         about["preprocessing"] = backbone.preprocessing.to_dict() if own else None
         if backbone.name in ("small-cnn", "efficientnet-lite0"):
             return {**about, "type": backbone.name}
+    if getattr(backbone, "source_config", None) is None:
+        return {**about, "type": "custom"}
     from compshift.nn import huggingface_saved
 
     return {**about, **huggingface_saved.save(backbone, folder)}
@@ -41,4 +43,6 @@ def restore_architecture(about: dict[str, Any], folder: Path) -> Backbone:
 
         require("transformers")
         return restore(about, folder)
+    if kind == "custom":
+        raise InputError(f"the backbone {about['name']!r} is not one of compshift's: pass it, as backbone=")
     raise InputError(f"the backbone is of the kind {kind!r}, which this release does not know")

@@ -28,7 +28,7 @@ class SeenGroups:
     candidates: Candidates
     table: GroupTable  # of the k training groups
     index: Tensor  # (k,) their positions among the candidates
-    log_frequency: Tensor  # (k,) log p̂
+    log_frequency: Tensor  # (k,) log p̂, in 64 bits on the CPU, since some devices have no more than 32
     lookup: Tensor | None  # (n_groups,) flat index → position among the training groups, −1 if it is none
     device: torch.device
 
@@ -47,7 +47,7 @@ class SeenGroups:
             candidates=Candidates(AffineHull(space, seen), weight[index], groups),
             table=GroupTable.of(space, seen),
             index=torch.as_tensor(index, device=device),
-            log_frequency=torch.as_tensor(np.log(frequency), dtype=torch.float32, device=device),
+            log_frequency=torch.as_tensor(np.log(frequency)),
             lookup=lookup,
             device=device,
         )

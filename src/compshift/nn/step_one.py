@@ -20,7 +20,7 @@ def step_one_loss(
     precision is widened to 32 bits first.
     """
     wide = energies.float() if energies.dtype in (torch.float16, torch.bfloat16) else energies
-    log_score = seen.log_frequency.to(wide.dtype) - learned_bias[seen.index].to(wide.dtype)  # (k,)
+    log_score = seen.log_frequency.to(wide) - learned_bias[seen.index].to(wide)  # (k,)
     result: Tensor = _StepOne.apply(wide, log_score, position, sample_weight, seen.table)  # type: ignore[no-untyped-call]
     return result
 

@@ -42,6 +42,13 @@ def step_seed(seed: int, step: int, rank: int) -> int:
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
 
 
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed what dropout draws from. (torch.manual_seed remembers every call for devices that are not there.)"""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
 @contextmanager
 def own_randomness() -> Iterator[None]:
     """Torch's generators, which dropout uses, are put back as they were."""

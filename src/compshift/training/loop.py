@@ -30,7 +30,7 @@ from compshift.nn.head import evaluation_mode
 from compshift.training.backbone import choose_backbone
 from compshift.training.checkpoint import load_weights, read_checkpoint, read_tensors, write_checkpoint, write_tensors
 from compshift.training.evaluation import frequencies, predict_classes, report_of
-from compshift.training.launch import own_randomness, start, step_seed
+from compshift.training.launch import own_randomness, seed_generators, start, step_seed
 from compshift.training.optimiser import forget_moments, make_optimiser, set_rate
 from compshift.training.progress import Evaluation, Listener
 from compshift.training.reading import Reader
@@ -142,22 +142,27 @@ class _Run:
             head = method.head(backbone.out_features, self.task)
         self.model = BackboneClassifier(backbone, head).to(self.accelerator.device)
         self.objective = self.accelerator.prepare_model(_Objective(self.model, method))
-        self.optimiser = self.accelerator.prepare_optimizer(make_optimiser(self.model, settings))
+        self.optimiser = make_optimiser(self.model, settings)
+        scales = self.accelerator.scaler is not None
+        self.scaled = self.accelerator.prepare_optimizer(self.optimiser) if scales else None
         self.reader = Reader(data.data.samples, backbone, self.accelerator.device, workers)
         self.state = self._on_device(method.state(self.task))
         self.step = 0
         self.best: dict[str, Any] = {"step": 0, "score": -math.inf}
         self.stale = 0
+        self.saved = 0  # step of the last checkpoint
 
     def complete(self, *, overwrite: bool, inputs: Mapping[str, Any] | None) -> TrainedClassifier:
         """Take up what the folder holds, make the steps that are left, and finish."""
         started = time.monotonic()
         self._enter_folder(overwrite, inputs)
-        if not self.folder.result.exists():
+        if self.folder.result.exists():
+            load_weights(self.model, read_tensors(self.folder.model)[0], self.folder.model)
+        else:
             self.listener.started(self.step, self.settings.steps)
             self._steps()
             self._finish(time.monotonic() - started)
-        return TrainedClassifier.load(self.folder.path, self.accelerator.device)
+        return TrainedClassifier(self.model, self.method, self.task, inputs)
 
     def _enter_folder(self, overwrite: bool, inputs: Mapping[str, Any] | None) -> None:
         if self.main:
@@ -166,9 +171,10 @@ class _Run:
             self.folder.start({"identity": self._identity(), "model": model}, overwrite=overwrite)
         self._meet()
         if self.folder.last.exists() and not self.folder.result.exists():
-            state, about = read_checkpoint(self.folder.last, self.model, self.optimiser.optimizer)
+            state, about = read_checkpoint(self.folder.last, self.model, self.optimiser)
             self.state = self._on_device(state)
             self.step, self.best, self.stale = about["step"], about["best"], about["stale"]
+            self.saved = self.step
         if self.main and not self.folder.result.exists():
             self.folder.truncate(self.step)
 
@@ -188,10 +194,10 @@ class _Run:
     def _make_step(self, inputs: dict[str, Tensor]) -> float:
         step, settings = self.step, self.settings
         seed = step_seed(settings.seed, step, self.processes.rank)
-        torch.manual_seed(seed)
+        seed_generators(seed, self.accelerator.device)
         self._train_mode()
         if self.method.resets_optimiser(step):
-            forget_moments(self.optimiser.optimizer)
+            forget_moments(self.optimiser)
         set_rate(self.optimiser, settings.rate(step))
         group = torch.as_tensor(self.data.group[self._share(step)], device=self.accelerator.device)
         batch = Batch(inputs, group, self.task, np.random.default_rng(seed), self.processes)
@@ -199,13 +205,20 @@ class _Run:
         value = float(loss.detach())
         if not math.isfinite(value):
             raise self._divergence(f"the loss is {value} at step {step + 1}")
-        self.accelerator.backward(loss)
-        if settings.clip:
-            self.accelerator.clip_grad_norm_(self.model.parameters(), settings.clip)
-        self.optimiser.step()
-        self.optimiser.zero_grad()
+        self._descend(loss)
         self.state = {name: tensor.detach() for name, tensor in state.items()}
         return value
+
+    def _descend(self, loss: Tensor) -> None:
+        """One step of the optimiser; through accelerate where gradients are scaled, which costs a while."""
+        if self.scaled is not None:
+            self.accelerator.backward(loss)
+        else:
+            loss.backward()  # type: ignore[no-untyped-call]
+        if self.settings.clip:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+        (self.scaled or self.optimiser).step()
+        self.optimiser.zero_grad()
 
     def _evaluate(self, loss: float) -> None:
         """Look at validation, keep the weights if they are the best so far, and write the state."""
@@ -229,7 +242,8 @@ class _Run:
                 write_tensors(self.folder.best, self.model.state_dict(), {"step": self.step})
             self.folder.append(evaluation.record())
             about = {"step": self.step, "best": self.best, "stale": self.stale}
-            write_checkpoint(self.folder.last, self.model, self.optimiser.optimizer, self.state, about)
+            write_checkpoint(self.folder.last, self.model, self.optimiser, self.state, about)
+        self.saved = self.step
         self.listener.evaluated(evaluation)
 
     def _finish(self, seconds: float) -> None:
@@ -321,14 +335,9 @@ class _Run:
         return {name: tensor.to(self.accelerator.device) for name, tensor in state.items()}
 
     def _divergence(self, what: str) -> DivergenceError:
-        kept = self.best["step"] if self.folder.last.exists() else 0
-        where = (
-            f"the checkpoints up to step {self.step - self.step % self.settings.eval_every} are kept"
-            if kept
-            else ("there is no checkpoint yet")
-        )
+        kept = f"the checkpoint of step {self.saved} is kept" if self.saved else "there is no checkpoint yet"
         return DivergenceError(
-            f"{what}: {where}; lower the learning rate (now {self.settings.learning_rate:g}) or clip the gradient"
+            f"{what}: {kept}; lower the learning rate (now {self.settings.learning_rate:g}) or clip the gradient"
         )
 
     def _identity(self) -> dict[str, Any]:

@@ -62,8 +62,10 @@ class TrainedClassifier:
         self.head_ = head_classifier(model.head, method, task)
 
     @classmethod
-    def load(cls, folder: str | PathLike[str], device: Any = "cpu") -> TrainedClassifier:
-        """The model of a finished run."""
+    def load(
+        cls, folder: str | PathLike[str], device: Any = "cpu", *, backbone: Backbone | None = None
+    ) -> TrainedClassifier:
+        """The model of a finished run; ``backbone`` is for one that is not compshift's own, and gets its weights."""
         run = RunFolder(Path(folder))
         if not run.about.exists():
             raise InputError(f"{str(folder)!r} holds no run: pass the folder that `compshift train` wrote")
@@ -76,7 +78,8 @@ class TrainedClassifier:
             space = GroupSpace(tuple(about["names"]), tuple(tuple(values) for values in about["values"]))
             task = Task(space, np.array(about["seen"], dtype=np.int64), np.array(about["weight"], dtype=np.float64))
             method = make_method(about["method"], about["hyperparameters"])
-            backbone = restore_architecture(about["backbone"], run.backbone)
+            if backbone is None:
+                backbone = restore_architecture(about["backbone"], run.backbone)
             model = BackboneClassifier(backbone, method.head(backbone.out_features, task))
         except (KeyError, TypeError, IndexError) as error:
             raise InputError(f"{str(run.about)!r} is not what a run writes ({error})") from None

@@ -1,0 +1,61 @@
+"""A tiny task whose losses can be worked out by hand: three groups, logits that are given."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from compshift import GroupSpace
+from compshift.distributed.collective import ALONE
+from compshift.methods.batch import Batch
+from compshift.methods.task import Task
+from compshift.nn.classifier import BackboneClassifier
+
+SPACE = GroupSpace(("y", "a"), ((0, 1), (0, 1)))
+SEEN = np.array([[0, 0], [0, 1], [1, 1]])  # (1, 0) is never seen
+COUNTS = np.array([6.0, 3.0, 1.0])
+
+
+class Given(nn.Module):
+    """A backbone whose features are its inputs."""
+
+    name, kind, out_features, pretrained = "given", "features", 2, False
+
+    def prepare(self, inputs):
+        return dict(inputs)
+
+    def forward(self, features):
+        return features
+
+
+def task(counts=COUNTS, seen=SEEN, space=SPACE):
+    return Task(space, seen, np.asarray(counts, dtype=float))
+
+
+def model(method, the_task=None):
+    """The method's head on given features; class logits are the features themselves."""
+    head = method.head(2, the_task or task())
+    if isinstance(head, nn.Linear):
+        with torch.no_grad():
+            head.weight.copy_(torch.eye(head.out_features, 2))
+    return BackboneClassifier(Given(), head)
+
+
+def batch(logits, group, the_task=None, seed=0, processes=ALONE):
+    features = torch.tensor(logits, dtype=torch.float32)
+    return Batch(
+        {"features": features}, torch.tensor(group), the_task or task(), np.random.default_rng(seed), processes
+    )
+
+
+LOGITS = [[2.0, 0.0], [0.0, 0.0], [0.0, 1.0], [1.0, -1.0]]
+GROUPS = [0, 0, 1, 2]  # classes 0, 0, 0, 1; attributes 0, 0, 1, 1
+
+ROW_LOSSES = [np.log1p(np.exp(-2.0)), np.log(2.0), np.log1p(np.exp(1.0)), np.log1p(np.exp(2.0))]
+"""−log softmax of the own class: log(1 + exp(other − own))."""
+
+
+def loss_of(method, logits=LOGITS, groups=GROUPS, step=0, state=None, the_task=None):
+    the_task = the_task or task()
+    state = method.state(the_task) if state is None else state
+    value, after = method.loss(model(method, the_task), batch(logits, groups, the_task), state, step)
+    return value.item(), after

@@ -1,0 +1,254 @@
+import math
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from compshift import GroupSpace, InputError  # noqa: E402
+from compshift.methods.crm import CRM  # noqa: E402
+from compshift.methods.dfr import DFR  # noqa: E402
+from compshift.methods.erm import ERM  # noqa: E402
+from compshift.methods.groupdro import GroupDRO  # noqa: E402
+from compshift.methods.irm import IRM  # noqa: E402
+from compshift.methods.lc import LC  # noqa: E402
+from compshift.methods.mixup import Mixup  # noqa: E402
+from compshift.methods.registry import METHODS, make_method  # noqa: E402
+from compshift.methods.rwg import RWG  # noqa: E402
+from compshift.methods.sla import SLA  # noqa: E402
+from compshift.methods.subg import SUBG  # noqa: E402
+from compshift.methods.vrex import VREx  # noqa: E402
+from tests.methods.golden import COUNTS, GROUPS, LOGITS, ROW_LOSSES, SEEN, batch, loss_of, model, task  # noqa: E402
+
+A, B, C, D = ROW_LOSSES
+GROUP_MEANS = [(A + B) / 2, C, D]
+EVERY = sorted(METHODS)
+
+
+def test_erm_is_the_mean():
+    assert loss_of(ERM())[0] == pytest.approx((A + B + C + D) / 4, abs=1e-6)
+
+
+def test_groupdro_by_hand():
+    eta = 0.5
+    weights = np.array([math.exp(eta * mean) / 3 for mean in GROUP_MEANS])
+    weights /= weights.sum()
+    value, state = loss_of(GroupDRO(eta))
+    assert value == pytest.approx(float(weights @ GROUP_MEANS), abs=1e-6)
+    np.testing.assert_allclose(state["group_weight"], weights, atol=1e-6)
+    again, second = loss_of(GroupDRO(eta), state=state)
+    weights *= np.exp(eta * np.array(GROUP_MEANS))
+    weights /= weights.sum()
+    assert again == pytest.approx(float(weights @ GROUP_MEANS), abs=1e-6)
+    np.testing.assert_allclose(second["group_weight"], weights, atol=1e-6)
+
+
+def test_groupdro_gives_no_weight_to_absent_groups():
+    """Neither to groups that training lacks, nor, beyond what they had, to those that the batch lacks."""
+    _, state = loss_of(GroupDRO(0.5), logits=LOGITS[:2], groups=GROUPS[:2])
+    assert state["group_weight"].shape == (3,)
+    assert state["group_weight"].sum().item() == pytest.approx(1, abs=1e-6)
+    assert state["group_weight"][1].item() == pytest.approx(state["group_weight"][2].item(), abs=1e-7)
+    grown = math.exp(0.5 * (A + B) / 2)
+    assert state["group_weight"][0].item() == pytest.approx(grown / (grown + 2), abs=1e-6)
+
+
+def test_lc_by_hand():
+    """Attribute 0 has p(y, a) = .6 and 0; attribute 1 has .3 and .1."""
+    epsilon = 1e-3
+    low, high = math.log(0.6 + epsilon), math.log(epsilon)
+    first = [math.log1p(math.exp(other + high - own - low)) for own, other in ((2.0, 0.0), (0.0, 0.0))]
+    three, one = math.log(0.3 + epsilon), math.log(0.1 + epsilon)
+    last = [math.log1p(math.exp(1.0 + one - three)), math.log1p(math.exp(1.0 + three - (-1.0 + one)))]
+    assert loss_of(LC(epsilon))[0] == pytest.approx(np.mean(first + last), abs=1e-6)
+
+
+def test_sla_by_hand():
+    """Counts with one added: 7 and 1 for attribute 0, 4 and 2 for attribute 1."""
+    tau = 0.5
+    low, high = tau * math.log(7 / 8), tau * math.log(1 / 8)
+    first = [math.log1p(math.exp(other + high - own - low)) for own, other in ((2.0, 0.0), (0.0, 0.0))]
+    three, one = tau * math.log(4 / 6), tau * math.log(2 / 6)
+    last = [math.log1p(math.exp(1.0 + one - three)), math.log1p(math.exp(1.0 + three - (-1.0 + one)))]
+    assert loss_of(SLA(tau))[0] == pytest.approx(np.mean(first + last), abs=1e-6)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=8, max_size=8), st.lists(st.integers(1, 50), min_size=4, max_size=4))
+def test_lc_and_sla_are_the_same_method(logits, counts):
+    """With the attribute known, log p(a) cancels; what is left apart is the treatment of absent groups."""
+    all_groups = task(counts, np.array([[0, 0], [0, 1], [1, 0], [1, 1]]))
+    rows = np.array(logits).reshape(4, 2).tolist()
+    lc, _ = loss_of(LC(epsilon=0.0), rows, [0, 1, 2, 3], the_task=all_groups)
+    sla, _ = loss_of(SLA(smoothing=0.0), rows, [0, 1, 2, 3], the_task=all_groups)
+    assert lc == pytest.approx(sla, abs=1e-5)
+
+
+def test_logits_are_plain_at_test_time():
+    for method in (LC(), SLA()):
+        (predict,) = method.predictors(model(method)).values()
+        logits = torch.tensor(LOGITS)
+        np.testing.assert_allclose(predict(logits).detach(), logits.log_softmax(dim=1), atol=1e-6)
+
+
+def slope(own, other):
+    """Derivative of −log softmax at scale 1: ⟨softmax, z⟩ − z_own."""
+    p = 1 / (1 + math.exp(other - own))
+    return p * own + (1 - p) * other - own
+
+
+def test_irm_by_hand():
+    """Environment 0 has rows 0 and 1, environment 1 rows 2 and 3; each half has one row."""
+    penalties = [slope(2, 0) * slope(0, 0), slope(0, 1) * slope(-1, 1)]
+    for step, weight in ((0, 1.0), (9, 1.0), (10, 7.0)):
+        expected = np.mean([(A + B) / 2 + weight * penalties[0], (C + D) / 2 + weight * penalties[1]])
+        assert loss_of(IRM(penalty=7.0, anneal=10), step=step)[0] == pytest.approx(expected, abs=1e-5)
+    assert [IRM(7.0, 10).resets_optimiser(step) for step in (9, 10, 11)] == [False, True, False]
+
+
+def test_irm_penalty_is_the_derivative():
+    """The closed form against automatic differentiation, on environments of several rows."""
+    rng = np.random.default_rng(0)
+    logits, groups = rng.normal(size=(9, 2)), [0, 0, 0, 0, 1, 2, 1, 2, 2]
+    with_penalty, _ = loss_of(IRM(penalty=3.0, anneal=1), logits.tolist(), groups, step=1)
+    without, _ = loss_of(IRM(penalty=0.0, anneal=1), logits.tolist(), groups, step=1)
+    expected = []
+    for rows in ([0, 1, 2, 3], [4, 5, 6, 7, 8]):
+        gradients = []
+        for half in (rows[0::2], rows[1::2]):
+            scale = torch.ones((), requires_grad=True)
+            z, y = torch.tensor(logits[half]), torch.tensor([int(SEEN[groups[row], 0]) for row in half])
+            (gradient,) = torch.autograd.grad(torch.nn.functional.cross_entropy(scale * z, y), scale)
+            gradients.append(gradient.item())
+        expected.append(3.0 * gradients[0] * gradients[1])
+    assert with_penalty - without == pytest.approx(np.mean(expected), abs=1e-5)
+
+
+def test_vrex_by_hand():
+    mean, variance = np.mean(GROUP_MEANS), np.var(GROUP_MEANS)
+    for step, weight in ((0, 1.0), (10, 7.0)):
+        assert loss_of(VREx(7.0, 10), step=step)[0] == pytest.approx(mean + weight * variance, abs=1e-5)
+
+
+def test_penalties_of_no_weight_leave_the_mean_over_environments():
+    assert loss_of(VREx(0.0, 1), step=1)[0] == pytest.approx(np.mean(GROUP_MEANS), abs=1e-6)
+    assert loss_of(IRM(0.0, 1), step=1)[0] == pytest.approx(np.mean([(A + B) / 2, (C + D) / 2]), abs=1e-6)
+
+
+def test_the_penalty_is_used():
+    small, large = (loss_of(VREx(penalty, 5), step=5)[0] for penalty in (0.1, 1e5))
+    assert large > 1000 * small
+    assert loss_of(VREx(0.1, 5), step=4)[0] == loss_of(VREx(1e5, 5), step=4)[0]
+
+
+def test_mixup_by_hand():
+    method = Mixup(alpha=0.4)
+    rng = np.random.default_rng(0)
+    share, order = rng.beta(0.4, 0.4), rng.permutation(4)
+    logits, classes = np.array(LOGITS), SEEN[GROUPS, 0]
+    mixed = share * logits + (1 - share) * logits[order]
+
+    def cross_entropy(z, y):
+        return np.log(np.exp(z).sum()) - z[y]
+
+    expected = np.mean(
+        [
+            share * cross_entropy(z, y) + (1 - share) * cross_entropy(z, classes[other])
+            for z, y, other in zip(mixed, classes, order, strict=True)
+        ]
+    )
+    assert loss_of(method)[0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_crm_by_hand():
+    """Energies that are all zero leave the entropy of the group frequencies; then a bias and an energy by hand."""
+    method, network = CRM(), model(CRM())
+    frequency = COUNTS / COUNTS.sum()
+    value, _ = method.loss(network, batch(LOGITS, GROUPS), {}, 0)
+    assert value.item() == pytest.approx(-np.mean(np.log(frequency[GROUPS])), abs=1e-6)
+    with torch.no_grad():
+        network.head.learned_bias.copy_(torch.tensor([0.3, 0.0, 9.0, -0.2]))  # of (0,0), (0,1), (1,0), (1,1)
+        network.head.layers[0].weight.copy_(torch.tensor([[0.5, 0.0], [0.0, -1.0]]))
+    energy = np.array([[0.5 * x0, -x1] for x0, x1 in LOGITS])  # of y = 0 and y = 1
+    logits = -energy[:, SEEN[:, 0]] + np.log(frequency) - [0.3, 0.0, -0.2]
+    expected = np.mean([np.logaddexp.reduce(row) - row[own] for row, own in zip(logits, GROUPS, strict=True)])
+    assert method.loss(network, batch(LOGITS, GROUPS), {}, 0)[0].item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_one_row_and_one_group_give_finite_losses_and_gradients(name):
+    method = make_method(name)
+    for logits, groups in (([[1.0, -1.0]], [2]), ([[1.0, -1.0], [0.5, 3.0]], [0, 0]), (LOGITS, GROUPS)):
+        network = model(method)
+        for step in (0, 10_000):
+            loss, state = method.loss(network, batch(logits, groups), method.state(task()), step)
+            loss.backward()
+            assert math.isfinite(loss.item())
+            assert all(torch.isfinite(tensor).all() for tensor in state.values())
+            for parameter in network.parameters():
+                assert parameter.grad is None or torch.isfinite(parameter.grad).all()
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in ("mixup", "irm")])
+def test_shuffling_the_batch_changes_nothing_unless_rows_are_paired(name):
+    method, order = make_method(name), [2, 0, 3, 1]
+    shuffled = loss_of(method, [LOGITS[row] for row in order], [GROUPS[row] for row in order], step=600)
+    assert shuffled[0] == pytest.approx(loss_of(method, step=600)[0], abs=1e-5)
+
+
+def test_sampling_of_groups():
+    counts = np.array([60.0, 3.0, 10.0])
+    np.testing.assert_allclose(RWG().sampling(counts).weight, 1 / counts)
+    assert SUBG().sampling(counts).limit == 3
+    assert ERM().sampling(counts).weight is None
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 1000))
+def test_several_attributes_count_as_one(seed):
+    """Baselines see the combinations that occur; CRM sees each attribute."""
+    rng = np.random.default_rng(seed)
+    space = GroupSpace.from_cardinalities([2, 2, 3])
+    seen = np.array([[0, 0, 1], [0, 1, 2], [1, 0, 1], [1, 1, 0]])
+    the_task = task(rng.integers(1, 9, size=4), seen, space)
+    assert the_task.attribute_of.tolist() == [0, 2, 0, 1]
+    assert the_task.n_attributes == 3
+    table = the_task.class_by_attribute()
+    assert table.shape == (2, 3)
+    assert table[0].tolist() == [the_task.weight[0], 0, the_task.weight[1]]
+    assert CRM().head(2, the_task)(torch.zeros(1, 2)).shape == (1, 7)
+
+
+def test_a_task_needs_rows_of_every_class():
+    with pytest.raises(InputError, match="y 1 has no training rows"):
+        task([1.0], np.array([[0, 0]]))
+    with pytest.raises(InputError, match="one value only"):
+        task([1.0], np.array([[0, 0]]), GroupSpace.from_cardinalities([1, 2]))
+
+
+def test_the_registry_knows_every_method():
+    paper = ["erm", "groupdro", "lc", "sla", "irm", "vrex", "mixup", "crm"]
+    assert list(METHODS) == [*paper, "rwg", "subg", "dfr", "crm-resolved"]
+    for name, kind in METHODS.items():
+        assert kind.name == name
+        assert kind.summary
+    assert make_method("groupdro", {"eta": "0.5"}) == GroupDRO(0.5)
+    assert make_method("irm", {"anneal": 20, "penalty": 1}) == IRM(1.0, 20)
+    with pytest.raises(InputError, match=r"method 'crmm' is not known.*did you mean 'crm'"):
+        make_method("crmm")
+    with pytest.raises(InputError, match="hyper-parameter of 'irm' 'lambda' is not known: use one of 'penalty'"):
+        make_method("irm", {"lambda": 3})
+    with pytest.raises(InputError, match="no hyper-parameters"):
+        make_method("erm", {"eta": 3})
+    with pytest.raises(InputError, match=r"anneal is '2\.5': pass a whole number"):
+        make_method("irm", {"anneal": "2.5"})
+    with pytest.raises(InputError, match=r"alpha is 0\.0"):
+        make_method("mixup", {"alpha": 0})
+    with pytest.raises(InputError, match="prior 'flat' is not known"):
+        make_method("crm", {"prior": "flat"})
+    with pytest.raises(InputError, match="only linear energies"):
+        make_method("crm-resolved", {"hidden": 8})
+    with pytest.raises(InputError, match="alpha is -1"):
+        DFR(alpha=-1)
