@@ -1,0 +1,50 @@
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("accelerate")
+
+from compshift.training.checkpoint import read_tensors  # noqa: E402
+from tests.training.job import METHODS, main  # noqa: E402
+
+LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    alone, shared = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("shared")
+    main(alone)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [*LAUNCH, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "tests.training.job"]
+    result = subprocess.run([*command, str(shared)], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert (shared / "size").read_text() == "2"
+    return alone, shared
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_two_processes_reach_the_weights_of_one(folders, method):
+    (first, _), (second, _) = (read_tensors(folder / method / "model.safetensors") for folder in folders)
+    for name, tensor in first.items():
+        tolerance = 1e-3 if name.startswith(("head.effective", "head.bias")) else 1e-5
+        np.testing.assert_allclose(second[name], tensor, atol=tolerance, rtol=tolerance, err_msg=name)
+    lines = [(folder / method / "metrics.jsonl").read_text().splitlines() for folder in folders]
+    for one, two in zip(*lines, strict=True):
+        one, two = json.loads(one), json.loads(two)
+        assert one.keys() == two.keys()
+        for key in ("step", "average", "balanced", "worst", "best"):
+            assert one[key] == two[key]
+        assert one["loss"] == pytest.approx(two["loss"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_the_bias_of_two_processes_is_that_of_one(folders):
+    first, second = (torch.load(folder / "bias.pt", weights_only=True) for folder in folders)
+    np.testing.assert_allclose(second[0], first[0], atol=1e-6)
+    np.testing.assert_allclose(second[1], first[1], rtol=1e-6)
