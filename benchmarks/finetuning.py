@@ -2,9 +2,9 @@
 
     python benchmarks/finetuning.py [FILE.jsonl]
 
-For each method the optimiser's settings are chosen, from two, by balanced validation accuracy on the first scenario; the
-other scenarios use the chosen ones. Results are kept in FILE.jsonl (out/finetuning.jsonl), and a run that is there is not
-made again. About 20 minutes on two cores.
+For each method the optimiser's settings are chosen, from two, by balanced validation accuracy on the first scenario;
+the other scenarios use the chosen ones. Results are kept in FILE.jsonl (out/finetuning.jsonl), and a run that is there
+is not made again. About 20 minutes on two cores.
 """
 
 import json

@@ -12,15 +12,17 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from compshift import data as data
     from compshift import features as features
+    from compshift import methods as methods
     from compshift import metrics as metrics
     from compshift import nn as nn
+    from compshift import training as training
     from compshift._errors import ExtrapolationWarning as ExtrapolationWarning
     from compshift._errors import InputError as InputError
     from compshift.core.additive import extrapolate_additive as extrapolate_additive
     from compshift.core.groups import GroupSpace as GroupSpace
     from compshift.core.hull import AffineHull as AffineHull
     from compshift.estimators.crm import CRMClassifier as CRMClassifier
-    from compshift.estimators.load import load as load
+    from compshift.training.load import load as load
 
 __all__ = [
     "AffineHull",
@@ -33,8 +35,10 @@ __all__ = [
     "extrapolate_additive",
     "features",
     "load",
+    "methods",
     "metrics",
     "nn",
+    "training",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -48,8 +52,10 @@ __getattr__, __dir__ = lazy_names(
         "data": "compshift.data",
         "extrapolate_additive": "compshift.core.additive",
         "features": "compshift.features",
-        "load": "compshift.estimators.load",
+        "load": "compshift.training.load",
+        "methods": "compshift.methods",
         "metrics": "compshift.metrics",
         "nn": "compshift.nn",
+        "training": "compshift.training",
     },
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,8 @@ def load_source(
 
         refuse({"--root": root, "--split-column": split_column, "--shares": shares}, "are for tables")
         nuisances = names(attributes, "--attributes") if attributes else []
-        return Source(read_features(Path(source), [*names(target, "--target"), *nuisances]))
+        targets = names(target, "--target")
+        return Source(replace(read_features(Path(source), [*targets, *nuisances]), targets=tuple(targets)))
     recipe = samples_recipe(path, text, features, None)
     options = table_options(target, attributes, split_column, shares, seed)
     data = recipe.load_table(source, **options, root=root)

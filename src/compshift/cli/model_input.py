@@ -10,6 +10,7 @@ import typer
 
 from compshift._errors import InputError
 from compshift.cli.options import chosen_part, read_prior
+from compshift.cli.own_table import require_torch
 from compshift.core.arrays import IntArray
 from compshift.data.registry import MODULES, benchmark
 from compshift.data.table_files import PARQUET, TEXT, column_names, read_manifest
@@ -44,16 +45,14 @@ class Rows:
 
 def load_model(path: Path, prior: str | None) -> LoadedModel:
     """A model file, or the folder of a training run, under the prior that was asked for."""
+    from compshift.training.load import load
+
     if path.is_dir():
-        from compshift.training.trained import TrainedClassifier
-
-        network = TrainedClassifier.load(path)
-        loaded = LoadedModel(network.head_, network, network.inputs_)
-    else:
-        from compshift.estimators.load import load
-
-        clf = load(path)
-        loaded = LoadedModel(clf, None, clf.inputs_)
+        require_torch()
+    found = load(path)
+    loaded = (
+        LoadedModel(found.head_, found, found.inputs_) if path.is_dir() else LoadedModel(found, None, found.inputs_)
+    )
     if prior is not None:
         if not hasattr(loaded.clf, "set_prior"):
             raise InputError(f"--prior is for models of groups, and {str(path)!r} predicts classes alone: leave it out")

@@ -101,6 +101,6 @@ def resumable() -> Iterator[None]:
 
 
 def require_torch() -> None:
-    """Images and texts need PyTorch."""
+    """Networks need PyTorch."""
     if importlib.util.find_spec("torch") is None:
-        raise InputError("computing features needs PyTorch: install compshift[hf] or compshift[weights]")
+        raise InputError("networks need PyTorch: install compshift[torch], compshift[weights] or compshift[hf]")

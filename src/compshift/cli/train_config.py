@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError, unknown_name
-from compshift._files import replacing
 from compshift.cli.data_source import load_source, read_drops
 from compshift.data.shift import scenarios
 from compshift.methods.method import Method
@@ -84,9 +83,6 @@ class TrainConfig:
             max_length=source.max_length,
         )
         main = int(os.environ.get("RANK", "0")) == 0
-        folder = RunFolder(self.output)
-        if main:
-            self._echo(folder, settings, backbone.name, overwrite)
         with run_listener(self.output, terminal=main and not quiet, tensorboard=main and tensorboard) as hears:
             train(
                 data,
@@ -98,9 +94,10 @@ class TrainConfig:
                 device=device,
                 workers=workers,
                 inputs=source.inputs,
+                files={"config.toml": self._as_toml(settings, backbone.name)},
                 listener=hears,
             )
-        return {**read_json(folder.result), "model": str(self.output), "method_name": self.method.name}
+        return {**read_json(RunFolder(self.output).result), "model": str(self.output), "method_name": self.method.name}
 
     def show(self, result: Mapping[str, Any], *, as_json: bool) -> None:
         """Print what was found, once for all processes."""
@@ -109,22 +106,16 @@ class TrainConfig:
         if int(os.environ.get("RANK", "0")) == 0:
             print_run(result, self.source, as_json=as_json)
 
-    def _echo(self, folder: Any, settings: Settings, backbone: str, overwrite: bool) -> None:
-        """Write the whole configuration beside the run, unless another run is there."""
+    def _as_toml(self, settings: Settings, backbone: str) -> str:
+        """The whole configuration, as a file that makes the same run again."""
         import tomli_w
-
-        if folder.about.exists() and not overwrite:
-            return
-        from dataclasses import asdict
 
         content = {name: self.options[name] for name in (*TABLE, "drop") if name in self.options}
         content |= {name: str(content[name]) for name in ("root",) if name in content}
         content |= {"data": self.source, "method": self.method.name, "backbone": backbone}
         content |= {name: value for name, value in settings.to_dict().items() if value is not None}
         content["hyperparameters"] = asdict(self.method)  # type: ignore[call-overload]
-        self.output.mkdir(parents=True, exist_ok=True)
-        with replacing(self.output / "config.toml") as temporary:
-            temporary.write_text(tomli_w.dumps(content))
+        return tomli_w.dumps(content)
 
 
 def _listed(drop: Any) -> list[str]:
@@ -148,4 +139,5 @@ def _check_settings(given: Mapping[str, Any]) -> None:
         kinds_of: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "bool": bool}
         right = kinds_of[kind]
         if not isinstance(value, right) or (isinstance(value, bool) and kind != "bool"):
-            raise InputError(f"{name} is {value!r}: pass {'a whole number' if kind == 'int' else 'a ' + kind}")
+            wanted = {"int": "a whole number", "float": "a number", "str": "a name", "bool": "true or false"}[kind]
+            raise InputError(f"{name} is {value!r}: pass {wanted}")

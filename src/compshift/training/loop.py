@@ -58,6 +58,7 @@ def train(
     device: str = "auto",
     workers: int | None = None,
     inputs: Mapping[str, Any] | None = None,
+    files: Mapping[str, str] | None = None,
     listener: Listener | None = None,
 ) -> TrainedClassifier:
     """Train a backbone and a head on the train rows, select by the val rows, and never look at the test rows.
@@ -83,6 +84,8 @@ def train(
         Processes that read images.
     inputs : mapping, optional
         Kept with the model: how the columns of a table become samples.
+    files : mapping, optional
+        Names and texts of files to put into the folder, such as the configuration.
     listener : Listener, optional
         Hears of every step and evaluation.
     """
@@ -96,7 +99,7 @@ def train(
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compshift-"))
         stack.enter_context(own_randomness())
         run = _Run(rows, chosen, network, settings, Path(folder), device, workers, listener or Listener())
-        return run.complete(overwrite=overwrite, inputs=inputs)
+        return run.complete(overwrite=overwrite, inputs=inputs, files=files or {})
 
 
 class _Objective(nn.Module):
@@ -152,10 +155,12 @@ class _Run:
         self.stale = 0
         self.saved = 0  # step of the last checkpoint
 
-    def complete(self, *, overwrite: bool, inputs: Mapping[str, Any] | None) -> TrainedClassifier:
+    def complete(
+        self, *, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]
+    ) -> TrainedClassifier:
         """Take up what the folder holds, make the steps that are left, and finish."""
         started = time.monotonic()
-        self._enter_folder(overwrite, inputs)
+        self._enter_folder(overwrite, inputs, files)
         if self.folder.result.exists():
             load_weights(self.model, read_tensors(self.folder.model)[0], self.folder.model)
         else:
@@ -164,11 +169,11 @@ class _Run:
             self._finish(time.monotonic() - started)
         return TrainedClassifier(self.model, self.method, self.task, inputs)
 
-    def _enter_folder(self, overwrite: bool, inputs: Mapping[str, Any] | None) -> None:
+    def _enter_folder(self, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]) -> None:
         if self.main:
             self.folder.path.mkdir(parents=True, exist_ok=True)
             model = describe_model(self.model.backbone, self.method, self.task, self.folder.backbone, inputs)
-            self.folder.start({"identity": self._identity(), "model": model}, overwrite=overwrite)
+            self.folder.start({"identity": self._identity(), "model": model}, files, overwrite=overwrite)
         self._meet()
         if self.folder.last.exists() and not self.folder.result.exists():
             state, about = read_checkpoint(self.folder.last, self.model, self.optimiser)

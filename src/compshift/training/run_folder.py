@@ -55,19 +55,21 @@ class RunFolder:
         """Files of the backbone beside its weights."""
         return self.path / "backbone"
 
-    def start(self, about: Mapping[str, Any], *, overwrite: bool) -> bool:
-        """Make the folder, or take one up that holds the same run; whether there is something to go on from."""
+    def start(self, about: Mapping[str, Any], files: Mapping[str, str], *, overwrite: bool) -> None:
+        """Make the folder, with some further files, or take one up that holds the same run."""
         self.path.mkdir(parents=True, exist_ok=True)
         if overwrite:
             for file in (self.result, self.model, self.last, self.best, self.metrics, self.about):
                 file.unlink(missing_ok=True)
         if self.about.exists():
             self._check_same(read_json(self.about)["identity"], about["identity"])
-            return True
+            return
         if any(self.path.glob("*.safetensors")):
             raise InputError(f"{str(self.path)!r} holds models but no run: choose an empty or a new folder")
+        for name, text in files.items():
+            with replacing(self.path / name) as temporary:
+                temporary.write_text(text)
         write_json(self.about, about)
-        return False
 
     def _check_same(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         differing = [name for name in new if old.get(name) != new[name]]

