@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 
 from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_count, check_same_rows, check_sample_weight
 from compshift._errors import InputError, unknown_name
-from compshift.core.arrays import BLOCK_CELLS
 from compshift.core.bias import BiasSums, ExtrapolatedBias, block_sums, empty_sums, extrapolated_bias, merge_sums
 from compshift.core.candidates import Candidates, candidate_groups
 from compshift.core.groups import GroupSpace
@@ -22,6 +20,8 @@ from compshift.core.objective import log_evidence
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior
 from compshift.distributed.collective import ALONE, Collective, merge_everywhere
 from compshift.nn.energies import energy_layers
+from compshift.nn.energy_blocks import energy_blocks
+from compshift.nn.modes import evaluation_mode
 from compshift.nn.seen_groups import SeenGroups
 from compshift.nn.step_one import step_one_loss
 
@@ -191,7 +191,7 @@ class AdditiveEnergyHead(nn.Module):
         sums = empty_sums(self.candidates.table, torch.zeros((), dtype=torch.float64))
         energy_sum = np.zeros(self.space.width)
         with evaluation_mode(self, *([] if backbone is None else [backbone])):
-            for energies, weight in self._blocks(batches, backbone, weighted):
+            for energies, weight in energy_blocks(self, self.candidates.table, batches, backbone, weighted):
                 evidence = log_evidence(energies, self.seen.table, log_score)
                 sums = merge_sums(sums, block_sums(self.candidates.table, energies, evidence, weight))
                 part = energies if weight is None else energies * weight[:, None]
@@ -263,28 +263,6 @@ class AdditiveEnergyHead(nn.Module):
         bias = self.learned_bias.detach()[self.seen.index].to("cpu", torch.float64)
         return self.seen.log_frequency - bias
 
-    def _blocks(
-        self, batches: Iterable[Any], backbone: nn.Module | None, weighted: bool
-    ) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Energies and weights on the CPU, of so many rows at once that a sum over them is worth its merging."""
-        table = self.candidates.table
-        wanted = max(BLOCK_CELLS, table.shape[0] * table.shape[1]) // table.width + 1
-        energies: list[Tensor] = []
-        weights: list[Tensor] = []
-        n_rows = 0
-        for batch in batches:
-            inputs = batch[0] if isinstance(batch, tuple | list) else batch
-            found = self(inputs if backbone is None else _apply(backbone, inputs))
-            energies.append(found.to("cpu", torch.float64))
-            if weighted:
-                weights.append(torch.as_tensor(batch[1]).to("cpu", torch.float64))
-            n_rows += len(found)
-            if n_rows >= wanted:
-                yield _checked(torch.cat(energies)), torch.cat(weights) if weighted else None
-                energies, weights, n_rows = [], [], 0
-        if n_rows:
-            yield _checked(torch.cat(energies)), torch.cat(weights) if weighted else None
-
     def _load_from_state_dict(self, *arguments: Any) -> None:
         super()._load_from_state_dict(*arguments)
         self._seen = None
@@ -311,19 +289,6 @@ def _space(cardinalities: Sequence[int] | GroupSpace) -> GroupSpace:
     return GroupSpace.from_cardinalities(list(cardinalities))
 
 
-@contextlib.contextmanager
-def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
-    """Eval mode for the modules; afterwards every part of them has the mode it had."""
-    training = [(part, part.training) for module in modules for part in module.modules()]
-    for module in modules:
-        module.eval()
-    try:
-        yield
-    finally:
-        for part, mode in training:
-            part.training = mode
-
-
 def _moved(buffer: Tensor, fn: Any) -> Tensor:
     """The buffer where ``fn`` puts it, in the precision that it has, or in 32 bits where the device has no more."""
     try:
@@ -331,16 +296,6 @@ def _moved(buffer: Tensor, fn: Any) -> Tensor:
     except TypeError:
         moved: Tensor = fn(buffer.float())
         return moved
-
-
-def _apply(backbone: nn.Module, inputs: Any) -> Tensor:
-    return backbone(**inputs) if isinstance(inputs, dict) else backbone(inputs)  # type: ignore[no-any-return]
-
-
-def _checked(energies: Tensor) -> Tensor:
-    if not bool(torch.isfinite(energies).all()):
-        raise InputError("energies are NaN or infinite: the network has diverged, or its inputs are not finite")
-    return energies
 
 
 def _all_codes(codes: Any) -> Any:

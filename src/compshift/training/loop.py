@@ -26,7 +26,7 @@ from compshift.methods.registry import make_method
 from compshift.metrics import GroupReport
 from compshift.nn.backbones import Backbone
 from compshift.nn.classifier import BackboneClassifier
-from compshift.nn.head import evaluation_mode
+from compshift.nn.modes import evaluation_mode
 from compshift.training.backbone import choose_backbone
 from compshift.training.checkpoint import load_weights, read_checkpoint, read_tensors, write_checkpoint, write_tensors
 from compshift.training.evaluation import frequencies, predict_classes, report_of

@@ -1,0 +1,48 @@
+"""Energies of training inputs, in blocks of rows that are worth a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from compshift._errors import InputError
+from compshift.core.arrays import BLOCK_CELLS
+from compshift.core.energy import GroupTable
+
+
+def energy_blocks(
+    head: nn.Module, table: GroupTable, batches: Iterable[Any], backbone: nn.Module | None, weighted: bool
+) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Energies and weights, in 64 bits on the CPU, of so many rows at once that a sum over them is worth its merging.
+
+    The sums hold a number per cell of the table, and merging them costs as much for one row as for thousands.
+    """
+    wanted = max(BLOCK_CELLS, table.shape[0] * table.shape[1]) // table.width + 1
+    energies: list[Tensor] = []
+    weights: list[Tensor] = []
+    n_rows = 0
+    for batch in batches:
+        inputs = batch[0] if isinstance(batch, tuple | list) else batch
+        found = head(inputs if backbone is None else _features(backbone, inputs))
+        energies.append(found.to("cpu", torch.float64))
+        if weighted:
+            weights.append(torch.as_tensor(batch[1]).to("cpu", torch.float64))
+        n_rows += len(found)
+        if n_rows >= wanted:
+            yield _finite(torch.cat(energies)), torch.cat(weights) if weighted else None
+            energies, weights, n_rows = [], [], 0
+    if n_rows:
+        yield _finite(torch.cat(energies)), torch.cat(weights) if weighted else None
+
+
+def _features(backbone: nn.Module, inputs: Any) -> Tensor:
+    return backbone(**inputs) if isinstance(inputs, dict) else backbone(inputs)  # type: ignore[no-any-return]
+
+
+def _finite(energies: Tensor) -> Tensor:
+    if not bool(torch.isfinite(energies).all()):
+        raise InputError("energies are NaN or infinite: the network has diverged, or its inputs are not finite")
+    return energies
