@@ -28,7 +28,7 @@ class Given(nn.Module):
 
 
 def task(counts=COUNTS, seen=SEEN, space=SPACE):
-    return Task(space, seen, np.asarray(counts, dtype=float))
+    return Task(space, seen, np.asarray(counts, dtype=float), np.asarray(counts, dtype=float))
 
 
 def model(method, the_task=None):

@@ -45,11 +45,16 @@ class Rows:
 
 def load_model(path: Path, prior: str | None) -> LoadedModel:
     """A model file, or the folder of a training run, under the prior that was asked for."""
-    from compshift.training.load import load
+    from compshift.estimators.load import load
 
     if path.is_dir():
         require_torch()
-    found = load(path)
+        from compshift.features.embedder import chosen_device
+        from compshift.training.trained import TrainedClassifier
+
+        found: Any = TrainedClassifier.load(path, chosen_device("auto"))
+    else:
+        found = load(path)
     loaded = (
         LoadedModel(found.head_, found, found.inputs_) if path.is_dir() else LoadedModel(found, None, found.inputs_)
     )
@@ -142,6 +147,8 @@ def table_recipe(model: LoadedModel, source: Path, backbone: str | None = None) 
     from compshift.features.recipe import Recipe
 
     recipe = Recipe.from_dict(model.inputs)
+    if backbone is not None and model.network is not None:
+        raise InputError("--backbone is for fitted models: a trained folder has its own")
     columns = column_names(source)
     if recipe.kind != "features" and "features" in columns and recipe.columns[0] not in columns:
         _check_network(model, source)

@@ -115,7 +115,7 @@ def train(
         int | None, typer.Option(help="Training rows behind CRM's bias at evaluations.", show_default="5000")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and splits.", show_default="0")] = None,
-    device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     workers: Workers = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", metavar="", help="Start again in a folder that holds a run.")

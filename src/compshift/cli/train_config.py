@@ -47,6 +47,7 @@ class TrainConfig:
             raise InputError("there is no folder for the run: pass one with -o")
         if output.exists() and not output.is_dir():
             raise InputError(f"{str(output)!r} is a file: pass a folder for the run with -o")
+        _check_kinds(options)
         own = dict(options.get("hyperparameters", {}))
         for text in hyperparameters:
             name, equals, value = text.partition("=")
@@ -65,7 +66,7 @@ class TrainConfig:
         from compshift.training.run_folder import RunFolder, read_json
 
         settings_given = {name: self.options[name] for name in SETTINGS if name in self.options}
-        _check_settings(settings_given)
+        Settings.from_dict(settings_given)
         table = {name: self.options[name] for name in TABLE if name in self.options}
         if "root" in table:
             table["root"] = Path(table["root"])
@@ -119,7 +120,9 @@ class TrainConfig:
 
 
 def _listed(drop: Any) -> list[str]:
-    return [drop] if isinstance(drop, str) else [str(group) for group in drop]
+    """Groups, each as one text."""
+    groups = [drop] if isinstance(drop, str) else list(drop)
+    return [group if isinstance(group, str) else ",".join(map(str, group)) for group in groups]
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
@@ -131,10 +134,24 @@ def _read_toml(file: Path) -> dict[str, Any]:
         raise InputError(f"the configuration {str(file)!r} is not TOML: {error}") from None
 
 
-def _check_settings(given: Mapping[str, Any]) -> None:
-    """Refuse values of a file that are of another kind than the setting."""
-    kinds = {field.name: str(field.type) for field in fields(Settings)}
-    for name, value in given.items():
+def _check_kinds(options: dict[str, Any]) -> None:
+    """Refuse values of a file that are of another kind than the option; lists of names become texts with commas."""
+    for name in ("attributes", "features", "text", "target"):
+        if isinstance(options.get(name), list) and all(isinstance(part, str) for part in options[name]):
+            options[name] = ",".join(options[name])
+    if isinstance(options.get("root"), Path):
+        options["root"] = str(options["root"])
+    kinds = dict.fromkeys(("data", "method", "backbone", *TABLE), "str")
+    kinds |= {field.name: str(field.type) for field in fields(Settings)}
+    for name, value in options.items():
+        if name == "hyperparameters":
+            if not isinstance(value, dict):
+                raise InputError(f"hyperparameters is {value!r}: write a table, [hyperparameters]")
+            continue
+        if name == "drop":
+            if not isinstance(value, str | list) or not all(isinstance(group, str | list) for group in value):
+                raise InputError(f"drop is {value!r}: pass groups as texts, as in drop = ['3,stripes']")
+            continue
         kind = kinds[name].removesuffix(" | None")
         kinds_of: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "bool": bool}
         right = kinds_of[kind]

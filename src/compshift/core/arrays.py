@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_array_api_obj, to_device
+from array_api_compat import array_namespace, device, is_array_api_obj, is_torch_array, to_device
 
 Array: TypeAlias = Any
 """An array of the caller's library. What goes in decides what comes out."""
@@ -28,6 +28,14 @@ def like(values: Array, reference: Array) -> Array:
 def index_like(index: IntArray, reference: Array) -> Array:
     """``index`` as an integer array of the library and device of ``reference``."""
     return array_namespace(reference).asarray(index, device=device(reference))
+
+
+def sums_by(values: Array, index: Array, size: int) -> Array:
+    """Sum of the values (n,) of each index (n,) from 0 to ``size``, (size,)."""
+    xp = array_namespace(values)
+    if is_torch_array(values):  # its bincount has no deterministic version on a GPU
+        return xp.zeros(size, dtype=values.dtype, device=device(values)).index_add(0, index, values)
+    return xp.bincount(index, weights=values, minlength=size)
 
 
 def row_blocks(n_rows: int, width: int, cells: int = BLOCK_CELLS) -> Iterator[slice]:

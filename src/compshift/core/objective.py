@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from compshift.core.arrays import BLOCK_CELLS, Array, index_like, like
+from compshift.core.arrays import BLOCK_CELLS, Array, index_like, like, sums_by
 from compshift.core.energy import GroupTable, group_energies
 from compshift.core.logspace import logsumexp, underflow_floor
 
@@ -71,7 +71,7 @@ def step_one_risk(energies: Array, position: Array, sample_weight: Array, seen: 
         own = columns[position]  # (n,)
         value = value + xp.sum(sample_weight * energies[rows, own])
         gradient[rows, own] += sample_weight
-    group_weight = xp.bincount(position, weights=sample_weight, minlength=len(seen.row))  # (k,)
+    group_weight = sums_by(sample_weight, position, len(seen.row))  # (k,)
     return Risk(value, gradient, expected_groups - group_weight)
 
 

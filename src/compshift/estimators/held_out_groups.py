@@ -28,13 +28,15 @@ def choose_alpha(
     """The alpha whose worse accuracy, on held-out groups or on held-out rows of the others, is best on average."""
     groups, position = space.distinct(codes)
     scores = np.zeros(len(alphas))
+    first = np.zeros(len(codes), dtype=np.bool_)
+    first[np.unique(position, return_index=True)[1]] = True  # one row of each group stays
     for _ in range(REPEATS):
         held = np.isin(position, _spare_groups(space, groups, rng))
-        rows = ~held & (rng.random(len(codes)) < HELD_OUT)
+        rows = ~held & (rng.random(len(codes)) < HELD_OUT) & ~first
         train = ~held & ~rows
         for index, alpha in enumerate(alphas):
             right = fit_codes(X[train], codes[train], space, alpha).predict(X) == codes[:, 0]
-            scores[index] += min(part.mean() for part in (right[held], right[rows]) if part.size)
+            scores[index] += min((part.mean() for part in (right[held], right[rows]) if part.size), default=0.0)
     return float(alphas[int(np.argmax(scores))])
 
 

@@ -29,6 +29,7 @@ class CRM(Method):
     prior: str = "uniform"
     hidden: int = 0
 
+    uses_prior = True
     name = "crm"
     summary = "additive energies with extrapolated bias"
 

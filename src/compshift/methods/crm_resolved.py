@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from compshift._checks import check_positive
 from compshift._errors import InputError
 from compshift.methods.crm import CRM, energy_head
 from compshift.methods.method import TrainingRows
@@ -22,7 +23,8 @@ class CRMResolved(CRM):
     """Fine-tuning leaves a head far from its optimum, and the bias of unseen groups rests on the optimum.
 
     The ridge is ``alpha`` or, if that is 0, the one of five that predicts training groups best that were held out and
-    lie inside the hull of the others.
+    lie inside the hull of the others. Checkpoints are selected with the head as it was trained: solving it at every
+    evaluation would cost more than the training.
     """
 
     alpha: float = 0.0
@@ -32,6 +34,7 @@ class CRMResolved(CRM):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_positive(self.alpha, "alpha", allow_zero=True)
         if self.hidden:
             raise InputError(f"hidden is {self.hidden}: only linear energies can be solved; use 0, or the method 'crm'")
 

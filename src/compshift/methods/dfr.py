@@ -20,7 +20,8 @@ class DFR(ERM):
     """Features of empirical risk minimisation; the last layer is solved again with all training groups in balance.
 
     Solved on the training rows, each group with the same total weight, by a logistic regression with ridge ``alpha``
-    on standardised features. (The authors prefer held-out rows, which would leave none to select by.)
+    on standardised features. (The authors prefer held-out rows, which would leave none to select by.) Checkpoints
+    are selected with the head as it was trained.
     """
 
     alpha: float = 1e-2

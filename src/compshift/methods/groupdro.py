@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from compshift._checks import check_positive
 from compshift.methods.batch import Batch
 from compshift.methods.erm import row_losses
 from compshift.methods.method import Method, State
@@ -28,6 +29,9 @@ class GroupDRO(Method):
     name = "groupdro"
     summary = "losses of groups weighted by exponentiated ascent"
 
+    def __post_init__(self) -> None:
+        check_positive(self.eta, "eta", allow_zero=True)
+
     def state(self, task: Task) -> State:
         """Equal weights."""
         return {"group_weight": torch.full((task.n_groups,), 1 / task.n_groups)}
@@ -38,4 +42,4 @@ class GroupDRO(Method):
         # A group without rows in the batch has mean 0, so its weight is multiplied by 1.
         log_weight = state["group_weight"].log() + self.eta * means.detach()
         weight = log_weight.softmax(dim=0)
-        return weight @ means, {"group_weight": weight}
+        return (weight * means).sum(), {"group_weight": weight}

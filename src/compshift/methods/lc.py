@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compshift._checks import check_positive
 from compshift.core.arrays import FloatArray
 from compshift.methods.logit_offset import LogitOffset
 from compshift.methods.task import Task
@@ -23,6 +24,9 @@ class LC(LogitOffset):
 
     name = "lc"
     summary = "logits corrected by log p(y, a)"
+
+    def __post_init__(self) -> None:
+        check_positive(self.epsilon, "epsilon", allow_zero=True)
 
     def offset(self, task: Task) -> FloatArray:
         """From the frequencies in the whole of training."""

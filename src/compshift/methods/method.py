@@ -42,7 +42,7 @@ class TrainingRows:
     def features(self, model: BackboneClassifier) -> tuple[FloatArray, IntArray, FloatArray]:
         """Features (n, p), group (n,) and weight (n,) of all training rows, on every process."""
         parts = [
-            (model.features(inputs).double().cpu().numpy(), group.cpu().numpy(), weight.cpu().numpy())
+            (model.features(inputs).float().cpu().double().numpy(), group.cpu().numpy(), weight.cpu().numpy())
             for inputs, group, weight in self.batches()
         ]
         mine = tuple(np.concatenate(column) for column in zip(*parts, strict=True)) if parts else None
@@ -56,6 +56,7 @@ class Method:
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    uses_prior: ClassVar[bool] = False  # whether some predictor uses the frequencies of groups
 
     def head(self, in_features: int, task: Task) -> nn.Module:
         """The head on top of the backbone."""

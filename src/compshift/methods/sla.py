@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compshift._checks import check_positive
 from compshift.core.arrays import FloatArray
 from compshift.methods.logit_offset import LogitOffset
 from compshift.methods.task import Task
@@ -20,6 +21,10 @@ class SLA(LogitOffset):
 
     name = "sla"
     summary = "logits adjusted by log p(y | a)"
+
+    def __post_init__(self) -> None:
+        check_positive(self.tau, "tau", allow_zero=True)
+        check_positive(self.smoothing, "smoothing", allow_zero=True)
 
     def offset(self, task: Task) -> FloatArray:
         """From the frequencies in the whole of training."""

@@ -23,9 +23,12 @@ class Task:
     space: GroupSpace  # the class first, then attributes
     seen: IntArray  # (k, m) in order of their codes
     weight: FloatArray  # (k,) rows of each seen group, as the sampler draws them; they add up to the rows of training
+    counts: FloatArray  # (k,) rows of each seen group as they are
 
     def __post_init__(self) -> None:
         check_codes(self.seen, self.space.cardinalities, "seen")
+        if not self.weight.shape == self.counts.shape == (len(self.seen),):
+            raise InputError(f"there are {len(self.seen)} groups, and weights or counts of another number")
         present = np.unique(self.seen[:, 0])
         if len(present) < self.n_classes:
             absent = next(code for code in range(self.n_classes) if code not in present)

@@ -35,7 +35,7 @@ class Backbone(nn.Module):
 
     def settings(self) -> dict[str, Any]:
         """What decides about the features beside the weights, for JSON."""
-        raise NotImplementedError
+        return {}
 
     def fingerprint(self) -> str:
         """A digest of the weights: it changes whenever one of them does."""

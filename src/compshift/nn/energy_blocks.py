@@ -26,16 +26,23 @@ def energy_blocks(
     n_rows = 0
     for batch in batches:
         inputs = batch[0] if isinstance(batch, tuple | list) else batch
+        inputs = _moved(inputs, next(head.parameters()).device)
         found = head(inputs if backbone is None else _features(backbone, inputs))
-        energies.append(found.to("cpu", torch.float64))
+        energies.append(found.cpu().double())  # in this order: some devices have no 64-bit numbers
         if weighted:
-            weights.append(torch.as_tensor(batch[1]).to("cpu", torch.float64))
+            weights.append(torch.as_tensor(batch[1]).cpu().double())
         n_rows += len(found)
         if n_rows >= wanted:
             yield _finite(torch.cat(energies)), torch.cat(weights) if weighted else None
             energies, weights, n_rows = [], [], 0
     if n_rows:
         yield _finite(torch.cat(energies)), torch.cat(weights) if weighted else None
+
+
+def _moved(inputs: Any, device: torch.device) -> Any:
+    if isinstance(inputs, dict):
+        return {name: torch.as_tensor(value, device=device) for name, value in inputs.items()}
+    return torch.as_tensor(inputs, device=device)
 
 
 def _features(backbone: nn.Module, inputs: Any) -> Tensor:

@@ -96,9 +96,17 @@ class AdditiveEnergyHead(nn.Module):
         self.register_buffer("mean_energy", torch.full((self.space.width,), math.nan, dtype=torch.float64))
         self._seen: SeenGroups | None = None
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Energies (n, D) of every attribute value, low where the value is likely."""
-        return torch.cat([layer(features) for layer in self.layers], dim=1)
+    def forward(self, features: Tensor, codes: Any = None) -> Tensor:
+        """Energies (n, D) of every attribute value, low where the value is likely; with ``codes``, the loss.
+
+        The latter is for DistributedDataParallel, which must see the pass forward that ends in the loss. Autocasting
+        does not reach the head: biases that follow from energies of few digits would be off.
+        """
+        if codes is not None:
+            return self.loss(features, codes)
+        with _no_autocast(features):
+            features = features.to(self.learned_bias.dtype)
+            return torch.cat([layer(features) for layer in self.layers], dim=1)
 
     def last_features(self, features: Tensor) -> Tensor:
         """What the last layers take, side by side: the features themselves, or those of the hidden layers."""
@@ -166,9 +174,12 @@ class AdditiveEnergyHead(nn.Module):
         )
         if sample_weight is not None:
             check_same_rows(len(energies), sample_weight, "sample_weight", "features")
-            weight = torch.as_tensor(sample_weight, device=energies.device)
+            weight = torch.as_tensor(sample_weight, device=energies.device).to(weight.dtype)
         if reduction == "mean":
-            weight = weight / weight.sum()
+            total = weight.sum()
+            if not bool(total > 0):
+                raise InputError("sample_weight is zero for every row: at least one must have a weight above 0")
+            weight = weight / total
         return step_one_loss(energies, position, weight, self.seen, self.learned_bias)
 
     @torch.no_grad()
@@ -187,6 +198,8 @@ class AdditiveEnergyHead(nn.Module):
         training groups' counts must describe too. The head and the backbone are in eval mode meanwhile. With several
         ``processes`` each passes its own share of the rows. Sums are in 64 bits.
         """
+        if isinstance(batches, Tensor):
+            raise InputError("batches is one tensor: pass a list of batches, [features], or a DataLoader")
         log_score = self._train_log_score()
         sums = empty_sums(self.candidates.table, torch.zeros((), dtype=torch.float64))
         energy_sum = np.zeros(self.space.width)
@@ -225,9 +238,13 @@ class AdditiveEnergyHead(nn.Module):
             return group_log_posterior(energies, self.candidates.table, self.log_score(prior, bias), position)  # type: ignore[no-any-return]
 
     def marginal_log_prob(
-        self, features: Tensor, attribute: int = 0, prior: Any = None, *, bias: str = "extrapolated"
+        self, features: Tensor, attribute: int | str = 0, prior: Any = None, *, bias: str = "extrapolated"
     ) -> Tensor:
         """Log q(z_i|x) of every value of one attribute, (n, d_i), without a column per group."""
+        if isinstance(attribute, str):
+            if attribute not in self.space.names:
+                raise unknown_name("attribute", attribute, self.space.names)
+            attribute = self.space.names.index(attribute)
         if not 0 <= attribute < len(self.space.names):
             raise InputError(f"attribute is {attribute!r}: pass a number from 0 to {len(self.space.names) - 1}")
         energies = _full_precision(self(features))
@@ -260,7 +277,7 @@ class AdditiveEnergyHead(nn.Module):
 
     def _train_log_score(self) -> Tensor:
         """Log p̂(z) − B(z) of the training groups, (k,), in 64 bits on the CPU."""
-        bias = self.learned_bias.detach()[self.seen.index].to("cpu", torch.float64)
+        bias = self.learned_bias.detach()[self.seen.index].cpu().double()
         return self.seen.log_frequency - bias
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
@@ -270,10 +287,13 @@ class AdditiveEnergyHead(nn.Module):
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move and cast, but leave the buffers their 64 bits wherever the device has them."""
         buffers, self._buffers = self._buffers, {}
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, buffer in buffers.items():
-            assert buffer is not None
-            self._buffers[name] = _moved(buffer, fn)
+        try:
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            moved = {name: _moved(buffer, fn) for name, buffer in buffers.items() if buffer is not None}
+        except BaseException:
+            self._buffers = buffers
+            raise
+        self._buffers.update(moved)
         self._seen = None
         return self
 
@@ -292,18 +312,24 @@ def _space(cardinalities: Sequence[int] | GroupSpace) -> GroupSpace:
 def _moved(buffer: Tensor, fn: Any) -> Tensor:
     """The buffer where ``fn`` puts it, in the precision that it has, or in 32 bits where the device has no more."""
     try:
-        return buffer.to(fn(buffer).device)
+        moved: Tensor = fn(buffer)
+        return moved if moved.dtype == buffer.dtype else buffer.to(moved.device)
     except TypeError:
-        moved: Tensor = fn(buffer.float())
-        return moved
+        return fn(buffer.float())  # type: ignore[no-any-return]
 
 
 def _all_codes(codes: Any) -> Any:
     """Codes of all rows: an array as it is, or the last parts of batches put together."""
-    if hasattr(codes, "shape") or isinstance(codes, list):
+    if hasattr(codes, "shape") or (isinstance(codes, list) and not _holds_batches(codes)):
         return codes
     parts = [_to_numpy(batch[-1] if isinstance(batch, tuple | list) else batch) for batch in codes]
     return np.concatenate(parts) if parts else np.zeros((0, 0))
+
+
+def _holds_batches(codes: list[Any]) -> bool:
+    """Whether a list has batches, tensors of codes or tuples that end in one, and not the codes of single rows."""
+    last = codes[0][-1] if codes and isinstance(codes[0], tuple | list) else codes[0] if codes else None
+    return getattr(last, "ndim", 0) == 2
 
 
 def _to_numpy(values: Any) -> Any:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from compshift._errors import InputError
@@ -19,7 +20,8 @@ def load_model(name: str) -> tuple[nn.Module, Sequence[str]]:
     """The model, and the names of the weights that were not in its files and so are random."""
     from transformers import AutoModel
 
-    with quiet():
+    with quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # weights that are not in the files are the same every time
         model, info = load_part(AutoModel.from_pretrained, name, output_loading_info=True)
     missing = sorted(info["missing_keys"])
     if any("pooler" not in key for key in missing):
@@ -31,9 +33,9 @@ def load_model(name: str) -> tuple[nn.Module, Sequence[str]]:
 
 
 def load_part(load: Callable[..., Any], name: str, **options: Any) -> Any:
-    """Load a part of a model; the many errors that this can raise become one sentence."""
+    """Load a part of a model, never code; the many errors that this can raise become one sentence."""
     try:
-        return load(name, **options)
+        return load(name, trust_remote_code=False, **options)
     except (OSError, ValueError, KeyError, ImportError) as error:
         reason = " ".join(str(error).split())
         hint = "the folder is not a whole model" if Path(name).is_dir() else "no such folder, or no way to the hub"

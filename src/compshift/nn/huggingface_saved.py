@@ -31,7 +31,7 @@ def restore(about: dict[str, Any], folder: Path) -> Backbone:
 
     with quiet():
         config = load_part(AutoConfig.from_pretrained, str(folder))
-        model = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+        model = load_part(lambda _, **options: AutoModel.from_config(config, **options), str(folder))  # type: ignore[no-untyped-call]
         if about["type"] == "huggingface-text":
             text: Backbone = TextBackbone(
                 about["name"],

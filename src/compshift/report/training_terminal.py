@@ -11,6 +11,7 @@ from typing import Any
 
 from compshift._errors import InputError
 from compshift.training.progress import Evaluation, Listener
+from compshift.training.run_folder import RunFolder
 
 
 class _Several(Listener):
@@ -69,8 +70,20 @@ class _Live(Listener):
 class _TensorBoard(Listener):
     """Scalars for TensorBoard."""
 
-    def __init__(self, writer: Any) -> None:
-        self.writer = writer
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ModuleNotFoundError:
+            raise InputError("--tensorboard needs a package: install compshift[tensorboard]") from None
+        self.folder, self.make = folder, SummaryWriter
+        self.writer: Any = None
+
+    def started(self, step: int, steps: int) -> None:  # noqa: ARG002
+        self.writer = self.make(str(self.folder), purge_step=step + 1)
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
 
     def evaluated(self, evaluation: Evaluation) -> None:
         self.writer.add_scalar("train/loss", evaluation.loss, evaluation.step)
@@ -112,13 +125,9 @@ def run_listener(folder: Path, *, terminal: bool, tensorboard: bool) -> Iterator
         elif terminal:
             listeners.append(_Lines())
         if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ModuleNotFoundError:
-                raise InputError("--tensorboard needs a package: install compshift[tensorboard]") from None
-            writer = SummaryWriter(str(folder / "tensorboard"))
-            stack.callback(writer.close)
-            listeners.append(_TensorBoard(writer))
+            board = _TensorBoard(RunFolder(folder).tensorboard)
+            stack.callback(board.close)
+            listeners.append(board)
         yield _Several(listeners)
 
 

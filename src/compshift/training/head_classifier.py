@@ -23,7 +23,7 @@ from compshift.nn.head import AdditiveEnergyHead
 def head_classifier(head: nn.Module, method: Method, task: Task) -> Any:
     """The head's classifier: a ``CRMClassifier``, or one of classes alone."""
     if isinstance(head, AdditiveEnergyHead):
-        return _energy_classifier(head, getattr(method, "prior", "uniform"))
+        return _energy_classifier(head, getattr(method, "prior", "uniform"), task)
     assert isinstance(head, nn.Linear)
     return LinearHead(head, task)
 
@@ -36,11 +36,11 @@ class LinearHead:
         self.space_ = task.space
         self.targets_ = GroupSpace(task.space.names[:1], task.space.values[:1])
         self.classes_ = np.array(task.space.values[0])
-        self.coef_ = head.weight.detach().double().cpu().numpy()  # (c, p)
-        self.intercept_ = head.bias.detach().double().cpu().numpy()  # (c,)
+        self.coef_ = head.weight.detach().cpu().double().numpy()  # (c, p)
+        self.intercept_ = head.bias.detach().cpu().double().numpy()  # (c,)
         self.groups_ = task.seen
         self.seen_ = np.ones(len(task.seen), dtype=np.bool_)
-        self.group_weight_ = task.weight
+        self.group_weight_ = task.counts
 
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Log-probability of each class, (n, c)."""
@@ -61,17 +61,15 @@ class LinearHead:
         return self.classes_[np.argmax(self.predict_log_proba(X), axis=1)]
 
 
-def _energy_classifier(head: AdditiveEnergyHead, prior: str) -> CRMClassifier:
+def _energy_classifier(head: AdditiveEnergyHead, prior: str, task: Task) -> CRMClassifier:
     """The classifier whose features are those of the head's last layers."""
-    weight = head.group_weight.cpu().numpy()
-    seen = weight > 0
     model = CRMModel(
-        candidates=Candidates(AffineHull(head.space, head.groups[seen]), weight[seen], head.groups),
-        coef=head.last_weights().detach().double().cpu().numpy(),
+        candidates=Candidates(AffineHull(head.space, task.seen), task.counts, head.groups),
+        coef=head.last_weights().detach().cpu().double().numpy(),
         feature_mean=np.zeros(head.last_weights().shape[1]),
-        bias=head.bias.cpu().numpy(),
-        learned_bias=head.centred_learned_bias().cpu().numpy(),
-        effective_sample_size=head.effective_sample_size.cpu().numpy(),
+        bias=head.bias.cpu().double().numpy(),
+        learned_bias=head.centred_learned_bias().cpu().double().numpy(),
+        effective_sample_size=head.effective_sample_size.cpu().double().numpy(),
         bias_gap=head.bias_gap,
         gradient=float("nan"),
         n_iter=0,

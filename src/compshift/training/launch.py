@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import distributed
 
-from compshift._errors import unknown_name
+from compshift._errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-DEVICES = ("auto", "cpu")
+DEVICES = ("auto", "cpu", "cuda")
 MIXED = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -28,11 +29,14 @@ def start(device: str, precision: str, *, find_unused: bool) -> Accelerator:
 
     if device not in DEVICES:
         raise unknown_name("device", device, DEVICES)
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("the device 'cuda' cannot be used, as PyTorch finds none: pass cpu")
     if precision == "auto":
-        cuda = device == "auto" and torch.cuda.is_available()
+        cuda = device != "cpu" and torch.cuda.is_available()
         able = cuda and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bfloat16" if able else "float32"
-    AcceleratorState._reset_state()  # another run in this process may have had another precision
+    alone = not (distributed.is_available() and distributed.is_initialized())
+    AcceleratorState._reset_state(reset_partial_state=alone)  # another run in this process may have had other choices
     options = DistributedDataParallelKwargs(find_unused_parameters=find_unused)
     return Accelerator(cpu=device == "cpu", mixed_precision=MIXED[precision], kwargs_handlers=[options])
 
@@ -47,10 +51,12 @@ def seed_generators(seed: int, device: torch.device) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
 
 
 @contextmanager
-def own_randomness() -> Iterator[None]:
+def own_randomness(device: torch.device) -> Iterator[None]:
     """Torch's generators, which dropout uses, are put back as they were."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield

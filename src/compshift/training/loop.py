@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from os import PathLike
@@ -21,15 +21,14 @@ from compshift.core.arrays import IntArray
 from compshift.data.dataset import GroupedDataset
 from compshift.distributed.torch_processes import current_processes
 from compshift.methods.batch import Batch
-from compshift.methods.method import Method, State, TrainingRows
+from compshift.methods.method import Method, State
 from compshift.methods.registry import make_method
 from compshift.metrics import GroupReport
 from compshift.nn.backbones import Backbone
 from compshift.nn.classifier import BackboneClassifier
-from compshift.nn.modes import evaluation_mode
 from compshift.training.backbone import choose_backbone
 from compshift.training.checkpoint import load_weights, read_checkpoint, read_tensors, write_checkpoint, write_tensors
-from compshift.training.evaluation import frequencies, predict_classes, report_of
+from compshift.training.inspection import Inspection
 from compshift.training.launch import own_randomness, seed_generators, start, step_seed
 from compshift.training.optimiser import forget_moments, make_optimiser, set_rate
 from compshift.training.progress import Evaluation, Listener
@@ -38,9 +37,6 @@ from compshift.training.run_folder import RunFolder, write_json
 from compshift.training.settings import Settings
 from compshift.training.split import TrainingData
 from compshift.training.trained import TrainedClassifier, describe_model
-
-REFRESH = 3
-"""Stream of the generator that draws the rows for evaluations; see ``sampling``."""
 
 
 class DivergenceError(InputError):
@@ -68,9 +64,10 @@ def train(
     data : GroupedDataset
         Features, images or texts, with splits.
     method : str or Method
-        One of ``compshift.methods.registry.METHODS``.
+        One of ``compshift.methods.METHODS``.
     backbone : str or Backbone
-        A name that ``load_backbone`` knows, ``"small-cnn"`` for images, ``"linear"`` or ``"mlp"`` for features.
+        A name that ``load_backbone`` knows, ``"small-cnn"`` for images, ``"linear"`` or ``"mlp"`` for features. A
+        backbone that is passed is trained itself, not a copy of it.
     settings : Settings
         Steps, batch size, optimiser and so on.
     folder : path, optional
@@ -78,8 +75,8 @@ def train(
         to the same final weights. Several processes must all see it.
     overwrite : bool
         Whether to start again in a folder that holds a run.
-    device : "auto" or "cpu"
-        Where to compute; other devices are chosen by CUDA_VISIBLE_DEVICES.
+    device : "auto", "cpu" or "cuda"
+        Where to compute; which of several GPUs is chosen by CUDA_VISIBLE_DEVICES.
     workers : int, optional
         Processes that read images.
     inputs : mapping, optional
@@ -97,8 +94,10 @@ def train(
     with ExitStack() as stack:
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compshift-"))
-        stack.enter_context(own_randomness())
         run = _Run(rows, chosen, network, settings, Path(folder), device, workers, listener or Listener())
+        if run.main:
+            stack.enter_context(run.folder.locked())
+        stack.enter_context(own_randomness(run.device))
         return run.complete(overwrite=overwrite, inputs=inputs, files=files or {})
 
 
@@ -130,6 +129,7 @@ class _Run:
     ) -> None:
         self.data, self.method, self.settings, self.listener = data, method, settings, listener
         self.accelerator = start(device, settings.precision, find_unused=backbone.pretrained)
+        self.device: torch.device = self.accelerator.device
         self.processes = current_processes()
         self.main = self.processes.rank == 0
         self.folder = RunFolder(Path(self.processes.gather(str(folder))[0]))
@@ -140,20 +140,31 @@ class _Run:
         self.sampler = data.sampler(method, settings)
         self.task = data.task(self.sampler)
         self.initial_weights = backbone.fingerprint()
-        with torch.random.fork_rng():
-            torch.manual_seed(settings.seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(settings.seed)
             head = method.head(backbone.out_features, self.task)
-        self.model = BackboneClassifier(backbone, head).to(self.accelerator.device)
+        self.model = BackboneClassifier(backbone, head).to(self.device)
         self.objective = self.accelerator.prepare_model(_Objective(self.model, method))
         self.optimiser = make_optimiser(self.model, settings)
         scales = self.accelerator.scaler is not None
         self.scaled = self.accelerator.prepare_optimizer(self.optimiser) if scales else None
-        self.reader = Reader(data.data.samples, backbone, self.accelerator.device, workers)
+        self.reader = Reader(data.data.samples, backbone, self.device, workers)
+        self.inspection = Inspection(
+            self.model,
+            method,
+            self.task,
+            data,
+            self.sampler,
+            self.reader,
+            self.processes,
+            self.accelerator.autocast,
+            settings,
+        )
         self.state = self._on_device(method.state(self.task))
         self.step = 0
-        self.best: dict[str, Any] = {"step": 0, "score": -math.inf}
-        self.stale = 0
         self.saved = 0  # step of the last checkpoint
+        self.best: dict[str, Any] = {"step": 0, "score": -math.inf}
+        self.stale = 0  # evaluations since the best one
 
     def complete(
         self, *, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]
@@ -170,17 +181,21 @@ class _Run:
         return TrainedClassifier(self.model, self.method, self.task, inputs)
 
     def _enter_folder(self, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]) -> None:
-        if self.main:
-            self.folder.path.mkdir(parents=True, exist_ok=True)
+        identity = self._identity(inputs)
+        if self.main and self.folder.is_new(identity, overwrite=overwrite):
             model = describe_model(self.model.backbone, self.method, self.task, self.folder.backbone, inputs)
-            self.folder.start({"identity": self._identity(), "model": model}, files, overwrite=overwrite)
+            self.folder.start({"identity": identity, "model": model}, files)
         self._meet()
-        if self.folder.last.exists() and not self.folder.result.exists():
+        if self.folder.result.exists():
+            return
+        if self.folder.last.exists():
             state, about = read_checkpoint(self.folder.last, self.model, self.optimiser)
             self.state = self._on_device(state)
             self.step, self.best, self.stale = about["step"], about["best"], about["stale"]
             self.saved = self.step
-        if self.main and not self.folder.result.exists():
+            if self.accelerator.scaler is not None:
+                self.accelerator.scaler.load_state_dict(about["scaler"])
+        if self.main:
             self.folder.truncate(self.step)
 
     def _steps(self) -> None:
@@ -199,12 +214,12 @@ class _Run:
     def _make_step(self, inputs: dict[str, Tensor]) -> float:
         step, settings = self.step, self.settings
         seed = step_seed(settings.seed, step, self.processes.rank)
-        seed_generators(seed, self.accelerator.device)
+        seed_generators(seed, self.device)
         self._train_mode()
         if self.method.resets_optimiser(step):
             forget_moments(self.optimiser)
         set_rate(self.optimiser, settings.rate(step))
-        group = torch.as_tensor(self.data.group[self._share(step)], device=self.accelerator.device)
+        group = torch.as_tensor(self.data.group[self._share(step)], device=self.device)
         batch = Batch(inputs, group, self.task, np.random.default_rng(seed), self.processes)
         loss, state = self.objective(batch, self.state, step)
         value = float(loss.detach())
@@ -233,9 +248,8 @@ class _Run:
         self._share_buffers()
         report = None
         if len(self.data.validation):
-            with evaluation_mode(self.model), torch.no_grad():
-                self.method.refresh(self.model, self._training_rows(self.settings.refresh_rows))
-            (report,) = self._validate(first_only=True).values()
+            self.inspection.refresh()
+            (report,) = self.inspection.validate(first_only=True).values()
         score = getattr(report, self.settings.metric) if report is not None else float(self.step)
         better = score > self.best["score"]
         self.stale = 0 if better else self.stale + 1
@@ -247,6 +261,8 @@ class _Run:
                 write_tensors(self.folder.best, self.model.state_dict(), {"step": self.step})
             self.folder.append(evaluation.record())
             about = {"step": self.step, "best": self.best, "stale": self.stale}
+            if self.accelerator.scaler is not None:
+                about["scaler"] = self.accelerator.scaler.state_dict()
             write_checkpoint(self.folder.last, self.model, self.optimiser, self.state, about)
         self.saved = self.step
         self.listener.evaluated(evaluation)
@@ -255,9 +271,8 @@ class _Run:
         """Take the best weights, do what the method does at the end, and write the model."""
         self._meet()
         load_weights(self.model, read_tensors(self.folder.best)[0], self.folder.best)
-        with evaluation_mode(self.model), torch.no_grad():
-            found = self.method.finish(self.model, self._training_rows(None))
-        reports = self._validate(first_only=False) if len(self.data.validation) else {}
+        found = self.inspection.finish()
+        reports = self.inspection.validate(first_only=False) if len(self.data.validation) else {}
         if self.main:
             write_tensors(self.folder.model, self.model.state_dict(), {"step": self.best["step"]})
             result = {
@@ -268,48 +283,8 @@ class _Run:
                 "seconds": round(seconds, 3),
             }
             write_json(self.folder.result, result)
-            for file in (self.folder.last, self.folder.best):
-                file.unlink(missing_ok=True)
+            self.folder.clear_checkpoints()
         self._meet()
-
-    def _validate(self, *, first_only: bool) -> dict[str, GroupReport]:
-        """Accuracy of the predictors on validation, all of them or the one that is reported."""
-        rows = self.data.validation
-        with evaluation_mode(self.model):
-            predictors = self.method.predictors(self.model, frequencies(self.data.data, rows))
-            if first_only:
-                predictors = dict(list(predictors.items())[:1])
-            predicted = predict_classes(
-                self.model,
-                predictors,
-                self.reader,
-                rows,
-                batch_size=self.settings.batch_size,
-                processes=self.processes,
-                autocast=self.accelerator.autocast,
-            )
-        return {name: report_of(self.data.data, rows, found) for name, found in predicted.items()}
-
-    def _training_rows(self, limit: int | None) -> TrainingRows:
-        """The rows that batches are drawn from, or a fixed part of them."""
-        rows = np.arange(len(self.sampler.rows))
-        if limit is not None and limit < len(rows):
-            rng = np.random.default_rng([self.settings.seed, REFRESH])
-            rows = np.sort(rng.choice(len(rows), size=limit, replace=False))
-        weight = np.ones(len(self.sampler.rows)) if self.sampler.row_weight is None else self.sampler.row_weight
-        weight = weight / weight.mean()
-        mine = rows[self.processes.share(len(rows))]
-        own = self.sampler.rows[mine]  # positions among the training rows
-        position = {int(row): number for number, row in enumerate(self.data.train[own])}
-
-        def batches() -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]:
-            for read, inputs in self.reader.in_order(self.data.train[own], self.settings.batch_size):
-                where = [position[int(row)] for row in read]
-                group = torch.as_tensor(self.data.group[own[where]], device=self.accelerator.device)
-                with self.accelerator.autocast():
-                    yield inputs, group, torch.as_tensor(weight[mine[where]])
-
-        return TrainingRows(batches, self.task, self.processes, self.settings.seed)
 
     def _share(self, step: int) -> IntArray:
         """Positions, among the training rows, of this process's part of a batch."""
@@ -337,22 +312,26 @@ class _Run:
         self.accelerator.wait_for_everyone()
 
     def _on_device(self, state: State) -> State:
-        return {name: tensor.to(self.accelerator.device) for name, tensor in state.items()}
+        return {name: tensor.to(self.device) for name, tensor in state.items()}
 
     def _divergence(self, what: str) -> DivergenceError:
         kept = f"the checkpoint of step {self.saved} is kept" if self.saved else "there is no checkpoint yet"
         return DivergenceError(
-            f"{what}: {kept}; lower the learning rate (now {self.settings.learning_rate:g}) or clip the gradient"
+            f"{what}: {kept}; start again, in another folder or with --overwrite, at a lower learning rate (now "
+            f"{self.settings.learning_rate:g}) or with the gradient clipped"
         )
 
-    def _identity(self) -> dict[str, Any]:
+    def _identity(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
         """What makes this run another than another one."""
+        backbone = self.model.backbone
         return {
             **self.settings.to_dict(),
             "method": self.method.name,
             "hyperparameters": asdict(self.method),  # type: ignore[call-overload]
-            "backbone": self.model.backbone.name,
+            "backbone": backbone.name,
+            "backbone_settings": backbone.settings(),
             "initial_weights": self.initial_weights,
+            "inputs": None if inputs is None else dict(inputs),
             "data": self.data.digest(),
         }
 

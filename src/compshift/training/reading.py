@@ -37,7 +37,7 @@ class Reader:
         for batch in found:
             if batch.broken:
                 raise InputError(f"{batch.broken[0][1]}: mend it, or remove its row")
-            inputs = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.inputs.items()}
+            inputs = {name: tensor.to(self.device) for name, tensor in batch.inputs.items()}
             yield batch.rows, inputs
 
     def in_order(self, rows: IntArray, batch_size: int) -> Iterator[tuple[IntArray, dict[str, Tensor]]]:

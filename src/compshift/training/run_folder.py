@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,28 +57,66 @@ class RunFolder:
         """Files of the backbone beside its weights."""
         return self.path / "backbone"
 
-    def start(self, about: Mapping[str, Any], files: Mapping[str, str], *, overwrite: bool) -> None:
-        """Make the folder, with some further files, or take one up that holds the same run."""
+    @property
+    def tensorboard(self) -> Path:
+        """Logs for TensorBoard."""
+        return self.path / "tensorboard"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training in the folder at the same time."""
+        from filelock import FileLock, Timeout
+
         self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path / ".lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise InputError(f"another process is training in {str(self.path)!r}: wait, or choose a folder") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def is_new(self, identity: Mapping[str, Any], *, overwrite: bool) -> bool:
+        """Whether the folder holds no run yet. Another run than this one is refused, or on request removed."""
+        for torn in self.path.glob(".*.tmp*"):
+            torn.unlink()  # of a process that was killed while it wrote
         if overwrite:
-            for file in (self.result, self.model, self.last, self.best, self.metrics, self.about):
+            for file in (self.about, self.result, self.model, self.last, self.best, self.metrics):
                 file.unlink(missing_ok=True)
+            for folder in (self.backbone, self.tensorboard):
+                shutil.rmtree(folder, ignore_errors=True)
         if self.about.exists():
-            self._check_same(read_json(self.about)["identity"], about["identity"])
-            return
-        if any(self.path.glob("*.safetensors")):
+            self._check_same(read_json(self.about).get("identity"), identity)
+            if self.result.exists():
+                self.clear_checkpoints()
+            return False
+        if any(self.path.glob("[!.]*.safetensors")):
             raise InputError(f"{str(self.path)!r} holds models but no run: choose an empty or a new folder")
+        return True
+
+    def start(self, about: Mapping[str, Any], files: Mapping[str, str]) -> None:
+        """Write what the run is, with some further files before it."""
         for name, text in files.items():
             with replacing(self.path / name) as temporary:
                 temporary.write_text(text)
         write_json(self.about, about)
 
-    def _check_same(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        differing = [name for name in new if old.get(name) != new[name]]
+    def clear_checkpoints(self) -> None:
+        """Remove what a finished run needs no more."""
+        for file in (self.last, self.best):
+            file.unlink(missing_ok=True)
+
+    def _check_same(self, old: Any, new: Mapping[str, Any]) -> None:
+        if not isinstance(old, dict):
+            raise InputError(f"{str(self.about)!r} is not what a run writes: choose another folder")
+        same = json.loads(json.dumps(new))
+        differing = [name for name in same if old.get(name) != same[name]]
         if differing:
             name = differing[0]
-            digest = isinstance(new[name], str) and len(new[name]) > 40
-            detail = "" if digest else f" ({old.get(name)!r} there, {new[name]!r} now)"
+            short = len(f"{old.get(name)!r}{same[name]!r}") < 60
+            detail = f" ({old.get(name)!r} there, {same[name]!r} now)" if short else ""
             raise InputError(
                 f"{str(self.path)!r} holds a run that differs in {listing(differing, 4)}{detail}: choose another "
                 "folder, or start again with --overwrite"
@@ -98,9 +138,11 @@ class RunFolder:
         if self.metrics.exists():
             for line in self.metrics.read_text().splitlines():
                 try:
-                    yield json.loads(line)
+                    record = json.loads(line)
                 except ValueError:
                     continue
+                if isinstance(record, dict) and isinstance(record.get("step"), int):
+                    yield record
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

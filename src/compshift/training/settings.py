@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -60,9 +61,10 @@ class Settings:
             check_positive(self.learning_rate, "learning_rate")
         if self.momentum >= 1:
             raise InputError(f"momentum is {self.momentum}: pass a number below 1")
-        for name in ("patience", "seed"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} is {getattr(self, name)}: pass a whole number of 0 or more")
+        for name, end in (("patience", math.inf), ("seed", 2**63)):
+            value = getattr(self, name)
+            if not hasattr(value, "__index__") or not 0 <= value < end:
+                raise InputError(f"{name} is {value!r}: pass a whole number of 0 or more")
         if self.warmup is not None and not 0 <= self.warmup <= self.steps:
             raise InputError(f"warmup is {self.warmup}: pass a number of steps from 0 to {self.steps}")
         for name, known in CHOICES.items():

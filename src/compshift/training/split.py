@@ -11,6 +11,8 @@ from compshift._errors import InputError
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
+from compshift.data.samples import ImageFiles
+from compshift.features.batches import sample_digests
 from compshift.methods.method import Method, Sampling
 from compshift.methods.task import Task
 from compshift.training.sampling import Sampler
@@ -39,10 +41,21 @@ class TrainingData:
         return cls(data, train, validation, seen, group)
 
     def digest(self) -> str:
-        """A digest of the labels and splits, which tells one data set from another."""
+        """A digest of samples, labels and splits, which tells one data set from another.
+
+        Of image files, names and sizes must do: reading them all would take as long as a good part of the training.
+        """
         content = hashlib.sha256(repr((self.data.kind, self.data.space.names, self.data.space.values)).encode())
         for array in (self.data.codes, self.train, self.validation):
             content.update(np.ascontiguousarray(array).tobytes())
+        samples = self.data.samples
+        if isinstance(samples, ImageFiles):
+            for row, name in enumerate(samples.names):
+                path = samples.path(row)
+                content.update(f"{name} {path.stat().st_size if path.exists() else -1}\n".encode(errors="replace"))
+        else:
+            for digest in sample_digests(samples, np.concatenate([self.train, self.validation])):
+                content.update(digest)
         return content.hexdigest()
 
     def sampler(self, method: Method, settings: Settings) -> Sampler:
@@ -56,7 +69,8 @@ class TrainingData:
 
     def task(self, sampler: Sampler) -> Task:
         """What is to be learnt, with the groups as often as batches show them."""
-        return Task(self.data.space, self.seen, sampler.group_weight(self.group, len(self.seen)))
+        counts = np.bincount(self.group).astype(np.float64)
+        return Task(self.data.space, self.seen, sampler.group_weight(self.group, len(self.seen)), counts)
 
 
 def class_first(data: GroupedDataset) -> GroupedDataset:

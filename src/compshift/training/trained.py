@@ -41,6 +41,7 @@ def describe_model(
         "values": [list(values) for values in task.space.values],
         "seen": task.seen.tolist(),
         "weight": task.weight.tolist(),
+        "counts": task.counts.tolist(),
         "backbone": save_architecture(backbone, folder),
         "inputs": None if inputs is None else dict(inputs),
     }
@@ -71,17 +72,19 @@ class TrainedClassifier:
             raise InputError(f"{str(folder)!r} holds no run: pass the folder that `compshift train` wrote")
         if not run.model.exists():
             raise InputError(f"the run in {str(folder)!r} is not finished: run the same `compshift train` again")
-        about = read_json(run.about).get("model", {})
-        if about.get("version") != RUN_VERSION:
-            raise InputError(f"{str(folder)!r} has run format {about.get('version')}: this release reads {RUN_VERSION}")
+        about = read_json(run.about).get("model")
+        version = about.get("version") if isinstance(about, dict) else None
+        if not isinstance(about, dict) or version != RUN_VERSION:
+            raise InputError(f"{str(folder)!r} has run format {version}: this release reads {RUN_VERSION}")
         try:
             space = GroupSpace(tuple(about["names"]), tuple(tuple(values) for values in about["values"]))
-            task = Task(space, np.array(about["seen"], dtype=np.int64), np.array(about["weight"], dtype=np.float64))
+            weights = (np.array(about[name], dtype=np.float64) for name in ("weight", "counts"))
+            task = Task(space, np.array(about["seen"], dtype=np.int64), *weights)
             method = make_method(about["method"], about["hyperparameters"])
             if backbone is None:
                 backbone = restore_architecture(about["backbone"], run.backbone)
             model = BackboneClassifier(backbone, method.head(backbone.out_features, task))
-        except (KeyError, TypeError, IndexError) as error:
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
             raise InputError(f"{str(run.about)!r} is not what a run writes ({error})") from None
         load_weights(model, read_tensors(run.model)[0], run.model)
         return cls(model.to(device), method, task, about.get("inputs"))
