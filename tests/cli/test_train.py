@@ -224,6 +224,11 @@ def test_tensorboard(call, features):
         ([*BIRDS, "--config", "unknown.toml", "-o", "r"], "option in 'unknown.toml' 'stepps' is not known"),
         ([*BIRDS, "--config", "kind.toml", "-o", "r"], "steps is '5': pass a whole number"),
         ([*BIRDS, "--config", "rate.toml", "-o", "r"], "learning_rate is 'high': pass a number"),
+        ([*BIRDS, "--config", "table.toml", "-o", "r"], "hyperparameters is 3: write a table"),
+        ([*BIRDS, "--config", "drop.toml", "-o", "r"], "drop is 3: pass groups as texts"),
+        ([*BIRDS, "--config", "shares.toml", "-o", "r"], "shares is 0.5: pass a name"),
+        ([*BIRDS, "--seed", "-1", "-o", "r"], "seed is -1: pass a whole number"),
+        ([*BIRDS, "--device", "tpu", "-o", "r"], "device 'tpu' is not known"),
     ],
 )
 def test_bad_input_gets_a_sentence(call, features, arguments, sentence):
@@ -231,11 +236,26 @@ def test_bad_input_gets_a_sentence(call, features, arguments, sentence):
     (features / "unknown.toml").write_text("stepps = 5")
     (features / "kind.toml").write_text('steps = "5"')
     (features / "rate.toml").write_text('learning-rate = "high"')
+    (features / "table.toml").write_text("hyperparameters = 3")
+    (features / "drop.toml").write_text("drop = 3")
+    (features / "shares.toml").write_text("shares = 0.5")
     result = call("train", *arguments, cwd=features)
     assert result.returncode == 2
     assert sentence in result.err
     assert result.err.count("\n") == 1
     assert not (features / "r").exists()
+
+
+@pytest.mark.filterwarnings("default::compshift.ExtrapolationWarning")
+def test_lists_in_a_configuration(call, features):
+    (features / "c.toml").write_text(
+        'data = "birds.npz"\ntarget = "bird"\nattributes = ["place"]\ndrop = [["land", 1]]\n'
+    )
+    result = call("train", "--config", "c.toml", *QUICK, "-o", "run", cwd=features)
+    assert result.returncode == 0, result.err
+    assert result.err.startswith("warning: the training groups determine 50% of all combinations")
+    report = json.loads(call("evaluate", "run", "birds.npz", "--json", cwd=features).out)
+    assert sum(group["in_training"].endswith("rows") for group in report["groups"]) == 2
 
 
 def test_models_that_are_no_models(call, features):

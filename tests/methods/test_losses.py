@@ -252,3 +252,21 @@ def test_the_registry_knows_every_method():
         make_method("crm-resolved", {"hidden": 8})
     with pytest.raises(InputError, match="alpha is -1"):
         DFR(alpha=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("groupdro", {"eta": "nan"}),
+        ("lc", {"epsilon": -1}),
+        ("sla", {"smoothing": -5}),
+        ("sla", {"tau": "inf"}),
+        ("crm-resolved", {"alpha": -1}),
+        ("irm", {"penalty": -1}),
+        ("vrex", {"anneal": 0}),
+    ],
+)
+def test_hyperparameters_are_checked_before_the_work(name, values):
+    (key,) = values
+    with pytest.raises(InputError, match=f"{key} is"):
+        make_method(name, values)

@@ -343,3 +343,51 @@ def test_bad_input_gets_a_sentence():
         AdditiveEnergyHead(0, [2])
     with pytest.raises(InputError, match="codes is empty"):
         head.set_train_groups(np.zeros((0, 2), dtype=int))
+
+
+def test_the_loss_is_differentiable_once():
+    """A penalty on the gradient would be silently wrong: it is refused."""
+    head = AdditiveEnergyHead(3, [2, 2])
+    head.set_train_groups([[0, 0], [1, 1]], [1, 1])
+    with torch.no_grad():
+        head.layers[0].weight.normal_()
+    X = torch.randn(2, 3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="differentiable once"):
+        torch.autograd.grad(head.loss(X, [[0, 0], [1, 1]]), X, create_graph=True)
+
+
+def test_a_move_that_fails_leaves_the_head_whole():
+    _, head, _ = noisy_case()
+    with pytest.raises(RuntimeError):
+        head.to("meta").to("cpu")
+    _, head, _ = noisy_case()
+    names = set(head.state_dict())
+
+    def broken(_):
+        raise RuntimeError("no such device")
+
+    with pytest.raises(RuntimeError, match="no such device"):
+        head._apply(broken)
+    assert set(head.state_dict()) == names
+
+
+def test_forward_with_codes_is_the_loss():
+    _, head, _ = noisy_case()
+    features = torch.randn(2, 4)
+    assert head(features, [[0, 0], [1, 2]]).item() == head.loss(features, [[0, 0], [1, 2]]).item()
+
+
+def test_batches_in_a_list_and_attributes_by_name():
+    head = AdditiveEnergyHead(3, GroupSpace(("bird", "place"), (("land", "water"), ("forest", "sea"))))
+    batches = [(torch.randn(2, 3), torch.tensor([[0, 0], [0, 1]])), (torch.randn(1, 3), torch.tensor([[1, 1]]))]
+    head.set_train_groups(batches)
+    assert head.group_weight.tolist() == [1, 1, 0, 1]
+    head.extrapolate(batches)
+    by_name, by_number = (head.marginal_log_prob(batches[0][0], name) for name in ("place", 1))
+    assert torch.equal(by_name, by_number)
+    with pytest.raises(InputError, match="attribute 'plaice' is not known"):
+        head.marginal_log_prob(batches[0][0], "plaice")
+    with pytest.raises(InputError, match="pass a list of batches"):
+        head.extrapolate(batches[0][0])
+    with pytest.raises(InputError, match="sample_weight is zero"):
+        head.loss(*batches[0], sample_weight=torch.zeros(2))

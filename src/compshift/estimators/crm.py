@@ -190,6 +190,7 @@ class CRMClassifier(ClassifierMixin, BaseEstimator):
         clf = cls(prior=prior)
         clf._adopt(model, n_targets=1, one_dimensional=True)
         clf.n_features_in_ = len(model.feature_mean)
+        clf._outside_announced = True
         return clf._use_prior(prior)
 
     def check_parameters(self) -> tuple[float, float, int]:

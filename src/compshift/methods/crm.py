@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from compshift._errors import unknown_name
+from compshift._errors import ExtrapolationWarning, unknown_name
+from compshift.core.hull import AffineHull
 from compshift.methods.batch import Batch
 from compshift.methods.method import Method, Predictor, State, TrainingRows
 from compshift.methods.task import Task
@@ -42,6 +44,17 @@ class CRM(Method):
         head = AdditiveEnergyHead(in_features, task.space, self.hidden or None)
         head.set_train_groups(task.seen, task.weight)
         return head
+
+    def announce(self, task: Task) -> None:
+        """Say if predictions will count on groups that training does not determine."""
+        hull = AffineHull(task.space, task.seen)
+        if self.prior == "uniform" and not hull.is_complete:
+            warnings.warn(
+                f"the training groups determine {hull.coverage():.0%} of all combinations: predictions count on the "
+                "others too, unless the method's prior is 'hull'",
+                ExtrapolationWarning,
+                stacklevel=2,
+            )
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
         """Mean negative log-likelihood of the groups."""

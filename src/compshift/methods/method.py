@@ -66,6 +66,9 @@ class Method:
         """How rows are drawn, from the number of rows of each seen group, (k,)."""
         return Sampling()
 
+    def announce(self, task: Task) -> None:
+        """Called before the first step, to warn of what the data do not allow."""
+
     def state(self, task: Task) -> State:
         """What the method carries from step to step, before the first."""
         return {}

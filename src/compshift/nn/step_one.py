@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from compshift.core.objective import step_one_risk
 from compshift.nn.seen_groups import SeenGroups
@@ -35,7 +34,8 @@ class _StepOne(torch.autograd.Function):
         return risk.value
 
     @staticmethod
-    @once_differentiable
     def backward(context: Any, *upstream: Tensor) -> Any:
+        if torch.is_grad_enabled():  # create_graph=True: what follows would be taken for a constant
+            raise RuntimeError("the CRM loss is differentiable once: use it without create_graph=True")
         energy_gradient, score_gradient = context.saved_tensors
         return upstream[0] * energy_gradient, upstream[0] * score_gradient, None, None, None

@@ -175,6 +175,8 @@ class _Run:
         if self.folder.result.exists():
             load_weights(self.model, read_tensors(self.folder.model)[0], self.folder.model)
         else:
+            if self.main:
+                self.method.announce(self.task)
             self.listener.started(self.step, self.settings.steps)
             self._steps()
             self._finish(time.monotonic() - started)
