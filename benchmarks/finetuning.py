@@ -29,7 +29,7 @@ from compshift.training.run_folder import read_json
 N_SCENARIOS = 5
 OPTIMISERS = ({"learning_rate": 0.05, "weight_decay": 1e-4}, {"learning_rate": 0.01, "weight_decay": 1e-2})
 PENALTIES = ({"penalty": 1.0, "anneal": 100}, {"penalty": 10.0, "anneal": 300})
-"""Of irm and vrex, which have to do with how far their weights are from 1 when the penalty comes."""
+"""Of irm and vrex, whose gradients are clipped: from random weights they diverge otherwise."""
 
 NOTHING = {"validation": 0.0, "average": 0.0, "worst": 0.0, "dropped": 0.0}
 SETTINGS = {"steps": 600, "batch_size": 64, "eval_every": 50}
@@ -59,8 +59,9 @@ def outcome(store: Path, data: GroupedDataset, scenario: Scenario, method: str, 
     shifted = scenario.apply(data)
     folder = store.parent / "finetuning-run"
     started = time.monotonic()
-    settings = Settings(**SETTINGS, **OPTIMISERS[optimiser])
-    chosen = make_method(method, PENALTIES[optimiser] if method in ("irm", "vrex") else {})
+    penalised = method in ("irm", "vrex")
+    settings = Settings(**SETTINGS, **OPTIMISERS[optimiser], clip=1.0 if penalised else 0.0)
+    chosen = make_method(method, PENALTIES[optimiser] if penalised else {})
     found = {**key, **NOTHING}
     try:
         clf = train(shifted, chosen, "small-cnn", settings, folder=folder, overwrite=True, device="cpu")

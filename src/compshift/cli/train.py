@@ -39,6 +39,13 @@ def train(
             show_default="by the kind of samples",
         ),
     ] = None,
+    pooling: Annotated[
+        str | None,
+        typer.Option(help="How a Hugging Face model is pooled: auto, pooler, cls or mean.", show_default="auto"),
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Most tokens of a text.", show_default="as the data set or model says")
+    ] = None,
     drop: Annotated[
         list[str] | None,
         typer.Option(

@@ -17,8 +17,9 @@ from compshift.methods.registry import make_method
 from compshift.training.settings import Settings
 
 TABLE = ("root", "path", "text", "features", "target", "attributes", "split_column", "shares")
+BACKBONE = ("backbone", "pooling", "max_length")
 SETTINGS = tuple(field.name for field in fields(Settings))
-KEYS = ("data", "method", "hyperparameters", "backbone", "drop", *TABLE, *SETTINGS)
+KEYS = ("data", "method", "hyperparameters", "drop", *BACKBONE, *TABLE, *SETTINGS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +82,9 @@ class TrainConfig:
             data,
             settings.seed,
             geometry=source.geometry,
-            max_length=source.max_length,
+            max_length=self.options.get("max_length"),
+            default_length=source.max_length,
+            pooling=self.options.get("pooling", "auto"),
         )
         main = int(os.environ.get("RANK", "0")) == 0
         with run_listener(self.output, terminal=main and not quiet, tensorboard=main and tensorboard) as hears:
@@ -111,7 +114,7 @@ class TrainConfig:
         """The whole configuration, as a file that makes the same run again."""
         import tomli_w
 
-        content = {name: self.options[name] for name in (*TABLE, "drop") if name in self.options}
+        content = {name: self.options[name] for name in (*TABLE, *BACKBONE, "drop") if name in self.options}
         content |= {name: str(content[name]) for name in ("root",) if name in content}
         content |= {"data": self.source, "method": self.method.name, "backbone": backbone}
         content |= {name: value for name, value in settings.to_dict().items() if value is not None}
@@ -141,7 +144,7 @@ def _check_kinds(options: dict[str, Any]) -> None:
             options[name] = ",".join(options[name])
     if isinstance(options.get("root"), Path):
         options["root"] = str(options["root"])
-    kinds = dict.fromkeys(("data", "method", "backbone", *TABLE), "str")
+    kinds = dict.fromkeys(("data", "method", *BACKBONE, *TABLE), "str") | {"max_length": "int"}
     kinds |= {field.name: str(field.type) for field in fields(Settings)}
     for name, value in options.items():
         if name == "hyperparameters":

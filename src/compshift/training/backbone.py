@@ -19,13 +19,17 @@ def named_backbone(
     *,
     geometry: Geometry | None = None,
     max_length: int | None = None,
+    default_length: int | None = None,
+    pooling: str = "auto",
 ) -> Backbone:
-    """The backbone of a name, or the usual one, for a data set's kind of samples."""
+    """The backbone of a name, or the usual one, for a data set's kind of samples; options as in ``load_backbone``."""
     name = name or DEFAULTS[data.kind]
     if FRESH.get(name) == data.kind:
         width = data.samples.shape[1] if data.kind == "features" else 0
         return fresh_backbone(name, in_features=width, geometry=geometry, seed=seed)
-    return load_backbone(name, data.kind, geometry=geometry, default_length=max_length)
+    return load_backbone(
+        name, data.kind, geometry=geometry, max_length=max_length, default_length=default_length, pooling=pooling
+    )
 
 
 def choose_backbone(backbone: str | Backbone | None, rows: TrainingData, seed: int) -> Backbone:
