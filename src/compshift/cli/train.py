@@ -5,7 +5,13 @@ from typing import Annotated
 
 import typer
 
+from compshift._errors import unknown_name
 from compshift.cli.options import Attributes, Json, PathColumn, Root, SplitColumn, TextColumns, Workers
+
+OPTIMISATION, SELECTION, RUN = "Optimisation", "Selection", "The run"
+"""Headings of the help."""
+
+BALANCES = ("auto", "classes", "none")
 
 
 def train(
@@ -70,65 +76,107 @@ def train(
         str | None,
         typer.Option(help="Split a table at random within groups, as in 0.7,0.1,0.2 for train, val, test."),
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Optimiser steps.", show_default="1000")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Optimiser steps.", show_default="1000", rich_help_panel=OPTIMISATION)
+    ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Samples in a step, over all processes.", show_default="64")
+        int | None,
+        typer.Option(help="Samples in a step, over all processes.", show_default="64", rich_help_panel=OPTIMISATION),
     ] = None,
     optimiser: Annotated[
-        str | None, typer.Option(help="auto, sgd or adamw.", show_default="sgd; adamw for texts")
+        str | None,
+        typer.Option(help="auto, sgd or adamw.", show_default="sgd; adamw for texts", rich_help_panel=OPTIMISATION),
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option("--learning-rate", "--lr", help="Learning rate.", show_default="by the backbone")
+        float | None,
+        typer.Option("--lr", help="Learning rate.", show_default="by the backbone", rich_help_panel=OPTIMISATION),
     ] = None,
     weight_decay: Annotated[
-        float | None, typer.Option(help="Weight decay, of weight matrices only.", show_default="1e-4")
+        float | None,
+        typer.Option(help="Weight decay, of weight matrices only.", show_default="1e-4", rich_help_panel=OPTIMISATION),
     ] = None,
-    momentum: Annotated[float | None, typer.Option(help="Momentum of sgd.", show_default="0.9")] = None,
+    momentum: Annotated[
+        float | None, typer.Option(help="Momentum of sgd.", show_default="0.9", rich_help_panel=OPTIMISATION)
+    ] = None,
     schedule: Annotated[
         str | None,
-        typer.Option(help="constant, or linear (warm-up and decay).", show_default="constant; linear for adamw"),
+        typer.Option(
+            help="constant, or linear (warm-up and decay).",
+            show_default="constant; linear for adamw",
+            rich_help_panel=OPTIMISATION,
+        ),
     ] = None,
     warmup: Annotated[
-        int | None, typer.Option(help="Steps over which the rate rises.", show_default="a tenth, if linear")
+        int | None,
+        typer.Option(
+            help="Steps over which the rate rises.", show_default="a tenth, if linear", rich_help_panel=OPTIMISATION
+        ),
     ] = None,
-    clip: Annotated[float | None, typer.Option(help="Largest gradient norm.", show_default="any")] = None,
+    clip: Annotated[
+        float | None, typer.Option(help="Largest gradient norm.", show_default="any", rich_help_panel=OPTIMISATION)
+    ] = None,
     eval_every: Annotated[
-        int | None, typer.Option(help="Steps between evaluations and checkpoints.", show_default="100")
+        int | None,
+        typer.Option(help="Steps between evaluations and checkpoints.", show_default="100", rich_help_panel=SELECTION),
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(help="Validation accuracy that selects: balanced, worst or average.", show_default="balanced"),
+        typer.Option(
+            help="Validation accuracy that selects: balanced, worst or average.",
+            show_default="balanced",
+            rich_help_panel=SELECTION,
+        ),
     ] = None,
     patience: Annotated[
         int | None,
-        typer.Option(help="Evaluations without a better one before training stops.", show_default="never"),
-    ] = None,
-    balanced_classes: Annotated[
-        bool | None,
         typer.Option(
-            "--balanced-classes/--no-balanced-classes",
-            help="Draw classes equally often.",
-            show_default="as the data set's protocol",
+            help="Evaluations without a better one before training stops.",
+            show_default="never",
+            rich_help_panel=SELECTION,
         ),
     ] = None,
+    balance: Annotated[
+        str,
+        typer.Option(
+            help="classes: draw them equally often; none; auto: as the data set's protocol.",
+            rich_help_panel=OPTIMISATION,
+        ),
+    ] = "auto",
     freeze_batchnorm: Annotated[
         bool | None,
-        typer.Option("--freeze-batchnorm", metavar="", help="Keep batch statistics as they are.", show_default=False),
+        typer.Option(
+            "--freeze-batchnorm",
+            metavar="",
+            help="Keep batch statistics as they are.",
+            show_default=False,
+            rich_help_panel=OPTIMISATION,
+        ),
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="auto, float32, bfloat16 or float16.", show_default="auto")
+        str | None,
+        typer.Option(help="auto, float32, bfloat16 or float16.", show_default="auto", rich_help_panel=OPTIMISATION),
     ] = None,
     refresh_rows: Annotated[
-        int | None, typer.Option(help="Training rows behind CRM's bias at evaluations.", show_default="5000")
+        int | None,
+        typer.Option(
+            help="Training rows behind CRM's bias at evaluations.", show_default="5000", rich_help_panel=SELECTION
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of weights, batches and splits.", show_default="0")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed of weights, batches and splits.", show_default="0", rich_help_panel=OPTIMISATION),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=RUN)] = "auto",
     workers: Workers = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", metavar="", help="Start again in a folder that holds a run.")
+        bool,
+        typer.Option("--overwrite", metavar="", help="Start again in a folder that holds a run.", rich_help_panel=RUN),
     ] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", metavar="", help="Log to TensorBoard too, in the folder of the run.")
+        bool,
+        typer.Option(
+            "--tensorboard", metavar="", help="Log to TensorBoard too, in the folder of the run.", rich_help_panel=RUN
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -140,12 +188,16 @@ def train(
     given = {
         name: value
         for name, value in locals().items()
-        if name not in ("config", "output", "set_", "device", "workers", "overwrite", "tensorboard", "json")
+        if name not in ("balance", "config", "output", "set_", "device", "workers", "overwrite", "tensorboard", "json")
         and value not in (None, "")
     }
     from compshift.cli.own_table import require_torch, resumable
 
     require_torch()
+    if balance not in BALANCES:
+        raise unknown_name("balance", balance, BALANCES)
+    if balance != "auto":
+        given["balanced_classes"] = balance == "classes"
     from compshift.cli.train_config import TrainConfig
 
     chosen = TrainConfig.read(config, given, set_ or [], output)
