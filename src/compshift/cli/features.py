@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError
 from compshift.cli.options import (
     Attributes,
     Backbone,
@@ -53,32 +53,18 @@ def features(
     json: Json = False,
 ) -> None:
     """Compute features of every row and write Parquet shards; the same command again goes on where it stopped."""
-    from compshift.cli.own_table import (
-        DEFAULT_BACKBONES,
-        refuse,
-        require_torch,
-        resumable,
-        samples_recipe,
-        table_options,
-    )
+    from compshift.cli.data_source import load_source
+    from compshift.cli.own_table import DEFAULT_BACKBONES, require_torch, resumable
     from compshift.data.registry import MODULES, benchmark
 
-    geometry, default_length = None, None
-    if source not in MODULES and not Path(source).exists():
-        raise unknown_name("data set or table", source, tuple(MODULES))
-    if source in MODULES:
-        given = {"--path": path, "--text": text, "--target": target, "--attributes": attributes}
-        refuse(
-            {**given, "--split-column": split_column}, "are for tables, and the columns of a named data set are known"
-        )
-        known = benchmark(source)
-        if known.kind == "features":
-            raise InputError(f"{source} holds features already: write them with `compshift datasets export {source}`")
-        data = known.load(root)
-        geometry, default_length = known.geometry, known.max_length
-    else:
-        recipe = samples_recipe(path, text, None, backbone)
-        data = recipe.load_table(source, **table_options(target, attributes, split_column, None, 0), root=root)
+    if source in MODULES and benchmark(source).kind == "features":
+        raise InputError(f"{source} holds features already: write them with `compshift datasets export {source}`")
+    if source not in MODULES and Path(source).exists() and path is None and text is None:
+        raise InputError("neither --path nor --text given: name the column of image paths or of texts")
+    found = load_source(
+        source, root=root, path=path, text=text, target=target, attributes=attributes, split_column=split_column
+    )
+    data = found.data
     require_torch()
     from compshift.features.embedder import Embedder
     from compshift.features.extract import extract_features
@@ -89,9 +75,9 @@ def features(
     network = load_backbone(
         backbone or DEFAULT_BACKBONES[data.kind],
         data.kind,
-        geometry=geometry,
+        geometry=found.geometry,
         max_length=max_length,
-        default_length=default_length,
+        default_length=found.max_length,
         pooling=pooling,
     )
     embedder = Embedder(network, device=device, dtype=dtype, batch_size=batch_size, num_workers=workers)

@@ -138,10 +138,10 @@ def table_recipe(model: LoadedModel, source: Path, backbone: str | None = None) 
     if model.inputs is None or "kind" not in model.inputs:
         _check_network(model, source)
         if source.suffix in TEXT:
-            made = "trained on" if model.network is not None else "fitted to"
+            made = "fitted to a feature file" if model.network is None else "trained on a feature file or a data set"
             raise InputError(
-                f"the model was {made} no table and {source.name!r} is one: pass what it was made from, as a feature "
-                "file (.npz or .parquet) or the name of a data set"
+                f"the model was {made} and {source.name!r} is a table: pass features, as .npz or .parquet"
+                + ("" if model.network is None else ", or the data set's name")
             )
         return None
     from compshift.features.recipe import Recipe

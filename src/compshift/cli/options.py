@@ -43,6 +43,14 @@ TextColumns = Annotated[
     str | None,
     typer.Option("--text", metavar="COLUMN", help="Column of texts, or two for pairs.", show_default=False),
 ]
+FeatureColumns = Annotated[
+    str | None,
+    typer.Option("--features", metavar="COLUMNS", help="Columns of numbers, separated by commas.", show_default=False),
+]
+Shares = Annotated[
+    str | None,
+    typer.Option(help="Split a table at random within groups, as in 0.7,0.1,0.2 for train, val, test."),
+]
 SplitColumn = Annotated[
     str | None,
     typer.Option(metavar="COLUMN", help="Column of train, val, test.", show_default="split, if there is one"),

@@ -6,7 +6,17 @@ from typing import Annotated
 import typer
 
 from compshift._errors import unknown_name
-from compshift.cli.options import Attributes, Json, PathColumn, Root, SplitColumn, TextColumns, Workers
+from compshift.cli.options import (
+    Attributes,
+    FeatureColumns,
+    Json,
+    PathColumn,
+    Root,
+    Shares,
+    SplitColumn,
+    TextColumns,
+    Workers,
+)
 
 OPTIMISATION, SELECTION, RUN = "Optimisation", "Selection", "The run"
 """Headings of the help."""
@@ -63,19 +73,13 @@ def train(
     root: Root = None,
     path: PathColumn = None,
     text: TextColumns = None,
-    features: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMNS", help="Columns of numbers, separated by commas.", show_default=False),
-    ] = None,
+    features: FeatureColumns = None,
     target: Annotated[
         str | None, typer.Option(help="The attribute of a table that is predicted.", show_default=False)
     ] = None,
     attributes: Attributes = "",
     split_column: SplitColumn = None,
-    shares: Annotated[
-        str | None,
-        typer.Option(help="Split a table at random within groups, as in 0.7,0.1,0.2 for train, val, test."),
-    ] = None,
+    shares: Shares = None,
     steps: Annotated[
         int | None, typer.Option(help="Optimiser steps.", show_default="1000", rich_help_panel=OPTIMISATION)
     ] = None,
