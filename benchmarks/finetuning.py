@@ -57,7 +57,7 @@ def outcome(store: Path, data: GroupedDataset, scenario: Scenario, method: str, 
         if all(found[name] == value for name, value in key.items()):
             return found
     shifted = scenario.apply(data)
-    folder = store.parent / "finetuning-run"
+    folder = store.parent / f"finetuning-{method}"
     started = time.monotonic()
     penalised = method in ("irm", "vrex")
     settings = Settings(**SETTINGS, **OPTIMISERS[optimiser], clip=1.0 if penalised else 0.0)

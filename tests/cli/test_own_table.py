@@ -298,7 +298,7 @@ class TestImagesAndTexts:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["photos.csv", "--target", "tone"], "none of --path, --text and --features given"),
+            (["photos.csv", "--target", "tone"], "neither --path nor --text given"),
             (["photos.csv", "--path", "photo"], "--target is empty"),
             (["nothing.csv", "--path", "photo", "--target", "tone"], "data set or table 'nothing.csv' is not known"),
             (["photos.csv", "--path", "tone", "--target", "tint"], "there is no image 'dark'"),
