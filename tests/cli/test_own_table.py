@@ -299,8 +299,8 @@ class TestImagesAndTexts:
         ("arguments", "message"),
         [
             (["photos.csv", "--target", "tone"], "neither --path nor --text given"),
-            (["photos.csv", "--path", "photo"], "--target is empty"),
-            (["nothing.csv", "--path", "photo", "--target", "tone"], "data set or table 'nothing.csv' is not known"),
+            (["photos.csv", "--path", "photo"], "name an attribute with --target"),
+            (["nothing.csv", "--path", "photo", "--target", "tone"], "there is no file 'nothing.csv'"),
             (["photos.csv", "--path", "tone", "--target", "tint"], "there is no image 'dark'"),
             (["penguins"], "penguins holds features already"),
             (["celeba"], "celeba must be downloaded: pass the folder that holds it as root (--root)"),

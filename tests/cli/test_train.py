@@ -73,6 +73,9 @@ def test_the_configuration_is_echoed_and_can_be_replayed(call, features):
     assert config["method"] == "groupdro"
     assert config["hyperparameters"] == {"eta": 0.3}
     assert (config["steps"], config["seed"], config["clip"], config["backbone"]) == (6, 5, 1.0, "linear")
+    assert (config["optimiser"], config["learning_rate"]) == ("sgd", 0.05)  # as they were chosen
+    crm = call("train", "--config", "run/config.toml", "--method", "crm", "--device", "cpu", "-o", "c", cwd=features)
+    assert crm.returncode == 0, crm.err
     again = call("train", "--config", "run/config.toml", "--device", "cpu", "-o", "again", cwd=features)
     assert again.returncode == 0, again.err
     first, second = ((features / name / "model.safetensors").read_bytes() for name in ("run", "again"))
@@ -87,10 +90,11 @@ def test_a_finished_run_is_not_made_again(call, features):
         result = call("train", *BIRDS, *QUICK, "-o", "run", "--json", cwd=features)
         assert json.loads(result.out)["steps"] == 6
     assert result.err == ""
+    assert "this run was finished before" in call("train", *BIRDS, *QUICK, "-o", "run", cwd=features).out
     refused = call("train", *BIRDS, *QUICK, "--lr", "0.3", "-o", "run", cwd=features)
     assert refused.returncode == 2
     assert "differs in 'learning_rate'" in refused.err
-    assert tomllib.loads((features / "run/config.toml").read_text()).get("learning_rate") is None
+    assert tomllib.loads((features / "run/config.toml").read_text())["learning_rate"] == 0.05
     assert call("train", *BIRDS, *QUICK, "--lr", "0.3", "--overwrite", "-o", "run", cwd=features).returncode == 0
     assert tomllib.loads((features / "run/config.toml").read_text())["learning_rate"] == 0.3
 
@@ -182,12 +186,41 @@ def test_texts_end_to_end(call, tmp_path, method):
     assert config["text"] == "text"
 
 
+def test_features_without_splits(call, features):
+    content = dict(np.load(features / "birds.npz"))
+    del content["split"]
+    np.savez(features / "plain.npz", **content)
+    plain = ["plain.npz", *BIRDS[1:], *QUICK]
+    result = call("train", *plain, "-o", "a", cwd=features)
+    assert "no validation rows to select by" in result.out
+    assert "no test rows were held out" in result.out
+    result = call("train", *plain, "--shares", "0.6,0.2,0.2", "--balance", "classes", "-o", "b", cwd=features)
+    assert "best of 6 steps" in result.out
+    assert tomllib.loads((features / "b/config.toml").read_text())["balanced_classes"] is True
+
+
+def test_methods_are_listed(call, tmp_path):
+    listed = json.loads(call("methods", "--json", cwd=tmp_path).out)
+    assert listed["groupdro"]["hyperparameters"] == {"eta": 0.01}
+    assert "eta=0.01" in call("methods", cwd=tmp_path).out
+
+
 @pytest.mark.slow
 def test_under_torchrun(features):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-    command += ["--rdzv-endpoint", "localhost:0", "-m", "compshift", "train", *BIRDS, *QUICK]
-    result = subprocess.run([*command, "-o", "run"], cwd=features, capture_output=True, text=True, check=False)
+    arguments = ["train", *BIRDS, *QUICK[:-2]]  # on whatever device there is
+    command += ["--rdzv-endpoint", "localhost:0", "-m", "compshift"]
+    result = subprocess.run(
+        [*command, *arguments, "-o", "run"], cwd=features, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
+    alone = [sys.executable, "-m", "compshift", *arguments, "-o", "alone"]
+    subprocess.run(alone, cwd=features, capture_output=True, check=True)
+    from compshift.training.checkpoint import read_tensors
+
+    one, two = (read_tensors(features / name / "model.safetensors")[0] for name in ("alone", "run"))
+    for name, tensor in one.items():
+        np.testing.assert_allclose(two[name], tensor, atol=1e-4, rtol=1e-4, err_msg=name)
     assert result.stdout.count("model in run") == 1
     assert result.stderr.count("step 3 ") == 1
 
@@ -205,6 +238,7 @@ def test_tensorboard(call, features):
         (["-o", "r"], "nothing to train on: name a data set"),
         ([*BIRDS], "no folder for the run: pass one with -o"),
         (["nothing", "-o", "r"], "data set or table 'nothing' is not known"),
+        (["nothing.npz", "-o", "r"], "there is no file 'nothing.npz'"),
         ([*BIRDS, "-o", "birds.npz"], "'birds.npz' is a file"),
         ([*BIRDS, "--method", "crmm", "-o", "r"], "did you mean 'crm'"),
         ([*BIRDS, "--backbone", "small-cnn", "-o", "r"], "use one of 'linear', 'mlp'"),
@@ -216,7 +250,9 @@ def test_tensorboard(call, features):
         ([*BIRDS, "--drop", "water,sea", "-o", "r"], "bird 'water' has no training rows"),
         ([*BIRDS, "--steps", "0", "-o", "r"], "steps is 0"),
         ([*BIRDS, "--optimiser", "adam", "-o", "r"], "optimiser 'adam' is not known"),
-        (["birds.npz", "-o", "r"], "--target is empty"),
+        (["birds.npz", "-o", "r"], "name an attribute with --target"),
+        ([*BIRDS, "--shares", "0.8,0.2", "-o", "r"], "the file has splits"),
+        ([*BIRDS, "--balance", "all", "-o", "r"], "balance 'all' is not known"),
         (["birds.npz", "--target", "bird,place", "-o", "r"], "training predicts one attribute"),
         (["digits-backgrounds", "--target", "digit", "-o", "r"], "the columns of a named data set are known"),
         ([*BIRDS, "--config", "none.toml", "-o", "r"], "cannot be read"),

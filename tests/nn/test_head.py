@@ -287,6 +287,7 @@ def test_a_constant_on_all_energies_changes_nothing(shift):
     before = head.loss(X, seen[[0, 1, 2, 3, 0, 1, 2, 3, 0]]).item()
     weights = [layer.weight.detach().clone() for layer in head.layers]
     ones = torch.cat([X, torch.ones(9, 1, dtype=torch.float64)], dim=1)
+    head.in_features = 5
     with torch.no_grad():
         for layer, weight in zip(head.layers, weights, strict=True):
             layer.weight = nn.Parameter(torch.cat([weight, torch.full((len(weight), 1), shift / 2)], dim=1))
@@ -341,6 +342,12 @@ def test_bad_input_gets_a_sentence():
         head.log_prob(X, bias="best")
     with pytest.raises(InputError, match="in_features"):
         AdditiveEnergyHead(0, [2])
+    with pytest.raises(InputError, match=r"as in \[2, 3\]"):
+        AdditiveEnergyHead(3, 2)
+    with pytest.raises(InputError, match=r"features have shape \(2, 5\): pass \(n, 3\)"):
+        head(torch.randn(2, 5))
+    with pytest.raises(InputError, match="does not end in integer codes"):
+        head.set_train_groups([(torch.zeros(2, 2, dtype=torch.long), torch.randn(2, 3))])
     with pytest.raises(InputError, match="codes is empty"):
         head.set_train_groups(np.zeros((0, 2), dtype=int))
 
@@ -369,6 +376,21 @@ def test_a_move_that_fails_leaves_the_head_whole():
     with pytest.raises(RuntimeError, match="no such device"):
         head._apply(broken)
     assert set(head.state_dict()) == names
+
+
+def test_biases_of_earlier_weights_are_announced():
+    _, head, _ = noisy_case()
+    features = torch.randn(4, 4)
+    head.extrapolate([features])
+    head.log_prob(features)
+    other = copy.deepcopy(head)
+    with torch.no_grad():
+        head.learned_bias += 1
+    with pytest.warns(UserWarning, match="trained further since extrapolate"):
+        head.log_prob(features)
+    other.log_prob(features)
+    head.load_state_dict(other.state_dict())
+    head.log_prob(features)
 
 
 def test_forward_with_codes_is_the_loss():

@@ -255,6 +255,31 @@ def test_one_attribute_alone():
         assert np.mean(clf.predict(data.X) == data.columns(["bird"])["bird"]) > 0.7
 
 
+class Plain(ERM):
+    """A method of a user's own, not even a dataclass."""
+
+    name = "plain"
+
+
+def test_a_method_of_ones_own(tmp_path, monkeypatch):
+    data = gaussians()
+    clf = train(data, Plain, "mlp", QUICK, folder=tmp_path, device="cpu")
+    assert_same(weights(clf), weights(train(data, "erm", "mlp", QUICK, device="cpu")))
+    with pytest.raises(InputError, match=r"method 'plain', which is not one of compshift's: pass it, as method="):
+        TrainedClassifier.load(tmp_path)
+    assert_same(weights(TrainedClassifier.load(tmp_path, method=Plain())), weights(clf))
+    monkeypatch.setitem(METHODS, "plain", Plain)
+    assert repr(cs.load(tmp_path)) == "<TrainedClassifier: plain, mlp, bird × place (2 × 2)>"
+
+
+def test_priors_of_a_trained_model():
+    data = gaussians()
+    clf = train(data, "crm", "linear", QUICK, device="cpu")
+    before = clf.predict_proba(data.X)
+    certain = {("land", "forest"): 0.999, ("water", "sea"): 0.001}
+    assert (clf.set_prior(certain).predict_proba(data.X)[:, 0] >= before[:, 0] - 1e-9).mean() > 0.95
+
+
 class Explosive(ERM):
     """NaN at one step."""
 
@@ -374,7 +399,9 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path):
 def test_a_folder_with_another_run_is_refused(tmp_path):
     data = gaussians()
     train(data, "erm", "mlp", QUICK, folder=tmp_path, device="cpu")
-    with pytest.raises(InputError, match=r"differs in 'learning_rate' \(0.1 there, 0.2 now\): choose another folder"):
+    with pytest.raises(
+        InputError, match=r"differs in 'learning_rate' \(learning_rate: 0\.1 there, 0\.2 now\): choose another folder"
+    ):
         train(data, "erm", "mlp", replace(QUICK, learning_rate=0.2), folder=tmp_path, device="cpu")
     with pytest.raises(InputError, match=r"differs in .*'data'"):
         train(gaussians(n=61), "erm", "mlp", QUICK, folder=tmp_path, device="cpu")
@@ -408,6 +435,18 @@ def test_bad_input_gets_a_sentence(tmp_path):
         clf.predict(cs.data.samples.Texts(["a"]))
     with pytest.raises(InputError, match=r"pass its samples"):
         clf.predict(data)
+    with pytest.raises(InputError, match="have 1 dimensions"):
+        clf.predict(np.zeros(5))
+    with pytest.raises(InputError, match="data is a tuple: pass a compshift GroupedDataset"):
+        train((data.X, data.codes), "erm", "mlp", QUICK)
+    with pytest.raises(InputError, match="settings is a dict"):
+        train(data, "erm", "mlp", {"steps": 3})
+    with pytest.raises(InputError, match="the backbone is a Sequential: pass a subclass"):
+        train(data, "erm", nn.Sequential(), QUICK)
+    with pytest.raises(InputError, match="no validation rows to be patient with"):
+        train(replace(data, split=None), "erm", "mlp", replace(QUICK, patience=2))
+    with pytest.raises(InputError, match="knows no prior"):
+        clf.set_prior("train")
     (tmp_path / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(InputError, match="damaged"):
         TrainedClassifier.load(tmp_path)

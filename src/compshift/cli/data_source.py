@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from compshift._errors import InputError, listing, unknown_name
 from compshift.cli.options import names
-from compshift.cli.own_table import refuse, samples_recipe, table_options
+from compshift.cli.own_table import read_shares, refuse, samples_recipe, table_options
 
 if TYPE_CHECKING:
     from compshift.core.arrays import IntArray
@@ -58,14 +58,24 @@ def load_source(
             balanced_classes=known.balanced_classes,
         )
     if not Path(source).exists():
+        if Path(source).suffix:
+            raise InputError(f"there is no file {source!r}: pass the path of a table or feature file")
         raise unknown_name("data set or table", source, tuple(MODULES))
+    if not target:
+        raise InputError("nothing says what is to be predicted: name an attribute with --target")
     if path is None and text is None and features is None and Path(source).suffix not in TEXT:
         from compshift.data.feature_files import read_features
+        from compshift.data.random_split import stratified_split
 
-        refuse({"--root": root, "--split-column": split_column, "--shares": shares}, "are for tables")
+        refuse({"--root": root, "--split-column": split_column}, "are for tables")
         nuisances = names(attributes, "--attributes") if attributes else []
         targets = names(target, "--target")
-        return Source(replace(read_features(Path(source), [*targets, *nuisances]), targets=tuple(targets)))
+        found = replace(read_features(Path(source), [*targets, *nuisances]), targets=tuple(targets))
+        if shares is not None:
+            if found.split is not None:
+                raise InputError("--shares given, and the file has splits: leave it out")
+            found = replace(found, split=stratified_split(found.space, found.codes, read_shares(shares), seed))
+        return Source(found)
     recipe = samples_recipe(path, text, features, None)
     options = table_options(target, attributes, split_column, shares, seed)
     data = recipe.load_table(source, **options, root=root)

@@ -16,6 +16,7 @@ from compshift.cli.evaluate import evaluate
 from compshift.cli.features import features
 from compshift.cli.figure import figure
 from compshift.cli.fit import fit
+from compshift.cli.methods import methods
 from compshift.cli.predict import predict
 from compshift.cli.train import train
 
@@ -31,6 +32,7 @@ app.command()(audit)
 app.command()(features)
 app.command()(fit)
 app.command()(train)
+app.command()(methods)
 app.command()(predict)
 app.command()(evaluate)
 app.command()(figure)

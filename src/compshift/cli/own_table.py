@@ -52,12 +52,12 @@ def table_options(
     return {
         "target": names(target, "--target"),
         "attributes": names(attributes, "--attributes") if attributes else [],
-        "split": split_column if shares is None else _shares(shares),
+        "split": split_column if shares is None else read_shares(shares),
         "random_state": seed,
     }
 
 
-def _shares(text: str) -> dict[str, float]:
+def read_shares(text: str) -> dict[str, float]:
     from compshift.data.dataset import SPLITS
 
     parts = [part.strip() for part in text.split(",")]

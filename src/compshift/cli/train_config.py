@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,10 @@ class TrainConfig:
         cls, file: Path | None, given: Mapping[str, Any], hyperparameters: Sequence[str], output: Path | None
     ) -> TrainConfig:
         """Options over those of a file."""
-        options = {**(_read_toml(file) if file is not None else {}), **given}
+        written = _read_toml(file) if file is not None else {}
+        if given.get("method") not in (None, written.get("method")):
+            written.pop("hyperparameters", None)  # they are of another method
+        options = {**written, **given}
         if "source" in options:
             options["data"] = options.pop("source")
         for name in options:
@@ -86,7 +89,9 @@ class TrainConfig:
             default_length=source.max_length,
             pooling=self.options.get("pooling", "auto"),
         )
+        resolved = settings.resolved(backbone.kind, pretrained=backbone.pretrained)
         main = int(os.environ.get("RANK", "0")) == 0
+        finished = RunFolder(self.output).result.exists() and not overwrite
         with run_listener(self.output, terminal=main and not quiet, tensorboard=main and tensorboard) as hears:
             train(
                 data,
@@ -98,10 +103,12 @@ class TrainConfig:
                 device=device,
                 workers=workers,
                 inputs=source.inputs,
-                files={"config.toml": self._as_toml(settings, backbone.name)},
+                files={"config.toml": self._as_toml(resolved, backbone.name)},
                 listener=hears,
             )
-        return {**read_json(RunFolder(self.output).result), "model": str(self.output), "method_name": self.method.name}
+        held_out = "test" in data.splits
+        about = {"model": str(self.output), "method_name": self.method.name, "held_out": held_out, "new": not finished}
+        return {**read_json(RunFolder(self.output).result), **about}
 
     def show(self, result: Mapping[str, Any], *, as_json: bool) -> None:
         """Print what was found, once for all processes."""
@@ -118,7 +125,7 @@ class TrainConfig:
         content |= {name: str(content[name]) for name in ("root",) if name in content}
         content |= {"data": self.source, "method": self.method.name, "backbone": backbone}
         content |= {name: value for name, value in settings.to_dict().items() if value is not None}
-        content["hyperparameters"] = asdict(self.method)  # type: ignore[call-overload]
+        content["hyperparameters"] = self.method.hyperparameters()
         return tomli_w.dumps(content)
 
 

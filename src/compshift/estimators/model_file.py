@@ -48,7 +48,9 @@ def read(path: str | PathLike[str]) -> ModelFile:
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
-        raise InputError(f"there is no model file {str(path)!r}: pass the path that a model was saved to")
+        raise InputError(
+            f"there is no model file {str(path)!r}: pass the path that a model was saved to, or the folder of a run"
+        )
     try:
         with safe_open(path, framework="numpy") as stream:
             metadata = stream.metadata() or {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -52,11 +53,36 @@ class TrainingRows:
 
 
 class Method:
-    """A training method: a small object of pure functions, whose fields are its hyper-parameters."""
+    """A training method: a small object of pure functions, whose fields are its hyper-parameters.
+
+    A method of one's own is a frozen dataclass with a name and a loss. ``model(batch.inputs)`` are the head's outputs,
+    ``model.features(batch.inputs)`` the backbone's; a ``Batch`` has ``classes``, ``attributes``, ``group`` and
+    ``codes`` of its rows, and ``mean`` and ``means_by``, which average over the rows of all processes.
+
+    >>> from dataclasses import dataclass
+    >>> from torch.nn.functional import cross_entropy
+    >>> @dataclass(frozen=True)
+    ... class Smooth(Method):
+    ...     smoothing: float = 0.1
+    ...     name = "smooth"
+    ...
+    ...     def loss(self, model, batch, state, step):
+    ...         logits = model(batch.inputs)
+    ...         rows = cross_entropy(logits, batch.classes, label_smoothing=self.smoothing, reduction="none")
+    ...         return batch.mean(rows), state
+    >>> Smooth(0.2).hyperparameters()
+    {'smoothing': 0.2}
+
+    ``train`` takes it as it is; to load what it trained, name it in ``compshift.methods.METHODS`` or pass ``method=``.
+    """
 
     name: ClassVar[str]
-    summary: ClassVar[str]
+    summary: ClassVar[str] = ""
     uses_prior: ClassVar[bool] = False  # whether some predictor uses the frequencies of groups
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Names and values of the fields."""
+        return dataclasses.asdict(self) if dataclasses.is_dataclass(self) and not isinstance(self, type) else {}
 
     def head(self, in_features: int, task: Task) -> nn.Module:
         """The head on top of the backbone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -95,6 +96,7 @@ class AdditiveEnergyHead(nn.Module):
         self.register_buffer("effective_sample_size", unknown.clone())
         self.register_buffer("mean_energy", torch.full((self.space.width,), math.nan, dtype=torch.float64))
         self._seen: SeenGroups | None = None
+        self._extrapolated: dict[int, int] | None = None  # versions of the weights that the biases belong to, if known
 
     def forward(self, features: Tensor, codes: Any = None) -> Tensor:
         """Energies (n, D) of every attribute value, low where the value is likely; with ``codes``, the loss.
@@ -104,6 +106,10 @@ class AdditiveEnergyHead(nn.Module):
         """
         if codes is not None:
             return self.loss(features, codes)
+        if features.ndim != 2 or features.shape[1] != self.in_features:
+            raise InputError(
+                f"features have shape {tuple(features.shape)}: pass (n, {self.in_features}), what the backbone gives"
+            )
         with _no_autocast(features):
             features = features.to(self.learned_bias.dtype)
             return torch.cat([layer(features) for layer in self.layers], dim=1)
@@ -125,7 +131,7 @@ class AdditiveEnergyHead(nn.Module):
 
         ``codes`` are those of the groups (q, m) with their ``counts`` (q,); or, without ``counts``, those of all rows
         (n, m), or an iterable of batches, such as a DataLoader, whose last part is the codes. With a sampler that
-        balances, the counts must be those of what it draws.
+        balances, the counts must be those of what it draws; a loader that drops its last batch leaves rows out.
         """
         if counts is None:
             codes = _all_codes(codes)
@@ -217,6 +223,7 @@ class AdditiveEnergyHead(nn.Module):
         self.bias.copy_(result.bias)
         self.effective_sample_size.copy_(result.effective_sample_size)
         self.mean_energy.copy_(torch.as_tensor(energy_sum / sums.total_weight))
+        self._extrapolated = self._versions()
         return result
 
     @property
@@ -261,6 +268,12 @@ class AdditiveEnergyHead(nn.Module):
             raise unknown_name("bias", bias, BIASES)
         if bool(torch.isnan(self.bias).any()):
             raise InputError("the bias of unseen groups is not known: call extrapolate with the training inputs first")
+        if self._trained_since():
+            warnings.warn(
+                "the head was trained further since extrapolate: its biases belong to earlier weights; call it again",
+                UserWarning,
+                stacklevel=3,
+            )
         log_prior = torch.as_tensor(self.candidates.log_prior("uniform" if prior is None else _to_numpy(prior)))
         log_prior = log_prior.to(self.bias)
         return log_prior - (self.bias if bias == "extrapolated" else self.centred_learned_bias())
@@ -275,6 +288,15 @@ class AdditiveEnergyHead(nn.Module):
         result[index] = self.learned_bias.detach().to(result)[index]
         return result
 
+    def _versions(self) -> dict[int, int]:
+        """Numbers that grow whenever weights are changed, by the parameters they belong to."""
+        return {id(parameter): parameter._version for parameter in self.parameters()}
+
+    def _trained_since(self) -> bool:
+        """Whether weights have changed since ``extrapolate``, as far as can be told; a copy has other parameters."""
+        then, now = self._extrapolated, self._versions()
+        return then is not None and then.keys() == now.keys() and then != now
+
     def _train_log_score(self) -> Tensor:
         """Log p̂(z) − B(z) of the training groups, (k,), in 64 bits on the CPU."""
         bias = self.learned_bias.detach()[self.seen.index].cpu().double()
@@ -282,7 +304,7 @@ class AdditiveEnergyHead(nn.Module):
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         super()._load_from_state_dict(*arguments)
-        self._seen = None
+        self._seen = self._extrapolated = None
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move and cast, but leave the buffers their 64 bits wherever the device has them."""
@@ -294,7 +316,7 @@ class AdditiveEnergyHead(nn.Module):
             self._buffers = buffers
             raise
         self._buffers.update(moved)
-        self._seen = None
+        self._seen = self._extrapolated = None
         return self
 
     def extra_repr(self) -> str:
@@ -306,6 +328,10 @@ class AdditiveEnergyHead(nn.Module):
 def _space(cardinalities: Sequence[int] | GroupSpace) -> GroupSpace:
     if isinstance(cardinalities, GroupSpace):
         return cardinalities
+    if not isinstance(cardinalities, Iterable):
+        raise InputError(
+            f"cardinalities is {cardinalities!r}: pass the number of values of each attribute, as in [2, 3]"
+        )
     return GroupSpace.from_cardinalities(list(cardinalities))
 
 
@@ -322,7 +348,12 @@ def _all_codes(codes: Any) -> Any:
     """Codes of all rows: an array as it is, or the last parts of batches put together."""
     if hasattr(codes, "shape") or (isinstance(codes, list) and not _holds_batches(codes)):
         return codes
-    parts = [_to_numpy(batch[-1] if isinstance(batch, tuple | list) else batch) for batch in codes]
+    parts = []
+    for batch in codes:
+        last = _to_numpy(batch[-1] if isinstance(batch, tuple | list) else batch)
+        if getattr(last, "ndim", 0) != 2 or last.dtype.kind not in "iu":
+            raise InputError("a batch does not end in integer codes (b, m): pass batches such as (inputs, codes)")
+        parts.append(last)
     return np.concatenate(parts) if parts else np.zeros((0, 0))
 
 

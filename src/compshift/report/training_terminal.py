@@ -13,6 +13,8 @@ from compshift._errors import InputError
 from compshift.training.progress import Evaluation, Listener
 from compshift.training.run_folder import RunFolder
 
+MEANINGS = {"bias_gap": " (largest |B* - B| over seen groups; 0 at the optimum of the training loss)"}
+
 
 class _Several(Listener):
     """Passes everything on."""
@@ -140,6 +142,8 @@ def print_run(result: Mapping[str, Any], source: str, *, as_json: bool) -> None:
 
     from compshift.report.terminal import plain_table
 
+    if not result["new"]:
+        print("this run was finished before; nothing was trained")
     if not result["validation"]:
         print(f"no validation rows to select by: the weights of step {result['best_step']} are kept")
     else:
@@ -151,6 +155,14 @@ def print_run(result: Mapping[str, Any], source: str, *, as_json: bool) -> None:
             numbers = [f"{found[key]:.3f}" for key in ("average", "balanced", "worst")]
             table.add_row(name, *numbers, f"({', '.join(map(str, found['worst_group']))})")
         Console().print(table)
+        if len(result["validation"]) > 1:
+            print(
+                "the first is what predict and evaluate use; the others are its ablations: bias and prior over groups"
+            )
     for name, value in result["method"].items():
-        print(f"{name.replace('_', ' ')}: {value:.4g}")
-    print(f"model in {result['model']}; test it with: compshift evaluate {result['model']} {source}")
+        print(f"{name.replace('_', ' ')}: {value:.4g}{MEANINGS.get(name, '')}")
+    print(f"model in {result['model']}")
+    if result["held_out"]:
+        print(f"test it with: compshift evaluate {result['model']} {source}")
+    else:
+        print("no test rows were held out, so nothing will tell how good it is: split the data (--shares)")

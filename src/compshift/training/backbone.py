@@ -37,6 +37,11 @@ def choose_backbone(backbone: str | Backbone | None, rows: TrainingData, seed: i
     kind = rows.data.kind
     if backbone is None or isinstance(backbone, str):
         backbone = named_backbone(backbone, rows.data, seed)
+    if not isinstance(backbone, Backbone):
+        raise InputError(
+            f"the backbone is a {type(backbone).__name__}: pass a subclass of compshift.nn.Backbone, a module with a "
+            "name, the kind of samples it takes, and out_features"
+        )
     if backbone.kind != kind:
         raise InputError(f"the backbone {backbone.name!r} takes {backbone.kind}, and the samples are {kind}")
     if isinstance(backbone, FeatureBackbone):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -38,7 +39,13 @@ def start(device: str, precision: str, *, find_unused: bool) -> Accelerator:
     alone = not (distributed.is_available() and distributed.is_initialized())
     AcceleratorState._reset_state(reset_partial_state=alone)  # another run in this process may have had other choices
     options = DistributedDataParallelKwargs(find_unused_parameters=find_unused)
-    return Accelerator(cpu=device == "cpu", mixed_precision=MIXED[precision], kwargs_handlers=[options])
+    # Without a device of its own to choose, accelerate would start no process group.
+    on_cpu = device == "cpu" or not torch.accelerator.is_available()
+    accelerator = Accelerator(cpu=on_cpu, mixed_precision=MIXED[precision], kwargs_handlers=[options])
+    wanted = int(os.environ.get("WORLD_SIZE", "1"))
+    if accelerator.num_processes != wanted:
+        raise InputError(f"torchrun started {wanted} processes, and {accelerator.num_processes} came together")
+    return accelerator
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:

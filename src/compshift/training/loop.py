@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -86,9 +85,18 @@ def train(
     listener : Listener, optional
         Hears of every step and evaluation.
     """
-    chosen = make_method(method) if isinstance(method, str) else method
+    chosen = make_method(method) if isinstance(method, str) else method() if isinstance(method, type) else method
+    settings = Settings() if settings is None else settings
+    for value, kind, name in (
+        (data, GroupedDataset, "data"),
+        (chosen, Method, "method"),
+        (settings, Settings, "settings"),
+    ):
+        if not isinstance(value, kind):
+            raise InputError(f"{name} is a {type(value).__name__}: pass a compshift {kind.__name__}")
     rows = TrainingData.of(data)
-    settings = settings or Settings()
+    if settings.patience and not len(rows.validation):
+        raise InputError(f"patience is {settings.patience}, and there are no validation rows to be patient with")
     network = choose_backbone(backbone, rows, settings.seed)
     settings = settings.resolved(network.kind, pretrained=network.pretrained)
     with ExitStack() as stack:
@@ -329,7 +337,7 @@ class _Run:
         return {
             **self.settings.to_dict(),
             "method": self.method.name,
-            "hyperparameters": asdict(self.method),  # type: ignore[call-overload]
+            "hyperparameters": self.method.hyperparameters(),
             "backbone": backbone.name,
             "backbone_settings": backbone.settings(),
             "initial_weights": self.initial_weights,

@@ -116,7 +116,7 @@ class RunFolder:
         if differing:
             name = differing[0]
             short = len(f"{old.get(name)!r}{same[name]!r}") < 60
-            detail = f" ({old.get(name)!r} there, {same[name]!r} now)" if short else ""
+            detail = f" ({name}: {old.get(name)!r} there, {same[name]!r} now)" if short else ""
             raise InputError(
                 f"{str(self.path)!r} holds a run that differs in {listing(differing, 4)}{detail}: choose another "
                 "folder, or start again with --overwrite"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
-from compshift.data.samples import KINDS, Samples
+from compshift.data.samples import KINDS, ImageArrays, ImageFiles, Samples, Texts
 from compshift.features.embedder import Embedder
 from compshift.methods.method import Method
-from compshift.methods.registry import make_method
+from compshift.methods.registry import METHODS, make_method
 from compshift.methods.task import Task
 from compshift.nn.backbones import Backbone
 from compshift.nn.classifier import BackboneClassifier
@@ -36,7 +35,7 @@ def describe_model(
     return {
         "version": RUN_VERSION,
         "method": method.name,
-        "hyperparameters": asdict(method),  # type: ignore[call-overload]
+        "hyperparameters": method.hyperparameters(),
         "names": list(task.space.names),
         "values": [list(values) for values in task.space.values],
         "seen": task.seen.tolist(),
@@ -64,9 +63,17 @@ class TrainedClassifier:
 
     @classmethod
     def load(
-        cls, folder: str | PathLike[str], device: Any = "cpu", *, backbone: Backbone | None = None
+        cls,
+        folder: str | PathLike[str],
+        device: Any = "cpu",
+        *,
+        backbone: Backbone | None = None,
+        method: Method | None = None,
     ) -> TrainedClassifier:
-        """The model of a finished run; ``backbone`` is for one that is not compshift's own, and gets its weights."""
+        """The model of a finished run.
+
+        ``backbone`` and ``method`` are for those that are not compshift's own; the backbone gets the run's weights.
+        """
         run = RunFolder(Path(folder))
         if not run.about.exists():
             raise InputError(f"{str(folder)!r} holds no run: pass the folder that `compshift train` wrote")
@@ -80,14 +87,24 @@ class TrainedClassifier:
             space = GroupSpace(tuple(about["names"]), tuple(tuple(values) for values in about["values"]))
             weights = (np.array(about[name], dtype=np.float64) for name in ("weight", "counts"))
             task = Task(space, np.array(about["seen"], dtype=np.int64), *weights)
-            method = make_method(about["method"], about["hyperparameters"])
+            if method is None:
+                if about["method"] not in METHODS:
+                    raise unknown_method(about["method"])
+                method = make_method(about["method"], about["hyperparameters"])
             if backbone is None:
                 backbone = restore_architecture(about["backbone"], run.backbone)
             model = BackboneClassifier(backbone, method.head(backbone.out_features, task))
+        except UnknownMethodError:
+            raise
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
             raise InputError(f"{str(run.about)!r} is not what a run writes ({error})") from None
         load_weights(model, read_tensors(run.model)[0], run.model)
         return cls(model.to(device), method, task, about.get("inputs"))
+
+    def __repr__(self) -> str:
+        shape = " × ".join(map(str, self.space_.cardinalities))
+        names = " × ".join(self.space_.names)
+        return f"<TrainedClassifier: {self.method.name}, {self.model.backbone.name}, {names} ({shape})>"
 
     @property
     def kind(self) -> str:
@@ -133,6 +150,13 @@ class TrainedClassifier:
         """Features (n, p) of samples, as ``head_`` takes them."""
         return self.embed(samples)[0]
 
+    def set_prior(self, prior: Any) -> TrainedClassifier:
+        """Predict under another prior over groups from now on; for CRM."""
+        if not hasattr(self.head_, "set_prior"):
+            raise InputError(f"the method {self.method.name!r} knows no prior over groups: use CRM")
+        self.head_.set_prior(prior)
+        return self
+
     def predict(self, samples: Samples) -> Any:
         """Class of each sample, (n,)."""
         return self.head_.predict(self.features(samples))
@@ -142,11 +166,36 @@ class TrainedClassifier:
         return np.asarray(self.head_.predict_proba(self.features(samples)))
 
 
+class UnknownMethodError(InputError):
+    """A run was trained by a method that is not registered."""
+
+
+def unknown_method(name: Any) -> UnknownMethodError:
+    """What to do about it."""
+    return UnknownMethodError(
+        f"the run was trained by the method {name!r}, which is not one of compshift's: pass it, as method=, or name it "
+        "in compshift.methods.METHODS"
+    )
+
+
 def _readable(samples: Samples, kind: str) -> Samples:
-    """Samples of the kind that the backbone takes."""
+    """Samples of the kind that the backbone takes; lists of paths or texts, and arrays of pixels, become such."""
     if isinstance(samples, GroupedDataset):
         raise InputError("a whole data set was passed: pass its samples, data.samples")
+    named = isinstance(samples, list | tuple) and all(isinstance(sample, str | Path) for sample in samples)
+    if kind == "images" and named:
+        return ImageFiles(Path(), np.array([str(sample) for sample in samples], dtype=object))
+    if kind == "images" and isinstance(samples, np.ndarray) and samples.dtype == np.uint8:
+        return ImageArrays(samples)
+    if kind == "text" and named:
+        return Texts(np.array(samples, dtype=object))
     given = KINDS.get(type(samples), "features")
     if given != kind:
-        raise InputError(f"the model takes {kind}, and the samples are {given}")
-    return np.asarray(samples, dtype=np.float32) if kind == "features" else samples
+        accepted = {"images": ": pass a list of paths or an 8-bit array (n, height, width, 3)", "text": ": pass a list"}
+        raise InputError(f"the model takes {kind}, and the samples are {given}{accepted.get(kind, '')}")
+    if kind != "features":
+        return samples
+    X = np.asarray(samples, dtype=np.float32)
+    if X.ndim != 2:
+        raise InputError(f"the features have {X.ndim} dimensions: pass one row per sample")
+    return X
