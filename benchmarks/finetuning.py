@@ -88,6 +88,7 @@ def tested(clf: TrainedClassifier, data: GroupedDataset, scenario: Scenario) -> 
     found = report()
     dropped = found.space.index(scenario.dropped)[0]
     result = {"average": found.average, "worst": found.worst, "dropped": float(found.accuracy[dropped])}
+    result["worst_group"] = [int(value) for value in found.worst_group]
     if hasattr(clf.head_, "learned_bias_"):
         clf.head_.set_params(bias="learned")
         result["worst_learned_bias"] = report().worst
