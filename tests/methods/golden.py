@@ -1,14 +1,17 @@
 """A tiny task whose losses can be worked out by hand: three groups, logits that are given."""
 
 import numpy as np
-import torch
-from torch import nn
+import pytest
 
-from compshift import GroupSpace
-from compshift.distributed.collective import ALONE
-from compshift.methods.batch import Batch
-from compshift.methods.task import Task
-from compshift.nn.classifier import BackboneClassifier
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from compshift import GroupSpace  # noqa: E402
+from compshift.distributed.collective import ALONE  # noqa: E402
+from compshift.methods.batch import Batch  # noqa: E402
+from compshift.methods.task import Task  # noqa: E402
+from compshift.nn.classifier import BackboneClassifier  # noqa: E402
 
 SPACE = GroupSpace(("y", "a"), ((0, 1), (0, 1)))
 SEEN = np.array([[0, 0], [0, 1], [1, 1]])  # (1, 0) is never seen

@@ -7,13 +7,15 @@ torchrun --nproc-per-node 2 -m tests.training.job FOLDER
 import sys
 from pathlib import Path
 
-import torch
+import pytest
 
-from compshift.distributed.torch_processes import current_processes
-from compshift.methods.registry import make_method
-from compshift.training import Settings, train
-from tests.nn.test_head import noisy_case
-from tests.training.test_loop import Wobbly, gaussians
+torch = pytest.importorskip("torch")
+
+from compshift.distributed.torch_processes import current_processes  # noqa: E402
+from compshift.methods.registry import make_method  # noqa: E402
+from compshift.training import Settings, train  # noqa: E402
+from tests.nn.test_head import noisy_case  # noqa: E402
+from tests.training.test_loop import Wobbly, gaussians  # noqa: E402
 
 METHODS = ("erm", "groupdro", "vrex", "irm", "crm", "lc", "crm-resolved")
 SETTINGS = Settings(steps=20, batch_size=33, eval_every=10, learning_rate=0.05, freeze_batchnorm=True, refresh_rows=50)

@@ -189,6 +189,18 @@ def test_frozen_batch_statistics_stay():
     assert not torch.equal(backbone.layers[1].running_mean, before)
 
 
+def test_reduced_precision_learns_the_same():
+    data = gaussians()
+    settings = replace(QUICK, steps=60, eval_every=60)
+    for method in ("erm", "groupdro", "crm"):
+        full, reduced = (
+            train(data, method, "mlp", replace(settings, precision=precision), device="cpu")
+            for precision in ("float32", "bfloat16")
+        )
+        assert np.mean(full.predict(data.X) == reduced.predict(data.X)) > 0.97
+        assert not np.array_equal(full.predict_proba(data.X), reduced.predict_proba(data.X))
+
+
 def test_another_seed_is_another_run():
     data = gaussians()
     first, same, other = (
