@@ -98,6 +98,16 @@ def test_the_four_predictors_differ_as_they_should():
     np.testing.assert_allclose(found["extrapolated-uniform"], clf.predict_proba(data.X[:50]), atol=1e-5)
 
 
+def test_the_final_biases_rest_on_all_training_rows():
+    data = gaussians()
+    clf = train(data, "crm", "mlp", replace(QUICK, refresh_rows=20), device="cpu")
+    found = clf.model.head.bias.clone()
+    with torch.no_grad():
+        features = clf.model.features({"features": torch.tensor(data.part("train").X, dtype=torch.float32)})
+    np.testing.assert_allclose(clf.model.head.extrapolate([features]).bias, found, atol=1e-6)
+    assert (clf.model.head.extrapolate([features[:20]]).bias - found).abs().max() > 0.01
+
+
 def test_the_loop_reaches_the_convex_optimum():
     """Fixed features, a linear head: the loss and the biases are those of the estimator."""
     data = gaussians(n=150)
@@ -167,6 +177,7 @@ class Wobbly(Backbone):
 
 def test_dropout_and_batch_statistics_resume_too(tmp_path):
     data = gaussians()
+    data = replace(data, split=np.where(data.split == 1, 2, data.split))  # so that the last weights are kept
     whole = train(data, "crm", Wobbly(), QUICK, folder=tmp_path / "whole", device="cpu")
     state = torch.random.get_rng_state()
     with pytest.raises(KeyboardInterrupt):
