@@ -3,7 +3,8 @@ import pytest
 
 from compshift import GroupSpace
 from compshift.core.energy import GroupTable
-from compshift.estimators.solver import Problem, solve, standardise
+from compshift.estimators.solver import solve, standardise
+from compshift.estimators.step_one_problem import StepOneProblem
 
 
 def test_standardised_features():
@@ -42,7 +43,7 @@ def test_solution_is_stationary_and_rare_groups_are_settled():
     frequency = np.bincount(position) / n
     assert frequency.min() < 1e-3
     features, _, _ = standardise(X, np.ones(n))
-    problem = Problem(features, position, np.full(n, 1 / n), GroupTable.of(space, groups), frequency, alpha=1e-3)
+    problem = StepOneProblem(features, position, np.full(n, 1 / n), GroupTable.of(space, groups), frequency, alpha=1e-3)
     solution = solve(problem, tol=1e-7, max_iter=1000)
     assert solution.converged
     assert solution.gradient <= 1e-7
@@ -60,7 +61,7 @@ def test_solution_beats_every_nearby_point():
     X = rng.normal(size=(80, 2)) + codes
     groups, position = space.distinct(codes)
     features, _, _ = standardise(X, np.ones(80))
-    problem = Problem(
+    problem = StepOneProblem(
         features, position, np.full(80, 1 / 80), GroupTable.of(space, groups), np.bincount(position) / 80, alpha=0.1
     )
     solution = solve(problem, tol=1e-8, max_iter=500)

@@ -13,7 +13,8 @@ from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable
 from compshift.core.objective import log_evidence
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior
-from compshift.estimators.solver import Problem, Solution, solve, standardise
+from compshift.estimators.solver import Solution, solve, standardise
+from compshift.estimators.step_one_problem import StepOneProblem
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,7 @@ def fit_crm(
     seen = GroupTable.of(candidates.space, candidates.seen_groups)
     total = sample_weight.sum()
     features, mean, scale = standardise(X, sample_weight)
-    problem = Problem(features, position, sample_weight / total, seen, candidates.seen_weight / total, alpha)
+    problem = StepOneProblem(features, position, sample_weight / total, seen, candidates.seen_weight / total, alpha)
     solution = solve(problem, tol=tol, max_iter=max_iter)
 
     candidate_bias = _extrapolate(problem, solution, candidates.table)
@@ -112,7 +113,7 @@ def fit_crm(
     )
 
 
-def _extrapolate(problem: Problem, solution: Solution, table: GroupTable) -> ExtrapolatedBias:
+def _extrapolate(problem: StepOneProblem, solution: Solution, table: GroupTable) -> ExtrapolatedBias:
     """Step 2 over the training inputs, a block of rows at a time."""
     log_score = np.log(problem.frequency) - solution.bias
     sums = empty_sums(table, problem.features)

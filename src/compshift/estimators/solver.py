@@ -1,21 +1,20 @@
-"""Step 1 on fixed features is convex: it is solved, not trained.
+"""Convex risks of linear models on fixed features: they are solved, not trained.
 
 The penalised risk is minimised by SciPy's L-BFGS with the exact gradient, and finished by Newton–Krylov steps where
 rounding of the risk stops the line search first: those look at the gradient alone. Features are centred and divided by
-one common scale, their root mean square, which makes the penalty free of the features' unit. The bias of a group is
-optimised in units of 1/√p̂(z): its curvature is about p̂(z), so rare groups would otherwise be the last to settle.
+one common scale, their root mean square, which makes the penalty free of the features' unit. The bias of a group
+or class is optimised in units of 1/√p̂(z): its curvature is about p̂(z), so rare ones would otherwise be the last to
+settle.
 """
 
 import logging
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.optimize import NoConvergence, minimize, newton_krylov
 
-from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
-from compshift.core.energy import GroupTable
-from compshift.core.objective import step_one_risk
+from compshift.core.arrays import FloatArray
 from compshift.estimators.threads import one_thread_for_scipy
 
 logger = logging.getLogger(__name__)
@@ -40,32 +39,46 @@ MINRES_STEPS = 200
 """At most so many products with the Hessian make one Newton step."""
 
 
-class Problem(NamedTuple):
-    """What step 1 is solved for."""
+class Evaluation(NamedTuple):
+    """A penalised risk and its gradient."""
 
-    features: FloatArray  # (n, p) standardised
-    position: IntArray  # (n,) seen group of each sample
-    sample_weight: FloatArray  # (n,) summing to 1
-    seen: GroupTable
-    frequency: FloatArray  # (k,) p̂(z)
-    alpha: float
+    value: float
+    weight_gradient: FloatArray  # (d, p)
+    bias_gradient: FloatArray  # (k,)
+
+
+class Problem(Protocol):
+    """A convex risk of weights (d, p) on standardised features, and of k biases."""
+
+    @property
+    def features(self) -> FloatArray:
+        """Standardised features, (n, p)."""
+
+    @property
+    def frequency(self) -> FloatArray:
+        """How frequent what each bias belongs to is, (k,), summing to 1."""
+
+    @property
+    def alpha(self) -> float:
+        """Strength of the penalty."""
+
+    @property
+    def width(self) -> int:
+        """Rows d of the weights."""
+
+    def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
+        """Penalised risk and gradient."""
 
 
 class Solution(NamedTuple):
     """The minimiser, and how close to it the search came."""
 
-    weight: FloatArray  # (D, p) energies are features · weightᵀ
+    weight: FloatArray  # (d, p)
     bias: FloatArray  # (k,) with Σ p̂ B = 0
     risk: float
     gradient: float
     n_iter: int
     converged: bool
-
-
-class _Evaluation(NamedTuple):
-    value: float
-    weight_gradient: FloatArray  # (D, p)
-    bias_gradient: FloatArray  # (k,)
 
 
 def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, FloatArray, float]:
@@ -116,7 +129,7 @@ class _Search:
 
     def __init__(self, problem: Problem, tol: float, max_iter: int) -> None:
         self.problem, self.tol, self.max_iter = problem, tol, max_iter
-        self.shape = (problem.seen.space.width, problem.features.shape[1])
+        self.shape = (problem.width, problem.features.shape[1])
         self.n_weights = math.prod(self.shape)
         self.bias_unit = 1.0 / np.sqrt(problem.frequency)  # (k,)
         self.weight_count = max(1.0, CURVATURE / problem.alpha) if problem.alpha > 0 else 1.0
@@ -130,7 +143,7 @@ class _Search:
         return self.size <= self.tol or self.n_iter >= self.max_iter
 
     def parameters(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Weights (D, p) and biases (k,)."""
+        """Weights (d, p) and biases (k,)."""
         return theta[: self.n_weights].reshape(self.shape), theta[self.n_weights :] * self.bias_unit
 
     def norm(self, gradient: FloatArray) -> float:
@@ -140,7 +153,7 @@ class _Search:
 
     def objective(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Penalised risk and its gradient in the optimiser's units."""
-        value, weight_gradient, bias_gradient = _evaluate(self.problem, *self.parameters(theta))
+        value, weight_gradient, bias_gradient = self.problem.evaluate(*self.parameters(theta))
         gradient = np.concatenate([weight_gradient.ravel(), bias_gradient * self.bias_unit])
         self.last_value, self.last_size = value, self.norm(gradient)
         return value, gradient
@@ -183,24 +196,3 @@ class _Search:
         value, gradient = self.objective(found)
         if self.norm(gradient) < self.size:
             self.theta, self.value, self.size = found, value, self.norm(gradient)
-
-
-def _evaluate(problem: Problem, weight: FloatArray, bias: FloatArray) -> _Evaluation:
-    """Penalised risk and gradient; the sums over groups run over blocks of samples that fit a core's cache."""
-    value = 0.5 * problem.alpha * float(np.vdot(weight, weight))
-    score_gradient = np.zeros(len(bias))
-    log_score = np.log(problem.frequency) - bias
-    energies = problem.features @ weight.T  # (n, D)
-    energy_gradient = np.empty_like(energies)
-    cells = max(
-        BLOCK_CELLS, len(problem.seen.left) * len(problem.seen.right)
-    )  # a block is worth its share of the table
-    for rows in row_blocks(len(energies), problem.seen.width + energies.shape[1], cells):
-        risk = step_one_risk(
-            energies[rows], problem.position[rows], problem.sample_weight[rows], problem.seen, log_score
-        )
-        value += float(risk.value)
-        energy_gradient[rows] = risk.energy_gradient
-        score_gradient += risk.score_gradient
-    weight_gradient = problem.alpha * weight + energy_gradient.T @ problem.features
-    return _Evaluation(value, weight_gradient, -score_gradient)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from compshift._checks import check_positive
 from compshift.core.arrays import FloatArray
+from compshift.core.logit_offsets import correction_offset
 from compshift.methods.logit_offset import LogitOffset
 from compshift.methods.task import Task
 
@@ -30,5 +29,4 @@ class LC(LogitOffset):
 
     def offset(self, task: Task) -> FloatArray:
         """From the frequencies in the whole of training."""
-        counts = task.class_by_attribute()
-        return np.asarray(np.log(counts / counts.sum() + self.epsilon))
+        return correction_offset(task.class_by_attribute(), self.epsilon)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from compshift._checks import check_positive
 from compshift.core.arrays import FloatArray
+from compshift.core.logit_offsets import adjustment_offset
 from compshift.methods.logit_offset import LogitOffset
 from compshift.methods.task import Task
 
@@ -28,5 +27,4 @@ class SLA(LogitOffset):
 
     def offset(self, task: Task) -> FloatArray:
         """From the frequencies in the whole of training."""
-        counts = task.class_by_attribute() + self.smoothing
-        return np.asarray(self.tau * (np.log(counts) - np.log(counts.sum(axis=0))))
+        return adjustment_offset(task.class_by_attribute(), self.tau, self.smoothing)
