@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from compshift.core.groups import GroupSpace as GroupSpace
     from compshift.core.hull import AffineHull as AffineHull
     from compshift.estimators.crm import CRMClassifier as CRMClassifier
+    from compshift.estimators.logit_adjusted import LogitAdjustedClassifier as LogitAdjustedClassifier
     from compshift.training.load import load as load
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "ExtrapolationWarning",
     "GroupSpace",
     "InputError",
+    "LogitAdjustedClassifier",
     "__version__",
     "data",
     "extrapolate_additive",
@@ -49,6 +51,7 @@ __getattr__, __dir__ = lazy_names(
         "ExtrapolationWarning": "compshift._errors",
         "GroupSpace": "compshift.core.groups",
         "InputError": "compshift._errors",
+        "LogitAdjustedClassifier": "compshift.estimators.logit_adjusted",
         "data": "compshift.data",
         "extrapolate_additive": "compshift.core.additive",
         "features": "compshift.features",
