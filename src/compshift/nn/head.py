@@ -52,6 +52,10 @@ class AdditiveEnergyHead(nn.Module):
     ``group_weight`` (g,), the training rows of each candidate, ``bias`` (g,), B*, ``effective_sample_size`` (g,) and
     ``mean_energy`` (D,). Those of length g follow ``groups``. Buffers keep 64 bits when the head is cast to fewer.
 
+    Training determines the groups inside the affine hull of its own (``head.candidates.inside_hull``), and no others;
+    the prior ``"hull"`` leaves the others out. Under DistributedDataParallel the loss must be part of the forward pass
+    that is wrapped: ``head(features, codes)`` is the loss.
+
     Examples
     --------
     >>> head = AdditiveEnergyHead(5, [2, 2])
