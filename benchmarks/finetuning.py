@@ -23,7 +23,7 @@ from compshift.data.shift import Scenario, scenarios
 from compshift.methods.registry import METHODS, make_method
 from compshift.metrics import GroupReport, group_report
 from compshift.training import Settings, TrainedClassifier, train
-from compshift.training.loop import DivergenceError
+from compshift.training.run import DivergenceError
 from compshift.training.run_folder import read_json
 
 N_SCENARIOS = 5

@@ -1,6 +1,5 @@
 """``compshift train``, and the other commands on what it leaves."""
 
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -226,8 +225,7 @@ def test_under_torchrun(features):
 
 
 def test_tensorboard(call, features):
-    if importlib.util.find_spec("tensorboard") is None:
-        pytest.skip("TensorBoard is an extra")
+    pytest.importorskip("tensorboard")
     assert call("train", *BIRDS, *QUICK, "--tensorboard", "-o", "run", cwd=features).returncode == 0
     assert list((features / "run/tensorboard").glob("events.*"))
 

@@ -22,8 +22,8 @@ from compshift.methods.erm import ERM  # noqa: E402
 from compshift.methods.registry import METHODS, make_method  # noqa: E402
 from compshift.nn.backbones import Backbone  # noqa: E402
 from compshift.training import Settings, TrainedClassifier, train  # noqa: E402
-from compshift.training.loop import DivergenceError  # noqa: E402
 from compshift.training.progress import Listener  # noqa: E402
+from compshift.training.run import DivergenceError  # noqa: E402
 
 QUICK = Settings(steps=12, batch_size=16, eval_every=4, learning_rate=0.1, seed=3)
 

@@ -39,8 +39,12 @@ class Batch:
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean of one value per row, over the rows of all processes."""
-        total = self.processes.sum(torch.stack([values.sum(), values.new_tensor(float(len(values)))]))
-        mean: Tensor = total[0] / total[1]
+        return self.mean_of(values.sum())
+
+    def mean_of(self, total: Tensor) -> Tensor:
+        """Mean over the rows of all processes, from the sum over this one's."""
+        both = self.processes.sum(torch.stack([total, total.new_tensor(float(len(self.group)))]))
+        mean: Tensor = both[0] / both[1]
         return mean
 
     def means_by(self, values: Tensor, index: Tensor, size: int) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,6 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from compshift._errors import ExtrapolationWarning, unknown_name
@@ -59,8 +58,7 @@ class CRM(Method):
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
         """Mean negative log-likelihood of the groups."""
         total = energy_head(model).loss(model.features(batch.inputs), batch.codes, reduction="sum")
-        both = batch.processes.sum(torch.stack([total, total.new_tensor(float(len(batch.group)))]))
-        return both[0] / both[1], state
+        return batch.mean_of(total), state
 
     def refresh(self, model: BackboneClassifier, rows: TrainingRows) -> None:
         """The bias of every group, from these rows."""

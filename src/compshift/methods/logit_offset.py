@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,9 +19,9 @@ from compshift.nn.classifier import BackboneClassifier
 class LogitOffset(Method):
     """Logits plus an offset of class and attribute."""
 
+    @abstractmethod
     def offset(self, task: Task) -> FloatArray:
         """Offset (c, a) of each class, given the attribute combination."""
-        raise NotImplementedError
 
     def state(self, task: Task) -> State:
         """The offsets, (a, c)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -52,7 +53,7 @@ class TrainingRows:
         return X, group, weight
 
 
-class Method:
+class Method(ABC):
     """A training method: a small object of pure functions, whose fields are its hyper-parameters.
 
     A method of one's own is a frozen dataclass with a name and a loss. ``model(batch.inputs)`` are the head's outputs,
@@ -92,22 +93,22 @@ class Method:
         """How rows are drawn, from the number of rows of each seen group, (k,)."""
         return Sampling()
 
-    def announce(self, task: Task) -> None:
+    def announce(self, task: Task) -> None:  # noqa: B027 - a hook
         """Called before the first step, to warn of what the data do not allow."""
 
     def state(self, task: Task) -> State:
         """What the method carries from step to step, before the first."""
         return {}
 
+    @abstractmethod
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
         """The loss of a batch, the same number on every process, and the state after it."""
-        raise NotImplementedError
 
     def resets_optimiser(self, step: int) -> bool:
         """Whether the optimiser forgets its moments before this step."""
         return False
 
-    def refresh(self, model: BackboneClassifier, rows: TrainingRows) -> None:
+    def refresh(self, model: BackboneClassifier, rows: TrainingRows) -> None:  # noqa: B027 - a hook
         """Called before an evaluation, in eval mode, with a fixed part of the training rows."""
 
     def finish(self, model: BackboneClassifier, rows: TrainingRows) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from compshift.core.posterior import group_log_posterior, marginal_log_posterior
 from compshift.distributed.collective import ALONE, Collective, merge_everywhere
 from compshift.nn.energies import energy_layers
 from compshift.nn.energy_blocks import energy_blocks
+from compshift.nn.loader_codes import all_codes, to_numpy
 from compshift.nn.modes import evaluation_mode
 from compshift.nn.seen_groups import SeenGroups
 from compshift.nn.step_one import step_one_loss
@@ -138,11 +139,11 @@ class AdditiveEnergyHead(nn.Module):
         balances, the counts must be those of what it draws; a loader that drops its last batch leaves rows out.
         """
         if counts is None:
-            codes = _all_codes(codes)
-        codes = check_codes(_to_numpy(codes), self.space.cardinalities)
+            codes = all_codes(codes)
+        codes = check_codes(to_numpy(codes), self.space.cardinalities)
         if not len(codes):
             raise InputError("codes is empty: pass the codes of the training rows")
-        weight = check_sample_weight(None if counts is None else _to_numpy(counts), len(codes))
+        weight = check_sample_weight(None if counts is None else to_numpy(counts), len(codes))
         position = self.space.locate(codes, self.groups)
         if (position < 0).any():
             outside = self.space.label(codes[int(np.argmax(position < 0))])
@@ -158,7 +159,7 @@ class AdditiveEnergyHead(nn.Module):
         """The training groups, ready for the sums of step 1 on the head's device."""
         device = self.learned_bias.device
         if self._seen is None or self._seen.device != device:
-            weight = _to_numpy(self.group_weight)
+            weight = to_numpy(self.group_weight)
             if not weight.any():
                 raise InputError("the head knows no training groups: call set_train_groups first")
             self._seen = SeenGroups.of(self.space, self.groups, weight, device)
@@ -243,7 +244,7 @@ class AdditiveEnergyHead(nn.Module):
         """
         position = None
         if codes is not None:
-            position = self.space.locate(check_codes(_to_numpy(codes), self.space.cardinalities), self.groups)
+            position = self.space.locate(check_codes(to_numpy(codes), self.space.cardinalities), self.groups)
         energies = _full_precision(self(features))
         with _no_autocast(energies):
             return group_log_posterior(energies, self.candidates.table, self.log_score(prior, bias), position)  # type: ignore[no-any-return]
@@ -278,7 +279,7 @@ class AdditiveEnergyHead(nn.Module):
                 UserWarning,
                 stacklevel=3,
             )
-        log_prior = torch.as_tensor(self.candidates.log_prior("uniform" if prior is None else _to_numpy(prior)))
+        log_prior = torch.as_tensor(self.candidates.log_prior("uniform" if prior is None else to_numpy(prior)))
         log_prior = log_prior.to(self.bias)
         return log_prior - (self.bias if bias == "extrapolated" else self.centred_learned_bias())
 
@@ -346,29 +347,6 @@ def _moved(buffer: Tensor, fn: Any) -> Tensor:
         return moved if moved.dtype == buffer.dtype else buffer.to(moved.device)
     except TypeError:
         return fn(buffer.float())  # type: ignore[no-any-return]
-
-
-def _all_codes(codes: Any) -> Any:
-    """Codes of all rows: an array as it is, or the last parts of batches put together."""
-    if hasattr(codes, "shape") or (isinstance(codes, list) and not _holds_batches(codes)):
-        return codes
-    parts = []
-    for batch in codes:
-        last = _to_numpy(batch[-1] if isinstance(batch, tuple | list) else batch)
-        if getattr(last, "ndim", 0) != 2 or last.dtype.kind not in "iu":
-            raise InputError("a batch does not end in integer codes (b, m): pass batches such as (inputs, codes)")
-        parts.append(last)
-    return np.concatenate(parts) if parts else np.zeros((0, 0))
-
-
-def _holds_batches(codes: list[Any]) -> bool:
-    """Whether a list has batches, tensors of codes or tuples that end in one, and not the codes of single rows."""
-    last = codes[0][-1] if codes and isinstance(codes[0], tuple | list) else codes[0] if codes else None
-    return getattr(last, "ndim", 0) == 2
-
-
-def _to_numpy(values: Any) -> Any:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
 
 
 def _full_precision(energies: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.distributed.collective import Collective
 from compshift.methods.method import Predictor
@@ -50,13 +51,12 @@ def predict_classes(
 
 def report_of(data: GroupedDataset, rows: IntArray, predicted: IntArray) -> GroupReport:
     """Accuracy by group of predicted classes (v,), for a data set with the class first."""
-    true = data.columns(data.space.names).iloc[rows]
-    values = np.array(data.space.values[0], dtype=object)[predicted]
-    target = data.space.names[0]
-    nuisances = true.drop(columns=target)
+    target = GroupSpace(data.space.names[:1], data.space.values[:1])
+    true = data.space.frame(data.codes[rows])
+    nuisances = true.drop(columns=target.names[0])
     return group_report(
-        true[[target]],
-        _column(target, values),
+        true[[target.names[0]]],
+        target.frame(predicted[:, None]),
         nuisances if nuisances.shape[1] else None,
         space=data.space,
     )
@@ -66,9 +66,3 @@ def frequencies(data: GroupedDataset, rows: IntArray) -> FloatArray:
     """Share of each group among the rows, in the space's shape."""
     flat = np.bincount(data.space.index(data.codes[rows]), minlength=data.space.n_groups)
     return np.asarray(flat.reshape(data.space.cardinalities) / len(rows))
-
-
-def _column(name: str, values: Any) -> Any:
-    import pandas as pd
-
-    return pd.DataFrame({name: values}).infer_objects()

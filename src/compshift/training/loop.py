@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor, distributed, nn
-
 from compshift._errors import InputError
-from compshift.core.arrays import IntArray
 from compshift.data.dataset import GroupedDataset
-from compshift.distributed.torch_processes import current_processes
-from compshift.methods.batch import Batch
-from compshift.methods.method import Method, State
+from compshift.methods.method import Method
 from compshift.methods.registry import make_method
-from compshift.metrics import GroupReport
 from compshift.nn.backbones import Backbone
-from compshift.nn.classifier import BackboneClassifier
 from compshift.training.backbone import choose_backbone
-from compshift.training.checkpoint import load_weights, read_checkpoint, read_tensors, write_checkpoint, write_tensors
-from compshift.training.inspection import Inspection
-from compshift.training.launch import own_randomness, seed_generators, start, step_seed
-from compshift.training.optimiser import forget_moments, make_optimiser, set_rate
-from compshift.training.progress import Evaluation, Listener
-from compshift.training.reading import Reader
-from compshift.training.run_folder import RunFolder, write_json
+from compshift.training.launch import own_randomness
+from compshift.training.progress import Listener
+from compshift.training.run import Run
 from compshift.training.settings import Settings
 from compshift.training.split import TrainingData
-from compshift.training.trained import TrainedClassifier, describe_model
-
-
-class DivergenceError(InputError):
-    """The loss or the weights stopped being finite numbers."""
+from compshift.training.trained import TrainedClassifier
 
 
 def train(
@@ -102,254 +83,8 @@ def train(
     with ExitStack() as stack:
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compshift-"))
-        run = _Run(rows, chosen, network, settings, Path(folder), device, workers, listener or Listener())
+        run = Run(rows, chosen, network, settings, Path(folder), device, workers, listener or Listener())
         if run.main:
             stack.enter_context(run.folder.locked())
         stack.enter_context(own_randomness(run.device))
         return run.complete(overwrite=overwrite, inputs=inputs, files=files or {})
-
-
-class _Objective(nn.Module):
-    """The loss as a module, so that DistributedDataParallel sees the forward pass that it wraps."""
-
-    def __init__(self, model: BackboneClassifier, method: Method) -> None:
-        super().__init__()
-        self.model = model
-        self.method = method
-
-    def forward(self, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
-        return self.method.loss(self.model, batch, state, step)
-
-
-class _Run:
-    """What lives as long as a run."""
-
-    def __init__(
-        self,
-        data: TrainingData,
-        method: Method,
-        backbone: Backbone,
-        settings: Settings,
-        folder: Path,
-        device: str,
-        workers: int | None,
-        listener: Listener,
-    ) -> None:
-        self.data, self.method, self.settings, self.listener = data, method, settings, listener
-        self.accelerator = start(device, settings.precision, find_unused=backbone.pretrained)
-        self.device: torch.device = self.accelerator.device
-        self.processes = current_processes()
-        self.main = self.processes.rank == 0
-        self.folder = RunFolder(Path(self.processes.gather(str(folder))[0]))
-        if settings.batch_size < self.processes.size:
-            raise InputError(
-                f"batch_size is {settings.batch_size}, and {self.processes.size} processes share it: raise it"
-            )
-        self.sampler = data.sampler(method, settings)
-        self.task = data.task(self.sampler)
-        self.initial_weights = backbone.fingerprint()
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(settings.seed)
-            head = method.head(backbone.out_features, self.task)
-        self.model = BackboneClassifier(backbone, head).to(self.device)
-        self.objective = self.accelerator.prepare_model(_Objective(self.model, method))
-        self.optimiser = make_optimiser(self.model, settings)
-        scales = self.accelerator.scaler is not None
-        self.scaled = self.accelerator.prepare_optimizer(self.optimiser) if scales else None
-        self.reader = Reader(data.data.samples, backbone, self.device, workers)
-        self.inspection = Inspection(
-            self.model,
-            method,
-            self.task,
-            data,
-            self.sampler,
-            self.reader,
-            self.processes,
-            self.accelerator.autocast,
-            settings,
-        )
-        self.state = self._on_device(method.state(self.task))
-        self.step = 0
-        self.saved = 0  # step of the last checkpoint
-        self.best: dict[str, Any] = {"step": 0, "score": -math.inf}
-        self.stale = 0  # evaluations since the best one
-
-    def complete(
-        self, *, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]
-    ) -> TrainedClassifier:
-        """Take up what the folder holds, make the steps that are left, and finish."""
-        started = time.monotonic()
-        self._enter_folder(overwrite, inputs, files)
-        if self.folder.result.exists():
-            load_weights(self.model, read_tensors(self.folder.model)[0], self.folder.model)
-        else:
-            if self.main:
-                self.method.announce(self.task)
-            self.listener.started(self.step, self.settings.steps)
-            self._steps()
-            self._finish(time.monotonic() - started)
-        return TrainedClassifier(self.model, self.method, self.task, inputs)
-
-    def _enter_folder(self, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]) -> None:
-        identity = self._identity(inputs)
-        if self.main and self.folder.is_new(identity, overwrite=overwrite):
-            model = describe_model(self.model.backbone, self.method, self.task, self.folder.backbone, inputs)
-            self.folder.start({"identity": identity, "model": model}, files)
-        self._meet()
-        if self.folder.result.exists():
-            return
-        if self.folder.last.exists():
-            state, about = read_checkpoint(self.folder.last, self.model, self.optimiser)
-            self.state = self._on_device(state)
-            self.step, self.best, self.stale = about["step"], about["best"], about["stale"]
-            self.saved = self.step
-            if self.accelerator.scaler is not None:
-                self.accelerator.scaler.load_state_dict(about["scaler"])
-        if self.main:
-            self.folder.truncate(self.step)
-
-    def _steps(self) -> None:
-        losses: list[float] = []
-        plan = (self._share(step) for step in range(self.step, self.settings.steps))
-        stream = self.reader.read(self.data.train[rows] for rows in plan)
-        while self.step < self.settings.steps and not self._out_of_patience():
-            _, inputs = next(stream)
-            losses.append(self._make_step(inputs))
-            self.step += 1
-            self.listener.stepped(self.step, losses[-1])
-            if self.step % self.settings.eval_every == 0 or self.step == self.settings.steps:
-                self._evaluate(float(np.mean(losses)))
-                losses = []
-
-    def _make_step(self, inputs: dict[str, Tensor]) -> float:
-        step, settings = self.step, self.settings
-        seed = step_seed(settings.seed, step, self.processes.rank)
-        seed_generators(seed, self.device)
-        self._train_mode()
-        if self.method.resets_optimiser(step):
-            forget_moments(self.optimiser)
-        set_rate(self.optimiser, settings.rate(step))
-        group = torch.as_tensor(self.data.group[self._share(step)], device=self.device)
-        batch = Batch(inputs, group, self.task, np.random.default_rng(seed), self.processes)
-        loss, state = self.objective(batch, self.state, step)
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise self._divergence(f"the loss is {value} at step {step + 1}")
-        self._descend(loss)
-        self.state = {name: tensor.detach() for name, tensor in state.items()}
-        return value
-
-    def _descend(self, loss: Tensor) -> None:
-        """One step of the optimiser; through accelerate where gradients are scaled, which costs a while."""
-        if self.scaled is not None:
-            self.accelerator.backward(loss)
-        else:
-            loss.backward()  # type: ignore[no-untyped-call]
-        if self.settings.clip:
-            self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip)
-        (self.scaled or self.optimiser).step()
-        self.optimiser.zero_grad()
-
-    def _evaluate(self, loss: float) -> None:
-        """Look at validation, keep the weights if they are the best so far, and write the state."""
-        for name, parameter in self.model.named_parameters():
-            if not bool(torch.isfinite(parameter).all()):
-                raise self._divergence(f"the weights {name!r} are no longer finite at step {self.step}")
-        self._share_buffers()
-        report = None
-        if len(self.data.validation):
-            self.inspection.refresh()
-            (report,) = self.inspection.validate(first_only=True).values()
-        score = getattr(report, self.settings.metric) if report is not None else float(self.step)
-        better = score > self.best["score"]
-        self.stale = 0 if better else self.stale + 1
-        if better:
-            self.best = {"step": self.step, "score": score}
-        evaluation = Evaluation(self.step, loss, self.settings.rate(self.step - 1), report, better)
-        if self.main:
-            if better:
-                write_tensors(self.folder.best, self.model.state_dict(), {"step": self.step})
-            self.folder.append(evaluation.record())
-            about = {"step": self.step, "best": self.best, "stale": self.stale}
-            if self.accelerator.scaler is not None:
-                about["scaler"] = self.accelerator.scaler.state_dict()
-            write_checkpoint(self.folder.last, self.model, self.optimiser, self.state, about)
-        self.saved = self.step
-        self.listener.evaluated(evaluation)
-
-    def _finish(self, seconds: float) -> None:
-        """Take the best weights, do what the method does at the end, and write the model."""
-        self._meet()
-        load_weights(self.model, read_tensors(self.folder.best)[0], self.folder.best)
-        found = self.inspection.finish()
-        reports = self.inspection.validate(first_only=False) if len(self.data.validation) else {}
-        if self.main:
-            write_tensors(self.folder.model, self.model.state_dict(), {"step": self.best["step"]})
-            result = {
-                "steps": self.step,
-                "best_step": self.best["step"],
-                "method": found,
-                "validation": {name: _summary(report) for name, report in reports.items()},
-                "seconds": round(seconds, 3),
-            }
-            write_json(self.folder.result, result)
-            self.folder.clear_checkpoints()
-        self._meet()
-
-    def _share(self, step: int) -> IntArray:
-        """Positions, among the training rows, of this process's part of a batch."""
-        batch = self.sampler.batch(step)
-        return batch[self.processes.share(len(batch))]
-
-    def _train_mode(self) -> None:
-        self.objective.train()
-        if self.settings.freeze_batchnorm:
-            for module in self.model.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()
-
-    def _out_of_patience(self) -> bool:
-        return 0 < self.settings.patience <= self.stale
-
-    def _share_buffers(self) -> None:
-        """Running statistics, which each process has of its own rows, become those of the first."""
-        if self.processes.size > 1:
-            for buffer in self.model.buffers():
-                distributed.broadcast(buffer, 0)
-
-    def _meet(self) -> None:
-        """Wait until every process is here."""
-        self.accelerator.wait_for_everyone()
-
-    def _on_device(self, state: State) -> State:
-        return {name: tensor.to(self.device) for name, tensor in state.items()}
-
-    def _divergence(self, what: str) -> DivergenceError:
-        kept = f"the checkpoint of step {self.saved} is kept" if self.saved else "there is no checkpoint yet"
-        return DivergenceError(
-            f"{what}: {kept}; start again, in another folder or with --overwrite, at a lower learning rate (now "
-            f"{self.settings.learning_rate:g}) or with the gradient clipped"
-        )
-
-    def _identity(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-        """What makes this run another than another one."""
-        backbone = self.model.backbone
-        return {
-            **self.settings.to_dict(),
-            "method": self.method.name,
-            "hyperparameters": self.method.hyperparameters(),
-            "backbone": backbone.name,
-            "backbone_settings": backbone.settings(),
-            "initial_weights": self.initial_weights,
-            "inputs": None if inputs is None else dict(inputs),
-            "data": self.data.digest(),
-        }
-
-
-def _summary(report: GroupReport) -> dict[str, Any]:
-    return {
-        "average": report.average,
-        "balanced": report.balanced,
-        "worst": report.worst,
-        "worst_group": list(report.worst_group),
-    }
