@@ -206,9 +206,9 @@ def test_methods_are_listed(call, tmp_path):
 
 @pytest.mark.slow
 def test_under_torchrun(features):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     arguments = ["train", *BIRDS, *QUICK[:-2]]  # on whatever device there is
-    command += ["--rdzv-endpoint", "localhost:0", "-m", "compshift"]
+    command += ["-m", "compshift"]
     result = subprocess.run(
         [*command, *arguments, "-o", "run"], cwd=features, capture_output=True, text=True, check=False
     )

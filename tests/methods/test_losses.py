@@ -144,9 +144,11 @@ def test_the_penalty_is_used():
 
 
 def test_mixup_by_hand():
-    method = Mixup(alpha=0.4)
-    rng = np.random.default_rng(0)
-    share, order = rng.beta(0.4, 0.4), rng.permutation(4)
+    method = Mixup(alpha=5.0)
+    rng = np.random.default_rng(1)
+    share, order = rng.beta(5.0, 5.0), rng.permutation(4)
+    assert 0.2 < share < 0.8
+    assert order[3] != 3  # the one row of class 1 is mixed with another
     logits, classes = np.array(LOGITS), SEEN[GROUPS, 0]
     mixed = share * logits + (1 - share) * logits[order]
 
@@ -159,7 +161,8 @@ def test_mixup_by_hand():
             for z, y, other in zip(mixed, classes, order, strict=True)
         ]
     )
-    assert loss_of(method)[0] == pytest.approx(expected, abs=1e-5)
+    loss, _ = method.loss(model(method), batch(LOGITS, GROUPS, seed=1), {}, 0)
+    assert loss.item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_crm_by_hand():

@@ -12,7 +12,7 @@ pytest.importorskip("accelerate")
 from compshift.training.checkpoint import read_tensors  # noqa: E402
 from tests.training.job import METHODS, main  # noqa: E402
 
-LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +20,9 @@ def folders(tmp_path_factory):
     alone, shared = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("shared")
     main(alone)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [*LAUNCH, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "tests.training.job"]
-    result = subprocess.run([*command, str(shared)], env=environment, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [*LAUNCH, "-m", "tests.training.job", str(shared)], env=environment, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr[-3000:]
     assert (shared / "size").read_text() == "2"
     return alone, shared
