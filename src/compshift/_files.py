@@ -30,6 +30,16 @@ def check_target(path: str | PathLike[str], *sources: str | PathLike[str]) -> Pa
     return target
 
 
+def _sync_folder(folder: Path) -> None:
+    """Have the new name on disk too, where the system offers that."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 @contextmanager
 def replacing(path: str | PathLike[str]) -> Iterator[Path]:
     """A temporary path beside ``path`` to write to; it takes the place of ``path`` once the block has succeeded.
@@ -43,6 +53,7 @@ def replacing(path: str | PathLike[str]) -> Iterator[Path]:
         with open(temporary, "rb") as stream:
             os.fsync(stream.fileno())
         os.replace(temporary, target)
+        _sync_folder(target.parent)
     except OSError as error:
         raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
     finally:

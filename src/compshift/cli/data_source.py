@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compshift._errors import InputError, listing, unknown_name
+from compshift._errors import InputError, unknown_name
 from compshift.cli.options import names
 from compshift.cli.own_table import read_shares, refuse, samples_recipe, table_options
 
 if TYPE_CHECKING:
-    from compshift.core.arrays import IntArray
-    from compshift.core.groups import GroupSpace
     from compshift.data.dataset import GroupedDataset
     from compshift.data.geometry import Geometry
 
@@ -64,44 +62,13 @@ def load_source(
     if not target:
         raise InputError("nothing says what is to be predicted: name an attribute with --target")
     if path is None and text is None and features is None and Path(source).suffix not in TEXT:
-        from compshift.data.feature_files import read_features
-        from compshift.data.random_split import stratified_split
+        from compshift.data.feature_files import load_features
 
         refuse({"--root": root, "--split-column": split_column}, "are for tables")
         nuisances = names(attributes, "--attributes") if attributes else []
         targets = names(target, "--target")
-        found = replace(read_features(Path(source), [*targets, *nuisances]), targets=tuple(targets))
-        if shares is not None:
-            if found.split is not None:
-                raise InputError("--shares given, and the file has splits: leave it out")
-            found = replace(found, split=stratified_split(found.space, found.codes, read_shares(shares), seed))
-        return Source(found)
+        return Source(load_features(source, targets, nuisances, read_shares(shares) if shares else None, seed))
     recipe = samples_recipe(path, text, features, None)
     options = table_options(target, attributes, split_column, shares, seed)
     data = recipe.load_table(source, **options, root=root)
     return Source(data, recipe.with_split(data, options["split"], seed).to_dict())
-
-
-def read_drops(space: GroupSpace, drops: Sequence[str]) -> IntArray:
-    """Groups as codes (q, m), from texts with one value name or code per attribute, separated by commas."""
-    import numpy as np
-
-    return np.array([_read_group(space, text) for text in drops], dtype=np.int64).reshape(-1, len(space.names))
-
-
-def _read_group(space: GroupSpace, text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != len(space.names):
-        raise InputError(
-            f"--drop is {text!r}: name one value of each attribute ({', '.join(space.names)}), separated by commas"
-        )
-    codes = []
-    for name, values, part in zip(space.names, space.values, parts, strict=True):
-        known = [str(value) for value in values]
-        if part in known:
-            codes.append(known.index(part))
-        elif part.isdigit() and int(part) < len(values):
-            codes.append(int(part))
-        else:
-            raise InputError(f"--drop: {name} has no value {part!r}; its values are {listing(values, 12)}")
-    return codes

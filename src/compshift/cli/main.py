@@ -12,12 +12,14 @@ from compshift import __version__
 from compshift._errors import InputError
 from compshift.cli import datasets
 from compshift.cli.audit import audit
+from compshift.cli.bench import bench
 from compshift.cli.evaluate import evaluate
 from compshift.cli.features import features
 from compshift.cli.figure import figure
 from compshift.cli.fit import fit
 from compshift.cli.methods import methods
 from compshift.cli.predict import predict
+from compshift.cli.tables import tables
 from compshift.cli.train import train
 
 app = typer.Typer(
@@ -35,6 +37,8 @@ app.command()(train)
 app.command()(methods)
 app.command()(predict)
 app.command()(evaluate)
+app.command()(bench)
+app.command()(tables)
 app.command()(figure)
 app.add_typer(datasets.app, name="datasets")
 

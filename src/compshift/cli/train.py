@@ -119,6 +119,14 @@ def train(
     clip: Annotated[
         float | None, typer.Option(help="Largest gradient norm.", show_default="any", rich_help_panel=OPTIMISATION)
     ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="Largest entry of a batch's gradient at which training stops, for full batches.",
+            show_default="never",
+            rich_help_panel=OPTIMISATION,
+        ),
+    ] = None,
     eval_every: Annotated[
         int | None,
         typer.Option(help="Steps between evaluations and checkpoints.", show_default="100", rich_help_panel=SELECTION),

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError, unknown_name
-from compshift.cli.data_source import load_source, read_drops
-from compshift.data.shift import scenarios
+from compshift.cli.data_source import load_source
+from compshift.data.shift import parse_groups, scenarios
 from compshift.methods.method import Method
 from compshift.methods.registry import make_method
 from compshift.training.settings import Settings
@@ -78,7 +78,7 @@ class TrainConfig:
         settings = Settings.from_dict({"balanced_classes": source.balanced_classes, **settings_given})
         data = source.data
         if self.options.get("drop"):
-            (scenario,) = scenarios(data, read_drops(data.space, _listed(self.options["drop"])))
+            (scenario,) = scenarios(data, parse_groups(data.space, _listed(self.options["drop"])))
             data = scenario.apply(data)
         backbone = named_backbone(
             self.options.get("backbone"),

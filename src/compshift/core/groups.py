@@ -12,7 +12,7 @@ import numpy as np
 
 from compshift._checks import check_codes, check_count
 from compshift._errors import InputError, listing
-from compshift.core.arrays import IntArray
+from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.columns import Column, plain_value, read_columns
 
 if TYPE_CHECKING:
@@ -224,6 +224,11 @@ class GroupSpace:
         if len(codes) != 1:
             raise InputError(f"code has {len(codes)} rows: pass the {len(self.names)} integers of one group")
         return np.asarray(codes[0])
+
+    def frequencies(self, codes: IntArray) -> FloatArray:
+        """Share of each group among rows with these codes (n, m), in the shape of the cardinalities."""
+        flat = np.bincount(self.index(codes), minlength=self.n_groups)
+        return np.asarray(flat.reshape(self.cardinalities) / len(codes))
 
     def label(self, code: Any) -> str:
         """One group as ``(waterbird, land)``, for people."""

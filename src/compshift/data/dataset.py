@@ -97,6 +97,18 @@ class GroupedDataset:
         self._check_names(names)
         return self.space.frame(self.codes)[list(names)]
 
+    def class_first(self) -> GroupedDataset:
+        """The data set with its one target before the other attributes, as training takes it."""
+        if len(self.targets) != 1:
+            raise InputError(
+                f"the targets are {', '.join(self.targets)}: training predicts one attribute; name one, the others are "
+                "attributes all the same"
+            )
+        names, values = self.space.names, self.space.values
+        order = sorted(range(len(names)), key=lambda position: names[position] != self.targets[0])
+        space = GroupSpace(tuple(names[position] for position in order), tuple(values[position] for position in order))
+        return replace(self, space=space, codes=self.codes[:, order])
+
     def _check_names(self, names: Sequence[str]) -> None:
         for name in names:
             if name not in self.space.names:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,8 @@ from compshift._files import replacing
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset, check_split, split_rows
-from compshift.data.table_files import shard_files
+from compshift.data.random_split import stratified_split
+from compshift.data.table_files import column_names, shard_files
 
 FEATURE_COLUMN = re.compile(r"f(\d+)")
 NPZ_KEYS = ("X", "Z", "attribute_names", "value_names", "split")
@@ -45,6 +47,41 @@ def read_features(path: str | PathLike[str], attributes: Sequence[str]) -> Group
     if space is None or codes is None:
         raise InputError("no attribute was asked for: name at least one")
     return GroupedDataset(X, space, codes, split)
+
+
+def load_features(
+    path: str | PathLike[str],
+    targets: Sequence[str] = (),
+    attributes: Sequence[str] | None = None,
+    shares: Mapping[str, float] | None = None,
+    random_state: int = 0,
+) -> GroupedDataset:
+    """A feature file as a data set that knows what is predicted.
+
+    Without names, the file's first attribute is the target and all others are attributes. ``shares`` split a file that
+    has no splits, at random within groups.
+    """
+    known = [] if targets and attributes is not None else file_attributes(path)
+    targets = list(targets) or known[:1]
+    if attributes is None:
+        attributes = [name for name in known if name not in targets]
+    names = [*targets, *attributes]
+    found = replace(read_features(path, names), targets=tuple(targets))
+    if shares is None:
+        return found
+    if found.split is not None:
+        raise InputError(f"shares were given, and the file has splits: leave them out ({str(path)!r})")
+    return replace(found, split=stratified_split(found.space, found.codes, shares, random_state))
+
+
+def file_attributes(path: str | PathLike[str]) -> list[str]:
+    """Names of the attributes that a feature file has, in its order."""
+    source = Path(path)
+    if source.is_dir() or source.suffix in (".parquet", ".pq"):
+        plain = [name for name in column_names(source) if name not in ("row", "split", "features")]
+        return [name for name in plain if not FEATURE_COLUMN.fullmatch(name)]
+    arrays, _ = _npz_arrays(source, ("attribute_names",))
+    return [str(name) for name in np.atleast_1d(arrays.get("attribute_names", np.array([], dtype=str)))]
 
 
 def read_labels(
@@ -99,15 +136,7 @@ def _read(path: str | PathLike[str], attributes: Sequence[str]) -> _Contents:
 
 
 def _read_npz(path: Path, attributes: Sequence[str], *, features: bool = True) -> _Contents:
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in NPZ_KEYS if key in archive.files and (features or key != "X")}
-            found = archive.files
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError):
-        raise InputError(
-            f"{str(path)!r} cannot be read as .npz: it is damaged, another kind of file, or holds Python objects; "
-            "write arrays of numbers and text with numpy.savez"
-        ) from None
+    arrays, found = _npz_arrays(path, NPZ_KEYS if features else NPZ_KEYS[1:])
     if "X" not in arrays and features:
         raise InputError(
             f"{str(path)!r} has no array 'X' (it has {listing(found)}): features are expected under that name"
@@ -134,6 +163,18 @@ def _read_npz(path: Path, attributes: Sequence[str], *, features: bool = True) -
     values = _value_names(arrays.get("value_names"), names, Z, path)
     space = GroupSpace(tuple(attributes), tuple(values[position] for position in order))
     return _Contents(X, space, check_codes(Z[:, order], space.cardinalities, "Z"), split)
+
+
+def _npz_arrays(path: Path, wanted: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Those of the wanted arrays that the file has, and the names of all that it has."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            return {key: archive[key] for key in wanted if key in archive.files}, archive.files
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError):
+        raise InputError(
+            f"{str(path)!r} cannot be read as .npz: it is damaged, another kind of file, or holds Python objects; "
+            "write arrays of numbers and text with numpy.savez"
+        ) from None
 
 
 def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> list[tuple[Any, ...]]:

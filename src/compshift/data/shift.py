@@ -113,6 +113,29 @@ def read_groups(space: GroupSpace, groups: Any) -> IntArray:
     return space.distinct(codes)[0]
 
 
+def parse_groups(space: GroupSpace, texts: Sequence[str]) -> IntArray:
+    """Groups as codes (q, m), from texts with one value name or code per attribute, separated by commas."""
+    return np.array([_parse_group(space, text) for text in texts], dtype=np.int64).reshape(-1, len(space.names))
+
+
+def _parse_group(space: GroupSpace, text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != len(space.names):
+        raise InputError(
+            f"drop is {text!r}: name one value of each attribute ({', '.join(space.names)}), separated by commas"
+        )
+    codes = []
+    for name, values, part in zip(space.names, space.values, parts, strict=True):
+        known = [str(value) for value in values]
+        if part in known:
+            codes.append(known.index(part))
+        elif part.isdigit() and int(part) < len(values):
+            codes.append(int(part))
+        else:
+            raise InputError(f"drop: {name} has no value {part!r}; its values are {listing(values, 12)}")
+    return codes
+
+
 def _share(text: str) -> float:
     try:
         share = float(text.removeprefix("random:"))

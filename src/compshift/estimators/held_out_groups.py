@@ -47,12 +47,13 @@ def fit_codes(
     alpha: float,
     sample_weight: FloatArray | None = None,
     tol: float = TOL,
+    prior: str = "hull",
 ) -> CRMClassifier:
-    """A classifier of the first attribute, fitted to codes (n, m), that counts on the groups inside the hull."""
+    """A classifier of the first attribute, fitted to codes (n, m); usually it counts on groups inside the hull."""
     plain = GroupSpace.from_cardinalities(space.cardinalities)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # attributes with one value left, when few groups are kept
-        return CRMClassifier(alpha=alpha, prior="hull", tol=tol).fit(
+        return CRMClassifier(alpha=alpha, prior=prior, tol=tol).fit(
             X,
             codes[:, 0],
             attributes=codes[:, 1:] if codes.shape[1] > 1 else None,

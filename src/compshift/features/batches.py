@@ -44,7 +44,9 @@ class Batches(Dataset[Batch]):
             return self._images(self.samples, rows)
         digests = sample_digests(self.samples, rows) if self._digests else []
         if isinstance(self.samples, np.ndarray):
-            return Batch(rows, {"features": torch.from_numpy(self.samples[rows].astype(np.float32))}, digests, [])
+            return Batch(
+                rows, {"features": torch.from_numpy(self.samples[rows].astype(np.float32, copy=False))}, digests, []
+            )
         if isinstance(self.samples, Tokens):
             return Batch(rows, _token_inputs(self.samples[rows]), digests, [])
         assert isinstance(self.samples, Texts)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from compshift._checks import check_positive
 from compshift.methods.batch import Batch
 from compshift.methods.erm import row_losses
 from compshift.methods.method import Method, State
+from compshift.methods.ranges import LogUniform
 from compshift.methods.task import Task
 from compshift.nn.classifier import BackboneClassifier
 
@@ -25,6 +28,8 @@ class GroupDRO(Method):
     """
 
     eta: float = 0.01
+
+    ranges: ClassVar[Mapping[str, LogUniform]] = {"eta": LogUniform(-3, -1)}
 
     name = "groupdro"
     summary = "losses of groups weighted by exponentiated ascent"

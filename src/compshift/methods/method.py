@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.distributed.collective import Collective
 from compshift.methods.batch import Batch
+from compshift.methods.ranges import LogUniform
 from compshift.methods.task import Task
 from compshift.nn.classifier import BackboneClassifier, class_head
 
@@ -80,6 +81,7 @@ class Method(ABC):
     name: ClassVar[str]
     summary: ClassVar[str] = ""
     uses_prior: ClassVar[bool] = False  # whether some predictor uses the frequencies of groups
+    ranges: ClassVar[Mapping[str, LogUniform]] = {}  # from where benchmarks draw its hyper-parameters
 
     def hyperparameters(self) -> dict[str, Any]:
         """Names and values of the fields."""
@@ -103,6 +105,10 @@ class Method(ABC):
     @abstractmethod
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
         """The loss of a batch, the same number on every process, and the state after it."""
+
+    def settles_at(self) -> int:
+        """The step from which on the loss stays the same function of the model."""
+        return 0
 
     def resets_optimiser(self, step: int) -> bool:
         """Whether the optimiser forgets its moments before this step."""

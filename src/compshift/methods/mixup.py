@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from compshift._checks import check_positive
 from compshift.methods.batch import Batch
 from compshift.methods.method import Method, State
+from compshift.methods.ranges import LogUniform
 from compshift.nn.classifier import BackboneClassifier
 
 
@@ -19,6 +22,8 @@ class Mixup(Method):
     """Features of pairs of rows, mixed in the proportion λ ~ Beta(α, α), with losses of both classes mixed alike."""
 
     alpha: float = 0.2
+
+    ranges: ClassVar[Mapping[str, LogUniform]] = {"alpha": LogUniform(-1, 1)}
 
     name = "mixup"
     summary = "features and losses of pairs of rows mixed"
@@ -31,7 +36,7 @@ class Mixup(Method):
         features = model.features(batch.inputs)
         share = float(batch.rng.beta(self.alpha, self.alpha))
         other = torch.as_tensor(batch.rng.permutation(len(features)), device=features.device)
-        logits = model.head(share * features + (1 - share) * features[other]).float()
+        logits = model.head(torch.lerp(features[other], features, share)).float()
         own = cross_entropy(logits, batch.classes, reduction="none")
         others = cross_entropy(logits, batch.classes[other], reduction="none")
         return batch.mean(share * own + (1 - share) * others), state

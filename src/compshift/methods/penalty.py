@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from compshift._checks import check_count, check_positive
 from compshift.methods.method import Method
+from compshift.methods.ranges import LogUniform
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,11 @@ class Penalised(Method):
     penalty: float = 100.0
     anneal: int = 500
 
+    ranges: ClassVar[Mapping[str, LogUniform]] = {
+        "penalty": LogUniform(-1, 5),
+        "anneal": LogUniform(0, 4, whole=True, steps=10_000),
+    }
+
     def __post_init__(self) -> None:
         check_positive(self.penalty, "penalty", allow_zero=True)
         check_count(self.anneal, "anneal")
@@ -22,6 +30,10 @@ class Penalised(Method):
     def penalty_weight(self, step: int) -> float:
         """The weight in this step."""
         return self.penalty if step >= self.anneal else 1.0
+
+    def settles_at(self) -> int:
+        """The switch."""
+        return self.anneal
 
     def resets_optimiser(self, step: int) -> bool:
         """At the switch, since moments were gathered on another loss."""

@@ -16,6 +16,7 @@ from compshift.methods.irm import IRM
 from compshift.methods.lc import LC
 from compshift.methods.method import Method
 from compshift.methods.mixup import Mixup
+from compshift.methods.plugins import MODULE, Plugin, installed_methods
 from compshift.methods.rwg import RWG
 from compshift.methods.sla import SLA
 from compshift.methods.subg import SUBG
@@ -37,11 +38,34 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
-def make_method(name: str, hyperparameters: Mapping[str, Any] | None = None) -> Method:
-    """The method, with some of its hyper-parameters set."""
+def method_class(name: str) -> type[Method]:
+    """The method of a name, also if an installed package brings it."""
+    if name not in METHODS:
+        load_installed()
     if name not in METHODS:
         raise unknown_name("method", name, tuple(METHODS))
-    kind = METHODS[name]
+    return METHODS[name]
+
+
+def load_installed() -> None:
+    """Name the methods of installed packages along with all others."""
+    for name, kind in installed_methods().items():
+        METHODS.setdefault(name, kind)
+
+
+def add_plugin(plugin: Plugin) -> tuple[str, ...]:
+    """Name a plugin's methods along with all others; what their names are."""
+    found = plugin.methods()
+    for name in found:
+        if name in METHODS and not METHODS[name].__module__.startswith(MODULE):
+            raise InputError(f"the plugin {plugin.name!r} defines {name!r}, which exists already: choose another name")
+    METHODS.update(found)
+    return tuple(found)
+
+
+def make_method(name: str, hyperparameters: Mapping[str, Any] | None = None) -> Method:
+    """The method, with some of its hyper-parameters set."""
+    kind = method_class(name)
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values = {}
     for key, value in (hyperparameters or {}).items():

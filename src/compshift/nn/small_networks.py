@@ -76,6 +76,7 @@ class FeatureBackbone(Backbone):
         self.widths = tuple(widths)
         self.register_buffer("mean", torch.zeros(in_features))
         self.register_buffer("scale", torch.ones(()))
+        self._kept: tuple[tuple[int, ...], Tensor, Tensor] | None = None  # key, features (so that its id stays), scaled
         sizes = (in_features, *self.widths)
         self.layers = nn.Sequential(*(layer for size in pairwise(sizes) for layer in (nn.Linear(*size), nn.ReLU())))
         self.out_features = sizes[-1]
@@ -87,7 +88,15 @@ class FeatureBackbone(Backbone):
                 f"there are {features.shape[-1]} features, and the model was trained on {self.in_features}: pass "
                 "features of the same kind"
             )
-        return self.layers((features - self.mean) / self.scale)  # type: ignore[no-any-return]
+        return self.layers(self._scaled(features))  # type: ignore[no-any-return]
+
+    def _scaled(self, features: Tensor) -> Tensor:
+        """Scaled features. The last are kept while nothing changes: a full batch is the same in every step."""
+        used = (features, self.mean, self.scale)
+        key = (*map(id, used), *(tensor._version for tensor in used))
+        if self._kept is None or self._kept[0] != key:
+            self._kept = key, features, (features - self.mean).div_(self.scale)
+        return self._kept[2]
 
     def set_scale(self, X: Any) -> None:
         """Centre and scale by the training rows (n, p)."""

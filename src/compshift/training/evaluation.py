@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.distributed.collective import Collective
@@ -60,9 +60,3 @@ def report_of(data: GroupedDataset, rows: IntArray, predicted: IntArray) -> Grou
         nuisances if nuisances.shape[1] else None,
         space=data.space,
     )
-
-
-def frequencies(data: GroupedDataset, rows: IntArray) -> FloatArray:
-    """Share of each group among the rows, in the space's shape."""
-    flat = np.bincount(data.space.index(data.codes[rows]), minlength=data.space.n_groups)
-    return np.asarray(flat.reshape(data.space.cardinalities) / len(rows))

@@ -17,7 +17,7 @@ from compshift.methods.task import Task
 from compshift.metrics import GroupReport
 from compshift.nn.classifier import BackboneClassifier
 from compshift.nn.modes import evaluation_mode
-from compshift.training.evaluation import frequencies, predict_classes, report_of
+from compshift.training.evaluation import predict_classes, report_of
 from compshift.training.reading import Reader
 from compshift.training.sampling import Sampler
 from compshift.training.settings import Settings
@@ -60,7 +60,7 @@ class Inspection:
     def validate(self, *, first_only: bool) -> dict[str, GroupReport]:
         """Accuracy of the predictors on validation, all of them or the one that is reported."""
         rows, data = self.data.validation, self.data.data
-        prior = frequencies(data, rows) if self.method.uses_prior and not first_only else None
+        prior = data.space.frequencies(data.codes[rows]) if self.method.uses_prior and not first_only else None
         with evaluation_mode(self.model):
             predictors = self.method.predictors(self.model, prior)
             if first_only:

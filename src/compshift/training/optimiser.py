@@ -34,6 +34,18 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
+@torch.no_grad()
+def largest_gradient(optimiser: torch.optim.Optimizer) -> float:
+    """Largest entry of the gradient of the loss with its quadratic penalty, which decaying weights stand for."""
+    entries = [
+        (parameter.grad + group["weight_decay"] * parameter).abs().max()
+        for group in optimiser.param_groups
+        for parameter in group["params"]
+        if parameter.grad is not None
+    ]
+    return float(torch.stack(entries).max()) if entries else 0.0
+
+
 def forget_moments(optimiser: torch.optim.Optimizer) -> None:
     """Start afresh, as if no step had been made."""
     optimiser.state.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -31,7 +32,7 @@ class Reader:
         on_disk = isinstance(self.samples, ImageFiles)
         workers = reading_workers(self.samples, self.workers if on_disk or self.workers is not None else 0)
         source = Batches(self.samples, self.backbone, digests=False)
-        found: Iterable[Batch] = (source[rows] for rows in batches)
+        found: Iterable[Batch] = self._in_turn(source, batches)
         if workers:
             found = DataLoader(source, batch_size=None, sampler=batches, num_workers=workers)
         for batch in found:
@@ -39,6 +40,14 @@ class Reader:
                 raise InputError(f"{batch.broken[0][1]}: mend it, or remove its row")
             inputs = {name: tensor.to(self.device) for name, tensor in batch.inputs.items()}
             yield batch.rows, inputs
+
+    def _in_turn(self, source: Batches, batches: Iterable[IntArray]) -> Iterator[Batch]:
+        """One batch after the other; features that are asked for again at once are there already."""
+        last: Batch | None = None
+        for rows in batches:
+            if last is None or not isinstance(self.samples, np.ndarray) or not np.array_equal(last.rows, rows):
+                last = source[rows]
+            yield last
 
     def in_order(self, rows: IntArray, batch_size: int) -> Iterator[tuple[IntArray, dict[str, Tensor]]]:
         """Every row once, samples of like length together."""

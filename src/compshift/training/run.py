@@ -23,7 +23,7 @@ from compshift.nn.classifier import BackboneClassifier
 from compshift.training.checkpoint import load_weights, read_checkpoint, read_tensors, write_checkpoint, write_tensors
 from compshift.training.inspection import Inspection
 from compshift.training.launch import seed_generators, start, step_seed
-from compshift.training.optimiser import forget_moments, make_optimiser, set_rate
+from compshift.training.optimiser import forget_moments, largest_gradient, make_optimiser, set_rate
 from compshift.training.progress import Evaluation, Listener
 from compshift.training.reading import Reader
 from compshift.training.run_folder import RunFolder, write_json
@@ -100,6 +100,7 @@ class Run:
         self.saved = 0  # step of the last checkpoint
         self.best: dict[str, Any] = {"step": 0, "score": -math.inf}
         self.stale = 0  # evaluations since the best one
+        self.gradient: float | None = None  # of the last step, if a tolerance asks for it
 
     def complete(
         self, *, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]
@@ -129,6 +130,7 @@ class Run:
             state, about = read_checkpoint(self.folder.last, self.model, self.optimiser)
             self.state = self._on_device(state)
             self.step, self.best, self.stale = about["step"], about["best"], about["stale"]
+            self.gradient = about["gradient"]
             self.saved = self.step
             if self.accelerator.scaler is not None:
                 self.accelerator.scaler.load_state_dict(about["scaler"])
@@ -139,12 +141,13 @@ class Run:
         losses: list[float] = []
         plan = (self._share(step) for step in range(self.step, self.settings.steps))
         stream = self.reader.read(self.data.train[rows] for rows in plan)
-        while self.step < self.settings.steps and not self._out_of_patience():
+        while self.step < self.settings.steps and not self._out_of_patience() and not self._converged():
             _, inputs = next(stream)
             losses.append(self._make_step(inputs))
             self.step += 1
             self.listener.stepped(self.step, losses[-1])
-            if self.step % self.settings.eval_every == 0 or self.step == self.settings.steps:
+            last = self.step == self.settings.steps or self._converged()
+            if self.step % self.settings.eval_every == 0 or last:
                 self._evaluate(float(np.mean(losses)))
                 losses = []
 
@@ -172,6 +175,8 @@ class Run:
             self.accelerator.backward(loss)
         else:
             loss.backward()  # type: ignore[no-untyped-call]
+        if self.settings.tolerance:
+            self.gradient = largest_gradient(self.optimiser)
         if self.settings.clip:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip)
         (self.scaled or self.optimiser).step()
@@ -197,7 +202,7 @@ class Run:
             if better:
                 write_tensors(self.folder.best, self.model.state_dict(), {"step": self.step})
             self.folder.append(evaluation.record())
-            about = {"step": self.step, "best": self.best, "stale": self.stale}
+            about = {"step": self.step, "best": self.best, "stale": self.stale, "gradient": self.gradient}
             if self.accelerator.scaler is not None:
                 about["scaler"] = self.accelerator.scaler.state_dict()
             write_checkpoint(self.folder.last, self.model, self.optimiser, self.state, about)
@@ -216,6 +221,7 @@ class Run:
                 "steps": self.step,
                 "best_step": self.best["step"],
                 "method": found,
+                "gradient": self.gradient,
                 "validation": {name: _summary(report) for name, report in reports.items()},
                 "seconds": round(seconds, 3),
             }
@@ -234,6 +240,10 @@ class Run:
             for module in self.model.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
+
+    def _converged(self) -> bool:
+        settled = self.step > self.method.settles_at()
+        return settled and self.gradient is not None and self.gradient <= self.settings.tolerance
 
     def _out_of_patience(self) -> bool:
         return 0 < self.settings.patience <= self.stale

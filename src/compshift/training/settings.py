@@ -43,6 +43,7 @@ class Settings:
     schedule: str = "auto"  # of the learning rate: constant, or linear warm-up and decay to 0
     warmup: int | None = None  # steps
     clip: float = 0.0  # largest norm of the gradient; 0: any
+    tolerance: float = 0.0  # largest entry of a batch's gradient, decay included, at which training stops; 0: never
     eval_every: int = 100  # steps between evaluations, which are also what a kill can cost
     metric: str = "balanced"  # of validation, that decides which checkpoint is kept
     patience: int = 0  # evaluations without a better one after which training stops; 0: never
@@ -53,9 +54,13 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if hasattr(value, "item"):  # NumPy's numbers, which JSON does not know
+                object.__setattr__(self, field.name, value.item())
         for name in ("steps", "batch_size", "eval_every", "refresh_rows"):
             check_count(getattr(self, name), name)
-        for name in ("weight_decay", "clip", "momentum"):
+        for name in ("weight_decay", "clip", "tolerance", "momentum"):
             check_positive(getattr(self, name), name, allow_zero=True)
         if self.learning_rate is not None:
             check_positive(self.learning_rate, "learning_rate")

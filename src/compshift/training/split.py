@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from compshift._errors import InputError
 from compshift.core.arrays import IntArray
-from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.data.samples import ImageFiles
 from compshift.features.batches import sample_digests
@@ -32,7 +31,7 @@ class TrainingData:
     @classmethod
     def of(cls, data: GroupedDataset) -> TrainingData:
         """The splits of a data set; without splits every row is a training row."""
-        data = class_first(data)
+        data = data.class_first()
         split = np.zeros(len(data), dtype=np.int64) if data.split is None else data.split
         train, validation = np.flatnonzero(split == 0), np.flatnonzero(split == 1)
         if not len(train):
@@ -71,17 +70,3 @@ class TrainingData:
         """What is to be learnt, with the groups as often as batches show them."""
         counts = np.bincount(self.group).astype(np.float64)
         return Task(self.data.space, self.seen, sampler.group_weight(self.group, len(self.seen)), counts)
-
-
-def class_first(data: GroupedDataset) -> GroupedDataset:
-    """The data set with its one target before the other attributes."""
-    if len(data.targets) != 1:
-        raise InputError(
-            f"the targets are {', '.join(data.targets)}: training predicts one attribute; name one, the others are "
-            "attributes all the same"
-        )
-    names, values = data.space.names, data.space.values
-    first = names.index(data.targets[0])
-    order = [first, *(position for position in range(len(names)) if position != first)]
-    space = GroupSpace(tuple(names[position] for position in order), tuple(values[position] for position in order))
-    return replace(data, space=space, codes=data.codes[:, order])

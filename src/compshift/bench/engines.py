@@ -1,0 +1,179 @@
+"""Who runs the jobs: processes here, a Dask cluster or a Ray cluster. All of them give futures for work."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+from compshift._checks import check_count
+from compshift._errors import InputError, unknown_name
+
+BACKENDS = ("loky", "dask", "ray")
+
+PATIENCE = 10.0
+"""Seconds that a scheduler has to answer."""
+
+IDLE = 3600
+"""Seconds after which a process without work ends."""
+
+
+class Engine(Protocol):
+    """Runs functions somewhere else."""
+
+    @property
+    def slots(self) -> int:
+        """How many jobs run side by side."""
+
+    def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
+        """Have a function called."""
+
+
+@contextmanager
+def start_engine(
+    backend: str, jobs: int, *, scheduler: str | None = None, address: str | None = None, patience: float = PATIENCE
+) -> Iterator[Engine]:
+    """The engine of a backend; a local one has ``jobs`` processes. What is started here is stopped at the end."""
+    if backend not in BACKENDS:
+        raise unknown_name("backend", backend, BACKENDS)
+    check_count(jobs, "jobs")
+    for value, option, owner in ((scheduler, "--scheduler", "dask"), (address, "--address", "ray")):
+        if value is not None and backend != owner:
+            raise InputError(f"{option} is for --backend {owner}: leave it out, or name that backend")
+    if backend == "loky":
+        opened = _loky(jobs)
+    elif backend == "dask":
+        opened = _dask(jobs, scheduler, patience)
+    else:
+        opened = _ray(jobs, address, patience)
+    with opened as engine:
+        yield engine
+
+
+class _Loky:
+    def __init__(self, jobs: int) -> None:
+        self.slots = jobs
+
+    def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
+        return self._executor().submit(function, argument)  # type: ignore[no-any-return]
+
+    def _executor(self) -> Any:
+        from joblib.externals.loky import get_reusable_executor
+
+        # A new one, if a worker has died. Workers have data loaded: they stay while there may be work.
+        return get_reusable_executor(max_workers=self.slots, timeout=IDLE)
+
+    def stop(self) -> None:
+        self._executor().shutdown(wait=False, kill_workers=True)
+
+
+@contextmanager
+def _loky(jobs: int) -> Iterator[Engine]:
+    engine = _Loky(jobs)
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+class _Dask:
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.executor = client.get_executor(pure=False)
+
+    @property
+    def slots(self) -> int:
+        return max(1, int(sum(self.client.nthreads().values())))
+
+    def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
+        return self.executor.submit(function, argument)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _dask(jobs: int, scheduler: str | None, patience: float) -> Iterator[Engine]:
+    _require("distributed", "dask")
+    from distributed import Client, LocalCluster
+
+    if scheduler is None:
+        with (
+            LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None) as cluster,
+            Client(cluster) as client,
+        ):
+            yield _Dask(client)
+        return
+    _check_answers(scheduler, "--scheduler", patience)
+    try:
+        client = Client(scheduler, timeout=patience)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise InputError(f"{scheduler!r} does not answer as a Dask scheduler ({_short(error)}): check it") from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=patience)
+        except TimeoutError:
+            raise InputError(
+                f"the Dask scheduler {scheduler!r} has no workers after {patience:g} s: start some, with "
+                f"`dask worker {scheduler} --nthreads 1`"
+            ) from None
+        yield _Dask(client)
+
+
+class _Ray:
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+
+    def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
+        import ray
+
+        task = ray.remote(function).options(num_cpus=1, max_retries=0)
+        return task.remote(argument).future()  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _ray(jobs: int, address: str | None, patience: float) -> Iterator[Engine]:
+    _require("ray", "ray")
+    if address not in (None, "auto"):
+        _check_answers(str(address), "--address", patience)
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # leave the choice of GPUs to the user
+    import ray
+
+    quiet: dict[str, Any] = {"include_dashboard": False} if address is None else {}
+    if address is None:
+        quiet["num_cpus"] = jobs
+    try:
+        ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **quiet)
+    except Exception as error:  # ray has a class of its own for every way to fail
+        raise InputError(f"Ray cannot be reached at {address!r} ({_short(error)}): check --address") from None
+    try:
+        yield _Ray(jobs if address is None else max(1, int(ray.cluster_resources().get("CPU", 1))))
+    finally:
+        with suppress(Exception):
+            ray.shutdown()
+
+
+def _require(module: str, extra: str) -> None:
+    if find_spec(module) is None:
+        raise InputError(f"the backend {extra!r} is not installed: pip install 'compshift[{extra}]'")
+
+
+def _check_answers(address: str, option: str, patience: float) -> None:
+    """Refuse an address where nothing listens, within bounded time: the clients themselves may wait for minutes."""
+    host, _, port = address.rpartition("//")[2].rpartition(":")
+    if not host or not port.isdigit():
+        raise InputError(f"{option} is {address!r}: pass an address with a port, as in tcp://10.0.0.1:8786")
+    try:
+        with socket.create_connection((host, int(port)), timeout=patience):
+            return
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"nothing answers at {address!r} within {patience:g} s ({_short(error)}): start the scheduler there, or "
+            f"mend {option}"
+        ) from None
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

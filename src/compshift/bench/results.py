@@ -1,0 +1,243 @@
+"""From records to the numbers of tables: over seeds, and over scenarios."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from compshift.bench.paper import read_table
+from compshift.bench.scores import dropped_accuracy, n_unseen, scores
+from compshift.bench.selection import choose_draw
+from compshift.bench.solved import DETERMINISTIC
+from compshift.bench.store import Record, Store
+
+PAPER_METHODS = {
+    "erm": "ERM",
+    "groupdro": "GroupDRO",
+    "lc": "LC",
+    "sla": "sLA",
+    "irm": "IRM",
+    "vrex": "VREx",
+    "mixup": "Mixup",
+    "crm": "CRM",
+}
+"""The paper's eight methods, in its order, as it names them."""
+
+FURTHER_METHODS = {"rwg": "RWG", "subg": "SUBG", "dfr": "DFR", "crm-resolved": "CRM resolved"}
+
+VARIANTS = {
+    "extrapolated-uniform": "CRM",
+    "extrapolated-empirical": "B* + Emp Prior",
+    "learned-uniform": "B_hat + Unf Prior",
+    "learned-empirical": "B_hat + Emp Prior",
+}
+"""CRM's predictors, as the paper's ablation names them."""
+
+PAPER_METRICS = {"average_acc": "average", "balanced_acc": "balanced", "worst_group_acc": "worst"}
+STANDARD = "worst_group_acc_no_groups_dropped"
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean over seeds of an accuracy in percent, with its standard error if there are several seeds."""
+
+    mean: float
+    error: float | None = None
+    seeds: int = 1
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> Score:
+        """Of accuracies between 0 and 1, one for each seed."""
+        array = 100 * np.asarray(values, dtype=np.float64)
+        error = float(array.std(ddof=1) / math.sqrt(len(array))) if len(array) > 1 else None
+        return cls(float(array.mean()), error, len(array))
+
+    def distance(self, other: Score) -> float | None:
+        """Difference in units of its standard error; None where that is not known, or 0."""
+        spread = math.hypot(self.error or 0.0, other.error or 0.0)
+        return (self.mean - other.mean) / spread if spread > 0 else None
+
+
+Scores = dict[str, Score]
+"""By metric."""
+
+Scenario = tuple[tuple[int, ...], ...]
+"""Codes of the dropped groups."""
+
+
+@dataclass(eq=False)
+class Results:
+    """Everything that tables show. Methods and variants have their printed names."""
+
+    main: dict[tuple[str, str], Scores] = field(default_factory=dict)  # (data set, method): over scenarios
+    standard: dict[tuple[str, str], Scores] = field(default_factory=dict)  # no group dropped
+    scenarios: dict[tuple[str, Scenario, str], Scores] = field(default_factory=dict)
+    ablations: dict[tuple[str, str], Scores] = field(default_factory=dict)  # (data set, variant)
+    labels: dict[tuple[str, Scenario], str] = field(default_factory=dict)  # of scenarios, for people
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def datasets(self) -> list[str]:
+        """Data sets, in the order in which they came."""
+        return list(dict.fromkeys(key[0] for key in (*self.main, *self.standard)))
+
+    def of(self, data: str) -> Results:
+        """The part of one data set."""
+        parts = {
+            name: {key: value for key, value in getattr(self, name).items() if key[0] == data}
+            for name in ("main", "standard", "scenarios", "ablations", "labels")
+        }
+        return Results(**parts, notes=self.notes)
+
+
+def stored_results(store: Store) -> Results:
+    """The numbers of a folder of results."""
+    results, about = Results(), store.read_about()
+    units: dict[tuple[str, Scenario, str], dict[tuple[int, int], Record]] = defaultdict(dict)
+    for record in store.records():
+        config = record["config"]
+        dropped = tuple(sorted(tuple(code) for code in config["dropped"]))
+        units[config["data"], dropped, config["method"]][config["draw"], config["seed"]] = record
+        results.labels[config["data"], dropped] = config["scenario"]
+    order = {name: rank for rank, name in enumerate((*PAPER_METHODS, *FURTHER_METHODS))}
+    chosen: dict[tuple[str, Scenario, str], dict[int, Record]] = {}
+    for key in sorted(units, key=lambda key: (key[0], key[1], order.get(key[2], len(order)), key[2])):
+        found = _chosen_seeds(units[key], about["data"][key[0]]["protocol"]["select"])
+        if found:
+            chosen[key] = found
+        else:
+            results.notes.append(f"{printed(key[2])} on {key[0]} {results.labels[key[:2]]}: every draw diverged")
+    for data in dict.fromkeys(key[0] for key in chosen):
+        _add_data_set(results, data, {key[1:]: found for key, found in chosen.items() if key[0] == data})
+    results.notes += _completeness(about["plans"], units)
+    failures = sum(1 for _ in store.failures())
+    if failures:
+        results.notes.append(f"{failures} job{'s' * (failures > 1)} failed: see the folder failures")
+    versions = sorted({record["versions"]["compshift"] for unit in units.values() for record in unit.values()})
+    if len(versions) > 1:
+        results.notes.append(f"results of several versions of compshift: {', '.join(versions)}")
+    return results
+
+
+def printed(method: str) -> str:
+    """A method as tables name it."""
+    return {**PAPER_METHODS, **FURTHER_METHODS}.get(method, method)
+
+
+def _chosen_seeds(records: Mapping[tuple[int, int], Record], metric: str) -> dict[int, Record]:
+    """The chosen draw's finished records, by seed."""
+    draw = choose_draw({draw: record for (draw, seed), record in records.items() if seed == 0}, metric)
+    return {seed: record for (number, seed), record in sorted(records.items()) if number == draw and _done(record)}
+
+
+def _done(record: Record) -> bool:
+    return bool(record["status"] == "done")
+
+
+def _add_data_set(results: Results, data: str, units: Mapping[tuple[Scenario, str], Mapping[int, Record]]) -> None:
+    """All numbers of one data set. A shift that the data have by themselves is their scenario if there is no other."""
+    shifts = list(dict.fromkeys(dropped for dropped, _ in units if dropped))
+    if not shifts:
+        shifts = [() for (_, _), found in list(units.items())[:1] if n_unseen(next(iter(found.values())))]
+    for method in dict.fromkeys(method for _, method in units):
+        name = printed(method)
+        variants: dict[str | None, str] = {None: name}
+        if method == "crm":
+            variants.update(VARIANTS)
+        for predictor, label in variants.items():
+            by_scenario = {
+                dropped: {seed: _scores(record, predictor) for seed, record in units[dropped, method].items()}
+                for dropped in (*shifts, *(() if () in shifts else ((),)))
+                if (dropped, method) in units and (predictor is None or _has(units[dropped, method], predictor))
+            }
+            over = _over_scenarios([by_scenario[dropped] for dropped in shifts if dropped in by_scenario])
+            if predictor is not None:
+                if over:
+                    results.ablations[data, label] = over
+                continue
+            for dropped in shifts:
+                if dropped in by_scenario:
+                    results.scenarios[data, dropped, name] = _over_seeds(by_scenario[dropped].values())
+            if over:
+                results.main[data, name] = over
+            if () in by_scenario and () not in shifts:
+                results.standard[data, name] = _over_seeds(by_scenario[()].values())
+
+
+def _has(records: Mapping[int, Record], predictor: str) -> bool:
+    return all(predictor in record["right"]["test"] for record in records.values())
+
+
+def _scores(record: Record, predictor: str | None) -> dict[str, float]:
+    return {**scores(record, "test", predictor), "unseen": dropped_accuracy(record, predictor)}
+
+
+def _over_seeds(found: Iterable[Mapping[str, float]]) -> Scores:
+    rows = list(found)
+    return {metric: Score.over([row[metric] for row in rows]) for metric in rows[0]}
+
+
+def _over_scenarios(scenarios: Sequence[Mapping[int, Mapping[str, float]]]) -> Scores:
+    """Per seed the mean over scenarios, then mean and error over the seeds that have the most scenarios."""
+    if not scenarios:
+        return {}
+    held = {seed: [found[seed] for found in scenarios if seed in found] for found in scenarios for seed in found}
+    most = max(len(rows) for rows in held.values())
+    means = [
+        {metric: float(np.mean([row[metric] for row in rows])) for metric in rows[0]}
+        for _, rows in sorted(held.items())
+        if len(rows) == most
+    ]
+    return _over_seeds(means)
+
+
+def _completeness(plans: Mapping[str, Any], units: Mapping[tuple[str, Scenario, str], Mapping[Any, Any]]) -> list[str]:
+    """A sentence for every data set of which planned results are missing."""
+    notes = []
+    for label, plan in plans.items():
+        wanted = len(plan["scenarios"]) * len(plan["methods"])
+        full = sum(1 for key, found in units.items() if key[0] == label and _is_full(found, key[2], plan))
+        if full < wanted:
+            notes.append(
+                f"{label} is not finished: {wanted - full} of {wanted} pairs of scenario and method lack draws or seeds"
+            )
+    return notes
+
+
+def _is_full(found: Mapping[tuple[int, int], Record], method: str, plan: Mapping[str, Any]) -> bool:
+    """Whether a unit has all draws at the first seed and, if one of them came to an end, the other seeds."""
+    if not all((draw, 0) in found for draw in range(plan["draws"])):
+        return False
+    mode = next(iter(found.values()))["config"]["protocol"]["mode"]
+    repeated = 1 if mode == "features" and method in DETERMINISTIC else plan["seeds"]
+    return not any(map(_done, found.values())) or len({seed for _, seed in found}) >= repeated
+
+
+def paper_results() -> Results:
+    """The paper's numbers, as printed, in the same form as our own."""
+    results = Results()
+    for row in [*read_table("main_results"), *read_table("celeba_multi_attribute")]:
+        data = row.get("dataset", "celeba5")
+        results.main[data, row["method"]] = _printed_scores(row)
+        error = float(row[f"{STANDARD}_se"])
+        results.standard[data, row["method"]] = {"worst": Score(float(row[STANDARD]), error, 3)}
+    for row in read_table("standard_subpopulation"):
+        results.standard[row["dataset"], row["method"]] = _printed_scores(row)
+    for row in read_table("scenarios"):
+        dropped = ((int(row["dropped_y"]), int(row["dropped_a"])),)
+        results.scenarios[row["dataset"], dropped, row["method"]] = _printed_scores(row)
+        results.labels[row["dataset"], dropped] = f"({row['dropped_y']}, {row['dropped_a']})"
+    for row in read_table("ablations"):
+        results.ablations[row["dataset"], row["variant"]] = _printed_scores(row)
+    return results
+
+
+def _printed_scores(row: Mapping[str, str]) -> Scores:
+    return {
+        metric: Score(float(row[column]), float(row[f"{column}_se"]), 3) for column, metric in PAPER_METRICS.items()
+    }

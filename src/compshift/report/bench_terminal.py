@@ -1,0 +1,175 @@
+"""A benchmark on the terminal: a live table while it runs, a line for every failure, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compshift.bench.plan import Job, Unit
+from compshift.bench.results import printed
+from compshift.bench.runner import BenchListener, Outcome
+from compshift.bench.store import Record
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+REFRESH = 4
+"""Times a second that the table is drawn."""
+
+
+class _LiveTable(BenchListener):
+    """Jobs by data set and method: planned, finished, diverged, failed, and how long they take."""
+
+    def __init__(self, units: Sequence[Unit], console: Console) -> None:
+        self.console = console
+        self.planned_jobs: Counter[tuple[str, str]] = Counter()
+        for unit in units:
+            self.planned_jobs[_row(unit.data.source.label, unit.method.name)] += unit.n_jobs
+        self.counts: dict[str, Counter[tuple[str, str]]] = {
+            name: Counter() for name in ("finished", "known", "diverged", "failed")
+        }
+        self.seconds: Counter[tuple[str, str]] = Counter()
+        self.started = time.monotonic()
+        self.live: Live | None = None
+
+    def finished(self, job: Job, record: Record, *, new: bool) -> None:
+        """Count it, and say what failed at once."""
+        row = _row(job.data.source.label, job.method.name)
+        status = record["status"]
+        self.counts["failed" if status == "failed" else "finished"][row] += 1
+        self.counts["known"][row] += not new
+        self.counts["diverged"][row] += status == "diverged"
+        self.seconds[row] += record["seconds"]
+        if status == "failed":
+            config = record["config"]
+            where = f"{config['method']} on {config['data']} {config['scenario']}, draw {config['draw']}"
+            self.console.print(f"failed: {where}: {record['error']}", markup=False, highlight=False, soft_wrap=True)
+
+    def __rich__(self) -> RenderableType:
+        """The table as it is now."""
+        from rich.console import Group
+        from rich.markup import escape
+        from rich.progress_bar import ProgressBar
+        from rich.text import Text
+
+        from compshift.report.terminal import plain_table
+
+        table = plain_table("")
+        for heading in ("data set", "method"):
+            table.add_column(heading)
+        for heading in ("finished", "diverged", "failed", "s/job"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for row, total in self.planned_jobs.items():
+            done, failed = self.counts["finished"][row], self.counts["failed"][row]
+            diverged = self.counts["diverged"][row]
+            mean = self.seconds[row] / (done + failed) if done + failed else 0.0
+            table.add_row(
+                escape(row[0]),
+                escape(printed(row[1])),
+                f"{done} of {total}",
+                str(diverged or ""),
+                str(failed or ""),
+                f"{mean:.1f}" if mean else "",
+            )
+        done, total = sum(self.counts["finished"].values()), sum(self.planned_jobs.values())
+        return Group(
+            table, ProgressBar(total=max(total, 1), completed=done, width=60), Text(self._time_left(done, total))
+        )
+
+    def _time_left(self, done: int, total: int) -> str:
+        """By the rate of the jobs that were run now; those that were there took no time."""
+        elapsed = time.monotonic() - self.started
+        new = done - sum(self.counts["known"].values())
+        text = f"{done} of {total} jobs, {duration(elapsed)} gone"
+        return text + (f", about {duration(elapsed / new * (total - done))} left" if new and done < total else "")
+
+
+def _row(data: str, method: str) -> tuple[str, str]:
+    return data, method
+
+
+@contextmanager
+def bench_listener(units: Sequence[Unit], *, quiet: bool) -> Iterator[BenchListener]:
+    """A live table on standard error, where that is a terminal; elsewhere only failures are said."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    table = _LiveTable(units, console)
+    if quiet or not console.is_terminal:
+        yield table
+        return
+    with Live(table, console=console, refresh_per_second=REFRESH, transient=True):
+        yield table
+
+
+def duration(seconds: float) -> str:
+    """A length of time for people."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def print_plan(units: Sequence[Unit], seconds: float, slots: int, stored: int, *, as_json: bool) -> None:
+    """What would be run, and about how long it would take."""
+    total = sum(unit.n_jobs for unit in units)
+    labels = list(dict.fromkeys(unit.data.source.label for unit in units))
+    if as_json:
+        print(json.dumps({"jobs": total, "stored": stored, "seconds": round(seconds / slots, 1), "data": labels}))
+        return
+    for label in labels:
+        own = [unit for unit in units if unit.data.source.label == label]
+        scenarios, methods = {unit.scenario for unit in own}, {unit.method.name for unit in own}
+        count = sum(unit.n_jobs for unit in own)
+        print(
+            f"{label}: {len(scenarios)} scenario{'s' * (len(scenarios) > 1)} × {len(methods)} "
+            f"method{'s' * (len(methods) > 1)}, {own[0].draws} draws, {own[0].seeds} seeds, {count} jobs "
+            f"({own[0].data.protocol.mode})"
+        )
+    there = f", {stored} of them in the folder already" if stored else ""
+    print(f"{total} jobs in all{there}")
+    print(f"about {duration(seconds / slots)} with {slots} side by side (an estimate)")
+
+
+def print_outcome(outcome: Outcome, folder: Path, tables: Sequence[Any], *, as_json: bool) -> None:
+    """The main tables, what failed, and where everything is."""
+    if as_json:
+        content = {
+            "folder": str(folder),
+            "new": outcome.new,
+            "known": outcome.known,
+            "failed": len(outcome.failures),
+            "all_diverged": len(outcome.all_diverged),
+        }
+        print(json.dumps(content))
+        return
+    from rich.console import Console
+
+    from compshift.report.grid import to_rich
+
+    console = Console()
+    for grid in tables:
+        console.print(to_rich(grid), "")
+        for note in grid.notes:
+            console.print(note, highlight=False, markup=False, style="dim")
+        console.print()
+    print(f"{outcome.new} jobs were run, {outcome.known} were there; results in {folder}")
+    for unit in outcome.all_diverged:
+        print(f"every draw of {unit.method.name} on {unit.data.source.label} {unit.scenario} diverged")
+    if outcome.failures:
+        sys.stdout.flush()
+        print(
+            f"{len(outcome.failures)} jobs failed; their logs are in {folder / 'failures'}, and the same command tries "
+            "them again",
+            file=sys.stderr,
+        )
+    print(f"all tables: compshift tables {folder}")
