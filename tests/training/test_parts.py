@@ -28,9 +28,15 @@ def test_shuffled_batches_pass_over_all_rows(n, batch_size, seed):
 
 
 def test_passes_differ():
+    sampler = Sampler.of(np.zeros(50, dtype=np.int64), Sampling(), 25, 0)
+    assert not np.array_equal(sampler.batch(0), sampler.batch(2))
+    assert not np.array_equal(sampler.batch(0), Sampler.of(np.zeros(50, dtype=np.int64), Sampling(), 25, 1).batch(0))
+
+
+def test_a_full_batch_is_the_same_in_every_step():
     sampler = Sampler.of(np.zeros(50, dtype=np.int64), Sampling(), 50, 0)
-    assert not np.array_equal(sampler.batch(0), sampler.batch(1))
-    assert not np.array_equal(sampler.batch(0), Sampler.of(np.zeros(50, dtype=np.int64), Sampling(), 50, 1).batch(0))
+    np.testing.assert_array_equal(sampler.batch(0), sampler.batch(7))
+    assert sorted(sampler.batch(0).tolist()) == list(range(50))
 
 
 def test_weighted_draws_follow_the_weights():

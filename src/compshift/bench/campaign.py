@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from compshift._checks import check_count
-from compshift._errors import InputError, unknown_name
+from compshift._errors import ExtrapolationWarning, InputError, unknown_name
 from compshift.bench.plan import PlannedData, PlannedMethod, Unit, make_units
 from compshift.bench.protocol import Protocol, feature_protocol, tuning_protocol
 from compshift.bench.results import PAPER_METHODS
@@ -95,16 +98,14 @@ def make_campaign(
     chosen = choose_methods(methods, plugins, tuning=any_tuning)
     planned = []
     for source in sources:
-        data = source.load()
+        data = source.labels()
         choices = {"select": select, "plan_seed": plan_seed, "strict": strict}
         protocol = _protocol(source, data, steps, backbone, **choices)
         if "val" not in data.splits and draws > 1:
             raise InputError(
                 f"{source.label} has no val rows to choose among {draws} draws by: add some, or pass --draws 1"
             )
-        shifts = [found for drop in drops for found in _scenarios(data, drop, plan_seed, source.label)]
-        for scenario in shifts:
-            scenario.apply(data, strict=strict)  # refuses now what would fail later
+        shifts = [found for drop in drops for found in _scenarios(data, drop, plan_seed, source.label, strict=strict)]
         planned.append((PlannedData(source, source.digest(), protocol), shifts))
     return Campaign(
         make_units(planned, chosen, draws, seeds), tuple((plugin.name, plugin.source) for plugin in plugins)
@@ -168,10 +169,36 @@ def _protocol(
     )
 
 
-def _scenarios(data: GroupedDataset, drop: str, plan_seed: int, label: str) -> list[Scenario]:
+def _scenarios(data: GroupedDataset, drop: str, plan_seed: int, label: str, *, strict: bool) -> list[Scenario]:
+    """The scenarios of one option. Of ``each``, those after which a class has no training rows are left out."""
     try:
-        if drop in ("each", "none") or drop.startswith("random:"):
-            return scenarios(data, drop, random_state=plan_seed)
-        return scenarios(data, parse_groups(data.space, drop.split(";")))
+        by_name = drop in ("each", "none") or drop.startswith("random:")
+        wanted: Any = drop if by_name else parse_groups(data.space, drop.split(";"))
+        found = scenarios(data, wanted, random_state=plan_seed)
+        kept = [scenario for scenario in found if _lost_class(scenario.apply(data, strict=strict)) is None]
+        if drop == "each" and kept:
+            found = kept if len(kept) == len(found) else _announced(found, kept, label)
+        if len(kept) < len(found):
+            lost = _lost_class(found[0].apply(data, strict=strict))
+            raise InputError(f"without {found[0].name} the class {lost!r} has no training rows: drop other groups")
     except InputError as error:
         raise InputError(f"{label}: {error}") from None
+    return found
+
+
+def _announced(found: Sequence[Scenario], kept: list[Scenario], label: str) -> list[Scenario]:
+    lost = [scenario.name for scenario in found if scenario not in kept]
+    warnings.warn(
+        f"{label}: {len(lost)} of {len(found)} scenarios are left out, as a class would have no training rows: "
+        f"{', '.join(lost[:4])}",
+        ExtrapolationWarning,
+        stacklevel=2,
+    )
+    return kept
+
+
+def _lost_class(data: GroupedDataset) -> Any:
+    """A class that no training row has; None if there is none."""
+    present = set(np.unique(data.codes[data.split == 0, 0]).tolist())
+    lost = [value for code, value in enumerate(data.space.values[0]) if code not in present]
+    return lost[0] if lost else None

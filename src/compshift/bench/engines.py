@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -66,10 +68,23 @@ class _Loky:
         from joblib.externals.loky import get_reusable_executor
 
         # A new one, if a worker has died. Workers have data loaded: they stay while there may be work.
-        return get_reusable_executor(max_workers=self.slots, timeout=IDLE)
+        return get_reusable_executor(
+            max_workers=self.slots, timeout=IDLE, initializer=_die_with, initargs=(os.getpid(),)
+        )
 
     def stop(self) -> None:
         self._executor().shutdown(wait=False, kill_workers=True)
+
+
+def _die_with(parent: int) -> None:
+    """End this process when its parent is gone: one that was killed cannot tell."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
@@ -106,10 +121,10 @@ def _dask(jobs: int, scheduler: str | None, patience: float) -> Iterator[Engine]
         ):
             yield _Dask(client)
         return
-    _check_answers(scheduler, "--scheduler", patience)
+    _check_answers(scheduler, "--scheduler", patience, greeting=not scheduler.startswith(("tls://", "ws")))
     try:
         client = Client(scheduler, timeout=patience)
-    except (OSError, TimeoutError, ValueError) as error:
+    except Exception as error:  # another kind of server can make it fail in any way
         raise InputError(f"{scheduler!r} does not answer as a Dask scheduler ({_short(error)}): check it") from None
     with client:
         try:
@@ -160,14 +175,18 @@ def _require(module: str, extra: str) -> None:
         raise InputError(f"the backend {extra!r} is not installed: pip install 'compshift[{extra}]'")
 
 
-def _check_answers(address: str, option: str, patience: float) -> None:
-    """Refuse an address where nothing listens, within bounded time: the clients themselves may wait for minutes."""
+def _check_answers(address: str, option: str, patience: float, *, greeting: bool = False) -> None:
+    """Refuse an address where nothing listens, within bounded time: the clients themselves may wait for ever.
+
+    With ``greeting``, what listens there must speak first.
+    """
     host, _, port = address.rpartition("//")[2].rpartition(":")
     if not host or not port.isdigit():
         raise InputError(f"{option} is {address!r}: pass an address with a port, as in tcp://10.0.0.1:8786")
     try:
-        with socket.create_connection((host, int(port)), timeout=patience):
-            return
+        with socket.create_connection((host, int(port)), timeout=patience) as connection:
+            if greeting and not connection.recv(1):
+                raise OSError("the connection is closed at once")
     except (OSError, OverflowError) as error:
         raise InputError(
             f"nothing answers at {address!r} within {patience:g} s ({_short(error)}): start the scheduler there, or "

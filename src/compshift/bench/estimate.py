@@ -16,11 +16,14 @@ EVALUATIONS = 120
 PRODUCTS_PER_STEP = 4.0
 """What a step of the training loop costs on features, in matrix products of its batch with its weights."""
 
+START, PER_SOLVED, PER_TRAINED = 8.0, 0.05, 0.3
+"""Seconds that workers take to start, and that a job takes beside its computations."""
+
 
 def estimate_seconds(units: Sequence[Unit], known: Mapping[tuple[str, str], float]) -> float:
     """Seconds of all jobs together; ``known`` are mean seconds by data set and method."""
     guesses: dict[str, Callable[[Job], float]] = {}
-    total = 0.0
+    total = START
     for unit in units:
         label = unit.data.source.label
         if (label, unit.method.name) in known:
@@ -45,8 +48,8 @@ def _timed(data: PlannedData) -> Callable[[Job], float]:
 
     def seconds_of(job: Job) -> float:
         if job.solved:
-            return 2 * EVALUATIONS * product
-        return data.protocol.steps * PRODUCTS_PER_STEP * product
+            return PER_SOLVED + 2 * EVALUATIONS * product
+        return PER_TRAINED + data.protocol.steps * PRODUCTS_PER_STEP * product
 
     return seconds_of
 

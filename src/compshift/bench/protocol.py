@@ -78,7 +78,7 @@ class Protocol:
 
 def feature_protocol(*, steps: int | None = None, **choices: Any) -> Protocol:
     """On features: a ridge penalty of random strength."""
-    return Protocol("features", steps or FEATURE_STEPS, RIDGE, **choices)
+    return Protocol("features", FEATURE_STEPS if steps is None else steps, RIDGE, **choices)
 
 
 def tuning_protocol(
@@ -90,7 +90,7 @@ def tuning_protocol(
     have others.
     """
     if fresh:
-        return Protocol("fine-tuning", steps or FRESH_STEPS, FRESH, **choices)
+        return Protocol("fine-tuning", FRESH_STEPS if steps is None else steps, FRESH, **choices)
     rows = {row["dataset"]: row for row in read_table("hyperparameters")}
     alike = {"images": "waterbirds", "text": "multinli"}
     row = rows.get("celeba" if dataset == "celeba5" else str(dataset)) or rows[alike[kind]]
@@ -101,4 +101,4 @@ def tuning_protocol(
             float(row["batch_size_log2_low"]), float(row["batch_size_log2_high"]), base=2, whole=True
         ),
     }
-    return Protocol("fine-tuning", steps or int(row["epochs"]), ranges, **choices)
+    return Protocol("fine-tuning", int(row["epochs"]) if steps is None else steps, ranges, **choices)

@@ -78,9 +78,11 @@ class Store:
             (path / folder).mkdir(parents=True, exist_ok=True)
         with FileLock(path / ".lock"):
             about = store.read_about() if store.about.exists() else {"data": {}, "methods": {}, "plans": {}}
-            _check_same(about["data"], data, path)
+            held = [record["config"] for record in store.records()]
+            used = {config["data"] for config in held}
+            _check_same({label: before for label, before in about["data"].items() if label in used}, data, path)
             for name, code in methods.items():
-                if about["methods"].get(name, code) != code:
+                if about["methods"].get(name, code) != code and any(config["method"] == name for config in held):
                     raise InputError(
                         f"{str(path)!r} has results of another version of the method {name!r}: choose another folder, "
                         "or give the method another name"
@@ -88,7 +90,7 @@ class Store:
             merged = {"data": {**about["data"], **data}, "methods": {**about["methods"], **methods}}
             merged["plans"] = dict(about["plans"])
             for label, plan in (plans or {}).items():
-                merged["plans"][label] = _union(about["plans"].get(label), plan)
+                merged["plans"][label] = _union(about["plans"].get(label) if label in used else None, plan)
             merged = json.loads(json.dumps(merged))
             if merged != {name: about[name] for name in merged} or not store.about.exists():
                 write_json(store.about, {"version": STORE_VERSION, "compshift": __version__, **merged})

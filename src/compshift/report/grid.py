@@ -81,7 +81,7 @@ def to_latex(grid: Grid) -> str:
 
     def shown(cell: Cell) -> str:
         text = rf"\textbf{{{escaped(cell.text)}}}" if cell.best and cell.text else escaped(cell.text)
-        return rf"\underline{{{text}}}" if cell.marked else text
+        return f"{text} {LATEX[MARK]}" if cell.marked else text
 
     columns = "l" * grid.n_keys + "r" * (len(grid.headings) - grid.n_keys)
     lines = [r"\begin{table}", r"\centering", rf"\caption{{{escaped(' '.join([grid.title + '.', *grid.notes]))}}}"]

@@ -18,11 +18,13 @@ HEADINGS = {
     "unseen": "unseen groups",
 }
 
-MEANING = (
-    "Test accuracy in percent, mean (standard error) over seeds of the mean over scenarios; a method that is solved to "
-    "its optimum has no randomness and no error. Average: share of right rows. Weighted: groups weighted by "
-    "their rows in training before any was dropped. Unseen groups: rows of groups that training lacked."
-)
+MEANING = "Test accuracy in percent, mean (standard error) over seeds of the mean over scenarios."
+MEANINGS = {
+    "average": "Average: share of right rows, so groups count as often as they are tested.",
+    "weighted": "Weighted: the average with groups as frequent as in training before any was dropped.",
+    "unseen": "Unseen groups: rows of groups that training lacked.",
+}
+SOLVED = "A method that is solved to its optimum has no randomness, and no error."
 
 
 def make_tables(results: Results, paper: Results | None = None) -> list[Grid]:
@@ -88,7 +90,9 @@ def _main(results: Results) -> Grid:
             extra = [results.standard.get((data, name), {}).get("worst")] if standard else []
             rows.append((name, [*(over.get(metric) for metric in columns), *extra]))
         _block(grid, [*columns, *["none dropped"] * standard], data, rows)
-    grid.notes = [MEANING, *results.notes]
+    meanings = [text for metric, text in MEANINGS.items() if metric in columns]
+    solved = [SOLVED] if any(score.error is None for row in results.main.values() for score in row.values()) else []
+    grid.notes = [" ".join([MEANING, *meanings, *solved]), *results.notes]
     return grid
 
 

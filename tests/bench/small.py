@@ -1,0 +1,53 @@
+"""A small data set, and an engine that runs jobs where it stands, for tests of benchmarks."""
+
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+
+from compshift.bench.campaign import make_campaign
+from compshift.bench.runner import Runner
+from compshift.bench.source import file_source
+
+GROUPS = [(y, a) for y in range(2) for a in range(3)]
+
+
+def write_birds(path: Path, *, scramble_test=False, seed=0) -> Path:
+    """2 × 3 groups, each in every split, moved by both attributes."""
+    rng = np.random.default_rng(seed)
+    codes = np.repeat(GROUPS, [60, 20, 15, 10, 40, 50], axis=0)
+    X = rng.normal(size=(len(codes), 4)) + 1.5 * codes @ rng.normal(size=(2, 4))
+    split = np.arange(len(codes)) % 3
+    if scramble_test:
+        test = np.flatnonzero(split == 2)
+        codes[test] = codes[rng.permutation(test)]
+    values = '{"bird": ["land", "water"], "place": ["forest", "sea", "sand"]}'
+    np.savez(path, X=X, Z=codes, split=split, attribute_names=["bird", "place"], value_names=values)
+    return path
+
+
+def birds(path: Path, **options):
+    """The file as a source."""
+    return file_source(str(write_birds(path, **options)), None, None, None, 0)
+
+
+class Inline:
+    """Runs everything at once, here."""
+
+    def __init__(self, slots=1):
+        self.slots = slots
+        self.submitted = []
+
+    def submit(self, function, argument):
+        self.submitted.append(argument.job)
+        future = Future()
+        future.set_result(function(argument))
+        return future
+
+
+def run(folder: Path, sources, methods=("erm", "crm"), drops=("each",), **options):
+    """A whole campaign in this process: its store, what happened, and the jobs that were run."""
+    campaign = make_campaign(sources, methods, drops, **{"draws": 2, "seeds": 2, "steps": 20, **options})
+    store, engine = campaign.store(folder), Inline()
+    outcome = Runner(campaign.units, store, engine, plugins=campaign.plugins).run()
+    return store, outcome, engine.submitted

@@ -1,0 +1,65 @@
+"""Real engines: what they compute is the same to the last digit, and what does not answer is said in time."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from compshift import InputError
+from compshift.bench.engines import start_engine
+
+
+def test_addresses_that_do_not_answer():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    for backend, option in (("dask", "scheduler"), ("ray", "address")):
+        pytest.importorskip("distributed" if backend == "dask" else "ray")
+        for address, sentence in (
+            (f"127.0.0.1:{port}", "nothing answers at .* within 2 s"),
+            ("nowhere", "pass an address with a port"),
+            ("host:port", "pass an address with a port"),
+            ("127.0.0.1:99999", "nothing answers"),
+        ):
+            start = time.monotonic()
+            with pytest.raises(InputError, match=sentence), start_engine(backend, 1, patience=2, **{option: address}):
+                pass
+            assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["silent", "another server"])
+def test_something_else_listens_there(answer):
+    pytest.importorskip("distributed")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        open_connections = []
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                open_connections.append(connection)
+                connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with (
+            pytest.raises(InputError, match="nothing answers|does not answer as a Dask scheduler"),
+            start_engine("dask", 1, scheduler=address, patience=2),
+        ):
+            pass
+        for connection in open_connections:
+            connection.close()
+
+
+def test_options_of_other_backends():
+    with pytest.raises(InputError, match="--scheduler is for --backend dask"), start_engine("loky", 1, scheduler="a:1"):
+        pass
+    with pytest.raises(InputError, match="--address is for --backend ray"), start_engine("loky", 1, address="a:1"):
+        pass
+    with pytest.raises(InputError, match="backend 'spark' is not known"), start_engine("spark", 1):
+        pass
+    with pytest.raises(InputError, match="jobs is 0"), start_engine("loky", 0):
+        pass

@@ -1,0 +1,207 @@
+import threading
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+from compshift.bench import runner as runner_module
+from compshift.bench.campaign import make_campaign
+from compshift.bench.results import stored_results
+from compshift.bench.runner import Runner
+from compshift.bench.scores import scores
+from compshift.report.tables import to_csv
+from tests.bench.small import Inline, birds, run
+
+
+def test_every_job_runs_once_and_never_again(tmp_path):
+    source = birds(tmp_path / "b.npz")
+    store, outcome, ran = run(tmp_path / "out", [source], ("erm", "subg"))
+    # 6 scenarios; erm 2 draws; subg 2 draws and a second seed
+    assert len(ran) == len({job.key for job in ran}) == outcome.new == 6 * (2 + 3)
+    table = to_csv(stored_results(store))
+    again, outcome, ran = run(tmp_path / "out", [source], ("erm", "subg"))
+    assert ran == []
+    assert (outcome.new, outcome.known) == (0, 30)
+    assert to_csv(stored_results(again)) == table
+
+
+def test_more_draws_seeds_methods_and_scenarios_add_to_what_is_there(tmp_path):
+    source = birds(tmp_path / "b.npz")
+    run(tmp_path / "out", [source], ("subg",), ("water,sea",), seeds=1)
+    _, _, ran = run(tmp_path / "out", [source], ("subg", "erm"), ("water,sea", "none"), draws=3, seeds=1)
+    assert len(ran) == 1 + 3 + 6  # the third draw of what was there; erm there; both without a drop
+    store, _, ran = run(tmp_path / "out", [source], ("subg",), ("water,sea",), draws=3, seeds=2)
+    assert [job.seed for job in ran] == [1]
+    notes = stored_results(store).notes
+    assert notes == ["b is not finished: 1 of 4 pairs of scenario and method lack draws or seeds"]  # subg, none, seed 1
+
+
+def test_the_chosen_draw_is_the_one_that_is_repeated(tmp_path):
+    store, _, ran = run(tmp_path / "out", [birds(tmp_path / "b.npz")], ("subg",), ("water,sea",), draws=4, seeds=3)
+    first = {job.draw: scores(store.read(job.key), "val")["balanced"] for job in ran if job.seed == 0}
+    best = max(first.values())
+    chosen = next(draw for draw in sorted(first) if first[draw] == best)
+    assert [(job.draw, job.seed) for job in ran if job.seed] == [(chosen, 1), (chosen, 2)]
+    assert len({round(value, 6) for value in first.values()}) > 1
+
+
+def test_selection_never_sees_test_data(tmp_path):
+    """With the labels of the test rows scrambled, the same draws are chosen, and validation is the same."""
+    chosen, validation, test = {}, {}, {}
+    for name in ("plain", "scrambled"):
+        (tmp_path / name).mkdir()
+        source = birds(tmp_path / name / "b.npz", scramble_test=name == "scrambled")
+        store, _, ran = run(tmp_path / name / "out", [source], ("subg", "erm", "crm"), draws=4, seeds=2)
+        chosen[name] = [(job.scenario, job.method.name, job.draw) for job in ran if job.seed == 1]
+        records = [store.read(job.key) for job in ran]
+        validation[name] = [scores(record, "val") for record in records]
+        test[name] = [scores(record)["average"] for record in records]
+    assert chosen["plain"] == chosen["scrambled"] != []
+    assert validation["plain"] == validation["scrambled"]
+    assert np.mean(test["plain"]) > np.mean(test["scrambled"]) + 0.1
+
+
+def test_a_job_that_fails_leaves_the_others_alone(tmp_path, monkeypatch):
+    solve = runner_module.run_job.__globals__["solve_method"]
+
+    def sometimes(method, *arguments, **options):
+        if method == "erm":
+            raise ZeroDivisionError("no\nluck")
+        return solve(method, *arguments, **options)
+
+    source = birds(tmp_path / "b.npz")
+    monkeypatch.setitem(runner_module.run_job.__globals__, "solve_method", sometimes)
+    store, outcome, _ = run(tmp_path / "out", [source], drops=["water,sea"])
+    assert (outcome.new, len(outcome.failures)) == (2, 2)
+    failure = next(store.failures())
+    assert failure["error"] == "ZeroDivisionError: no luck"
+    assert "raise ZeroDivisionError" in failure["traceback"]
+    assert "2 jobs failed: see the folder failures" in stored_results(store).notes
+    monkeypatch.undo()
+    store, outcome, ran = run(tmp_path / "out", [source], drops=["water,sea"])
+    assert (outcome.new, outcome.known, outcome.failures) == (2, 2, [])
+    assert list(store.failures()) == []
+    assert {job.method.name for job in ran} == {"erm"}
+
+
+class Dying(Inline):
+    """An engine whose worker dies of some jobs, and takes all others with it that are running."""
+
+    def __init__(self, deadly):
+        super().__init__(slots=2)
+        self.deadly, self.open = deadly, []
+
+    def submit(self, function, argument):
+        self.submitted.append(argument.job)
+        future = Future()
+        self.open.append((future, function, argument))
+        if len(self.open) == 1:
+            threading.Timer(0.05, self._work).start()
+        return future
+
+    def _work(self):
+        batch, self.open = self.open, []
+        died = any(argument.job.method.name == self.deadly for _, _, argument in batch)
+        for future, function, argument in batch:
+            if died:
+                future.set_exception(RuntimeError("the worker is gone"))
+            else:
+                future.set_result(function(argument))
+
+
+def test_a_job_that_kills_its_worker_is_given_up_and_the_others_are_not(tmp_path):
+    campaign = make_campaign([birds(tmp_path / "b.npz")], ["erm", "crm", "lc"], ["each"], draws=1, seeds=1)
+    store, engine = campaign.store(tmp_path / "out"), Dying("crm")
+    outcome = Runner(campaign.units, store, engine).run()
+    assert outcome.new == 12
+    assert len(outcome.failures) == 6
+    assert {record["config"]["method"] for record in outcome.failures} == {"crm"}
+    assert "its worker died 2 times (RuntimeError: the worker is gone)" in outcome.failures[0]["error"]
+    assert sum(job.method.name == "crm" for job in engine.submitted) == 12
+
+
+def test_two_runners_share_a_folder(tmp_path):
+    campaign = make_campaign([birds(tmp_path / "b.npz")], ["erm", "subg"], ["each"], draws=3, seeds=2)
+    engines = [Inline(), Inline()]
+    outcomes = {}
+
+    def work(number):
+        outcomes[number] = Runner(campaign.units, campaign.store(tmp_path / "out"), engines[number]).run()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ran = [job.key for engine in engines for job in engine.submitted]
+    assert len(ran) == len(set(ran)) == campaign.n_jobs == 6 * 7
+    for outcome in outcomes.values():
+        assert outcome.new + outcome.known == campaign.n_jobs
+
+
+def test_diverged_draws_are_not_chosen(tmp_path, monkeypatch):
+    from compshift.bench.trained import DivergedError
+
+    solve = runner_module.run_job.__globals__["solve_method"]
+    source = birds(tmp_path / "b.npz")
+    alphas = [make_campaign([source], ["erm"]).units[0].job(draw, 0).drawn[0]["alpha"] for draw in range(2)]
+
+    def unstable(method, *arguments, alpha, **options):
+        if method == "erm" or alpha == alphas[0]:
+            raise DivergedError("too steep")
+        return solve(method, *arguments, alpha=alpha, **options)
+
+    monkeypatch.setitem(runner_module.run_job.__globals__, "solve_method", unstable)
+    store, outcome, ran = run(tmp_path / "out", [source], ("erm", "subg"), ("water,sea",))
+    assert outcome.new == 2 + 3
+    assert [unit.method.name for unit in outcome.all_diverged] == ["erm"]
+    assert [job.draw for job in ran if job.seed == 1] == [1]
+    results = stored_results(store)
+    assert results.notes == ["ERM on b (water, sea): every draw diverged"]
+    assert {key[1] for key in results.main} == {"SUBG"}
+    _, _, ran = run(tmp_path / "out", [source], ("erm", "subg"), ("water,sea",))
+    assert ran == []  # that it diverges is a result
+
+
+@pytest.mark.parametrize("metric", ["balanced", "worst"])
+def test_results_by_a_loop(tmp_path, metric):
+    store, _, _ = run(
+        tmp_path / "out", [birds(tmp_path / "b.npz")], ("subg", "crm"), ("each", "none"), seeds=3, select=metric
+    )
+    records = list(store.records())
+    results = stored_results(store)
+    for method, name in (("subg", "SUBG"), ("crm", "CRM")):
+        by_seed = {}
+        for scenario in {tuple(map(tuple, record["config"]["dropped"])) for record in records}:
+            own = [
+                record
+                for record in records
+                if record["config"]["method"] == method and tuple(map(tuple, record["config"]["dropped"])) == scenario
+            ]
+            first = {
+                record["config"]["draw"]: scores(record, "val")[metric]
+                for record in own
+                if not record["config"]["seed"]
+            }
+            best = min(draw for draw in first if first[draw] == max(first.values()))
+            chosen = {
+                record["config"]["seed"]: scores(record)["worst"] for record in own if record["config"]["draw"] == best
+            }
+            found = results.scenarios["b", scenario, name] if scenario else results.standard["b", name]
+            assert found["worst"].mean == pytest.approx(100 * np.mean(list(chosen.values())))
+            if scenario:
+                for seed, value in chosen.items():
+                    by_seed.setdefault(seed, []).append(value)
+        means = [100 * np.mean(values) for values in by_seed.values()]
+        score = results.main["b", name]["worst"]
+        assert score.mean == pytest.approx(np.mean(means))
+        if method == "subg":
+            assert len(means) == score.seeds == 3
+            assert score.error == pytest.approx(np.std(means, ddof=1) / np.sqrt(3))
+        else:
+            assert score.error is None
+    assert set(results.ablations) == {
+        ("b", variant) for variant in ("CRM", "B* + Emp Prior", "B_hat + Unf Prior", "B_hat + Emp Prior")
+    }
+    assert results.ablations["b", "CRM"]["worst"] == results.main["b", "CRM"]["worst"]
+    assert results.notes == []

@@ -1,0 +1,139 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from compshift import InputError
+from compshift.bench.store import Store
+from compshift.bench.view import write_view
+from tests.bench.small import birds, run
+
+ABOUT = {"birds": {"digest": "d", "protocol": {"steps": 5, "mode": "features"}}}
+PLAN = {"birds": {"scenarios": ["a"], "methods": ["erm"], "draws": 2, "seeds": 1}}
+
+
+def record(key="k", status="done", **more):
+    config = {"data": "birds", "method": "erm", "scenario": "s", "draw": 0, "seed": 0, **more}
+    return {"key": key, "status": status, "config": config}
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store.create(tmp_path / "out", ABOUT, {"erm": ""}, PLAN)
+
+
+def test_a_finished_job_is_never_replaced(store):
+    store.write(record(status="failed"))
+    assert [found["key"] for found in store.failures()] == ["k"]
+    assert not store.has("k")
+    store.write(record())
+    assert list(store.failures()) == []
+    store.write({**record(), "again": True})
+    store.write(record(status="failed"))
+    assert store.read("k") == record()
+    assert list(store.records()) == [record()]
+    assert list(store.failures()) == []
+
+
+def test_a_job_has_one_claimant(store):
+    first = store.claim("k")
+    assert first is not None
+    assert store.claim("k") is None
+    assert store.claim("other") is not None
+    store.release("k", first)
+    second = store.claim("k")
+    assert second is not None
+    store.write(record())
+    store.release("k", second)
+    assert not (store.path / "locks" / "k").exists()
+
+
+def test_the_claim_of_a_killed_process_is_void(store):
+    script = (
+        "import sys; from pathlib import Path; from compshift.bench.store import Store\n"
+        "lock = Store(Path(sys.argv[1])).claim('k'); print('claimed', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, store.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "claimed\n"
+        assert store.claim("k") is None
+        holder.kill()
+        holder.wait()
+    assert store.claim("k") is not None
+
+
+def test_half_written_files_are_no_results(store):
+    (store.path / "jobs" / ".k.1234abcd.tmp.json").write_text('{"key"')
+    assert list(store.records()) == []
+    (store.path / "jobs" / "k.json").write_text('{"key"')
+    with pytest.raises(InputError, match="remove it, and its job runs again"):
+        list(store.records())
+
+
+def test_a_write_that_fails_leaves_nothing(store, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.write(record())
+    assert list((store.path / "jobs").iterdir()) == []
+
+
+def test_results_under_two_protocols_are_not_mixed(store):
+    other = {"birds": {"digest": "d", "protocol": {"steps": 6, "mode": "features"}}}
+    Store.create(store.path, other, {"erm": ""}, PLAN)  # nothing was run yet
+    store.write(record())
+    with pytest.raises(InputError, match="has results of birds with steps 6, not 5"):
+        Store.create(store.path, ABOUT, {"erm": ""}, PLAN)
+    with pytest.raises(InputError, match="has results of birds with other rows"):
+        Store.create(store.path, {"birds": {**other["birds"], "digest": "e"}}, {"erm": ""}, PLAN)
+    with pytest.raises(InputError, match="another version of the method 'erm'"):
+        Store.create(store.path, other, {"erm": "new"}, PLAN)
+    cats = {"cats": ABOUT["birds"]}
+    Store.create(store.path, cats, {"crm": ""}, {"cats": PLAN["birds"]})
+    about = store.read_about()
+    assert set(about["data"]) == {"birds", "cats"}
+    assert set(about["methods"]) == {"erm", "crm"}
+
+
+def test_plans_add_up(store):
+    store.write(record())
+    more = {"birds": {"scenarios": ["a", "b"], "methods": ["crm"], "draws": 1, "seeds": 3}}
+    Store.create(store.path, ABOUT, {"crm": ""}, more)
+    expected = {"scenarios": ["a", "b"], "methods": ["erm", "crm"], "draws": 2, "seeds": 3}
+    assert store.read_about()["plans"] == {"birds": expected}
+
+
+def test_folders_that_are_no_store(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file: pass a folder"):
+        Store.create(tmp_path / "file", ABOUT, {})
+    with pytest.raises(InputError, match="holds other files than a benchmark's"):
+        Store.create(tmp_path, ABOUT, {})
+    with pytest.raises(InputError, match="holds no benchmark"):
+        Store.open(tmp_path)
+    (tmp_path / "bench.json").write_text(json.dumps({"version": 99, "compshift": "9.0"}))
+    for attempt in (lambda: Store.open(tmp_path), lambda: Store.create(tmp_path, ABOUT, {})):
+        with pytest.raises(
+            InputError, match=r"has benchmark format 99, written by compshift 9\.0: this release reads 1"
+        ):
+            attempt()
+
+
+def test_the_view_has_every_group_of_every_predictor(tmp_path):
+    pd = pytest.importorskip("pandas")
+    store, outcome, _ = run(tmp_path / "out", [birds(tmp_path / "b.npz")], drops=["water,sea"])
+    rows = write_view(store)
+    frame = pd.read_parquet(store.view)
+    assert len(frame) == rows == 2 * (1 + 4) * (5 + 6)  # two draws; erm has one predictor, crm four; val lacks a group
+    assert outcome.new == 4
+    one = store.read(frame["key"][0])
+    own = frame[(frame["key"] == one["key"]) & (frame["split"] == "test")]
+    predictor = own["predictor"].iloc[0]
+    assert own[own["predictor"] == predictor]["right"].tolist() == one["right"]["test"][predictor]
+    assert (frame["accuracy"] == frame["right"] / frame["rows"]).all()
+    assert frame.loc[frame["group"] == "(water, sea)", "seen_rows"].unique().tolist() == [0]

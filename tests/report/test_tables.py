@@ -1,0 +1,178 @@
+"""Our layout with the paper's numbers has the printed numbers, and our own numbers beside them."""
+
+import csv
+import io
+import re
+
+import pytest
+
+from compshift.bench.paper import read_table
+from compshift.bench.results import Results, Score, paper_results
+from compshift.report.grid import Cell, Grid, to_latex, to_markdown, to_rich
+from compshift.report.tables import make_tables, shown, to_csv
+
+METRICS = {"average": "average_acc", "balanced": "balanced_acc", "worst group": "worst_group_acc"}
+
+
+def printed(row, column):
+    """A number as the paper prints it: text of the CSV, never converted."""
+    return f"{row[column]} ({row[column + '_se']})"
+
+
+def tables_of(text):
+    """Markdown tables by title: a list of dictionaries, empty keys filled from above, decoration removed."""
+    found = {}
+    for part in text.split("### ")[1:]:
+        lines = part.splitlines()
+        rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines if line.startswith("|")]
+        names, body = rows[0], rows[2:]
+        last = [""] * len(names)
+        table = []
+        for row in body:
+            clean = [re.sub(r"\\(.)", r"\1", cell.replace("**", "").replace(" ▾", "")) for cell in row]
+            clean[0] = clean[0] or last[0]
+            last = clean
+            table.append(dict(zip(names, clean, strict=True)))
+        found[lines[0]] = table
+    return found
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return tables_of("\n".join(to_markdown(grid) for grid in make_tables(paper_results())))
+
+
+def test_the_main_table(tables):
+    rows = {(row["data set"], row["method"]): row for row in tables["Compositional shift"]}
+    source = [
+        *read_table("main_results"),
+        *({"dataset": "celeba5", **row} for row in read_table("celeba_multi_attribute")),
+    ]
+    assert len(rows) == len(source) == 56
+    for row in source:
+        own = rows[row["dataset"], row["method"]]
+        for heading, column in METRICS.items():
+            assert own[heading] == printed(row, column)
+        assert own["worst group, none dropped"] == printed(row, "worst_group_acc_no_groups_dropped")
+
+
+def test_the_scenarios(tables):
+    source = read_table("scenarios")
+    assert len(source) == 272
+    for row in source:
+        for heading, column in METRICS.items():
+            table = tables[f"{row['dataset']}, each scenario: {heading}"]
+            (own,) = [line for line in table if line["dropped"] == f"({row['dropped_y']}, {row['dropped_a']})"]
+            assert own[row["method"]] == printed(row, column)
+
+
+def test_ablations_and_no_group_dropped(tables):
+    for title, name, key, count in (
+        ("Ablations of CRM", "ablations", "variant", 24),
+        ("No group dropped", "standard_subpopulation", "method", 48),
+    ):
+        rows = {(row["data set"], row[key]): row for row in tables[title]}
+        source = read_table(name)
+        assert len(source) == count
+        for row in source:
+            for heading, column in METRICS.items():
+                assert rows[row["dataset"], row[key]][heading] == printed(row, column)
+
+
+def test_each_methods_worst_scenario_is_marked():
+    """Those that the paper highlights, and the tie that it does not."""
+    (grid,) = [grid for grid in make_tables(paper_results()) if grid.title == "metashift, each scenario: worst group"]
+    marked = {
+        method: [row[0].text for row in grid.rows if row[position].marked]
+        for position, method in enumerate(grid.headings)
+        if position
+    }
+    assert marked["VREx"] == ["(0, 1)", "(1, 0)"]
+    for method, found in marked.items():
+        values = {row[0].text: float(row[grid.headings.index(method)].text.split()[0]) for row in grid.rows}
+        assert found == [name for name, value in values.items() if value == min(values.values())]
+
+
+def test_the_mean_of_the_scenarios_is_the_main_table_but_for_what_is_known():
+    """The docs list the differences above 0.15; there are no others."""
+    main = {(row["dataset"], row["method"]): row for row in read_table("main_results")}
+    cells: dict = {}
+    for row in read_table("scenarios"):
+        for column in METRICS.values():
+            cells.setdefault((row["dataset"], row["method"], column), []).append(float(row[column]))
+    different = {
+        key for key, values in cells.items() if abs(sum(values) / len(values) - float(main[key[:2]][key[2]])) > 0.15
+    }
+    assert len(cells) == 120
+    assert different == {
+        ("multinli", "ERM", "average_acc"),
+        ("multinli", "ERM", "balanced_acc"),
+        ("multinli", "ERM", "worst_group_acc"),
+        ("multinli", "CRM", "worst_group_acc"),
+    }
+
+
+def _ours():
+    ours = Results()
+    ours.main["waterbirds", "CRM"] = {"worst": Score(80.7, 0.5, 3), "unseen": Score(70.0, 1.0, 3)}
+    ours.main["penguins", "CRM"] = {"worst": Score(10.0, 0.5, 3)}
+    ours.standard["waterbirds", "CRM"] = {"worst": Score(86.0)}
+    ours.scenarios["waterbirds", ((0, 1),), "CRM"] = {"worst": Score(73.0, 0.0, 3)}
+    ours.labels["waterbirds", ((0, 1),)] = "(landbird, water)"
+    return ours
+
+
+def test_ours_beside_the_papers():
+    found = tables_of("\n".join(to_markdown(grid) for grid in make_tables(_ours(), paper_results())))
+    (main,) = found["Compositional shift, beside the paper"]
+    assert list(main.values()) == ["waterbirds", "CRM", "80.7 (0.5)", "78.7 (1.0)", f"{2 / 1.25**0.5:+.1f}"]
+    (standard,) = found["No group dropped, beside the paper"]
+    assert standard["worst group: ours"] == "86.0"
+    (scenario,) = found["Each scenario, beside the paper"]
+    assert scenario["dropped"] == "(landbird, water)"
+    (row,) = [
+        row
+        for row in read_table("scenarios")
+        if (row["dataset"], row["dropped_y"], row["dropped_a"], row["method"]) == ("waterbirds", "0", "1", "CRM")
+    ]
+    assert scenario["paper"] == printed(row, "worst_group_acc")
+
+
+def test_numbers_as_csv_are_whole():
+    rows = list(csv.DictReader(io.StringIO(to_csv(_ours(), paper_results()))))
+    ours = [row for row in rows if row["source"] == "ours"]
+    assert [(row["table"], row["dataset"], row["dropped"], row["metric"]) for row in ours] == [
+        ("main", "waterbirds", "", "worst"),
+        ("main", "waterbirds", "", "unseen"),
+        ("main", "penguins", "", "worst"),
+        ("standard", "waterbirds", "", "worst"),
+        ("scenarios", "waterbirds", "(landbird, water)", "worst"),
+    ]
+    assert ours[3]["standard_error"] == ""
+    assert len(rows) - len(ours) == 3 * (48 + 8 + 24 + 272 + 48) + 8  # celeba5 has one number without a drop
+    only = list(csv.DictReader(io.StringIO(to_csv(_ours(), None, "standard"))))
+    assert [row["mean"] for row in only] == ["86.0"]
+
+
+def test_numbers_as_shown():
+    assert shown(Score(78.66, 0.96)) == "78.7 (1.0)"
+    assert shown(Score(5.0)) == "5.0"
+    assert shown(None) == shown(Score(float("nan"))) == ""
+
+
+def test_names_from_users_are_escaped():
+    grid = Grid("main", "a_b & <c>", ["data|set", "x"], 1)
+    grid.add([r"50% {of} a|b_*c* [red]"], [Cell("1", best=True, marked=True)])
+    markdown = to_markdown(grid)
+    assert r"50% {of} a\|b\_\*c\* [red]" in markdown
+    assert "**1** ▾" in markdown
+    assert r"data\|set" in markdown
+    latex = to_latex(grid)
+    assert r"50\% \{of\} a|b\_*c* [red]" in latex
+    assert r"\textbf{1} $\blacktriangledown$" in latex
+    assert r"a\_b \& <c>" in latex
+    from rich.console import Console
+
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(to_rich(grid))
+    assert "[red]" in console.export_text()
