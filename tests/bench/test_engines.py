@@ -46,7 +46,7 @@ def test_something_else_listens_there(answer):
         threading.Thread(target=serve, daemon=True).start()
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         with (
-            pytest.raises(InputError, match="nothing answers|does not answer as a Dask scheduler"),
+            pytest.raises(InputError, match=r"nothing answers|does not answer as a Dask scheduler"),
             start_engine("dask", 1, scheduler=address, patience=2),
         ):
             pass

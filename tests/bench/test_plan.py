@@ -6,13 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compshift import ExtrapolationWarning, InputError
-from compshift.bench.campaign import make_campaign
+from compshift.bench.campaign import choose_methods, make_campaign, scenario_name
 from compshift.bench.plan import Job, PlannedData, PlannedMethod, seed_for
 from compshift.bench.protocol import Protocol, feature_protocol, tuning_protocol
-from compshift.bench.source import DataSource, data_digest
+from compshift.bench.source import DataSource, data_digest, file_source, named_source
 from compshift.data import benchmark
 from compshift.methods.ranges import LogUniform
-from tests.bench.small import birds
+from tests.bench.small import birds, write_birds
+from tests.data.trees import waterbirds
 
 PENALTY = {"penalty": LogUniform(-1, 5), "anneal": LogUniform(0, 4, whole=True, steps=10_000)}
 
@@ -40,13 +41,23 @@ def test_ranges_are_the_papers():
     assert feature_protocol().ranges == {"alpha": LogUniform(-4, 0)}
 
 
-def test_anneal_moves_with_the_length_of_a_run_on_features():
+def test_anneal_moves_with_the_length_of_a_run():
+    """The paper's range is for the paper's lengths; a run of another length has it in proportion."""
     steps = 500
-    long, short = Protocol("fine-tuning", steps, {}), Protocol("features", steps, {})
     for number in range(20):
-        full, scaled = (protocol.draw(number, PENALTY)[1]["anneal"] for protocol in (long, short))
-        assert scaled == pytest.approx(full * steps / 10_000, abs=1.05)
-        assert 1 <= scaled <= steps
+        full, same, *scaled = (
+            protocol.draw(number, PENALTY)[1]["anneal"]
+            for protocol in (
+                Protocol("fine-tuning", 10_000, {}),
+                Protocol("fine-tuning", 5000, {}),
+                Protocol("fine-tuning", steps, {}),
+                Protocol("features", steps, {}),
+            )
+        )
+        assert full == same
+        for found in scaled:
+            assert found == pytest.approx(full * steps / 10_000, abs=1.05)
+            assert 1 <= found <= steps
 
 
 @pytest.fixture
@@ -129,11 +140,39 @@ def test_scenarios(tmp_path):
     assert dropped("none", "water,sand") == [(), ((1, 2),)]
     assert dropped("land,0;water,2") == [((0, 0), (1, 2))]
     assert len(dropped("random:0.34")[0]) == 2
+    assert len(dropped("water,sand", "each", "water,2")) == 6  # the same groups are one scenario
     gaussians = DataSource("gaussian2d", "gaussian2d")
-    with pytest.warns(ExtrapolationWarning, match="1 of 3 scenarios are left out, as a class would have no"):
+    with pytest.warns(
+        ExtrapolationWarning, match=r"1 of the scenarios of each are left out; without \(-1, 1\), the cl"
+    ):
         assert len(make_campaign([gaussians], ["erm"], ["each"]).units) == 2
-    with pytest.raises(InputError, match=r"gaussian2d: without \(-1, 1\) the class -1 has no training rows"):
+    with pytest.raises(InputError, match=r"gaussian2d: without \(-1, 1\), the class -1 has no training rows"):
         make_campaign([gaussians], ["erm"], ["0,1"])
+
+
+def test_the_same_groups_are_the_same_job_however_they_were_chosen(tmp_path):
+    source = birds(tmp_path / "birds.npz")
+    (drawn,) = make_campaign([source], ["erm"], ["random:0.34"]).units
+    values = source.load().space.values
+    text = ";".join(",".join(values[column][code] for column, code in enumerate(group)) for group in drawn.dropped)
+    (named,) = make_campaign([source], ["erm"], [text]).units
+    assert named.job(0, 0).key == drawn.job(0, 0).key
+    assert make_campaign([source], ["erm"], ["random:0.340"]).units[0].job(0, 0).key == drawn.job(0, 0).key
+    many = source.load().space.codes(np.arange(6))
+    assert scenario_name(source.load().space, many).startswith("(land, forest) (land, sea) and 4 more, ")
+    assert scenario_name(source.load().space, many[:5]) != scenario_name(source.load().space, many[1:])
+
+
+def test_a_scenario_that_leaves_no_validation_rows(tmp_path):
+    archive = dict(np.load(write_birds(tmp_path / "birds.npz")))
+    lone = (archive["Z"] == [0, 0]).all(axis=1)
+    archive["split"] = np.where((archive["split"] == 1) & ~lone, 0, archive["split"])
+    np.savez(tmp_path / "lone.npz", **archive)
+    source = file_source(str(tmp_path / "lone.npz"), None, None, None, 0)
+    with pytest.warns(ExtrapolationWarning, match=r"without \(land, forest\), there are no val rows to choose among 5"):
+        assert len(make_campaign([source], ["erm"], ["each"]).units) == 5
+    with pytest.raises(InputError, match="there are no val rows to choose among 2 draws by"):
+        make_campaign([source], ["erm"], ["land,forest"], draws=2)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +200,7 @@ def test_data_that_cannot_be_used(tmp_path):
     archive = dict(np.load(tmp_path / "birds.npz"))
     np.savez(tmp_path / "two.npz", **{**archive, "split": np.where(archive["split"] == 1, 0, archive["split"])})
     two = replace(source, path=str(tmp_path / "two.npz"))
-    with pytest.raises(InputError, match="no val rows to choose among 5 draws"):
+    with pytest.raises(InputError, match=r"without \(land, forest\), there are no val rows to choose among 5 draws"):
         make_campaign([two], ["erm"])
     assert make_campaign([two], ["erm"], draws=1).units
     archive.pop("split")
@@ -177,3 +216,35 @@ def test_digits_are_planned_without_computing_features():
     source = DataSource("digits-backgrounds", "digits-backgrounds")
     assert source.labels().kind == "images"
     assert benchmark("digits-backgrounds").embedded
+
+
+def test_methods_without_torch(monkeypatch):
+    monkeypatch.setattr("compshift.bench.campaign.find_spec", lambda _: None)
+
+    def chosen(*names, tuning=False):
+        return [method.name for method in choose_methods(names, tuning=tuning)]
+
+    assert chosen("crm", "erm", "crm") == ["crm", "erm"]
+    assert chosen("all") == ["erm", "lc", "sla", "crm", "rwg", "subg"]
+    with pytest.raises(InputError, match="groupdro, irm, vrex, mixup must be trained, and PyTorch is not installed"):
+        chosen("paper")
+    with pytest.raises(InputError, match="erm must be trained"):
+        chosen("erm", tuning=True)
+    with pytest.raises(InputError, match="method 'foo' is not known"):
+        chosen("foo")
+
+
+def test_a_download_is_found_below_a_root_with_others(tmp_path):
+    """In the root or in a folder of its name; what is wrong with a broken one is said."""
+    waterbirds(tmp_path / "waterbirds", "wilds")
+    assert named_source("waterbirds", tmp_path, features=True).root == str(tmp_path / "waterbirds")
+    assert named_source("waterbirds", tmp_path / "waterbirds", features=True).root == str(tmp_path / "waterbirds")
+    with pytest.raises(InputError, match="celeba was not found below"):
+        named_source("celeba", tmp_path, features=True)
+    waterbirds(tmp_path, "wilds")
+    table = next(tmp_path.glob("waterbirds_v1.0/metadata.csv"))
+    table.write_text(table.read_text().replace(",1,", ",7,", 1))
+    for folder in tmp_path.glob("waterbirds/*"):
+        folder.rename(folder.with_name("moved"))
+    with pytest.raises(InputError, match=r"metadata\.csv"):
+        named_source("waterbirds", tmp_path, features=True)

@@ -1,5 +1,7 @@
+import json
 import threading
 from concurrent.futures import Future
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -9,8 +11,10 @@ from compshift.bench.campaign import make_campaign
 from compshift.bench.results import stored_results
 from compshift.bench.runner import Runner
 from compshift.bench.scores import scores
-from compshift.report.tables import to_csv
+from compshift.report.tables import make_tables, to_csv
 from tests.bench.small import Inline, birds, run
+
+FEATURES = "b: linear heads on fixed features."
 
 
 def test_every_job_runs_once_and_never_again(tmp_path):
@@ -32,8 +36,7 @@ def test_more_draws_seeds_methods_and_scenarios_add_to_what_is_there(tmp_path):
     assert len(ran) == 1 + 3 + 6  # the third draw of what was there; erm there; both without a drop
     store, _, ran = run(tmp_path / "out", [source], ("subg",), ("water,sea",), draws=3, seeds=2)
     assert [job.seed for job in ran] == [1]
-    notes = stored_results(store).notes
-    assert notes == ["b is not finished: 1 of 4 pairs of scenario and method lack draws or seeds"]  # subg, none, seed 1
+    assert stored_results(store).notes == [FEATURES]
 
 
 def test_the_chosen_draw_is_the_one_that_is_repeated(tmp_path):
@@ -157,7 +160,7 @@ def test_diverged_draws_are_not_chosen(tmp_path, monkeypatch):
     assert [unit.method.name for unit in outcome.all_diverged] == ["erm"]
     assert [job.draw for job in ran if job.seed == 1] == [1]
     results = stored_results(store)
-    assert results.notes == ["ERM on b (water, sea): every draw diverged"]
+    assert results.notes == [FEATURES, "ERM on b (water, sea): every draw diverged"]
     assert {key[1] for key in results.main} == {"SUBG"}
     _, _, ran = run(tmp_path / "out", [source], ("erm", "subg"), ("water,sea",))
     assert ran == []  # that it diverges is a result
@@ -204,4 +207,71 @@ def test_results_by_a_loop(tmp_path, metric):
         ("b", variant) for variant in ("CRM", "B* + Emp Prior", "B_hat + Unf Prior", "B_hat + Emp Prior")
     }
     assert results.ablations["b", "CRM"]["worst"] == results.main["b", "CRM"]["worst"]
-    assert results.notes == []
+    assert results.notes == [FEATURES]
+
+
+def _edit(store, key, **change):
+    path = store.record_path(key)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+
+
+def test_seeds_that_diverged_are_told_and_do_not_win(tmp_path):
+    source = birds(tmp_path / "b.npz")
+    store, _, ran = run(tmp_path / "out", [source], ("subg", "erm"), ("water,sea", "land,sand"), seeds=3)
+    lost = next(job for job in ran if job.seed == 2)
+    _edit(store, lost.key, status="diverged")
+    results = stored_results(store)
+    assert f"SUBG on b {lost.scenario}: 1 of 3 seeds diverged and are left out" in results.notes
+    assert results.partial == {("b", "SUBG")}
+    assert results.main["b", "SUBG"]["worst"].seeds == 2
+    main = make_tables(results)[0]
+    assert [row[1].text for row in main.rows] == ["ERM", "SUBG*"]
+    assert not any(cell.best for cell in main.rows[1])
+    assert any(cell.best for cell in main.rows[0])
+
+
+def test_what_is_missing_of_the_chosen_draw_is_told(tmp_path):
+    source = birds(tmp_path / "b.npz")
+    store, _, ran = run(tmp_path / "out", [source], ("subg",), ("water,sea",), seeds=3)
+    assert stored_results(store).notes == [FEATURES]
+    (store.path / "jobs" / f"{ran[-1].key}.json").unlink()
+    assert stored_results(store).notes == [
+        FEATURES,
+        "b is not finished: 1 of 1 pairs of scenario and method lack draws or seeds.",
+    ]
+
+
+def test_results_of_other_settings_are_left_out(tmp_path):
+    """Two runners that began at the same time with other options: one of them is not what the folder is of."""
+    source = birds(tmp_path / "b.npz")
+    store, _, ran = run(tmp_path / "out", [source], ("erm",), ("water,sea",))
+    record = store.read(ran[0].key)
+    strange = {**record["config"], "protocol": {**record["config"]["protocol"], "steps": 99}}
+    _edit(store, ran[0].key, config=strange)
+    results = stored_results(store)
+    assert "1 results of other data, settings or versions of a method are left out" in results.notes
+
+
+def test_a_run_that_someone_else_is_at_is_waited_for(tmp_path):
+    """A worker of a runner that was killed may still be training: that is no failure."""
+    pytest.importorskip("torch")
+    pytest.importorskip("accelerate")
+    from compshift.training.run_folder import RunFolder
+
+    campaign = make_campaign([birds(tmp_path / "b.npz")], ["groupdro"], ["water,sea"], draws=1, seeds=1, steps=3)
+    store = campaign.store(tmp_path / "out")
+    (job,) = campaign.units[0].first()
+    holder = ExitStack()
+    holder.enter_context(RunFolder(store.run_path(job.key)).locked())
+
+    class Releasing(Inline):
+        def submit(self, function, argument):
+            future = super().submit(function, argument)
+            holder.close()
+            return future
+
+    engine = Releasing()
+    outcome = Runner(campaign.units, store, engine).run()
+    assert (outcome.new, outcome.failures) == (1, [])
+    assert len(engine.submitted) == 2
+    assert not store.run_path(job.key).exists()

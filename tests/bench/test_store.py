@@ -11,7 +11,7 @@ from compshift.bench.view import write_view
 from tests.bench.small import birds, run
 
 ABOUT = {"birds": {"digest": "d", "protocol": {"steps": 5, "mode": "features"}}}
-PLAN = {"birds": {"scenarios": ["a"], "methods": ["erm"], "draws": 2, "seeds": 1}}
+PLAN = {"birds": [[[[0, 1]], "erm", 2, 1]]}
 
 
 def record(key="k", status="done", **more):
@@ -102,10 +102,9 @@ def test_results_under_two_protocols_are_not_mixed(store):
 
 def test_plans_add_up(store):
     store.write(record())
-    more = {"birds": {"scenarios": ["a", "b"], "methods": ["crm"], "draws": 1, "seeds": 3}}
-    Store.create(store.path, ABOUT, {"crm": ""}, more)
-    expected = {"scenarios": ["a", "b"], "methods": ["erm", "crm"], "draws": 2, "seeds": 3}
-    assert store.read_about()["plans"] == {"birds": expected}
+    more = [[[[0, 1]], "erm", 1, 3], [[], "crm", 1, 1]]
+    Store.create(store.path, ABOUT, {"crm": ""}, {"birds": more})
+    assert store.read_about()["plans"] == {"birds": [[[[0, 1]], "erm", 2, 3], [[], "crm", 1, 1]]}
 
 
 def test_folders_that_are_no_store(tmp_path):

@@ -119,13 +119,23 @@ def _ours():
     ours.standard["waterbirds", "CRM"] = {"worst": Score(86.0)}
     ours.scenarios["waterbirds", ((0, 1),), "CRM"] = {"worst": Score(73.0, 0.0, 3)}
     ours.labels["waterbirds", ((0, 1),)] = "(landbird, water)"
+    ours.named = {"waterbirds", "penguins"}
+    ours.notes = ["half of it is missing"]
     return ours
 
 
 def test_ours_beside_the_papers():
     found = tables_of("\n".join(to_markdown(grid) for grid in make_tables(_ours(), paper_results())))
-    (main,) = found["Compositional shift, beside the paper"]
+    assert "Compositional shift, beside the paper" not in found  # one scenario is not the paper's four
+    ours = _ours()
+    for code in ((0, 0), (1, 0), (1, 1)):
+        ours.scenarios["waterbirds", (code,), "CRM"] = {"worst": Score(70.0, 0.0, 3)}
+    grid = make_tables(ours, paper_results())[0]
+    assert "half of it is missing" in grid.notes
+    (main,) = tables_of(to_markdown(grid))["Compositional shift, beside the paper"]
     assert list(main.values()) == ["waterbirds", "CRM", "80.7 (0.5)", "78.7 (1.0)", f"{2 / 1.25**0.5:+.1f}"]
+    ours.named = set()  # a file of that name
+    assert make_tables(ours, paper_results()) == []
     (standard,) = found["No group dropped, beside the paper"]
     assert standard["worst group: ours"] == "86.0"
     (scenario,) = found["Each scenario, beside the paper"]
@@ -141,6 +151,7 @@ def test_ours_beside_the_papers():
 def test_numbers_as_csv_are_whole():
     rows = list(csv.DictReader(io.StringIO(to_csv(_ours(), paper_results()))))
     ours = [row for row in rows if row["source"] == "ours"]
+    assert ours[-1]["codes"] == "(0, 1)"
     assert [(row["table"], row["dataset"], row["dropped"], row["metric"]) for row in ours] == [
         ("main", "waterbirds", "", "worst"),
         ("main", "waterbirds", "", "unseen"),
@@ -176,3 +187,22 @@ def test_names_from_users_are_escaped():
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(to_rich(grid))
     assert "[red]" in console.export_text()
+
+
+def test_groups_of_metashift_are_those_that_the_paper_means():
+    """Its table has cat = 1 and indoor = 1: without the small group (cat, outdoor) the average of ERM stays."""
+    paper = paper_results()
+    space = benchmark_space("metashift")
+    cat_outdoor = tuple(space.encode([("cat", "outdoor")])[0].tolist())
+    assert paper.labels["metashift", (cat_outdoor,)] == "(1, 0)"
+    dropped = paper.scenarios["metashift", (cat_outdoor,), "ERM"]
+    standard = paper.standard["metashift", "ERM"]
+    assert dropped["average"].mean == standard["average"].mean
+    assert dropped["worst"].mean < standard["worst"].mean - 10
+
+
+def benchmark_space(name):
+    from compshift.data import metashift
+
+    assert name == "metashift"
+    return metashift.SPACE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -16,17 +17,21 @@ from compshift._checks import check_count
 from compshift._errors import ExtrapolationWarning, InputError, unknown_name
 from compshift.bench.plan import PlannedData, PlannedMethod, Unit, make_units
 from compshift.bench.protocol import Protocol, feature_protocol, tuning_protocol
-from compshift.bench.results import PAPER_METHODS
+from compshift.bench.results import FURTHER_METHODS, PAPER_METHODS
 from compshift.bench.solved import SAME_ON_FEATURES, SOLVED
 from compshift.bench.source import DataSource
 from compshift.bench.store import Store
+from compshift.core.arrays import IntArray
+from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.data.shift import Scenario, parse_groups, scenarios
 
 SETS = ("paper", "all")
 """Names that stand for several methods: the paper's eight, and all that there are."""
 
-BACKBONES = {"images": "efficientnet-lite0", "text": "minilm"}
+LISTED = 4
+"""Groups that the name of a scenario lists."""
+
 SMALL_IMAGES = "small-cnn"
 """The backbone of embedded images, which are small."""
 
@@ -51,19 +56,18 @@ class Campaign:
     def store(self, folder: Path) -> Store:
         """The folder for the results, if they fit with what it has."""
         data = {
-            planned.source.label: {"digest": planned.digest, "protocol": planned.protocol.to_dict()}
-            for planned in self.data
-        }
-        methods = {unit.method.name: unit.method.code for unit in self.units}
-        plans = {
             planned.source.label: {
-                "scenarios": list(dict.fromkeys(unit.scenario for unit in self.units if unit.data == planned)),
-                "methods": list(methods),
-                "draws": self.units[0].draws,
-                "seeds": self.units[0].seeds,
+                "digest": planned.digest,
+                "protocol": planned.protocol.to_dict(),
+                "name": planned.source.name,
             }
             for planned in self.data
         }
+        methods = {unit.method.name: unit.method.code for unit in self.units}
+        plans: dict[str, list[Any]] = {}
+        for unit in self.units:
+            planned = [[list(code) for code in unit.dropped], unit.method.name, unit.draws, unit.seeds]
+            plans.setdefault(unit.data.source.label, []).append(planned)
         return Store.create(folder, data, methods, plans)
 
 
@@ -101,11 +105,7 @@ def make_campaign(
         data = source.labels()
         choices = {"select": select, "plan_seed": plan_seed, "strict": strict}
         protocol = _protocol(source, data, steps, backbone, **choices)
-        if "val" not in data.splits and draws > 1:
-            raise InputError(
-                f"{source.label} has no val rows to choose among {draws} draws by: add some, or pass --draws 1"
-            )
-        shifts = [found for drop in drops for found in _scenarios(data, drop, plan_seed, source.label, strict=strict)]
+        shifts = _all_scenarios(data, drops, plan_seed, source.label, draws, strict=strict)
         planned.append((PlannedData(source, source.digest(), protocol), shifts))
     return Campaign(
         make_units(planned, chosen, draws, seeds), tuple((plugin.name, plugin.source) for plugin in plugins)
@@ -115,11 +115,11 @@ def make_campaign(
 def choose_methods(names: Sequence[str], plugins: Sequence[Any] = (), *, tuning: bool) -> list[PlannedMethod]:
     """The methods of these names; with ``tuning``, also those that only differ when a network is trained."""
     if find_spec("torch") is None:
-        return [_solved_method(name, tuning=tuning or bool(plugins)) for name in names]
+        return _solved_methods(names, tuning=tuning)
     from compshift.methods.registry import METHODS, add_plugin, load_installed, method_class
 
-    code = {name: plugin.digest for plugin in plugins for name in add_plugin(plugin)}
-    load_installed()
+    own = {name: plugin.digest for plugin in plugins for name in add_plugin(plugin)}
+    code = {**load_installed(), **own}
     wanted: dict[str, None] = {}
     for name in names:
         if name == "paper":
@@ -133,19 +133,25 @@ def choose_methods(names: Sequence[str], plugins: Sequence[Any] = (), *, tuning:
         if name in SAME_ON_FEATURES and not tuning:
             same = SAME_ON_FEATURES[name]
             raise InputError(f"on fixed features {name!r} is the same as {same!r}: name that one, or fine-tune")
-    wanted |= dict.fromkeys(code)
+    wanted |= dict.fromkeys(own)
     return [PlannedMethod(name, dict(method_class(name).ranges), code.get(name, "")) for name in wanted]
 
 
-def _solved_method(name: str, *, tuning: bool) -> PlannedMethod:
-    """A method without PyTorch."""
-    if tuning or name not in SOLVED:
-        what = f"the method {name!r} needs" if not tuning else "fine-tuning and plugins need"
+def _solved_methods(names: Sequence[str], *, tuning: bool) -> list[PlannedMethod]:
+    """Methods on features without PyTorch."""
+    known = (*PAPER_METHODS, *FURTHER_METHODS)
+    wanted: dict[str, None] = {}
+    for name in names:
+        if name not in (*SETS, *known):
+            raise unknown_name("method", name, (*SETS, *known))
+        wanted |= dict.fromkeys({"paper": tuple(PAPER_METHODS), "all": SOLVED}.get(name, (name,)))
+    untrained = [name for name in wanted if tuning or name not in SOLVED]
+    if untrained:
         raise InputError(
-            f"{what} PyTorch, which is not installed: install compshift[torch], or use --features with methods of "
-            f"{', '.join(SOLVED)}"
+            f"{', '.join(untrained)} must be trained, and PyTorch is not installed: install compshift[torch], or use "
+            f"--features --methods {','.join(SOLVED)}"
         )
-    return PlannedMethod(name, {})
+    return [PlannedMethod(name, {}) for name in wanted]
 
 
 def _protocol(
@@ -154,10 +160,11 @@ def _protocol(
     if source.features:
         return feature_protocol(steps=steps, **choices)
     from compshift.nn.backbones import FRESH
+    from compshift.training.backbone import DEFAULTS
 
     known = source.known
     embedded = known is not None and known.embedded
-    name = backbone or (SMALL_IMAGES if embedded else BACKBONES[data.kind])
+    name = backbone or (SMALL_IMAGES if embedded else DEFAULTS[data.kind])
     return tuning_protocol(
         source.name,
         data.kind,
@@ -169,36 +176,53 @@ def _protocol(
     )
 
 
-def _scenarios(data: GroupedDataset, drop: str, plan_seed: int, label: str, *, strict: bool) -> list[Scenario]:
-    """The scenarios of one option. Of ``each``, those after which a class has no training rows are left out."""
+def _all_scenarios(
+    data: GroupedDataset, drops: Sequence[str], plan_seed: int, label: str, draws: int, *, strict: bool
+) -> list[Scenario]:
+    """The scenarios of all options, each once. Of ``each``, those that leave too little to learn from are left out."""
+    found: dict[tuple[Any, ...], Scenario] = {}
     try:
-        by_name = drop in ("each", "none") or drop.startswith("random:")
-        wanted: Any = drop if by_name else parse_groups(data.space, drop.split(";"))
-        found = scenarios(data, wanted, random_state=plan_seed)
-        kept = [scenario for scenario in found if _lost_class(scenario.apply(data, strict=strict)) is None]
-        if drop == "each" and kept:
-            found = kept if len(kept) == len(found) else _announced(found, kept, label)
-        if len(kept) < len(found):
-            lost = _lost_class(found[0].apply(data, strict=strict))
-            raise InputError(f"without {found[0].name} the class {lost!r} has no training rows: drop other groups")
+        for drop in drops:
+            by_name = drop in ("each", "none") or drop.startswith("random:")
+            wanted: Any = drop if by_name else parse_groups(data.space, drop.split(";"))
+            reasons: dict[str, str] = {}
+            for shift in scenarios(data, wanted, random_state=plan_seed):
+                scenario = Scenario(scenario_name(data.space, shift.dropped), shift.dropped)
+                reason = _what_is_missing(scenario.apply(data, strict=strict), draws)
+                if reason is None:
+                    found[tuple(map(tuple, scenario.dropped.tolist()))] = scenario
+                else:
+                    reasons[scenario.name] = reason
+            if reasons and (drop != "each" or not found):
+                name, reason = next(iter(reasons.items()))
+                raise InputError(f"{'as it is' if name == 'none' else f'without {name}'}, {reason}")
+            if reasons:
+                warnings.warn(
+                    f"{label}: {len(reasons)} of the scenarios of each are left out; without "
+                    + "; without ".join(f"{name}, {reason}" for name, reason in list(reasons.items())[:3]),
+                    ExtrapolationWarning,
+                    stacklevel=3,
+                )
     except InputError as error:
         raise InputError(f"{label}: {error}") from None
-    return found
+    return list(found.values())
 
 
-def _announced(found: Sequence[Scenario], kept: list[Scenario], label: str) -> list[Scenario]:
-    lost = [scenario.name for scenario in found if scenario not in kept]
-    warnings.warn(
-        f"{label}: {len(lost)} of {len(found)} scenarios are left out, as a class would have no training rows: "
-        f"{', '.join(lost[:4])}",
-        ExtrapolationWarning,
-        stacklevel=2,
-    )
-    return kept
+def scenario_name(space: GroupSpace, dropped: IntArray) -> str:
+    """The same groups have the same name, however they were chosen; many have a short one."""
+    labels = [space.label(code) for code in dropped]
+    if len(labels) <= LISTED:
+        return " ".join(labels) or "none"
+    digest = hashlib.sha256(np.ascontiguousarray(dropped).tobytes()).hexdigest()[:6]
+    return f"{' '.join(labels[:2])} and {len(labels) - 2} more, {digest}"
 
 
-def _lost_class(data: GroupedDataset) -> Any:
-    """A class that no training row has; None if there is none."""
+def _what_is_missing(data: GroupedDataset, draws: int) -> str | None:
+    """Why nothing can be learnt or chosen from what is left; None if it can."""
     present = set(np.unique(data.codes[data.split == 0, 0]).tolist())
     lost = [value for code, value in enumerate(data.space.values[0]) if code not in present]
-    return lost[0] if lost else None
+    if lost:
+        return f"the class {lost[0]!r} has no training rows"
+    if draws > 1 and "val" not in data.splits:
+        return f"there are no val rows to choose among {draws} draws by: add some, or pass --draws 1"
+    return None

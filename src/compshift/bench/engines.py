@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -38,7 +39,13 @@ class Engine(Protocol):
 
 @contextmanager
 def start_engine(
-    backend: str, jobs: int, *, scheduler: str | None = None, address: str | None = None, patience: float = PATIENCE
+    backend: str,
+    jobs: int,
+    *,
+    threads: int = 1,
+    scheduler: str | None = None,
+    address: str | None = None,
+    patience: float = PATIENCE,
 ) -> Iterator[Engine]:
     """The engine of a backend; a local one has ``jobs`` processes. What is started here is stopped at the end."""
     if backend not in BACKENDS:
@@ -52,7 +59,7 @@ def start_engine(
     elif backend == "dask":
         opened = _dask(jobs, scheduler, patience)
     else:
-        opened = _ray(jobs, address, patience)
+        opened = _ray(jobs, threads, address, patience)
     with opened as engine:
         yield engine
 
@@ -62,7 +69,10 @@ class _Loky:
         self.slots = jobs
 
     def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
-        return self._executor().submit(function, argument)  # type: ignore[no-any-return]
+        with warnings.catch_warnings():
+            # A worker that has grown is replaced by a new one, and nothing is lost.
+            warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")
+            return self._executor().submit(function, argument)  # type: ignore[no-any-return]
 
     def _executor(self) -> Any:
         from joblib.externals.loky import get_reusable_executor
@@ -138,18 +148,19 @@ def _dask(jobs: int, scheduler: str | None, patience: float) -> Iterator[Engine]
 
 
 class _Ray:
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, cpus: int) -> None:
         self.slots = slots
+        self.cpus = cpus  # of a job
 
     def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
         import ray
 
-        task = ray.remote(function).options(num_cpus=1, max_retries=0)
+        task = ray.remote(function).options(num_cpus=self.cpus, max_retries=0)
         return task.remote(argument).future()  # type: ignore[no-any-return]
 
 
 @contextmanager
-def _ray(jobs: int, address: str | None, patience: float) -> Iterator[Engine]:
+def _ray(jobs: int, threads: int, address: str | None, patience: float) -> Iterator[Engine]:
     _require("ray", "ray")
     if address not in (None, "auto"):
         _check_answers(str(address), "--address", patience)
@@ -164,7 +175,10 @@ def _ray(jobs: int, address: str | None, patience: float) -> Iterator[Engine]:
     except Exception as error:  # ray has a class of its own for every way to fail
         raise InputError(f"Ray cannot be reached at {address!r} ({_short(error)}): check --address") from None
     try:
-        yield _Ray(jobs if address is None else max(1, int(ray.cluster_resources().get("CPU", 1))))
+        if address is None:
+            yield _Ray(jobs, 1)
+        else:
+            yield _Ray(max(1, int(ray.cluster_resources().get("CPU", 1)) // threads), threads)
     finally:
         with suppress(Exception):
             ray.shutdown()

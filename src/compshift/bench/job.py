@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import sys
 import tempfile
 import threading
@@ -10,7 +11,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -24,7 +25,7 @@ from compshift import __version__
 from compshift._errors import InputError
 from compshift.bench.plan import Job
 from compshift.bench.solved import solve_method
-from compshift.bench.trained import DivergedError, train_method
+from compshift.bench.trained import BusyError, DivergedError, train_method
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import GroupedDataset
 from compshift.data.shift import Scenario
@@ -61,6 +62,8 @@ def run_job(work: Work) -> dict[str, Any]:
             record |= {"status": "done", **_result(work)}
         except DivergedError as error:
             record |= {"status": "diverged", "error": str(error)}
+        except BusyError:
+            record |= {"status": "busy"}
         except Exception as error:
             record |= {"status": "failed", "error": _sentence(error), "traceback": traceback.format_exc()}
     record["warnings"] = list(dict.fromkeys(str(warning.message) for warning in heard))
@@ -105,15 +108,14 @@ def _result(work: Work) -> dict[str, Any]:
         }
         detail = fit.detail
     else:
-        with ExitStack() as stack:
-            folder = work.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="compshift-"))
-            trained = train_method(
-                data, job.method.name, own, common, protocol, source.known, seed=job.run_seed, folder=Path(folder)
-            )
-            predicted = {
-                name: trained.predict(part, part.space.frequencies(part.codes)) for name, part in parts.items()
-            }
-            detail = trained.detail
+        folder = Path(work.folder or tempfile.mkdtemp(prefix="compshift-"))
+        trained = train_method(
+            data, job.method.name, own, common, protocol, source.known, seed=job.run_seed, folder=folder
+        )
+        predicted = {name: trained.predict(part, part.space.frequencies(part.codes)) for name, part in parts.items()}
+        detail = trained.detail
+        if protocol.mode == "features":  # a run that takes hours stays until its result is stored
+            shutil.rmtree(folder, ignore_errors=True)
     return {"detail": detail, **accuracies(whole, data, parts, predicted)}
 
 

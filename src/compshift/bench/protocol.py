@@ -29,6 +29,8 @@ SOLVER_TOLERANCE = 1e-4
 FRESH_STEPS = 1000
 """Of networks that start from random weights."""
 
+PAPER_STEPS = (5000, 10_000)
+
 RIDGE = {"alpha": LogUniform(-4, 0)}
 FRESH = {
     "learning_rate": LogUniform(-2.5, -1),
@@ -68,7 +70,8 @@ class Protocol:
         """
         rng = np.random.default_rng([self.plan_seed, number])
         common = {name: spread.draw(rng) for name, spread in self.ranges.items()}
-        steps = self.steps if self.mode == "features" else None  # the paper's ranges are for the paper's lengths
+        scaled = self.mode == "features" or self.steps not in PAPER_STEPS  # the paper's ranges are for its own lengths
+        steps = self.steps if scaled else None
         return common, {name: spread.draw(rng, steps) for name, spread in own.items()}
 
     def to_dict(self) -> dict[str, Any]:

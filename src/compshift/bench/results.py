@@ -79,6 +79,8 @@ class Results:
     scenarios: dict[tuple[str, Scenario, str], Scores] = field(default_factory=dict)
     ablations: dict[tuple[str, str], Scores] = field(default_factory=dict)  # (data set, variant)
     labels: dict[tuple[str, Scenario], str] = field(default_factory=dict)  # of scenarios, for people
+    partial: set[tuple[str, str]] = field(default_factory=set)  # (data set, method) with scenarios or seeds missing
+    named: set[str] = field(default_factory=set)  # data sets that are the published ones
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -92,15 +94,19 @@ class Results:
             name: {key: value for key, value in getattr(self, name).items() if key[0] == data}
             for name in ("main", "standard", "scenarios", "ablations", "labels")
         }
-        return Results(**parts, notes=self.notes)
+        return Results(**parts, partial=self.partial, named=self.named, notes=self.notes)
 
 
 def stored_results(store: Store) -> Results:
     """The numbers of a folder of results."""
     results, about = Results(), store.read_about()
     units: dict[tuple[str, Scenario, str], dict[tuple[int, int], Record]] = defaultdict(dict)
+    strange = 0
     for record in store.records():
         config = record["config"]
+        if not _fits(config, about):
+            strange += 1
+            continue
         dropped = tuple(sorted(tuple(code) for code in config["dropped"]))
         units[config["data"], dropped, config["method"]][config["draw"], config["seed"]] = record
         results.labels[config["data"], dropped] = config["scenario"]
@@ -112,9 +118,22 @@ def stored_results(store: Store) -> Results:
             chosen[key] = found
         else:
             results.notes.append(f"{printed(key[2])} on {key[0]} {results.labels[key[:2]]}: every draw diverged")
+    for key, found in chosen.items():
+        lost = [record for (_, seed), record in units[key].items() if seed > 0 and not _done(record)]
+        if lost:
+            results.partial.add((key[0], printed(key[2])))
+            results.notes.append(
+                f"{printed(key[2])} on {key[0]} {results.labels[key[:2]]}: {len(lost)} of {len(lost) + len(found)} "
+                "seeds diverged and are left out"
+            )
     for data in dict.fromkeys(key[0] for key in chosen):
         _add_data_set(results, data, {key[1:]: found for key, found in chosen.items() if key[0] == data})
-    results.notes += _completeness(about["plans"], units)
+        results.notes.insert(0, f"{data}: {_how(about['data'][data]['protocol'])}.")
+        if about["data"][data].get("name") == data:
+            results.named.add(data)
+    results.notes += _completeness(about, units)
+    if strange:
+        results.notes.append(f"{strange} results of other data, settings or versions of a method are left out")
     failures = sum(1 for _ in store.failures())
     if failures:
         results.notes.append(f"{failures} job{'s' * (failures > 1)} failed: see the folder failures")
@@ -135,6 +154,23 @@ def _chosen_seeds(records: Mapping[tuple[int, int], Record], metric: str) -> dic
     return {seed: record for (number, seed), record in sorted(records.items()) if number == draw and _done(record)}
 
 
+def _fits(config: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+    """Whether a record is of the data, the protocol and the version of its method that the folder is of."""
+    known = about["data"].get(config["data"])
+    return (
+        known is not None
+        and (config["digest"], config["protocol"]) == (known["digest"], known["protocol"])
+        and config["code"] == about["methods"].get(config["method"])
+    )
+
+
+def _how(protocol: Mapping[str, Any]) -> str:
+    """A protocol in words."""
+    if protocol["mode"] == "features":
+        return "linear heads on fixed features"
+    return f"fine-tuning of {protocol['backbone']}, {protocol['steps']} steps"
+
+
 def _done(record: Record) -> bool:
     return bool(record["status"] == "done")
 
@@ -146,6 +182,8 @@ def _add_data_set(results: Results, data: str, units: Mapping[tuple[Scenario, st
         shifts = [() for (_, _), found in list(units.items())[:1] if n_unseen(next(iter(found.values())))]
     for method in dict.fromkeys(method for _, method in units):
         name = printed(method)
+        if any((dropped, method) not in units for dropped in shifts):
+            results.partial.add((data, name))
         variants: dict[str | None, str] = {None: name}
         if method == "crm":
             variants.update(VARIANTS)
@@ -196,30 +234,40 @@ def _over_scenarios(scenarios: Sequence[Mapping[int, Mapping[str, float]]]) -> S
     return _over_seeds(means)
 
 
-def _completeness(plans: Mapping[str, Any], units: Mapping[tuple[str, Scenario, str], Mapping[Any, Any]]) -> list[str]:
+def _completeness(
+    about: Mapping[str, Any], units: Mapping[tuple[str, Scenario, str], Mapping[tuple[int, int], Record]]
+) -> list[str]:
     """A sentence for every data set of which planned results are missing."""
     notes = []
-    for label, plan in plans.items():
-        wanted = len(plan["scenarios"]) * len(plan["methods"])
-        full = sum(1 for key, found in units.items() if key[0] == label and _is_full(found, key[2], plan))
-        if full < wanted:
+    for label, plan in about["plans"].items():
+        protocol = about["data"][label]["protocol"]
+        lacking = 0
+        for dropped, method, draws, seeds in plan:
+            found = units.get((label, tuple(sorted(map(tuple, dropped))), method), {})
+            repeated = 1 if protocol["mode"] == "features" and method in DETERMINISTIC else seeds
+            lacking += not _is_full(found, draws, repeated, protocol["select"])
+        if lacking:
             notes.append(
-                f"{label} is not finished: {wanted - full} of {wanted} pairs of scenario and method lack draws or seeds"
+                f"{label} is not finished: {lacking} of {len(plan)} pairs of scenario and method lack draws or seeds."
             )
     return notes
 
 
-def _is_full(found: Mapping[tuple[int, int], Record], method: str, plan: Mapping[str, Any]) -> bool:
-    """Whether a unit has all draws at the first seed and, if one of them came to an end, the other seeds."""
-    if not all((draw, 0) in found for draw in range(plan["draws"])):
+def _is_full(found: Mapping[tuple[int, int], Record], draws: int, seeds: int, metric: str) -> bool:
+    """Whether a unit has all draws at the first seed and, if one of them was chosen, that one at all seeds."""
+    if not all((draw, 0) in found for draw in range(draws)):
         return False
-    mode = next(iter(found.values()))["config"]["protocol"]["mode"]
-    repeated = 1 if mode == "features" and method in DETERMINISTIC else plan["seeds"]
-    return not any(map(_done, found.values())) or len({seed for _, seed in found}) >= repeated
+    chosen = choose_draw({draw: record for (draw, seed), record in found.items() if seed == 0}, metric)
+    return chosen is None or all((chosen, seed) in found for seed in range(seeds))
 
 
 def paper_results() -> Results:
-    """The paper's numbers, as printed, in the same form as our own."""
+    """The paper's numbers, as printed, in the same form as our own.
+
+    Its groups of MetaShift are numbered the other way round in the table of scenarios than in its text: that without
+    (1, 0) the average stays what it was fits a group with 7 % of the test rows, which (cat, outdoor) is and (dog,
+    indoor), with 22 %, is not. Keys have the numbers of the text, as our loader has, and labels those of the table.
+    """
     results = Results()
     for row in [*read_table("main_results"), *read_table("celeba_multi_attribute")]:
         data = row.get("dataset", "celeba5")
@@ -229,11 +277,13 @@ def paper_results() -> Results:
     for row in read_table("standard_subpopulation"):
         results.standard[row["dataset"], row["method"]] = _printed_scores(row)
     for row in read_table("scenarios"):
-        dropped = ((int(row["dropped_y"]), int(row["dropped_a"])),)
+        code = (int(row["dropped_y"]), int(row["dropped_a"]))
+        dropped = ((1 - code[0], 1 - code[1]) if row["dataset"] == "metashift" else code,)
         results.scenarios[row["dataset"], dropped, row["method"]] = _printed_scores(row)
         results.labels[row["dataset"], dropped] = f"({row['dropped_y']}, {row['dropped_a']})"
     for row in read_table("ablations"):
         results.ablations[row["dataset"], row["variant"]] = _printed_scores(row)
+    results.named = {data for data, _ in results.main}
     return results
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from filelock import BaseFileLock
 
 from compshift.bench.engines import Engine
-from compshift.bench.job import Work, run_job
+from compshift.bench.job import RECORD_VERSION, Work, run_job
 from compshift.bench.plan import Job, Unit
 from compshift.bench.selection import choose_draw
 from compshift.bench.store import Record, Store
@@ -95,6 +95,8 @@ class Runner:
                 self.queue.extend(self.elsewhere)
                 self.elsewhere.clear()
         finally:
+            for future in self.running:
+                future.cancel()
             for job, _, lock in self.running.values():
                 self.store.release(job.key, lock)
         return self.outcome
@@ -125,7 +127,7 @@ class Runner:
 
     def _submit(self, job: Job, progress: _Progress, lock: BaseFileLock) -> None:
         self.begun[job.key] += 1
-        folder = str(self.store.run_path(job.key).resolve()) if job.data.protocol.mode == "fine-tuning" else None
+        folder = None if job.solved else str(self.store.run_path(job.key).resolve())
         work = Work(job, self.threads, self.plugins, folder)
         self.running[self.engine.submit(run_job, work)] = (job, progress, lock)
 
@@ -139,8 +141,12 @@ class Runner:
                 self.suspects.append((job, progress))
                 return
             text = " ".join(f"{type(error).__name__}: {error}".split())
-            record = {"version": 1, "key": job.key, "config": job.config(), "status": "failed"}
+            record = {"version": RECORD_VERSION, "key": job.key, "config": job.config(), "status": "failed"}
             record |= {"error": f"its worker died {ATTEMPTS} times ({text[:300]})", "seconds": 0.0, "warnings": []}
+        if record["status"] == "busy":  # a worker of a runner that is gone is still at it
+            self.store.release(job.key, lock)
+            self.elsewhere.append((job, progress))
+            return
         self.store.write(record)
         if record["status"] != "failed":
             self.store.discard_run(job.key)

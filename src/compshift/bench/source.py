@@ -87,13 +87,14 @@ def named_source(name: str, root: Path | None, *, features: bool) -> DataSource:
     known = benchmark(name)
     if known.embedded or root is None:
         return DataSource(name, name, features=features or known.kind == "features")
-    folder = root / name
     try:
         known.load(root)
-    except InputError:
-        if not folder.is_dir():
-            raise
-        root = folder
+    except InputError as error:
+        root = root / name
+        try:
+            known.load(root)
+        except InputError:
+            raise error from None
     return DataSource(name, name, root=str(root.resolve()), features=features)
 
 

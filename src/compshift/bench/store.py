@@ -67,12 +67,18 @@ class Store:
     ) -> Store:
         """A folder for results of these data sets and methods; what was run otherwise before is refused.
 
-        ``plans`` say of each data set which scenarios, methods, draws and seeds there will be.
+        ``plans`` list for each data set the groups that are dropped, the method, and the numbers of draws and seeds.
         """
         if path.exists() and not path.is_dir():
             raise InputError(f"{str(path)!r} is a file: pass a folder for the results")
         store = cls(path)
-        if path.is_dir() and any(path.iterdir()) and not store.about.exists() and not (path / ".lock").exists():
+        if (
+            path.is_dir()
+            and any(path.iterdir())
+            and not store.about.exists()
+            and not (path / ".lock").exists()
+            and {found.name for found in path.iterdir()} != {"features"}
+        ):
             raise InputError(f"{str(path)!r} holds other files than a benchmark's: pass an empty or a new folder")
         for folder in ("jobs", "failures", "locks", "runs"):
             (path / folder).mkdir(parents=True, exist_ok=True)
@@ -157,19 +163,21 @@ class Store:
         lock.release()
 
 
-def _union(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
-    """Both plans: all scenarios and methods, the larger numbers of draws and seeds."""
-    if old is None:
-        return dict(new)
-    listed = {name: list(dict.fromkeys([*old[name], *new[name]])) for name in ("scenarios", "methods")}
-    return {**listed, **{name: max(old[name], new[name]) for name in ("draws", "seeds")}}
+def _union(old: list[Any] | None, new: list[Any]) -> list[Any]:
+    """Both plans, with the larger numbers of draws and seeds where they meet."""
+    found: dict[str, list[Any]] = {}
+    for dropped, method, draws, seeds in [*(old or []), *new]:
+        key = json.dumps([dropped, method])
+        _, _, most_draws, most_seeds = found.get(key, (None, None, 0, 0))
+        found[key] = [dropped, method, max(draws, most_draws), max(seeds, most_seeds)]
+    return list(found.values())
 
 
 def _check_same(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> None:
     """Refuse results of one data set under two protocols, or of two data sets under one name."""
     for label in old.keys() & new.keys():
         before, now = old[label], json.loads(json.dumps(new[label]))
-        for name in now:
+        for name in ("digest", "protocol"):
             if before.get(name) != now[name]:
                 inner = (
                     [key for key in now[name] if before[name].get(key) != now[name][key]] if name == "protocol" else []

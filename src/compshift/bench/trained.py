@@ -31,6 +31,10 @@ class DivergedError(Exception):
     """The run came to no end: its loss or weights stopped being finite numbers."""
 
 
+class BusyError(Exception):
+    """Another process is training in the folder of the run."""
+
+
 class Trained(NamedTuple):
     """What came of a run."""
 
@@ -54,6 +58,7 @@ def train_method(
     from compshift.training.backbone import named_backbone
     from compshift.training.loop import train
     from compshift.training.run import DivergenceError
+    from compshift.training.run_folder import BusyError as BusyFolderError
     from compshift.training.run_folder import RunFolder, read_json
 
     features = protocol.mode == "features"
@@ -76,6 +81,8 @@ def train_method(
         )
     except DivergenceError as error:
         raise DivergedError(str(error)) from None
+    except BusyFolderError:
+        raise BusyError from None
     result = read_json(RunFolder(folder).result)
     detail = {name: result[name] for name in ("steps", "best_step", "gradient")}
     return Trained(lambda part, frequency: _predict(clf, part, frequency), detail)

@@ -139,7 +139,7 @@ def bench(
         for source, known in zip(sources, named, strict=True)
     ]
     if features:
-        found = [embedded(source, output / "features", backbone) for source in found]
+        found = [embedded(source, output / "features", backbone, compute=not dry_run) for source in found]
     plugins = []
     if plugin:
         from compshift.cli.own_table import require_torch
@@ -164,7 +164,8 @@ def bench(
     tuning = any(data.protocol.mode == "fine-tuning" for data in campaign.data)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     jobs = jobs or (1 if tuning else cores)
-    threads = threads or (max(1, cores // jobs) if tuning else 1)
+    remote = scheduler is not None or address is not None
+    threads = threads or (max(1, cores // jobs) if tuning and not remote else 1)
     if dry_run:
         store = Store.open(output) if (output / "bench.json").is_file() else None
         seconds = estimate_seconds(campaign.units, stored_seconds(store) if store else {})
@@ -174,7 +175,7 @@ def bench(
     store = campaign.store(output)
     with (
         resumable(),
-        start_engine(backend, jobs, scheduler=scheduler, address=address, patience=timeout) as engine,
+        start_engine(backend, jobs, threads=threads, scheduler=scheduler, address=address, patience=timeout) as engine,
         bench_listener(campaign.units, quiet=json) as listener,
     ):
         outcome = Runner(

@@ -6,14 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 if TYPE_CHECKING:
     from compshift.bench.source import DataSource
 
 
-def embedded(source: DataSource, folder: Path, backbone: str | None) -> DataSource:
+def embedded(source: DataSource, folder: Path, backbone: str | None, *, compute: bool) -> DataSource:
     """The source with features for its images or texts; what has features already stays as it is."""
     known = source.known
     if known is None or known.embedded or known.kind == "features":
+        return source
+    if not compute:
+        typer.echo(f"{source.label}: its features are computed first, which is not in the estimate", err=True)
         return source
     from compshift.cli.own_table import DEFAULT_BACKBONES, require_torch, resumable
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -109,7 +110,11 @@ class Embedder:
         """Batches in order; images are read ahead by worker processes."""
         workers = reading_workers(samples, self.num_workers)
         batches = Batches(samples, self.backbone)
-        return iter(DataLoader(batches, batch_size=None, sampler=rows, num_workers=min(workers, len(rows))))
+        workers = min(workers, len(rows))
+        context = reading_context() if workers else None
+        return iter(
+            DataLoader(batches, batch_size=None, sampler=rows, num_workers=workers, multiprocessing_context=context)
+        )
 
     @torch.inference_mode()
     def _forward(self, inputs: dict[str, Tensor]) -> Any:
@@ -126,10 +131,20 @@ class Embedder:
 
 
 def reading_workers(samples: Samples, wanted: int | None) -> int:
-    """Processes that read ahead: as many as wanted, or for image files all cores but one, four at most."""
+    """Processes that read ahead: as many as wanted, or for image files all cores but one, four at most.
+
+    None where processes may not have children of their own, as in a worker of Dask.
+    """
+    if multiprocessing.current_process().daemon:
+        return 0
     if wanted is not None:
         return wanted
     return min(MAX_WORKERS, max(1, (os.cpu_count() or 1) - 1)) if isinstance(samples, ImageFiles | ImageArrays) else 0
+
+
+def reading_context() -> str | None:
+    """How readers are started: as usual, but for workers of loky, whose own way is not for others."""
+    return "fork" if multiprocessing.get_start_method(allow_none=True) == "loky" else None
 
 
 def batch_rows(rows: IntArray, lengths: IntArray, batch_size: int) -> list[IntArray]:

@@ -23,7 +23,8 @@ class IRM(Penalised):
         \nabla_s \mathrm{CE}(s z, y) = \langle \mathrm{softmax}(z), z \rangle - z_y
 
     over every other row of an environment and the remaining ones, averaged over the environments of the batch. The
-    derivative is in closed form. An environment with a single row has no odd rows, and no penalty.
+    derivative is in closed form. An environment with a single row has no odd rows, and no penalty. With full batches
+    the halves are the same in every step.
     """
 
     name = "irm"

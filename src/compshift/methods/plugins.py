@@ -66,9 +66,9 @@ class Plugin:
         return concrete
 
 
-def installed_methods() -> dict[str, type[Method]]:
-    """Methods that installed packages offer as entry points of the group ``compshift.methods``."""
-    found: dict[str, type[Method]] = {}
+def installed_methods() -> dict[str, tuple[type[Method], str]]:
+    """Methods that installed packages offer as entry points of the group ``compshift.methods``, with their versions."""
+    found: dict[str, tuple[type[Method], str]] = {}
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             kind = entry.load()
@@ -79,5 +79,5 @@ def installed_methods() -> dict[str, type[Method]]:
             ) from error
         if not (inspect.isclass(kind) and issubclass(kind, Method)):
             raise InputError(f"the entry point {entry.name!r} is no compshift method: mend or remove its package")
-        found[kind.name] = kind
+        found[kind.name] = kind, f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
     return found

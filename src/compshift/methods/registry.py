@@ -47,10 +47,12 @@ def method_class(name: str) -> type[Method]:
     return METHODS[name]
 
 
-def load_installed() -> None:
-    """Name the methods of installed packages along with all others."""
-    for name, kind in installed_methods().items():
+def load_installed() -> dict[str, str]:
+    """Name the methods of installed packages along with all others; the package and version of each."""
+    found = installed_methods()
+    for name, (kind, _) in found.items():
         METHODS.setdefault(name, kind)
+    return {name: version for name, (kind, version) in found.items() if METHODS[name] is kind}
 
 
 def add_plugin(plugin: Plugin) -> tuple[str, ...]:

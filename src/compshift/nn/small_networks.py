@@ -92,11 +92,17 @@ class FeatureBackbone(Backbone):
 
     def _scaled(self, features: Tensor) -> Tensor:
         """Scaled features. The last are kept while nothing changes: a full batch is the same in every step."""
+        if features.requires_grad or features.is_inference() or torch.is_inference_mode_enabled():
+            return (features - self.mean) / self.scale
         used = (features, self.mean, self.scale)
         key = (*map(id, used), *(tensor._version for tensor in used))
         if self._kept is None or self._kept[0] != key:
             self._kept = key, features, (features - self.mean).div_(self.scale)
         return self._kept[2]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the last batch."""
+        return {**self.__dict__, "_kept": None}
 
     def set_scale(self, X: Any) -> None:
         """Centre and scale by the training rows (n, p)."""

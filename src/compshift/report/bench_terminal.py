@@ -18,7 +18,6 @@ from compshift.bench.store import Record
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.live import Live
 
 REFRESH = 4
 """Times a second that the table is drawn."""
@@ -31,17 +30,16 @@ class _LiveTable(BenchListener):
         self.console = console
         self.planned_jobs: Counter[tuple[str, str]] = Counter()
         for unit in units:
-            self.planned_jobs[_row(unit.data.source.label, unit.method.name)] += unit.n_jobs
+            self.planned_jobs[unit.data.source.label, unit.method.name] += unit.n_jobs
         self.counts: dict[str, Counter[tuple[str, str]]] = {
             name: Counter() for name in ("finished", "known", "diverged", "failed")
         }
         self.seconds: Counter[tuple[str, str]] = Counter()
         self.started = time.monotonic()
-        self.live: Live | None = None
 
     def finished(self, job: Job, record: Record, *, new: bool) -> None:
         """Count it, and say what failed at once."""
-        row = _row(job.data.source.label, job.method.name)
+        row = (job.data.source.label, job.method.name)
         status = record["status"]
         self.counts["failed" if status == "failed" else "finished"][row] += 1
         self.counts["known"][row] += not new
@@ -89,10 +87,6 @@ class _LiveTable(BenchListener):
         new = done - sum(self.counts["known"].values())
         text = f"{done} of {total} jobs, {duration(elapsed)} gone"
         return text + (f", about {duration(elapsed / new * (total - done))} left" if new and done < total else "")
-
-
-def _row(data: str, method: str) -> tuple[str, str]:
-    return data, method
 
 
 @contextmanager

@@ -25,6 +25,7 @@ MEANINGS = {
     "unseen": "Unseen groups: rows of groups that training lacked.",
 }
 SOLVED = "A method that is solved to its optimum has no randomness, and no error."
+PARTIAL = "* over fewer scenarios or seeds than there are."
 
 
 def make_tables(results: Results, paper: Results | None = None) -> list[Grid]:
@@ -66,11 +67,11 @@ def _best(scores: Sequence[Score | None]) -> float:
 
 
 def _block(grid: Grid, columns: Sequence[str], data: str, rows: Sequence[tuple[str, Sequence[Score | None]]]) -> None:
-    """The rows of one data set, the best of each column in bold."""
-    best = [_best([scores[number] for _, scores in rows]) for number in range(len(columns))]
+    """The rows of one data set, the best of each column in bold; rows with a star do not compete."""
+    best = [_best([scores[number] for name, scores in rows if name[-1] != "*"]) for number in range(len(columns))]
     for position, (name, scores) in enumerate(rows):
         cells = [
-            Cell(shown(score), best=score is not None and round(score.mean, 1) == top)
+            Cell(shown(score), best=score is not None and round(score.mean, 1) == top and name[-1] != "*")
             for score, top in zip(scores, best, strict=True)
         ]
         grid.add([data if position == 0 else "", name], cells)
@@ -88,11 +89,14 @@ def _main(results: Results) -> Grid:
         for name in _methods(results, data):
             over = results.main.get((data, name), {})
             extra = [results.standard.get((data, name), {}).get("worst")] if standard else []
-            rows.append((name, [*(over.get(metric) for metric in columns), *extra]))
+            mark = "*" if (data, name) in results.partial else ""
+            rows.append((name + mark, [*(over.get(metric) for metric in columns), *extra]))
         _block(grid, [*columns, *["none dropped"] * standard], data, rows)
     meanings = [text for metric, text in MEANINGS.items() if metric in columns]
-    solved = [SOLVED] if any(score.error is None for row in results.main.values() for score in row.values()) else []
-    grid.notes = [" ".join([MEANING, *meanings, *solved]), *results.notes]
+    seeds = {score.seeds for row in results.main.values() for score in row.values()}
+    once = [SOLVED] if len(seeds) > 1 else ["One seed, so no error."] if seeds == {1} else []
+    partial = [PARTIAL] if results.partial & {*results.main} else []
+    grid.notes = [" ".join([MEANING, *meanings, *once, *partial]), *results.notes]
     return grid
 
 
@@ -172,26 +176,43 @@ def _standard(results: Results) -> Grid:
 
 
 def _compared(ours: Results, paper: Results) -> Iterable[Grid]:
-    """Ours, the paper's and the difference in standard errors, for everything that both have."""
+    """Ours, the paper's and the difference in standard errors, for everything that both have.
+
+    Means over scenarios are compared where the scenarios are the same.
+    """
+    same = {data for data in ours.named & paper.named if _scenarios(ours, data) == _scenarios(paper, data)}
+    same |= {"celeba5"} & ours.named if all(len(dropped) == 1 for dropped in _scenarios(ours, "celeba5")) else set()
+    over = {"main": same, "ablations": same, "standard": ours.named & paper.named}
     pairs = (
         ("main", "Compositional shift", "method", ours.main, paper.main),
         ("ablations", "Ablations of CRM", "variant", ours.ablations, paper.ablations),
         ("standard", "No group dropped", "method", ours.standard, paper.standard),
     )
     for name, title, kind, own, theirs in pairs:
-        shared = [key for key in own if key in theirs]
+        shared = [key for key in own if key in theirs and key[0] in over[name]]
         if shared:
             labels = [[key[0], key[1]] for key in shared]
-            yield _beside(name, title, ["data set", kind], labels, [(own[key], theirs[key]) for key in shared])
-    shared_scenarios = [key for key in ours.scenarios if key in paper.scenarios]
+            rows = [(own[key], theirs[key]) for key in shared]
+            yield _beside(name, title, ["data set", kind], labels, rows, ours.notes)
+    shared_scenarios = [key for key in ours.scenarios if key in paper.scenarios and key[0] in ours.named]
     if shared_scenarios:
         labels = [[key[0], scenario_label(ours, key[0], key[1]), key[2]] for key in shared_scenarios]
         rows = [(ours.scenarios[key], paper.scenarios[key]) for key in shared_scenarios]
-        yield _beside("scenarios", "Each scenario", ["data set", "dropped", "method"], labels, rows)
+        yield _beside("scenarios", "Each scenario", ["data set", "dropped", "method"], labels, rows, ours.notes)
+
+
+def _scenarios(results: Results, data: str) -> set[Scenario]:
+    """Dropped groups; the shift that data have by themselves drops none."""
+    return {key[1] for key in results.scenarios if key[0] == data} - {()}
 
 
 def _beside(
-    name: str, title: str, keys: list[str], labels: Sequence[list[str]], rows: Sequence[tuple[Scores, Scores]]
+    name: str,
+    title: str,
+    keys: list[str],
+    labels: Sequence[list[str]],
+    rows: Sequence[tuple[Scores, Scores]],
+    notes: Sequence[str],
 ) -> Grid:
     metrics = [metric for metric in HEADINGS if any(metric in own and metric in theirs for own, theirs in rows)]
     headings = [part for metric in metrics for part in (f"{HEADINGS[metric]}: ours", "paper", "difference / s.e.")]
@@ -208,6 +229,7 @@ def _beside(
         grid.add([label[0] if label[0] != previous else "", *label[1:]], cells)
         previous = label[0]
     grid.notes = ["Percent, mean (standard error over seeds). The difference is in units of its own standard error."]
+    grid.notes += notes
     return grid
 
 
@@ -215,22 +237,29 @@ def to_csv(results: Results, paper: Results | None = None, only: str | None = No
     """All numbers, or those of one table, one to a row, in full precision."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["source", "table", "dataset", "dropped", "method", "metric", "mean", "standard_error", "seeds"])
+    columns = ("source", "table", "dataset", "dropped", "codes", "method", "metric", "mean", "standard_error", "seeds")
+    writer.writerow(columns)
     for source, found in (("ours", results), *([("paper", paper)] if paper is not None else [])):
-        flat: list[tuple[str, str, str, str, Scores]] = [
-            (table, data, "", name, scores)
+        flat: list[tuple[str, str, str, str, str, Scores]] = [
+            (table, data, "", "", name, scores)
             for table, rows in (("main", found.main), ("ablations", found.ablations), ("standard", found.standard))
             for (data, name), scores in rows.items()
         ]
         flat += [
-            ("scenarios", data, scenario_label(found, data, scenario), name, scores)
+            ("scenarios", data, scenario_label(found, data, scenario), _codes(scenario), name, scores)
             for (data, scenario, name), scores in found.scenarios.items()
         ]
-        for table, data, dropped, name, scores in flat:
+        for table, data, dropped, codes, name, scores in flat:
             if only not in (None, table):
                 continue
             for metric, score in scores.items():
                 if score.mean == score.mean:
                     error = "" if score.error is None else repr(score.error)
-                    writer.writerow([source, table, data, dropped, name, metric, repr(score.mean), error, score.seeds])
+                    key = [source, table, data, dropped, codes, name, metric]
+                    writer.writerow([*key, repr(score.mean), error, score.seeds])
     return stream.getvalue()
+
+
+def _codes(scenario: Scenario) -> str:
+    """Dropped groups as numbers, the same for ours and the paper's."""
+    return " ".join("(" + ", ".join(map(str, code)) + ")" for code in scenario)

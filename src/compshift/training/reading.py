@@ -14,7 +14,7 @@ from compshift._errors import InputError
 from compshift.core.arrays import IntArray
 from compshift.data.samples import ImageFiles, Samples
 from compshift.features.batches import Batch, Batches, sample_lengths
-from compshift.features.embedder import batch_rows, reading_workers
+from compshift.features.embedder import batch_rows, reading_context, reading_workers
 from compshift.nn.backbones import Backbone
 
 
@@ -34,7 +34,13 @@ class Reader:
         source = Batches(self.samples, self.backbone, digests=False)
         found: Iterable[Batch] = self._in_turn(source, batches)
         if workers:
-            found = DataLoader(source, batch_size=None, sampler=batches, num_workers=workers)
+            found = DataLoader(
+                source,
+                batch_size=None,
+                sampler=batches,
+                num_workers=workers,
+                multiprocessing_context=reading_context(),
+            )
         for batch in found:
             if batch.broken:
                 raise InputError(f"{batch.broken[0][1]}: mend it, or remove its row")

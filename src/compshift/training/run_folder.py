@@ -16,6 +16,10 @@ from compshift._files import replacing
 RUN_VERSION = 1
 
 
+class BusyError(InputError):
+    """Another process is at work there."""
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """A folder that holds one run: what it is, how it goes, and in the end its model."""
@@ -72,7 +76,7 @@ class RunFolder:
         try:
             lock.acquire()
         except Timeout:
-            raise InputError(f"another process is training in {str(self.path)!r}: wait, or choose a folder") from None
+            raise BusyError(f"another process is training in {str(self.path)!r}: wait, or choose a folder") from None
         try:
             yield
         finally:

@@ -41,7 +41,7 @@ class Sampler:
             return self.rows[np.searchsorted(self._cumulative, draw, side="right")]
         n = len(self.rows)
         if self.batch_size == n:
-            return self.rows[_shuffled(n, self.seed, 0)]  # all of them: another order would change nothing
+            return self.rows[_shuffled(n, self.seed, 0)]  # all of them, so that the loss is one function
         position = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
         order = np.concatenate(
             [_shuffled(n, self.seed, epoch) for epoch in range(position[0] // n, position[-1] // n + 1)]
