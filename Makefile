@@ -10,9 +10,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(VENV)/.demo ## set up, then run the paper's two-dimensional example: a table, and out/gaussian2d.png
+demo: $(VENV)/.demo ## set up, then the paper's 2-D figure, and all methods on digits-backgrounds: tables on screen
 	@mkdir -p out
 	$(BIN)/compshift figure gaussian2d -o out/gaussian2d.png
+	$(BIN)/compshift bench digits-backgrounds --features --drop 3,stripes --drop 6,rings --drop 8,gradient \
+		--draws 2 --seeds 1 -o out/demo
 
 test: lint types check ## set up, then lint, types, tests, doctests and the README's examples
 
@@ -46,7 +48,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[plot]"
+	$(PIP) -e ".[plot,torch]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python

@@ -274,7 +274,7 @@ def test_fine_tuning(tmp_path, call):
     for record in records:
         assert record["config"]["protocol"]["backbone"] == "small-cnn"
         assert set(record["config"]["common"]) == {"learning_rate", "weight_decay", "batch_size"}
-        assert sum(record["rows"]["test"]) == 2250
+        assert sum(record["rows"]["test"]) == 2195
         assert record["detail"]["steps"] == 4
         assert record["versions"]["torch"]
     assert list((tmp_path / "out" / "runs").iterdir()) == []
