@@ -1,9 +1,10 @@
-"""Which groups are the worst ones: those that training lacked, or those that it had few rows of?
+"""Which groups are the worst ones, and what would another choice of the ridge have given?
 
     python benchmarks/worst_groups.py DIR
 
-DIR is what `compshift bench` wrote. For every method: in how many scenarios the worst group is a dropped one, and the
-mean accuracy of groups by how many training rows they had.
+DIR is what `compshift bench --features` wrote. For every method: in how many scenarios the worst group is a dropped
+one, and the mean accuracy of groups by how many training rows they had; then, for methods that are solved, worst and
+dropped groups at every ridge that was drawn, whichever validation chose.
 """
 
 import sys
@@ -16,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from compshift.bench.results import PAPER_METHODS, VARIANTS, printed
-from compshift.bench.scores import group_accuracy, reported
+from compshift.bench.scores import dropped_accuracy, group_accuracy, reported, scores
 from compshift.bench.selection import choose_draw
 from compshift.bench.store import Store
 
@@ -44,10 +45,35 @@ def main() -> None:
     for name in [*PAPER_METHODS.values(), *(name for name in found if name not in PAPER_METHODS.values())]:
         if name in found:
             rows = found[name]
-            means = np.nanmean([accuracy for _, accuracy in rows], axis=0)
+            columns = zip(*(accuracy for _, accuracy in rows), strict=True)
+            held = [[value for value in column if value == value] for column in columns]
             share = f"{sum(worst for worst, _ in rows)} of {len(rows)}"
-            table.add_row(name, str(len(rows)), share, *(f"{mean:.3f}" for mean in means))
-    Console().print(table)
+            table.add_row(name, str(len(rows)), share, *(f"{np.mean(part):.3f}" if part else "" for part in held))
+    Console().print(table, by_ridge(units))
+
+
+def by_ridge(units: dict) -> Table:
+    """Mean over scenarios of worst and dropped groups, and how often validation chose the draw."""
+    names = {"lc": "LC", "sla": "sLA", "learned-uniform": "CRM with B_hat", "extrapolated-uniform": "CRM"}
+    found, times = defaultdict(list), defaultdict(int)
+    for (method, _), draws in units.items():
+        for draw, record in draws.items():
+            for predictor in record["right"]["test"]:
+                name = names.get(method if predictor == "default" else predictor)
+                if name:
+                    alpha = record["config"]["common"]["alpha"]
+                    found[name, alpha].append(
+                        (scores(record, "test", predictor)["worst"], dropped_accuracy(record, predictor))
+                    )
+                    times[name, alpha] += draw == choose_draw(draws, "balanced")
+    table = Table(box=SIMPLE, title="at every ridge", title_justify="left")
+    for heading in ("method", "ridge", "worst group", "dropped groups", "chosen"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for name, alpha in sorted(found, key=lambda key: (list(names.values()).index(key[0]), key[1])):
+        rows = found[name, alpha]
+        worst, dropped = np.mean(rows, axis=0)
+        table.add_row(name, f"{alpha:.2g}", f"{worst:.3f}", f"{dropped:.3f}", f"{times[name, alpha]} of {len(rows)}")
+    return table
 
 
 def look(record: dict, predictor: str) -> tuple[bool, list[float]]:
