@@ -95,3 +95,26 @@ def test_mean_and_standard_error():
     assert Score.over([0.5]) == Score(50.0, None, 1)
     assert Score(60, 3).distance(Score(50, 4)) == pytest.approx(2)
     assert Score(60).distance(Score(50)) is None
+
+
+def test_every_variant_of_crm_is_what_it_says(tmp_path):
+    """Right rows of the four predictors, against the classifier set up by hand, where they differ."""
+    unit = make_campaign([birds(tmp_path / "b.npz")], ["crm"], ["water,forest"]).units[0]
+    data = unit.data.source.load()
+    train, test = data.part("train"), data.part("test")
+    kept = ~(train.codes == [1, 0]).all(axis=1)
+    frequency = np.bincount(data.space.index(test.codes)).reshape(2, 3) / len(test)
+    different = set()
+    for draw in range(3):
+        job = unit.job(draw, 0)
+        record = run_job(Work(job, threads=1))
+        clf = cs.CRMClassifier(alpha=job.drawn[0]["alpha"], tol=1e-4)
+        clf.fit(train.X[kept], train.codes[kept, 0], attributes=train.codes[kept, 1])
+        for bias in ("extrapolated", "learned"):
+            for name, prior in (("uniform", "uniform"), ("empirical", frequency)):
+                predicted = clf.set_params(bias=bias).set_prior(prior).predict(test.X)
+                right = np.bincount(data.space.index(test.codes), weights=predicted == test.codes[:, 0], minlength=6)
+                found = record["right"]["test"][f"{bias}-{name}"]
+                assert found == right.tolist()
+                different.add((draw, tuple(found)))
+    assert len(different) > 3  # more than one for each draw
