@@ -14,7 +14,8 @@ from compshift.bench.scores import scores
 from compshift.report.tables import make_tables, to_csv
 from tests.bench.small import Inline, birds, run
 
-FEATURES = "b: linear heads on fixed features."
+FEATURES = "b: linear heads on fixed features, 1 scenario, 2 draws."
+ALL = "b: linear heads on fixed features, 6 scenarios, 2 draws."
 
 
 def test_every_job_runs_once_and_never_again(tmp_path):
@@ -36,7 +37,7 @@ def test_more_draws_seeds_methods_and_scenarios_add_to_what_is_there(tmp_path):
     assert len(ran) == 1 + 3 + 6  # the third draw of what was there; erm there; both without a drop
     store, _, ran = run(tmp_path / "out", [source], ("subg",), ("water,sea",), draws=3, seeds=2)
     assert [job.seed for job in ran] == [1]
-    assert stored_results(store).notes == [FEATURES]
+    assert stored_results(store).notes == [FEATURES.replace("2 draws", "3 draws")]
 
 
 def test_the_chosen_draw_is_the_one_that_is_repeated(tmp_path):
@@ -207,7 +208,8 @@ def test_results_by_a_loop(tmp_path, metric):
         ("b", variant) for variant in ("CRM", "B* + Emp Prior", "B_hat + Unf Prior", "B_hat + Emp Prior")
     }
     assert results.ablations["b", "CRM"]["worst"] == results.main["b", "CRM"]["worst"]
-    assert results.notes == [FEATURES]
+    assert results.notes == [ALL]
+    assert results.extent == {("b", "SUBG"): (6, 2), ("b", "CRM"): (6, 2)}
 
 
 def _edit(store, key, **change):
@@ -275,3 +277,33 @@ def test_a_run_that_someone_else_is_at_is_waited_for(tmp_path):
     assert (outcome.new, outcome.failures) == (1, [])
     assert len(engine.submitted) == 2
     assert not store.run_path(job.key).exists()
+
+
+def test_methods_with_fewer_draws_are_told(tmp_path):
+    source = birds(tmp_path / "b.npz")
+    run(tmp_path / "out", [source], ("erm",), ("water,sea",), draws=1)
+    store, _, _ = run(tmp_path / "out", [source], ("crm",), ("water,sea",), draws=3)
+    (note,) = stored_results(store).notes
+    assert note.endswith("methods had different numbers of draws to choose from: ERM 1, CRM 3.")
+
+
+def test_groups_outside_the_hull_are_told(tmp_path):
+    store, _, _ = run(tmp_path / "out", [birds(tmp_path / "b.npz")], ("crm",), ("land,sand;water,sand", "water,sea"))
+    assert (
+        "b: in 1 of 2 scenarios some tested groups lie outside the hull of the seen ones"
+        in stored_results(store).notes[1]
+    )
+
+
+def test_a_failure_has_a_log_that_people_can_read(tmp_path, monkeypatch):
+    def unlucky(*_, **__):
+        raise ZeroDivisionError("no luck")
+
+    source = birds(tmp_path / "b.npz")
+    monkeypatch.setitem(runner_module.run_job.__globals__, "solve_method", unlucky)
+    store, outcome, _ = run(tmp_path / "out", [source], ("erm",), ("water,sea",), draws=1)
+    log = store.failure_path(outcome.failures[0]["key"]).with_suffix(".log")
+    assert "ZeroDivisionError: no luck\n" in log.read_text()
+    monkeypatch.undo()
+    run(tmp_path / "out", [source], ("erm",), ("water,sea",), draws=1)
+    assert not log.exists()

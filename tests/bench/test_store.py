@@ -16,7 +16,7 @@ PLAN = {"birds": [[[[0, 1]], "erm", 2, 1]]}
 
 def record(key="k", status="done", **more):
     config = {"data": "birds", "method": "erm", "scenario": "s", "draw": 0, "seed": 0, **more}
-    return {"key": key, "status": status, "config": config}
+    return {"key": key, "status": status, "config": config, "error": "why"}
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_results_under_two_protocols_are_not_mixed(store):
     store.write(record())
     with pytest.raises(InputError, match="has results of birds with steps 6, not 5"):
         Store.create(store.path, ABOUT, {"erm": ""}, PLAN)
-    with pytest.raises(InputError, match="has results of birds with other rows"):
+    with pytest.raises(InputError, match="has results of birds with other rows, splits, targets or attributes"):
         Store.create(store.path, {"birds": {**other["birds"], "digest": "e"}}, {"erm": ""}, PLAN)
     with pytest.raises(InputError, match="another version of the method 'erm'"):
         Store.create(store.path, other, {"erm": "new"}, PLAN)

@@ -72,7 +72,8 @@ def test_every_engine_gives_the_same_tables(reference, tmp_path, backend, module
     pytest.importorskip(module)
     result = run("bench", *GRID, "--jobs", "2", "--backend", backend, "--json", "-o", "out", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout) == {"folder": "out", "new": N_GRID, "known": 0, "failed": 0, "all_diverged": 0}
+    outcome = json.loads(result.stdout)
+    assert (outcome["new"], outcome["known"], outcome["failed"], outcome["all_diverged"]) == (N_GRID, 0, 0, 0)
     assert numbers(tmp_path, "out") == reference[1]
 
 
@@ -190,6 +191,10 @@ def test_a_method_from_a_plugin_is_in_the_tables(tmp_path, call):
         ("def broken(:", "fails with SyntaxError"),
         ("x = 1", "defines no method: write a subclass of compshift.methods.Method"),
         (PLUGIN.replace('"smooth"', '"crm"'), "defines 'crm', which exists already"),
+        (
+            PLUGIN.replace('"smoothing"', '"smoothin"'),
+            "hyper-parameter 'smoothin' is not known: use one of 'smoothing'",
+        ),
     ],
 )
 def test_plugins_that_cannot_be_used(tmp_path, call, source, sentence):
@@ -229,20 +234,31 @@ def test_from_a_feature_file_to_tables_without_torch(tmp_path, call):
     assert not (tmp_path / "out").exists()
     result = call("bench", "birds.npz", *SOLVED, "--drop", "each", "--drop", "none", "-o", "out", cwd=tmp_path)
     assert result.returncode == 0, result.err
-    assert "28 jobs were run, 0 were there; results in out" in result.out
+    assert "28 jobs were run, 0 were there; the tables are of everything in out" in result.out
     assert (tmp_path / "out" / "results.parquet").is_file()
     again = call("bench", "birds.npz", *SOLVED, "--drop", "each", "--json", "-o", "out", cwd=tmp_path)
-    assert json.loads(again.out) == {"folder": "out", "new": 0, "known": 24, "failed": 0, "all_diverged": 0}
+    outcome = json.loads(again.out)
+    assert (outcome["new"], outcome["known"]) == (0, 24)
+    assert {entry["method"] for entry in outcome["results"] if entry["table"] == "main"} == {"ERM", "CRM"}
     known = call("bench", "birds.npz", *SOLVED, "--dry-run", "--json", "-o", "out", cwd=tmp_path)
-    assert json.loads(known.out)["stored"] == 24
+    plan = json.loads(known.out)
+    assert (plan["jobs"], plan["stored"], plan["seconds"]) == (24, 24, 0.0)
     text = call("tables", "out", cwd=tmp_path).out
     for title in ("Compositional shift", "birds, each scenario: worst group", "Ablations of CRM", "No group dropped"):
         assert f"### {title}\n" in text
-    assert "worst group, none dropped" in text
+    assert "| none dropped |" in text
     assert call("tables", "out", "--format", "latex", "-o", "t.tex", cwd=tmp_path).returncode == 0
     assert (tmp_path / "t.tex").read_text().count(r"\begin{tabular}") == text.count("### ")
     rows = list(csv.DictReader(io.StringIO(call("tables", "out", "--format", "csv", cwd=tmp_path).out)))
     assert {row["table"] for row in rows} == {"main", "standard", "scenarios", "ablations"}
+
+
+def test_no_group_dropped_has_a_table_of_its_own(tmp_path, call):
+    write_birds(tmp_path / "birds.npz")
+    result = call("bench", "birds.npz", *SOLVED, "--drop", "none", "-o", "out", cwd=tmp_path)
+    assert "No group dropped: birds" in result.out
+    assert "balanced" in result.out
+    assert "Compositional shift" not in result.out
 
 
 def test_a_benchmark_that_was_stopped_says_so(tmp_path, call):
@@ -260,7 +276,7 @@ def test_the_papers_tables_alone_and_beside(tmp_path, call):
     assert call("bench", "birds.npz", *SOLVED, "-o", "out", cwd=tmp_path).returncode == 0
     result = call("tables", "out", "--paper", cwd=tmp_path)
     assert result.returncode == 2
-    assert "the paper has no such numbers of birds: leave out --paper" in result.err
+    assert "the paper has nothing to set beside these results of birds" in result.err
 
 
 def test_fine_tuning(tmp_path, call):
@@ -328,6 +344,7 @@ def test_features_of_a_download_are_computed_once(tmp_path, call):
         (["absent.npz"], "there is no file 'absent.npz'"),
         (["table.csv"], "is a table: compute its features first"),
         (["torn.npz"], "cannot be read as .npz"),
+        (["birds.npz", "--backbone", "minilm"], "every data set has features of its own"),
         (["birds.npz", "--plugin", "absent.py"], "the plugin 'absent.py' cannot be read"),
         (["birds.npz", "-o", "birds.npz"], "is a file: pass a folder for the results"),
         (["birds.npz", "-o", "."], "holds other files than a benchmark's"),

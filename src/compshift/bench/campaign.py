@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import warnings
 from collections import Counter
@@ -134,6 +135,11 @@ def choose_methods(names: Sequence[str], plugins: Sequence[Any] = (), *, tuning:
             same = SAME_ON_FEATURES[name]
             raise InputError(f"on fixed features {name!r} is the same as {same!r}: name that one, or fine-tune")
     wanted |= dict.fromkeys(own)
+    for name in wanted:
+        fields = [field.name for field in dataclasses.fields(method_class(name))]  # type: ignore[arg-type]
+        for key in method_class(name).ranges:
+            if key not in fields:
+                raise unknown_name(f"range of the method {name!r} for the hyper-parameter", key, fields)
     return [PlannedMethod(name, dict(method_class(name).ranges), code.get(name, "")) for name in wanted]
 
 
@@ -195,7 +201,8 @@ def _all_scenarios(
                     reasons[scenario.name] = reason
             if reasons and (drop != "each" or not found):
                 name, reason = next(iter(reasons.items()))
-                raise InputError(f"{'as it is' if name == 'none' else f'without {name}'}, {reason}")
+                advice = "; drop fewer, or draw others with --seed" if drop.startswith("random:") else ""
+                raise InputError(f"{'as it is' if name == 'none' else f'without {name}'}, {reason}{advice}")
             if reasons:
                 warnings.warn(
                     f"{label}: {len(reasons)} of the scenarios of each are left out; without "

@@ -25,6 +25,9 @@ PATIENCE = 10.0
 IDLE = 3600
 """Seconds after which a process without work ends."""
 
+LEAK = 8 * 2**30
+"""Bytes that a process may gain before it is replaced."""
+
 
 class Engine(Protocol):
     """Runs functions somewhere else."""
@@ -69,25 +72,29 @@ class _Loky:
         self.slots = jobs
 
     def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
-        with warnings.catch_warnings():
-            # A worker that has grown is replaced by a new one, and nothing is lost.
-            warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")
-            return self._executor().submit(function, argument)  # type: ignore[no-any-return]
+        return self._executor().submit(function, argument)  # type: ignore[no-any-return]
 
     def _executor(self) -> Any:
         from joblib.externals.loky import get_reusable_executor
 
         # A new one, if a worker has died. Workers have data loaded: they stay while there may be work.
         return get_reusable_executor(
-            max_workers=self.slots, timeout=IDLE, initializer=_die_with, initargs=(os.getpid(),)
+            max_workers=self.slots, timeout=IDLE, initializer=_start_worker, initargs=(os.getpid(),)
         )
 
     def stop(self) -> None:
         self._executor().shutdown(wait=False, kill_workers=True)
 
 
-def _die_with(parent: int) -> None:
-    """End this process when its parent is gone: one that was killed cannot tell."""
+def _start_worker(parent: int) -> None:
+    """End this process when its parent is gone: one that was killed cannot tell. And let it keep its data.
+
+    loky takes what a process has gained in memory for a leak, from 300 MB on, and replaces it; here it is the data.
+    """
+    from joblib.externals.loky import process_executor
+
+    if hasattr(process_executor, "_MAX_MEMORY_LEAK_SIZE"):
+        process_executor._MAX_MEMORY_LEAK_SIZE = LEAK
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -101,7 +108,10 @@ def _die_with(parent: int) -> None:
 def _loky(jobs: int) -> Iterator[Engine]:
     engine = _Loky(jobs)
     try:
-        yield engine
+        with warnings.catch_warnings():
+            # A worker that has grown too much is replaced by a new one, and nothing is lost.
+            warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")
+            yield engine
     finally:
         engine.stop()
 
@@ -203,8 +213,7 @@ def _check_answers(address: str, option: str, patience: float, *, greeting: bool
                 raise OSError("the connection is closed at once")
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"nothing answers at {address!r} within {patience:g} s ({_short(error)}): start the scheduler there, or "
-            f"mend {option}"
+            f"nothing answers at {address!r} within {patience:g} s ({_short(error)}): start it there, or mend {option}"
         ) from None
 
 

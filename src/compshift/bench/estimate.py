@@ -20,11 +20,13 @@ START, PER_SOLVED, PER_TRAINED = 8.0, 0.05, 0.3
 """Seconds that workers take to start, and that a job takes beside its computations."""
 
 
-def estimate_seconds(units: Sequence[Unit], known: Mapping[tuple[str, str], float]) -> float:
-    """Seconds of all jobs together; ``known`` are mean seconds by data set and method."""
+def estimate_seconds(units: Sequence[Unit], there: Sequence[int], known: Mapping[tuple[str, str], float]) -> float:
+    """Seconds of all jobs together, less those that are ``there``; ``known`` are means by data set and method."""
     guesses: dict[str, Callable[[Job], float]] = {}
     total = START
-    for unit in units:
+    for unit, stored in zip(units, there, strict=True):
+        if stored == unit.n_jobs:
+            continue
         label = unit.data.source.label
         if (label, unit.method.name) in known:
             seconds = known[label, unit.method.name]
@@ -32,8 +34,8 @@ def estimate_seconds(units: Sequence[Unit], known: Mapping[tuple[str, str], floa
             if label not in guesses:
                 guesses[label] = _timed(unit.data)
             seconds = guesses[label](unit.job(0, 0))
-        total += unit.n_jobs * seconds
-    return total
+        total += (unit.n_jobs - stored) * seconds
+    return total if total > START else 0.0
 
 
 def _timed(data: PlannedData) -> Callable[[Job], float]:

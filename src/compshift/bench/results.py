@@ -15,6 +15,8 @@ from compshift.bench.scores import dropped_accuracy, n_unseen, scores
 from compshift.bench.selection import choose_draw
 from compshift.bench.solved import DETERMINISTIC
 from compshift.bench.store import Record, Store
+from compshift.core.groups import GroupSpace
+from compshift.core.hull import AffineHull
 
 PAPER_METHODS = {
     "erm": "ERM",
@@ -79,6 +81,7 @@ class Results:
     scenarios: dict[tuple[str, Scenario, str], Scores] = field(default_factory=dict)
     ablations: dict[tuple[str, str], Scores] = field(default_factory=dict)  # (data set, variant)
     labels: dict[tuple[str, Scenario], str] = field(default_factory=dict)  # of scenarios, for people
+    extent: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # scenarios, and fewest draws of one
     partial: set[tuple[str, str]] = field(default_factory=set)  # (data set, method) with scenarios or seeds missing
     named: set[str] = field(default_factory=set)  # data sets that are the published ones
     notes: list[str] = field(default_factory=list)
@@ -92,7 +95,7 @@ class Results:
         """The part of one data set."""
         parts = {
             name: {key: value for key, value in getattr(self, name).items() if key[0] == data}
-            for name in ("main", "standard", "scenarios", "ablations", "labels")
+            for name in ("main", "standard", "scenarios", "ablations", "labels", "extent")
         }
         return Results(**parts, partial=self.partial, named=self.named, notes=self.notes)
 
@@ -128,7 +131,11 @@ def stored_results(store: Store) -> Results:
             )
     for data in dict.fromkeys(key[0] for key in chosen):
         _add_data_set(results, data, {key[1:]: found for key, found in chosen.items() if key[0] == data})
-        results.notes.insert(0, f"{data}: {_how(about['data'][data]['protocol'])}.")
+        draws = {key[1:]: sum(seed == 0 for _, seed in units[key]) for key in chosen if key[0] == data}
+        _add_extent(results, data, draws, _how(about["data"][data]["protocol"]))
+        results.notes += _outside_hull(
+            data, {key[1]: next(iter(chosen[key].values())) for key in chosen if key[0] == data}
+        )
         if about["data"][data].get("name") == data:
             results.named.add(data)
     results.notes += _completeness(about, units)
@@ -152,6 +159,40 @@ def _chosen_seeds(records: Mapping[tuple[int, int], Record], metric: str) -> dic
     """The chosen draw's finished records, by seed."""
     draw = choose_draw({draw: record for (draw, seed), record in records.items() if seed == 0}, metric)
     return {seed: record for (number, seed), record in sorted(records.items()) if number == draw and _done(record)}
+
+
+def _add_extent(results: Results, data: str, draws: Mapping[tuple[Scenario, str], int], how: str) -> None:
+    """How many scenarios and draws are behind each method's row; unequal numbers are told."""
+    for method in dict.fromkeys(method for _, method in draws):
+        own = [count for (dropped, name), count in draws.items() if name == method]
+        shifts = [key for key in results.scenarios if key[0] == data and key[2] == printed(method)]
+        results.extent[data, printed(method)] = len(shifts), min(own)
+    scenarios = max(count for (label, _), (count, _) in results.extent.items() if label == data)
+    numbers = {name: count for (label, name), (_, count) in results.extent.items() if label == data}
+    text = f"{data}: {how}, {scenarios} scenario{'s' * (scenarios != 1)}"
+    if len(set(numbers.values())) == 1:
+        count = next(iter(numbers.values()))
+        results.notes.insert(0, f"{text}, {count} draw{'s' * (count != 1)}.")
+    else:
+        listed = ", ".join(f"{name} {count}" for name, count in numbers.items())
+        results.notes.insert(0, f"{text}; methods had different numbers of draws to choose from: {listed}.")
+
+
+def _outside_hull(data: str, records: Mapping[Scenario, Record]) -> list[str]:
+    """Say so if tested groups lie outside the hull of those that training had."""
+    outside = 0
+    for record in records.values():
+        codes = np.array(record["groups"], dtype=np.int64)
+        space = GroupSpace(tuple(record["names"]), tuple(tuple(values) for values in record["values"]))
+        tested = codes[np.array(record["rows"]["test"]) > 0]
+        hull = AffineHull(space, codes[np.array(record["seen_rows"]) > 0])
+        outside += not hull.contains(tested).all()
+    if not outside:
+        return []
+    return [
+        f"{data}: in {outside} of {len(records)} scenarios some tested groups lie outside the hull of the seen ones, "
+        "so that training does not determine them."
+    ]
 
 
 def _fits(config: Mapping[str, Any], about: Mapping[str, Any]) -> bool:

@@ -137,9 +137,16 @@ class Store:
         key = record["key"]
         if record["status"] == "failed":
             write_json(self.failure_path(key), record)
+            log = self.failure_path(key).with_suffix(".log")
+            with replacing(log) as temporary:
+                told = "\n".join(record.get("warnings", []))
+                temporary.write_text(
+                    f"{json.dumps(record['config'], indent=1)}\n{told}\n{record.get('traceback', record['error'])}\n"
+                )
         elif not self.has(key):
             write_json(self.record_path(key), record)
-            self.failure_path(key).unlink(missing_ok=True)
+            for path in (self.failure_path(key), self.failure_path(key).with_suffix(".log")):
+                path.unlink(missing_ok=True)
 
     def discard_run(self, key: str) -> None:
         """Remove the state of a run that is finished."""
@@ -183,7 +190,9 @@ def _check_same(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> N
                     [key for key in now[name] if before[name].get(key) != now[name][key]] if name == "protocol" else []
                 )
                 what = (
-                    f"{inner[0]} {before[name].get(inner[0])!r}, not {now[name][inner[0]]!r}" if inner else "other rows"
+                    f"{inner[0]} {before[name].get(inner[0])!r}, not {now[name][inner[0]]!r}"
+                    if inner
+                    else "other rows, splits, targets or attributes"
                 )
                 raise InputError(
                     f"{str(path)!r} has results of {label} with {what}: choose another folder, or the same options"

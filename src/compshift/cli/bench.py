@@ -1,15 +1,24 @@
 """``compshift bench``: the paper's protocol, on a laptop or a cluster."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compshift._errors import unknown_name
+from compshift._errors import InputError, unknown_name
 from compshift.cli.options import Json, Shares, names
 
+if TYPE_CHECKING:
+    from compshift.bench.plan import Unit
+    from compshift.bench.store import Store
+
 WHAT, HOW, WHERE, TABLE = "What is run", "How it is run", "Where it runs", "Feature files"
+
+FEW_COLUMNS = 50
+"""Up to so many features are taken for measurements, whose scales can differ."""
 
 
 def bench(
@@ -38,7 +47,9 @@ def bench(
     select: Annotated[
         str, typer.Option(help="Validation accuracy that chooses: balanced, worst or average.", rich_help_panel=HOW)
     ] = "balanced",
-    seed: Annotated[int, typer.Option(help="Seed of the draws and of random scenarios.", rich_help_panel=HOW)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the draws, of random scenarios and of --shares.", rich_help_panel=HOW)
+    ] = 0,
     steps: Annotated[
         int | None, typer.Option(help="Steps of a training run.", show_default="the paper's", rich_help_panel=HOW)
     ] = None,
@@ -117,9 +128,8 @@ def bench(
     from compshift.bench.store import Store
     from compshift.bench.view import write_view
     from compshift.cli.bench_features import embedded
-    from compshift.cli.own_table import read_shares, refuse, resumable
+    from compshift.cli.own_table import read_shares, refuse, resumable, warn_of_scales
     from compshift.report.bench_terminal import bench_listener, print_outcome, print_plan
-    from compshift.report.tables import short_tables
 
     if backend not in BACKENDS:
         raise unknown_name("backend", backend, BACKENDS)
@@ -138,6 +148,10 @@ def bench(
         )
         for source, known in zip(sources, named, strict=True)
     ]
+    if backbone is not None and all(
+        source.features and (not source.known or source.known.embedded) for source in found
+    ):
+        raise InputError("--backbone given, and every data set has features of its own: leave it out")
     if features:
         found = [embedded(source, output / "features", backbone, compute=not dry_run) for source in found]
     plugins = []
@@ -161,6 +175,10 @@ def bench(
         strict=strict,
         plugins=plugins,
     )
+    for source in found:
+        data = source.labels()
+        if data.kind == "features" and data.X.shape[1] <= FEW_COLUMNS:
+            warn_of_scales(data.X, [f"{source.label} f{column}" for column in range(data.X.shape[1])], "")
     tuning = any(data.protocol.mode == "fine-tuning" for data in campaign.data)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     jobs = jobs or (1 if tuning else cores)
@@ -168,9 +186,9 @@ def bench(
     threads = threads or (max(1, cores // jobs) if tuning and not remote else 1)
     if dry_run:
         store = Store.open(output) if (output / "bench.json").is_file() else None
-        seconds = estimate_seconds(campaign.units, stored_seconds(store) if store else {})
-        stored = sum(store.has(job.key) for unit in campaign.units for job in unit.first()) if store else 0
-        print_plan(campaign.units, seconds, jobs, stored, as_json=json)
+        there = [0 if store is None else _stored(store, unit) for unit in campaign.units]
+        seconds = estimate_seconds(campaign.units, there, stored_seconds(store) if store else {})
+        print_plan(campaign.units, seconds, jobs, sum(there), as_json=json)
         return
     store = campaign.store(output)
     with (
@@ -182,6 +200,12 @@ def bench(
             campaign.units, store, engine, threads=threads, plugins=campaign.plugins, listener=listener
         ).run()
     write_view(store)
-    print_outcome(outcome, output, short_tables(stored_results(store)), as_json=json)
+    print_outcome(outcome, output, stored_results(store), as_json=json)
     if outcome.failures:
         raise typer.Exit(1)
+
+
+def _stored(store: Store, unit: Unit) -> int:
+    """How many of a unit's jobs are finished, whichever draw was chosen."""
+    keys = {unit.job(draw, seed).key for draw in range(unit.draws) for seed in range(unit.seeds)}
+    return min(unit.n_jobs, sum(store.has(key) for key in keys))

@@ -97,7 +97,7 @@ def names(text: str, option: str) -> list[str]:
     """The names in a comma-separated option."""
     found = [name.strip() for name in text.split(",") if name.strip()]
     if not found:
-        raise InputError(f"{option} is empty: pass one or more column names, separated by commas")
+        raise InputError(f"{option} is empty: pass one or more names, separated by commas")
     return found
 
 

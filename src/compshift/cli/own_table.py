@@ -77,15 +77,14 @@ def refuse(options: dict[str, Any], why: str) -> None:
         raise InputError(f"{' and '.join(given)} {why}: leave them out")
 
 
-def warn_of_scales(X: Any, columns: Sequence[str]) -> None:
+def warn_of_scales(X: Any, columns: Sequence[str], remedy: str = ", or pass a smaller --alpha") -> None:
     """Say so when columns of numbers differ so much in scale that the penalty sees only some of them."""
     spread = X.std(axis=0)
     small, large = int(spread.argmin()), int(spread.argmax())
     if spread[small] * MAX_SCALES < spread[large]:
         typer.echo(
             f"warning: {columns[large]!r} spreads {spread[large] / max(spread[small], 1e-300):.0f} times as far as "
-            f"{columns[small]!r}, so the penalty weighs on the latter: divide every column by its deviation, or "
-            "pass a smaller --alpha",
+            f"{columns[small]!r}, so the penalty weighs on the latter: divide every column by its deviation{remedy}",
             err=True,
         )
 

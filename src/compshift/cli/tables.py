@@ -33,7 +33,7 @@ def tables(
     if folder is None and not paper:
         raise InputError("there is nothing to show: pass the folder of a benchmark, or --paper for the paper's numbers")
     from compshift._files import check_target, replacing
-    from compshift.bench.results import paper_results, stored_results
+    from compshift.bench.results import Results, paper_results, stored_results
     from compshift.bench.store import Store
     from compshift.report.grid import to_latex, to_markdown
     from compshift.report.tables import make_tables, to_csv
@@ -41,15 +41,14 @@ def tables(
     if output is not None:
         check_target(output)
     printed = paper_results() if paper else None
-    results = stored_results(Store.open(folder)) if folder is not None else printed
-    assert results is not None
-    beside = printed if folder is not None else None
+    results = stored_results(Store.open(folder)) if folder is not None else Results()
     if format_ == "csv":
-        text = to_csv(results, beside, None if table == "all" else table)
+        text = to_csv(results, printed, None if table == "all" else table)
     else:
-        grids = [grid for grid in make_tables(results, beside) if table in ("all", grid.name)]
+        found = make_tables(printed) if folder is None and printed else make_tables(results, printed)
+        grids = [grid for grid in found if table in ("all", grid.name)]
         if not grids:
-            raise InputError(_nothing(results.datasets, paper=beside is not None))
+            raise InputError(_nothing(results.datasets, paper=paper))
         text = "\n".join((to_markdown if format_ == "markdown" else to_latex)(grid) for grid in grids)
     if output is None:
         typer.echo(text, nl=False)
@@ -62,5 +61,8 @@ def _nothing(datasets: list[str], *, paper: bool) -> str:
     if not datasets:
         return "there are no results yet: run `compshift bench` to its end first"
     if paper:
-        return f"the paper has no such numbers of {', '.join(datasets)}: leave out --paper"
+        return (
+            f"the paper has nothing to set beside these results of {', '.join(datasets)}: it has named data sets, with "
+            "each group dropped in turn; leave out --paper, or run `compshift bench NAME --drop each`"
+        )
     return "there are no results for that table: leave out --table, or run the scenarios that it needs"

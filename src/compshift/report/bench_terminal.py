@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compshift.bench.plan import Job, Unit
-from compshift.bench.results import printed
+from compshift.bench.results import Results, printed
 from compshift.bench.runner import BenchListener, Outcome
 from compshift.bench.store import Record
+from compshift.report.tables import main_numbers, short_tables
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -134,7 +135,7 @@ def print_plan(units: Sequence[Unit], seconds: float, slots: int, stored: int, *
     print(f"about {duration(seconds / slots)} with {slots} side by side (an estimate)")
 
 
-def print_outcome(outcome: Outcome, folder: Path, tables: Sequence[Any], *, as_json: bool) -> None:
+def print_outcome(outcome: Outcome, folder: Path, results: Results, *, as_json: bool) -> None:
     """The main tables, what failed, and where everything is."""
     if as_json:
         content = {
@@ -143,6 +144,8 @@ def print_outcome(outcome: Outcome, folder: Path, tables: Sequence[Any], *, as_j
             "known": outcome.known,
             "failed": len(outcome.failures),
             "all_diverged": len(outcome.all_diverged),
+            "results": main_numbers(results),
+            "notes": results.notes,
         }
         print(json.dumps(content))
         return
@@ -151,12 +154,12 @@ def print_outcome(outcome: Outcome, folder: Path, tables: Sequence[Any], *, as_j
     from compshift.report.grid import to_rich
 
     console = Console()
-    for grid in tables:
+    for grid in short_tables(results):
         console.print(to_rich(grid), "")
         for note in grid.notes:
             console.print(note, highlight=False, markup=False, style="dim")
         console.print()
-    print(f"{outcome.new} jobs were run, {outcome.known} were there; results in {folder}")
+    print(f"{outcome.new} jobs were run, {outcome.known} were there; the tables are of everything in {folder}")
     for unit in outcome.all_diverged:
         print(f"every draw of {unit.method.name} on {unit.data.source.label} {unit.scenario} diverged")
     if outcome.failures:
@@ -166,4 +169,4 @@ def print_outcome(outcome: Outcome, folder: Path, tables: Sequence[Any], *, as_j
             "them again",
             file=sys.stderr,
         )
-    print(f"all tables: compshift tables {folder}")
+    print(f"every scenario, and other formats: compshift tables {folder}")

@@ -77,14 +77,20 @@ def to_latex(grid: Grid) -> str:
     """A ``table`` with ``booktabs`` rules."""
 
     def escaped(text: str) -> str:
-        return "".join(LATEX.get(sign, sign) for sign in text)
+        signs = "".join(LATEX.get(sign, sign) for sign in text)
+        return signs.replace(r"B\_hat", r"$\hat{B}$").replace("B*", "$B^*$")
 
     def shown(cell: Cell) -> str:
         text = rf"\textbf{{{escaped(cell.text)}}}" if cell.best and cell.text else escaped(cell.text)
         return f"{text} {LATEX[MARK]}" if cell.marked else text
 
     columns = "l" * grid.n_keys + "r" * (len(grid.headings) - grid.n_keys)
-    lines = [r"\begin{table}", r"\centering", rf"\caption{{{escaped(' '.join([grid.title + '.', *grid.notes]))}}}"]
+    lines = [
+        "% needs the packages booktabs and amssymb",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{escaped(' '.join([grid.title + '.', *grid.notes]))}}}",
+    ]
     lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
     lines += [" & ".join(map(escaped, grid.headings)) + r" \\", r"\midrule"]
     for number, row in enumerate(grid.rows, start=1):

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from compshift.bench.results import Results, Scenario, Score, Scores
 from compshift.report.grid import Cell, Grid
@@ -24,6 +25,7 @@ MEANINGS = {
     "weighted": "Weighted: the average with groups as frequent as in training before any was dropped.",
     "unseen": "Unseen groups: rows of groups that training lacked.",
 }
+STANDARD = "None dropped: the worst group when every group is in training."
 SOLVED = "A method that is solved to its optimum has no randomness, and no error."
 PARTIAL = "* over fewer scenarios or seeds than there are."
 
@@ -40,7 +42,8 @@ def short_tables(results: Results) -> list[Grid]:
     """The main table and the ablations of each data set, narrow enough for a terminal."""
     grids = []
     for data in results.datasets:
-        for grid in (_main(results.of(data)), _ablations(results.of(data))):
+        part = results.of(data)
+        for grid in (_main(part) if part.main else _standard(part), _ablations(part)):
             if grid.rows:
                 narrow = [row[1:] for row in grid.rows]
                 grids.append(
@@ -83,7 +86,7 @@ def _main(results: Results) -> Grid:
     columns = _columns(results.main.values())
     standard = any("worst" in scores for scores in results.standard.values())
     headings = ["data set", "method", *(HEADINGS[metric] for metric in columns)]
-    grid = Grid("main", "Compositional shift", headings + ["worst group, none dropped"] * standard, 2)
+    grid = Grid("main", "Compositional shift", headings + ["none dropped"] * standard, 2)
     for data in results.datasets:
         rows = []
         for name in _methods(results, data):
@@ -96,7 +99,8 @@ def _main(results: Results) -> Grid:
     seeds = {score.seeds for row in results.main.values() for score in row.values()}
     once = [SOLVED] if len(seeds) > 1 else ["One seed, so no error."] if seeds == {1} else []
     partial = [PARTIAL] if results.partial & {*results.main} else []
-    grid.notes = [" ".join([MEANING, *meanings, *once, *partial]), *results.notes]
+    also = [STANDARD] if standard else []
+    grid.notes = [" ".join([MEANING, *meanings, *also, *once, *partial]), *results.notes]
     return grid
 
 
@@ -172,6 +176,10 @@ def _standard(results: Results) -> Grid:
             if label == data
         ]
         _block(grid, columns, data, rows)
+    grid.notes = [
+        "Test accuracy in percent, mean (standard error) over seeds; every group is in training.",
+        *results.notes,
+    ]
     return grid
 
 
@@ -237,8 +245,8 @@ def to_csv(results: Results, paper: Results | None = None, only: str | None = No
     """All numbers, or those of one table, one to a row, in full precision."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    columns = ("source", "table", "dataset", "dropped", "codes", "method", "metric", "mean", "standard_error", "seeds")
-    writer.writerow(columns)
+    key_columns = ("source", "table", "dataset", "dropped", "codes", "method", "metric")
+    writer.writerow([*key_columns, "mean", "standard_error", "seeds", "scenarios", "draws", "complete"])
     for source, found in (("ours", results), *([("paper", paper)] if paper is not None else [])):
         flat: list[tuple[str, str, str, str, str, Scores]] = [
             (table, data, "", "", name, scores)
@@ -250,16 +258,31 @@ def to_csv(results: Results, paper: Results | None = None, only: str | None = No
             for (data, scenario, name), scores in found.scenarios.items()
         ]
         for table, data, dropped, codes, name, scores in flat:
-            if only not in (None, table):
+            if only not in (None, table) or (source == "paper" and results.datasets and data not in results.named):
                 continue
+            scenarios, draws = found.extent.get((data, "CRM" if table == "ablations" else name), ("", ""))
+            complete = "no" if (data, name) in found.partial else "yes"
             for metric, score in scores.items():
                 if score.mean == score.mean:
                     error = "" if score.error is None else repr(score.error)
                     key = [source, table, data, dropped, codes, name, metric]
-                    writer.writerow([*key, repr(score.mean), error, score.seeds])
+                    size = [1 if table == "scenarios" else scenarios, draws, complete]
+                    writer.writerow([*key, repr(score.mean), error, score.seeds, *size])
     return stream.getvalue()
 
 
 def _codes(scenario: Scenario) -> str:
     """Dropped groups as numbers, the same for ours and the paper's."""
     return " ".join("(" + ", ".join(map(str, code)) + ")" for code in scenario)
+
+
+def main_numbers(results: Results) -> list[dict[str, Any]]:
+    """The main table, the ablations and the case of no group dropped, one number to an entry, for JSON."""
+    parts = {"main": results.main, "ablations": results.ablations, "standard": results.standard}
+    return [
+        {"table": table, "dataset": data, "method": name, "metric": metric, "mean": score.mean, "error": score.error}
+        for table, rows in parts.items()
+        for (data, name), scores in rows.items()
+        for metric, score in scores.items()
+        if score.mean == score.mean
+    ]
