@@ -177,7 +177,8 @@ def bench(
     )
     for source in found:
         data = source.labels()
-        if data.kind == "features" and data.X.shape[1] <= FEW_COLUMNS:
+        measured = source.known is None or source.known.kind == "features"  # not made by a network
+        if measured and data.X.shape[1] <= FEW_COLUMNS:
             warn_of_scales(data.X, [f"{source.label} f{column}" for column in range(data.X.shape[1])], "")
     tuning = any(data.protocol.mode == "fine-tuning" for data in campaign.data)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

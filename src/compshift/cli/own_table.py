@@ -79,11 +79,14 @@ def refuse(options: dict[str, Any], why: str) -> None:
 
 def warn_of_scales(X: Any, columns: Sequence[str], remedy: str = ", or pass a smaller --alpha") -> None:
     """Say so when columns of numbers differ so much in scale that the penalty sees only some of them."""
-    spread = X.std(axis=0)
+    spread = X.std(axis=0, dtype="float64")
+    if not spread.any():
+        return
+    spread[spread == 0] = spread.max()  # a column that says nothing has no scale
     small, large = int(spread.argmin()), int(spread.argmax())
     if spread[small] * MAX_SCALES < spread[large]:
         typer.echo(
-            f"warning: {columns[large]!r} spreads {spread[large] / max(spread[small], 1e-300):.0f} times as far as "
+            f"warning: {columns[large]!r} spreads {spread[large] / spread[small]:.0f} times as far as "
             f"{columns[small]!r}, so the penalty weighs on the latter: divide every column by its deviation{remedy}",
             err=True,
         )

@@ -1,0 +1,37 @@
+"""Methods on features that go through the training loop."""
+
+import numpy as np
+import pytest
+
+import compshift as cs
+from compshift.bench.protocol import feature_protocol
+from compshift.bench.trained import largest_variance, train_method
+from tests.bench.small import birds
+
+
+def test_largest_variance():
+    rng = np.random.default_rng(0)
+    for shape in ((50, 8), (8, 50), (20, 2), (5, 1)):
+        X = rng.normal(size=shape) @ np.diag(rng.uniform(0.1, 9, size=shape[1])) + 7
+        covariance = np.cov(X.T, bias=True).reshape(shape[1], shape[1])
+        expected = np.linalg.eigvalsh(covariance)[-1] / np.trace(covariance) * shape[1]
+        assert largest_variance(X) == pytest.approx(expected)
+    assert largest_variance(np.ones((4, 3))) == 1.0
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1e-2])
+def test_the_loop_finds_what_the_solver_finds(tmp_path, alpha):
+    """ERM, once by gradients in full batches and once solved, with the same penalty."""
+    pytest.importorskip("torch")
+    pytest.importorskip("accelerate")
+    data = birds(tmp_path / "b.npz").load()
+    data = data.rows(data.split != 1)  # the last weights are kept where there is nothing to choose by
+    train, test = data.part("train"), data.part("test")
+    protocol = feature_protocol(steps=3000)
+    found = train_method(data, "erm", {}, {"alpha": alpha}, protocol, None, seed=0, folder=tmp_path / "run")
+    assert found.detail["gradient"] <= protocol.tolerance
+    assert found.detail["steps"] < 3000
+    solved = cs.LogitAdjustedClassifier("none", alpha=alpha).fit(train.X, train.codes[:, 0])
+    np.testing.assert_allclose(cs.load(tmp_path / "run").predict_proba(test.X), solved.predict_proba(test.X), atol=0.03)
+    (predicted,) = found.predict(test, test.space.frequencies(test.codes)).values()
+    np.testing.assert_array_equal(predicted, solved.predict(test.X))
