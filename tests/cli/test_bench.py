@@ -218,6 +218,7 @@ def test_methods_of_installed_packages(tmp_path, monkeypatch):
     write_birds(tmp_path / "birds.npz")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     options = ["--drop", "water,sea", "--draws", "1", "--seeds", "1", "--steps", "10", "--jobs", "1"]
+    assert "smoothing=0.1" in run("methods", cwd=tmp_path).stdout
     result = run("bench", "birds.npz", "--methods", "smooth,erm", *options, "-o", "out", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "smooth" in run("tables", "out", cwd=tmp_path).stdout
@@ -229,12 +230,12 @@ def test_from_a_feature_file_to_tables_without_torch(tmp_path, call):
         "bench", "birds.npz", *SOLVED, "--drop", "each", "--drop", "none", "--dry-run", "-o", "out", cwd=tmp_path
     )
     assert plan.returncode == 0, plan.err
-    assert "birds: 7 scenarios × 2 methods, 2 draws, 1 seeds, 28 jobs (features)" in plan.out
+    assert "birds: 7 scenarios × 2 methods, 2 draws, 1 seed, 28 jobs (features)" in plan.out
     assert "28 jobs in all\nabout" in plan.out
     assert not (tmp_path / "out").exists()
     result = call("bench", "birds.npz", *SOLVED, "--drop", "each", "--drop", "none", "-o", "out", cwd=tmp_path)
     assert result.returncode == 0, result.err
-    assert "28 jobs were run, 0 were there; the tables are of everything in out" in result.out
+    assert "28 new jobs, 0 known; the tables are of everything in out" in result.out
     assert (tmp_path / "out" / "results.parquet").is_file()
     again = call("bench", "birds.npz", *SOLVED, "--drop", "each", "--json", "-o", "out", cwd=tmp_path)
     outcome = json.loads(again.out)
@@ -311,7 +312,7 @@ def test_features_of_a_download_are_computed_once(tmp_path, call):
         path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "features" / "waterbirds").glob("*.parquet")
     }
     assert shards
-    assert "4 jobs were there" in call(*arguments, cwd=tmp_path).out.replace("run, 4 were", "run, 4 jobs were")
+    assert "0 new jobs, 4 known" in call(*arguments, cwd=tmp_path).out
     assert {path: path.stat().st_mtime_ns for path in shards} == shards
     beside = call("tables", "out", "--paper", "--table", "scenarios", cwd=tmp_path)
     assert "(landbird, land)" in beside.out, beside.err

@@ -15,9 +15,10 @@ def methods(json: Json = False) -> None:
     require_torch()
     from rich.console import Console
 
-    from compshift.methods.registry import METHODS
+    from compshift.methods.registry import METHODS, load_installed
     from compshift.report.terminal import plain_table
 
+    load_installed()
     found: dict[str, dict[str, Any]] = {
         name: {"summary": kind.summary, "hyperparameters": kind().hyperparameters()} for name, kind in METHODS.items()
     }

@@ -114,6 +114,10 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}{'s' * (count != 1)}"
+
+
 def print_plan(units: Sequence[Unit], seconds: float, slots: int, stored: int, *, as_json: bool) -> None:
     """What would be run, and about how long it would take."""
     total = sum(unit.n_jobs for unit in units)
@@ -125,13 +129,11 @@ def print_plan(units: Sequence[Unit], seconds: float, slots: int, stored: int, *
         own = [unit for unit in units if unit.data.source.label == label]
         scenarios, methods = {unit.scenario for unit in own}, {unit.method.name for unit in own}
         count = sum(unit.n_jobs for unit in own)
-        print(
-            f"{label}: {len(scenarios)} scenario{'s' * (len(scenarios) > 1)} × {len(methods)} "
-            f"method{'s' * (len(methods) > 1)}, {own[0].draws} draws, {own[0].seeds} seeds, {count} jobs "
-            f"({own[0].data.protocol.mode})"
-        )
+        sizes = f"{_counted(len(scenarios), 'scenario')} × {_counted(len(methods), 'method')}"
+        repeats = f"{_counted(own[0].draws, 'draw')}, {_counted(own[0].seeds, 'seed')}"
+        print(f"{label}: {sizes}, {repeats}, {_counted(count, 'job')} ({own[0].data.protocol.mode})")
     there = f", {stored} of them in the folder already" if stored else ""
-    print(f"{total} jobs in all{there}")
+    print(f"{_counted(total, 'job')} in all{there}")
     print(f"about {duration(seconds / slots)} with {slots} side by side (an estimate)")
 
 
@@ -159,7 +161,7 @@ def print_outcome(outcome: Outcome, folder: Path, results: Results, *, as_json: 
         for note in grid.notes:
             console.print(note, highlight=False, markup=False, style="dim")
         console.print()
-    print(f"{outcome.new} jobs were run, {outcome.known} were there; the tables are of everything in {folder}")
+    print(f"{_counted(outcome.new, 'new job')}, {outcome.known} known; the tables are of everything in {folder}")
     for unit in outcome.all_diverged:
         print(f"every draw of {unit.method.name} on {unit.data.source.label} {unit.scenario} diverged")
     if outcome.failures:
