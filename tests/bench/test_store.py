@@ -136,3 +136,12 @@ def test_the_view_has_every_group_of_every_predictor(tmp_path):
     assert own[own["predictor"] == predictor]["right"].tolist() == one["right"]["test"][predictor]
     assert (frame["accuracy"] == frame["right"] / frame["rows"]).all()
     assert frame.loc[frame["group"] == "(water, sea)", "seen_rows"].unique().tolist() == [0]
+
+
+def test_two_runners_can_make_a_folder_at_once(tmp_path):
+    """The first has made some of it when the second looks."""
+    for made in (["jobs"], ["jobs", "locks"], ["features"]):
+        folder = tmp_path / "-".join(made)
+        for name in made:
+            (folder / name).mkdir(parents=True)
+        assert Store.create(folder, ABOUT, {"erm": ""}, PLAN).about.exists()

@@ -85,8 +85,11 @@ def _read(source: DataSource) -> GroupedDataset:
 def named_source(name: str, root: Path | None, *, features: bool) -> DataSource:
     """A data set with a name; its download lies in ``root``, or in a folder of its name in there."""
     known = benchmark(name)
-    if known.embedded or root is None:
+    if known.embedded:
         return DataSource(name, name, features=features or known.kind == "features")
+    if root is None:
+        known.load(root)  # which says what to download
+    assert root is not None
     try:
         known.load(root)
     except InputError as error:

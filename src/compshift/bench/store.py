@@ -21,6 +21,11 @@ from compshift._files import replacing
 
 STORE_VERSION = 1
 
+FOLDERS = ("jobs", "failures", "locks", "runs")
+
+OWN = {"bench.json", "results.parquet", "features", *FOLDERS}
+"""What a folder of results has; another runner may be about to make it."""
+
 Record = dict[str, Any]
 
 
@@ -72,15 +77,9 @@ class Store:
         if path.exists() and not path.is_dir():
             raise InputError(f"{str(path)!r} is a file: pass a folder for the results")
         store = cls(path)
-        if (
-            path.is_dir()
-            and any(path.iterdir())
-            and not store.about.exists()
-            and not (path / ".lock").exists()
-            and {found.name for found in path.iterdir()} != {"features"}
-        ):
+        if path.is_dir() and not store.about.exists() and {found.name for found in path.glob("[!.]*")} - OWN:
             raise InputError(f"{str(path)!r} holds other files than a benchmark's: pass an empty or a new folder")
-        for folder in ("jobs", "failures", "locks", "runs"):
+        for folder in FOLDERS:
             (path / folder).mkdir(parents=True, exist_ok=True)
         with FileLock(path / ".lock"):
             about = store.read_about() if store.about.exists() else {"data": {}, "methods": {}, "plans": {}}
