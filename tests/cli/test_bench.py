@@ -18,7 +18,7 @@ from tests.bench.small import write_birds
 COMMAND = [sys.executable, "-m", "compshift"]
 SOLVED = ["--features", "--methods", "erm,crm", "--draws", "2", "--seeds", "1", "--jobs", "1"]
 GRID = [
-    *("gaussian2d", "penguins", "--features", "--methods", "erm,groupdro,crm", "--drop", "random:0.3"),
+    *("gaussian2d", "penguins", "--features", "--methods", "erm,mixup,crm", "--drop", "random:0.3"),
     *("--draws", "2", "--seeds", "2", "--steps", "20"),
 ]
 N_GRID = 2 * (2 + 2 + 3)  # nothing in erm and crm is random
