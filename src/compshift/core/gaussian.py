@@ -1,0 +1,254 @@
+r"""Gaussians whose energies add up over the attributes, so that the partition function is a closed form.
+
+Value v of attribute i contributes a precision P and a natural parameter η, and a group z has their sums,
+
+.. math:: \Lambda_z = \sum_i P_{i,z_i}, \quad \eta_z = \sum_i \eta_{i,z_i}, \qquad
+    \log p(x|z) = \tfrac12 \log|\Lambda_z| - \tfrac p2 \log 2\pi - \tfrac12 x^\top \Lambda_z x + \eta_z^\top x
+    - \tfrac12 \eta_z^\top \Lambda_z^{-1} \eta_z
+
+An additive energy distribution, then (paper, eq. "n2"), whose unseen groups have the density of eq.
+"test-train-cond-density-rel". A whitening W of a group has W'W = Λ, so that W(x − μ) is standard normal.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_solve, solve_triangular
+
+from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.groups import GroupSpace
+
+
+class GroupMoments(NamedTuple):
+    """What a likelihood needs to know of the seen groups."""
+
+    weight: FloatArray  # (k,) summing to 1
+    mean: FloatArray  # (k, p)
+    second: FloatArray  # (k, p, p) E[x x'] within each group
+
+
+def group_means(X: FloatArray, position: IntArray, sample_weight: FloatArray) -> FloatArray:
+    """Weighted mean of the rows of each group, (k, p); ``position`` (n,) is their group, and every group has a row."""
+    order = np.argsort(position, kind="stable")
+    starts = np.searchsorted(position[order], np.arange(position.max() + 1))
+    sums = np.add.reduceat(sample_weight[order, None] * X[order], starts, axis=0)
+    return np.asarray(sums / np.bincount(position, weights=sample_weight)[:, None])
+
+
+def second_moments(X: FloatArray, position: IntArray, sample_weight: FloatArray) -> FloatArray:
+    """Weighted mean of x x' within each group, (k, p, p)."""
+    moments = np.empty((int(position.max()) + 1, X.shape[1], X.shape[1]))
+    for group in range(len(moments)):
+        rows, weight = X[position == group], sample_weight[position == group]
+        moments[group] = (rows.T * weight) @ rows / weight.sum()
+    return moments
+
+
+def additive_means(one_hot: FloatArray, weight: FloatArray, mean: FloatArray) -> FloatArray:
+    r"""Part (D, p) of each attribute value in means that add up, by weighted least squares.
+
+    .. math:: \min_M \sum_s f_s \, \| m_s - \sigma(s)^\top M \|^2
+
+    Of all minimisers the smallest: codes are rank deficient, but the sums of groups inside the hull are determined.
+    ``one_hot`` (k, D), ``weight`` (k,), ``mean`` (k, p). With one covariance for all groups this is maximum likelihood.
+    """
+    root = np.sqrt(weight)[:, None]
+    return np.asarray(np.linalg.lstsq(root * one_hot, root * mean, rcond=None)[0])
+
+
+def ledoit_wolf_shrinkage(residuals: FloatArray, sample_weight: FloatArray) -> float:
+    r"""Share of the mean diagonal in the covariance that is closest to the true one in expectation, 0 to 1.
+
+    .. math:: \frac{\tfrac1n (\overline{\|r\|^4} - \|S\|^2)}{\|S - \tfrac{\operatorname{tr} S}{p} I\|^2}
+
+    Ledoit and Wolf (2004) with weights: a weight of 2 counts as two rows, and n is the sum of weights.
+    """
+    total = float(sample_weight.sum())
+    covariance = (residuals.T * sample_weight) @ residuals / total
+    spread = float((covariance**2).sum()) - float(np.trace(covariance)) ** 2 / len(covariance)
+    fourth = float(sample_weight @ (residuals**2).sum(axis=1) ** 2) / total
+    noise = (fourth - float((covariance**2).sum())) / total
+    return min(1.0, max(0.0, noise) / spread) if spread > 0 and len(covariance) > 1 else 0.0
+
+
+def shrunk_covariance(covariance: FloatArray, shrinkage: float) -> FloatArray:
+    """The covariance (p, p) drawn towards its mean diagonal: (1 − s) Σ + s · tr(Σ)/p · I."""
+    size = len(covariance)
+    return (1.0 - shrinkage) * covariance + shrinkage * float(np.trace(covariance)) / size * np.eye(size)
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussians:
+    """Densities of q groups."""
+
+    means: FloatArray  # (q, p), NaN where there is no density
+    whitening: FloatArray  # (q, p, p), or (1, p, p) if it is the same for all
+    proper: BoolArray  # (q,) whether there is a density
+
+    def log_density(self, X: FloatArray) -> FloatArray:
+        """Log p(x|z), (n, q); NaN where there is no density."""
+        size = X.shape[1]
+        logs = self._relative(X)
+        if len(self.whitening) == 1:
+            logs -= 0.5 * ((X @ self.whitening[0].T) ** 2).sum(axis=1)[:, None]
+        return np.asarray(logs + self._log_determinants() - 0.5 * size * math.log(2.0 * math.pi))
+
+    def log_posterior_terms(self, X: FloatArray) -> FloatArray:
+        """Log p(x|z), (n, q), up to a term of x alone, which would take digits from probabilities far from the data."""
+        return np.asarray(self._relative(X) + self._log_determinants())
+
+    def _relative(self, X: FloatArray) -> FloatArray:
+        """−½‖W(x − μ)‖², (n, q), above −½‖Wx‖² if all groups have the same W."""
+        if len(self.whitening) == 1:
+            white = self.means @ self.whitening[0].T  # (q, p)
+            return np.asarray((X @ self.whitening[0].T) @ white.T - 0.5 * (white**2).sum(axis=1))
+        logs = np.empty((len(X), len(self.means)))
+        for group, (mean, whitening) in enumerate(zip(self.means, self.whitening, strict=True)):
+            logs[:, group] = -0.5 * (((X - mean) @ whitening.T) ** 2).sum(axis=1)
+        return logs
+
+    def covariances(self) -> FloatArray:
+        """Covariance of each group, (q, p, p), or (1, p, p) if it is the same for all."""
+        inverse = np.linalg.inv(self.whitening)
+        return np.asarray(inverse @ inverse.transpose(0, 2, 1))
+
+    def sample(self, noise: FloatArray) -> FloatArray:
+        """Samples (q, n, p) from standard normal ``noise`` (q, n, p): μ + W⁻¹ε."""
+        return np.asarray(self.means[:, None, :] + noise @ np.linalg.inv(self.whitening).transpose(0, 2, 1))
+
+    def _log_determinants(self) -> FloatArray:
+        """½ log|Λ| = log|W|, (q,) or (1,)."""
+        return np.asarray(np.log(np.abs(np.diagonal(self.whitening, axis1=1, axis2=2))).sum(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class SharedGaussians:
+    """Means that add up over the attributes, and one covariance."""
+
+    space: GroupSpace
+    value_means: FloatArray  # (D, p)
+    covariance: FloatArray  # (p, p)
+
+    def groups(self, codes: IntArray) -> Gaussians:
+        """Densities of the groups (q, m)."""
+        factor = np.linalg.cholesky(self.covariance)
+        whitening = solve_triangular(factor, np.eye(len(factor)), lower=True)
+        means = sums_over_values(self.value_means, self.space, codes)
+        return Gaussians(means, whitening[None], np.ones(len(codes), dtype=np.bool_))
+
+
+@dataclass(frozen=True, eq=False)
+class PerValueGaussians:
+    """Precisions and natural parameters that add up over the attributes."""
+
+    space: GroupSpace
+    precision: FloatArray  # (D, p, p)
+    natural: FloatArray  # (D, p)
+
+    def precisions(self, codes: IntArray) -> FloatArray:
+        """Λ of the groups (q, m), (q, p, p), positive definite or not."""
+        return sums_over_values(self.precision, self.space, codes)
+
+    def groups(self, codes: IntArray) -> Gaussians:
+        """Densities of the groups (q, m); none where Λ is not positive definite."""
+        natural = sums_over_values(self.natural, self.space, codes)  # (q, p)
+        means, whitening = np.full_like(natural, np.nan), self.precisions(codes)
+        proper = np.ones(len(codes), dtype=np.bool_)
+        for group, precision in enumerate(whitening):
+            try:
+                factor = np.linalg.cholesky(precision)
+            except np.linalg.LinAlgError:
+                proper[group], whitening[group] = False, np.nan
+                continue
+            means[group], whitening[group] = cho_solve((factor, True), natural[group]), factor.T
+        return Gaussians(means, whitening, proper)
+
+
+def sums_over_values(parts: FloatArray, space: GroupSpace, codes: IntArray) -> FloatArray:
+    """Sum over attributes of each group's values' parts (D, …), (q, …)."""
+    columns = codes + space.offsets  # (q, m)
+    total = parts[columns[:, 0]]
+    for column in columns.T[1:]:
+        total = total + parts[column]
+    return np.asarray(total)
+
+
+class RiskPoint(NamedTuple):
+    """The seen groups' Gaussians at some parameters, and the penalised risk there."""
+
+    value: float
+    mean: FloatArray  # (k, p)
+    covariance: FloatArray  # (k, p, p)
+
+
+@dataclass(frozen=True, eq=False)
+class PerValueRisk:
+    r"""Mean negative log-likelihood of the seen groups and a penalty, convex in precisions P and natural parameters η.
+
+    .. math:: -\sum_s f_s \mathrm E_s \log p(x|s)
+        + \tfrac\lambda2 \sum_{i,v} \left(\tfrac12 \|P_{i,v} - P^0_{i,v}\|^2 + \|\eta_{i,v} - \eta^0_{i,v}\|^2\right)
+
+    Infinite where a seen group's Λ is not positive definite. Coordinates should be such that the groups' covariance is
+    about the identity: the penalty is then in units of the likelihood's own curvature.
+    """
+
+    one_hot: FloatArray  # (k, D)
+    moments: GroupMoments
+    start_precision: FloatArray  # (D, p, p) P⁰
+    start_natural: FloatArray  # (D, p) η⁰
+    penalty: float
+
+    def at(self, precision: FloatArray, natural: FloatArray) -> RiskPoint | None:
+        """The Gaussians and the risk, or None where the risk is infinite."""
+        total, eta = self._sums(precision), self.one_hot @ natural
+        try:
+            factor = np.linalg.cholesky(total)
+        except np.linalg.LinAlgError:
+            return None
+        inverse = np.linalg.inv(factor)
+        covariance = inverse.transpose(0, 2, 1) @ inverse
+        mean = np.einsum("kij,kj->ki", covariance, eta)
+        log_det = 2.0 * np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
+        quadratic = np.einsum("kij,kij->k", total, self.moments.second)
+        linear = np.einsum("ki,ki->k", eta, mean - 2.0 * self.moments.mean)
+        size = eta.shape[1]
+        risk = 0.5 * self.moments.weight @ (size * math.log(2.0 * math.pi) - log_det + quadratic + linear)
+        distance = 0.5 * ((precision - self.start_precision) ** 2).sum() + ((natural - self.start_natural) ** 2).sum()
+        return RiskPoint(float(risk + 0.5 * self.penalty * distance), mean, covariance)
+
+    def gradient(self, precision: FloatArray, natural: FloatArray, point: RiskPoint) -> tuple[FloatArray, FloatArray]:
+        """Derivative with respect to P (D, p, p) and η (D, p): model moments against those of the data."""
+        own = point.covariance + point.mean[:, :, None] * point.mean[:, None, :]
+        by_precision = self._collect(0.5 * (self.moments.second - own))
+        by_natural = self._collect(point.mean - self.moments.mean)
+        return (
+            by_precision + 0.5 * self.penalty * (precision - self.start_precision),
+            by_natural + self.penalty * (natural - self.start_natural),
+        )
+
+    def hessian_product(
+        self, precision: FloatArray, natural: FloatArray, point: RiskPoint
+    ) -> tuple[FloatArray, FloatArray]:
+        """Change of the gradient along a direction in P (D, p, p) and η (D, p)."""
+        change, eta = self._sums(precision), self.one_hot @ natural
+        mean = eta - np.einsum("kij,kj->ki", change, point.mean)
+        mean = np.einsum("kij,kj->ki", point.covariance, mean)  # (k, p)
+        outer = mean[:, :, None] * point.mean[:, None, :]
+        own = outer + outer.transpose(0, 2, 1) - point.covariance @ change @ point.covariance
+        return (
+            self._collect(-0.5 * own) + 0.5 * self.penalty * precision,
+            self._collect(mean) + self.penalty * natural,
+        )
+
+    def _sums(self, precision: FloatArray) -> FloatArray:
+        """Symmetric Λ of the seen groups, (k, p, p)."""
+        total = np.tensordot(self.one_hot, precision, axes=1)
+        return np.asarray(0.5 * (total + total.transpose(0, 2, 1)))
+
+    def _collect(self, by_group: FloatArray) -> FloatArray:
+        """Sum over the groups that have each value, by their weight: (k, …) to (D, …)."""
+        return np.tensordot(self.one_hot.T * self.moments.weight, by_group, axes=1)

@@ -1,0 +1,72 @@
+"""Tails of importance weights: whether the mean that gives a bias can be trusted, whatever its sample size."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from compshift.core.arrays import FloatArray, IntArray, row_blocks
+from compshift.core.energy import group_energies
+from compshift.core.groups import GroupSpace
+
+MAX_WEIGHTS = 20_000_000
+"""Up to so many weights (samples times groups) are sorted; of more, tails are not looked at."""
+
+FEWEST = 5
+"""A tail of fewer weights says nothing."""
+
+
+def tail_indices(
+    space: GroupSpace, groups: IntArray, energies: FloatArray, log_evidence: FloatArray, sample_weight: FloatArray
+) -> FloatArray:
+    """Pareto k̂ of the samples' weights in the bias of each of the groups (g, m), (g,); NaN if there are too many.
+
+    ``energies`` (n, D) and ``log_evidence`` (n,) are those of the training samples. Below 0.5 the mean has a variance;
+    above 0.7 it is not to be trusted (Vehtari et al., 2024).
+    """
+    n = len(energies)
+    result = np.full(len(groups), np.nan)
+    if n * len(groups) > MAX_WEIGHTS:
+        return result
+    log_sample = np.log(sample_weight) - log_evidence
+    for part in row_blocks(len(groups), n):
+        log_weights = log_sample[:, None] - group_energies(energies, space, groups[part])  # (n, q)
+        result[part] = pareto_k(log_weights)
+    return result
+
+
+def pareto_k(log_weights: FloatArray) -> FloatArray:
+    r"""Shape k̂ of a generalised Pareto distribution fitted to the largest weights of each column (n, q), (q,).
+
+    The tail are the min(n/5, 3√n) largest, in excess of the next one (Vehtari, Simpson, Gelman, Yao, Gabry). The fit is
+    the quasi-Bayesian one of Zhang and Stephens (2009), with their prior on k that pulls small samples to 0.5.
+    """
+    n = len(log_weights)
+    size = int(min(n / 5, 3 * math.sqrt(n)))
+    if size < FEWEST:
+        return np.full(log_weights.shape[1], np.nan)
+    ordered = np.sort(np.partition(log_weights, n - size - 1, axis=0)[n - size - 1 :], axis=0)  # (size + 1, q)
+    scaled = np.exp(ordered - ordered[-1:])
+    excess = scaled[1:] - scaled[:1]  # (size, q), ascending
+    rounding = n * float(np.finfo(np.float64).eps)  # what differs by less than this does not differ
+    result = np.full(log_weights.shape[1], -np.inf)  # weights that are all alike have no tail
+    real = excess[-1] > rounding
+    if real.any():
+        result[real] = _generalised_pareto_shape(np.maximum(excess[:, real], rounding))
+    return result
+
+
+def _generalised_pareto_shape(excess: FloatArray) -> FloatArray:
+    """Zhang and Stephens' estimate of k for ascending excesses (s, q), (q,)."""
+    size = len(excess)
+    quartile = excess[int(size / 4 + 0.5) - 1]  # (q,)
+    n_points = 30 + int(math.sqrt(size))
+    point = 1 - np.sqrt(n_points / (np.arange(1, n_points + 1) - 0.5))  # (t,)
+    theta = 1 / excess[-1] + point[:, None] / (3 * quartile)  # (t, q) minus k over the scale
+    shape = np.stack([np.log1p(-row * excess).mean(axis=0) for row in theta])  # (t, q)
+    profile = size * (np.log(-theta / shape) - shape - 1)
+    weight = np.exp(profile - profile.max(axis=0))
+    best = (weight * theta).sum(axis=0) / weight.sum(axis=0)  # (q,)
+    k = np.log1p(-best * excess).mean(axis=0)
+    return np.asarray((size * k + 10 * 0.5) / (size + 10))

@@ -1,0 +1,89 @@
+"""The bias by two moments of the energies."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compshift import GroupSpace
+from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias, energy_moments
+
+SPACE = GroupSpace.from_cardinalities([2, 3])
+ALL = SPACE.codes(np.arange(6))
+
+
+def covariance(rng, size):
+    root = rng.normal(size=(size, size))
+    return root @ root.T / size + np.eye(size)
+
+
+@given(st.integers(0, 1000))
+def test_it_is_exact_for_gaussians_of_one_covariance(seed):
+    rng = np.random.default_rng(seed)
+    spread, value_means = covariance(rng, 4), rng.normal(size=(5, 4))
+    coef = -np.linalg.solve(spread, value_means.T).T  # energies of log p(x|z) = w·x − B(z) + log h(x)
+    means = SPACE.one_hot(ALL) @ value_means
+    bias = 0.5 * np.einsum("gi,gi->g", means, np.linalg.solve(spread, means.T).T)
+    seen = np.array([0, 1, 3, 5])
+    moments = EnergyMoments(means[seen] @ coef.T, coef @ spread @ coef.T)
+    np.testing.assert_allclose(cumulant_bias(SPACE, ALL, ALL[seen], bias[seen], moments), bias, atol=1e-8)
+
+
+def test_against_a_loop():
+    """With biases and moments that fit no model: every seen group has its say."""
+    rng = np.random.default_rng(1)
+    seen = ALL[[4, 1, 2]]
+    bias, moments = rng.normal(size=3), EnergyMoments(rng.normal(size=(3, 5)), covariance(rng, 5))
+    found = cumulant_bias(SPACE, ALL, seen, bias, moments)
+    for z in range(6):
+        if z in (4, 1, 2):
+            assert found[z] == bias[[4, 1, 2].index(z)]
+            continue
+        top = bottom = 0.0
+        for s in range(3):
+            change = SPACE.one_hot(ALL[[z]])[0] - SPACE.one_hot(seen[[s]])[0]
+            variance = change @ moments.covariance @ change
+            top += (bias[s] - change @ moments.mean[s] + variance / 2) / variance**3
+            bottom += 1 / variance**3
+        assert found[z] == pytest.approx(top / bottom, rel=1e-10)
+
+
+def test_groups_that_do_not_differ():
+    """A variance of 0 to a seen group means that group's bias, without a division by 0."""
+    moments = EnergyMoments(np.zeros((1, 5)), np.zeros((5, 5)))
+    found = cumulant_bias(SPACE, ALL, ALL[:1], np.array([0.7]), moments)
+    np.testing.assert_allclose(found, 0.7)
+
+
+def test_it_is_the_log_of_a_mean():
+    """B(z) − B(s) = log E[exp(−(E_z − E_s))] over group s, here by a large sample of linear energies."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(400_000, 2)) @ np.array([[0.6, 0.1], [0.0, 0.5]]) + [0.3, -0.2]
+    energies = x @ rng.normal(size=(5, 2)).T * 0.7
+    moments = energy_moments(energies, np.zeros(len(x), dtype=np.int64), np.full(len(x), 1 / len(x)), 1)
+    found = cumulant_bias(SPACE, ALL, ALL[:1], np.array([1.0]), moments)
+    for z in range(1, 6):
+        change = energies @ (SPACE.one_hot(ALL[[z]])[0] - SPACE.one_hot(ALL[[0]])[0])
+        assert found[z] - 1 == pytest.approx(math.log(np.exp(-change).mean()), abs=0.02)
+
+
+def test_moments_are_weighted():
+    rng = np.random.default_rng(3)
+    energies, position = rng.normal(size=(40, 5)), rng.integers(0, 3, size=40)
+    weight = rng.integers(1, 4, size=40)
+    once = energy_moments(energies, position, weight / weight.sum(), 3)
+    rows = np.repeat(np.arange(40), weight)
+    often = energy_moments(energies[rows], position[rows], np.full(len(rows), 1 / len(rows)), 3)
+    np.testing.assert_allclose(once.mean, often.mean)
+    np.testing.assert_allclose(once.covariance, often.covariance)
+    np.testing.assert_allclose(once.mean[1], np.average(energies[position == 1], axis=0, weights=weight[position == 1]))
+
+
+def test_too_many_pairs_are_not_looked_at():
+    space = GroupSpace.from_cardinalities([10_000, 6_000])
+    groups = np.zeros((60_000, 2), dtype=np.int64)
+    seen = np.zeros((1_000, 2), dtype=np.int64)
+    found = cumulant_bias(space, groups, seen, np.zeros(1_000), EnergyMoments(np.zeros((0, 0)), np.zeros((0, 0))))
+    assert np.isnan(found).all()

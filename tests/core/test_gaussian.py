@@ -1,0 +1,181 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import check_grad
+from scipy.stats import multivariate_normal
+from sklearn.covariance import ledoit_wolf_shrinkage as sklearn_shrinkage
+from sklearn.covariance import shrunk_covariance as sklearn_shrunk
+
+from compshift import AffineHull, GroupSpace
+from compshift.core.gaussian import (
+    GroupMoments,
+    PerValueGaussians,
+    PerValueRisk,
+    SharedGaussians,
+    additive_means,
+    group_means,
+    ledoit_wolf_shrinkage,
+    second_moments,
+    shrunk_covariance,
+)
+
+
+def random_covariance(rng, p):
+    root = rng.normal(size=(p, p))
+    return root @ root.T / p + 0.3 * np.eye(p)
+
+
+def random_risk(rng, p=3, penalty=0.2):
+    space = GroupSpace.from_cardinalities([2, 3])
+    seen = space.codes(np.array([0, 1, 2, 4, 5]))
+    weight = rng.uniform(0.5, 2, size=5)
+    mean = rng.normal(size=(5, p))
+    second = np.stack([random_covariance(rng, p) + np.outer(m, m) for m in mean])
+    moments = GroupMoments(weight / weight.sum(), mean, second)
+    start = np.tile(np.eye(p) / 2, (5, 1, 1))
+    return PerValueRisk(space.one_hot(seen), moments, start, rng.normal(size=(5, p)), penalty), space, seen
+
+
+def test_moments_against_loops():
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(40, 3)), rng.uniform(0.1, 2, size=40)
+    position = np.r_[0, 1, 2, rng.integers(0, 3, size=37)]
+    for group in range(3):
+        total, mean, second = 0.0, np.zeros(3), np.zeros((3, 3))
+        for x, w, own in zip(X, weight, position, strict=True):
+            if own == group:
+                total, mean, second = total + w, mean + w * x, second + w * np.outer(x, x)
+        np.testing.assert_allclose(group_means(X, position, weight)[group], mean / total, rtol=1e-12)
+        np.testing.assert_allclose(second_moments(X, position, weight)[group], second / total, rtol=1e-12)
+
+
+def test_additive_means_are_exact_inside_the_hull():
+    """Means that do add up are found again, also those of a group that is determined but was not given."""
+    rng = np.random.default_rng(1)
+    space = GroupSpace.from_cardinalities([2, 3, 2])
+    parts = rng.normal(size=(space.width, 4))
+    groups = space.codes(np.arange(space.n_groups))
+    seen = groups[[0, 2, 3, 5, 7, 10, 11]]
+    inside = AffineHull(space, seen).contains(groups)
+    assert inside.sum() > len(seen)
+    found = additive_means(space.one_hot(seen), rng.uniform(0.1, 1, size=len(seen)), space.one_hot(seen) @ parts)
+    expected, got = space.one_hot(groups) @ parts, space.one_hot(groups) @ found
+    np.testing.assert_allclose(got[inside], expected[inside], atol=1e-10)
+
+
+def test_additive_means_are_weighted_least_squares():
+    """Of means that do not add up: weighted residuals of every value sum to 0, and no part lies in the null space."""
+    rng = np.random.default_rng(7)
+    space = GroupSpace.from_cardinalities([2, 3])
+    one_hot = space.one_hot(space.codes(np.arange(6)))
+    weight, mean = np.array([0.4, 0.01, 0.1, 0.2, 0.25, 0.04]), rng.normal(size=(6, 2))
+    found = additive_means(one_hot, weight, mean)
+    np.testing.assert_allclose(one_hot.T @ (weight[:, None] * (mean - one_hot @ found)), 0, atol=1e-12)
+    np.testing.assert_allclose(found[:2].sum(axis=0) - found[2:].sum(axis=0), 0, atol=1e-12)
+
+
+def test_shrinkage_is_ledoit_and_wolfs():
+    rng = np.random.default_rng(2)
+    for n, p in ((30, 5), (20, 40), (500, 3)):
+        residuals = rng.normal(size=(n, p)) * rng.uniform(0.2, 2, size=p)
+        expected = sklearn_shrinkage(residuals, assume_centered=True)
+        assert ledoit_wolf_shrinkage(residuals, np.ones(n)) == pytest.approx(expected, rel=1e-9)
+        count = rng.integers(1, 4, size=n)
+        repeated = sklearn_shrinkage(np.repeat(residuals, count, axis=0), assume_centered=True)
+        assert ledoit_wolf_shrinkage(residuals, count.astype(float)) == pytest.approx(repeated, rel=1e-9)
+    assert ledoit_wolf_shrinkage(rng.normal(size=(10, 1)), np.ones(10)) == 0
+
+
+def test_shrunk_covariance_is_scikit_learns():
+    covariance = random_covariance(np.random.default_rng(3), 4)
+    np.testing.assert_allclose(shrunk_covariance(covariance, 0.3), sklearn_shrunk(covariance, 0.3), atol=1e-12)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 1000))
+def test_densities_against_scipy(seed):
+    rng = np.random.default_rng(seed)
+    space = GroupSpace.from_cardinalities([2, 2])
+    codes = space.codes(np.arange(4))
+    X, p = rng.normal(size=(6, 3)) * 3, 3
+    covariance = random_covariance(rng, p)
+    shared = SharedGaussians(space, rng.normal(size=(4, p)), covariance)
+    precision = np.stack([random_covariance(rng, p) for _ in range(4)])
+    each = PerValueGaussians(space, precision, rng.normal(size=(4, p)))
+    for group, (first, second) in enumerate(codes):
+        mean = shared.value_means[first] + shared.value_means[2 + second]
+        expected = multivariate_normal(mean, covariance).logpdf(X)
+        np.testing.assert_allclose(shared.groups(codes).log_density(X)[:, group], expected, atol=1e-9)
+        own = np.linalg.inv(precision[first] + precision[2 + second])
+        mean = own @ (each.natural[first] + each.natural[2 + second])
+        expected = multivariate_normal(mean, own).logpdf(X)
+        np.testing.assert_allclose(each.groups(codes).log_density(X)[:, group], expected, atol=1e-9)
+        np.testing.assert_allclose(each.groups(codes).covariances()[group], own, atol=1e-9)
+    for model in (shared, each):
+        gaussians = model.groups(codes)
+        terms, logs = gaussians.log_posterior_terms(X), gaussians.log_density(X)
+        np.testing.assert_allclose(np.diff(terms, axis=1), np.diff(logs, axis=1), atol=1e-9)
+
+
+def test_a_group_without_a_density():
+    space = GroupSpace.from_cardinalities([2, 2])
+    precision = np.array([1.0, 3.0, 2.0, -2.0])[:, None, None] * np.eye(2)
+    gaussians = PerValueGaussians(space, precision, np.ones((4, 2))).groups(space.codes(np.arange(4)))
+    assert gaussians.proper.tolist() == [True, False, True, True]
+    logs = gaussians.log_density(np.zeros((1, 2)))
+    assert np.isnan(logs[0]).tolist() == [False, True, False, False]
+
+
+class TestRisk:
+    def test_value_against_scipy(self):
+        """The mean negative log-likelihood of a sample, from its moments."""
+        rng = np.random.default_rng(4)
+        risk, space, seen = random_risk(rng, penalty=0.7)
+        X, position = rng.normal(size=(50, 3)), np.r_[np.arange(5), rng.integers(0, 5, size=45)]
+        moments = GroupMoments(
+            np.bincount(position) / 50, group_means(X, position, np.ones(50)), second_moments(X, position, np.ones(50))
+        )
+        risk = PerValueRisk(risk.one_hot, moments, risk.start_precision, risk.start_natural, 0.7)
+        precision, natural = np.stack([random_covariance(rng, 3) for _ in range(5)]), rng.normal(size=(5, 3))
+        total = 0.0
+        for x, z in zip(X, seen[position], strict=True):
+            covariance = np.linalg.inv(precision[z[0]] + precision[2 + z[1]])
+            mean = covariance @ (natural[z[0]] + natural[2 + z[1]])
+            total -= multivariate_normal(mean, covariance).logpdf(x) / 50
+        total += 0.35 * (
+            ((precision - risk.start_precision) ** 2).sum() / 2 + ((natural - risk.start_natural) ** 2).sum()
+        )
+        point = risk.at(precision, natural)
+        assert point.value == pytest.approx(total, rel=1e-10)
+        np.testing.assert_allclose(
+            point.mean, PerValueGaussians(space, precision, natural).groups(seen).means, atol=1e-10
+        )
+
+    def test_derivatives_against_differences(self):
+        rng = np.random.default_rng(5)
+        risk, _, _ = random_risk(rng)
+        p = 3
+
+        def parts(theta):
+            return theta[: 5 * p * p].reshape(5, p, p), theta[5 * p * p :].reshape(5, p)
+
+        def flat(pair):
+            return np.concatenate([part.ravel() for part in pair])
+
+        def gradient(theta):
+            return flat(risk.gradient(*parts(theta), risk.at(*parts(theta))))
+
+        start = np.stack([random_covariance(rng, p) for _ in range(5)])
+        theta = flat((start, rng.normal(size=(5, p))))
+        assert check_grad(lambda at: risk.at(*parts(at)).value, gradient, theta) < 1e-5
+        for _ in range(3):
+            step = rng.normal(size=len(theta))
+            differences = (gradient(theta + 1e-5 * step) - gradient(theta - 1e-5 * step)) / 2e-5
+            product = flat(risk.hessian_product(*parts(step), risk.at(*parts(theta))))
+            np.testing.assert_allclose(product, differences, atol=1e-6)
+            assert step @ product > 0
+
+    def test_it_is_infinite_outside_the_cone(self):
+        risk, _, _ = random_risk(np.random.default_rng(6))
+        assert risk.at(-risk.start_precision, risk.start_natural) is None
