@@ -22,12 +22,20 @@ if TYPE_CHECKING:
     from compshift.core.groups import GroupSpace as GroupSpace
     from compshift.core.hull import AffineHull as AffineHull
     from compshift.estimators.crm import CRMClassifier as CRMClassifier
+    from compshift.estimators.crm_cv import CRMClassifierCV as CRMClassifierCV
+    from compshift.estimators.generative import AdditiveGaussian as AdditiveGaussian
     from compshift.estimators.logit_adjusted import LogitAdjustedClassifier as LogitAdjustedClassifier
+    from compshift.estimators.model_selection import CombinationKFold as CombinationKFold
+    from compshift.estimators.posthoc import AffineExtrapolation as AffineExtrapolation
     from compshift.training.load import load as load
 
 __all__ = [
+    "AdditiveGaussian",
+    "AffineExtrapolation",
     "AffineHull",
     "CRMClassifier",
+    "CRMClassifierCV",
+    "CombinationKFold",
     "ExtrapolationWarning",
     "GroupSpace",
     "InputError",
@@ -46,8 +54,12 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "AdditiveGaussian": "compshift.estimators.generative",
+        "AffineExtrapolation": "compshift.estimators.posthoc",
         "AffineHull": "compshift.core.hull",
         "CRMClassifier": "compshift.estimators.crm",
+        "CRMClassifierCV": "compshift.estimators.crm_cv",
+        "CombinationKFold": "compshift.estimators.model_selection",
         "ExtrapolationWarning": "compshift._errors",
         "GroupSpace": "compshift.core.groups",
         "InputError": "compshift._errors",

@@ -18,8 +18,12 @@ from compshift.estimators.crm_model import CRMModel
 
 GROUP_ARRAYS = ("seen_groups", "seen_weight", "groups")
 MODEL_ARRAYS = ("coef", "feature_mean", "bias", "learned_bias", "effective_sample_size")
+LATER_ARRAYS = ("cumulant_bias", "pareto_k")
+"""Of length g. Models that were saved before these existed are read with NaN in their place."""
 NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
 PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
+LATER_PARAMETERS = {"anchor": "zero", "cross_fit": False}
+"""With what stands for them in models that were saved before they existed."""
 
 
 class Saved(NamedTuple):
@@ -48,11 +52,12 @@ def to_file(saved: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
         "parameters": {
             name: None if name in ("prior", "support") and not isinstance(value, str) else plain_value(value)
             for name, value in saved.parameters.items()
+            if name in PARAMETERS or name in LATER_PARAMETERS
         },
-        **{name: getattr(model, name) for name in NUMBERS},
+        **{name: getattr(model, name) for name in (*NUMBERS, "temperature")},
     }
     arrays = {name: getattr(candidates, name) for name in GROUP_ARRAYS}
-    arrays |= {name: getattr(model, name) for name in MODEL_ARRAYS}
+    arrays |= {name: getattr(model, name) for name in (*MODEL_ARRAYS, *LATER_ARRAYS)}
     arrays |= {"log_prior": saved.log_prior, "parameter_log_prior": saved.parameter_log_prior}
     return header, arrays
 
@@ -64,10 +69,14 @@ def from_file(header: dict[str, Any], arrays: dict[str, Any]) -> Saved:
         model = CRMModel(
             candidates=Candidates(AffineHull(space, arrays["seen_groups"]), arrays["seen_weight"], arrays["groups"]),
             **{name: arrays[name] for name in MODEL_ARRAYS},
+            **{name: arrays.get(name, np.full(len(arrays["groups"]), np.nan)) for name in LATER_ARRAYS},
             **{name: header[name] for name in NUMBERS},
+            temperature=header.get("temperature", 1.0),
         )
         saved = Saved(
-            {name: header["parameters"][name] for name in PARAMETERS},
+            LATER_PARAMETERS
+            | {name: header["parameters"][name] for name in PARAMETERS}
+            | {name: value for name, value in header["parameters"].items() if name in LATER_PARAMETERS},
             model,
             arrays["log_prior"],
             arrays["parameter_log_prior"],
@@ -93,7 +102,7 @@ def _check_shapes(saved: Saved) -> None:
     model, candidates = saved.model, saved.model.candidates
     check_codes(candidates.groups, candidates.space.cardinalities, "groups")
     g, p = len(candidates.groups), len(model.feature_mean)
-    expected = {"coef": (candidates.space.width, p), "bias": (g,), "learned_bias": (g,), "effective_sample_size": (g,)}
+    expected = {"coef": (candidates.space.width, p)} | dict.fromkeys((*MODEL_ARRAYS[2:], *LATER_ARRAYS), (g,))
     for name, shape in expected.items():
         found = getattr(model, name).shape
         if found != shape:

@@ -1,4 +1,4 @@
-"""The two steps of Compositional Risk Minimization on fixed features, and what they result in."""
+"""What a fit of Compositional Risk Minimization results in, and inference with it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
-from compshift.core.bias import ExtrapolatedBias, block_sums, empty_sums, extrapolated_bias, merge_sums
+from compshift._errors import InputError
+from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
-from compshift.core.energy import GroupTable
-from compshift.core.objective import log_evidence
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior
-from compshift.estimators.solver import Solution, solve, standardise
-from compshift.estimators.step_one_problem import StepOneProblem
+
+BIASES = ("extrapolated", "learned", "cumulant", "shrunk")
+"""B*; the fitted bias, 0 for unseen groups; B* by two moments; B* drawn to the latter where few samples bear it."""
+
+ENOUGH_SAMPLES = 30
+"""With an effective sample size of this, B* and the bias by moments count half each in ``"shrunk"``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,11 +28,27 @@ class CRMModel:
     feature_mean: FloatArray  # (p,)
     bias: FloatArray  # (g,) B*
     learned_bias: FloatArray  # (g,) B, 0 on unseen groups
+    cumulant_bias: FloatArray  # (g,) by two moments of the energies; NaN if unknown
     effective_sample_size: FloatArray  # (g,)
+    pareto_k: FloatArray  # (g,) tail index of the samples' weights in B*; NaN if unknown
+    temperature: float  # by which cross-fitting multiplied the energies; coef has it already
     bias_gap: float  # max |B* − B| over the seen groups
     gradient: float  # largest entry at the end of step 1
     n_iter: int
     converged: bool
+
+    def bias_of(self, kind: str) -> FloatArray:
+        """Bias of every candidate by one of ``BIASES``, (g,)."""
+        if kind == "extrapolated":
+            return self.bias
+        if kind == "learned":
+            return self.learned_bias
+        if np.isnan(self.cumulant_bias).any():
+            raise InputError(f"bias={kind!r} was not computed for this model: use 'extrapolated' or 'learned'")
+        if kind == "cumulant":
+            return self.cumulant_bias
+        trust = self.effective_sample_size / (self.effective_sample_size + ENOUGH_SAMPLES)
+        return trust * self.bias + (1 - trust) * self.cumulant_bias
 
     def energies(self, X: FloatArray) -> FloatArray:
         """Energy of every attribute value, (n, D), above the lowest of its attribute.
@@ -71,55 +89,3 @@ class CRMModel:
     def _blocks(self, X: FloatArray, width: int) -> Iterator[tuple[slice, FloatArray]]:
         for rows in row_blocks(len(X), width + X.shape[1]):
             yield rows, self.energies(X[rows])
-
-
-def fit_crm(
-    X: FloatArray,
-    position: IntArray,
-    sample_weight: FloatArray,
-    candidates: Candidates,
-    *,
-    alpha: float,
-    tol: float,
-    max_iter: int,
-) -> CRMModel:
-    """Solve step 1 on the seen groups, then compute the bias of every candidate (paper, Algorithm 1).
-
-    ``X`` (n, p); ``position`` (n,), the seen group of each row; ``sample_weight`` (n,), every weight above 0.
-    """
-    seen = GroupTable.of(candidates.space, candidates.seen_groups)
-    total = sample_weight.sum()
-    features, mean, scale = standardise(X, sample_weight)
-    problem = StepOneProblem(features, position, sample_weight / total, seen, candidates.seen_weight / total, alpha)
-    solution = solve(problem, tol=tol, max_iter=max_iter)
-
-    candidate_bias = _extrapolate(problem, solution, candidates.table)
-    in_candidates = candidates.space.locate(candidates.seen_groups, candidates.groups)  # (k,)
-    if (in_candidates >= 0).all():
-        seen_bias = candidate_bias.bias[in_candidates]
-    else:
-        seen_bias = _extrapolate(problem, solution, seen).bias
-    return CRMModel(
-        candidates=candidates,
-        coef=solution.weight / scale,
-        feature_mean=mean,
-        bias=candidate_bias.bias,
-        learned_bias=np.where(candidates.in_seen >= 0, solution.bias[candidates.in_seen], 0.0),
-        effective_sample_size=candidate_bias.effective_sample_size,
-        bias_gap=float(np.abs(seen_bias - solution.bias).max()),
-        gradient=solution.gradient,
-        n_iter=solution.n_iter,
-        converged=solution.converged,
-    )
-
-
-def _extrapolate(problem: StepOneProblem, solution: Solution, table: GroupTable) -> ExtrapolatedBias:
-    """Step 2 over the training inputs, a block of rows at a time."""
-    log_score = np.log(problem.frequency) - solution.bias
-    sums = empty_sums(table, problem.features)
-    cells = max(BLOCK_CELLS, len(table.left) * len(table.right))  # a block is worth the merging of its sums
-    for rows in row_blocks(len(problem.features), table.width + problem.features.shape[1], cells):
-        energies = problem.features[rows] @ solution.weight.T
-        evidence = log_evidence(energies, problem.seen, log_score)
-        sums = merge_sums(sums, block_sums(table, energies, evidence, problem.sample_weight[rows]))
-    return extrapolated_bias(table, sums)

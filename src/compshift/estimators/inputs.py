@@ -53,10 +53,10 @@ def known_features(estimator: BaseEstimator, X: Any) -> FloatArray:
     return np.asarray(array)
 
 
-def read_labels(y: Any, attributes: Any, space: GroupSpace | None, keep: BoolArray) -> Labels:
+def read_labels(y: Any, attributes: Any, space: GroupSpace | None, keep: BoolArray, stacklevel: int = 3) -> Labels:
     """Labels of the rows to keep, a mask over all n rows; values come from those rows, or from ``space``.
 
-    The values of a target are sorted, as scikit-learn expects of ``classes_``.
+    The values of a target are sorted, as scikit-learn expects of ``classes_``. Warnings point ``stacklevel`` calls up.
     """
     targets = read_columns(y, default="y")
     names = [column.name for column in targets]
@@ -73,7 +73,7 @@ def read_labels(y: Any, attributes: Any, space: GroupSpace | None, keep: BoolArr
             warnings.warn(
                 f"attribute {column.name!r} has the single value {column.values[0]!r} in training: it tells groups "
                 "apart only if space= names further values",
-                stacklevel=3,
+                stacklevel=stacklevel,
             )
     space = _labels_space(columns, len(targets), space)
     dimensions = _dimensions(y)
@@ -81,7 +81,7 @@ def read_labels(y: Any, attributes: Any, space: GroupSpace | None, keep: BoolArr
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected: it is read as y.ravel()",
             DataConversionWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
     return Labels(space, space.encode_columns(columns), len(targets), len(targets) == 1)
 

@@ -70,6 +70,13 @@ class Problem(Protocol):
         """Penalised risk and gradient."""
 
 
+class Start(NamedTuple):
+    """Where a search begins."""
+
+    weight: FloatArray  # (d, p)
+    bias: FloatArray  # (k,)
+
+
 class Solution(NamedTuple):
     """The minimiser, and how close to it the search came."""
 
@@ -79,6 +86,11 @@ class Solution(NamedTuple):
     gradient: float
     n_iter: int
     converged: bool
+
+    @property
+    def start(self) -> Start:
+        """Where the search of a problem nearby may begin."""
+        return Start(self.weight, self.bias)
 
 
 def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, FloatArray, float]:
@@ -97,14 +109,14 @@ def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, F
     return centred, mean, scale * largest
 
 
-def solve(problem: Problem, *, tol: float, max_iter: int) -> Solution:
-    """Minimise the penalised risk until no entry of the gradient exceeds ``tol``.
+def solve(problem: Problem, *, tol: float, max_iter: int, start: Start | None = None) -> Solution:
+    """Minimise the penalised risk until no entry of the gradient exceeds ``tol``, from zero or from a point given.
 
     The entries are those with respect to the weights of the standardised features, counted ``CURVATURE / alpha`` times
     if that is more than 1, and those with respect to the biases, each relative to its group's frequency. The latter
     equal 1 − exp(B* − B): the learned bias of a seen group and the extrapolated one then agree to ``tol``.
     """
-    search = _Search(problem, tol, max_iter)
+    search = _Search(problem, tol, max_iter, start)
     with one_thread_for_scipy():
         while not search.done:
             before = search.size
@@ -127,14 +139,17 @@ def solve(problem: Problem, *, tol: float, max_iter: int) -> Solution:
 class _Search:
     """The best point so far, in the optimiser's units, and the two ways to a better one."""
 
-    def __init__(self, problem: Problem, tol: float, max_iter: int) -> None:
+    def __init__(self, problem: Problem, tol: float, max_iter: int, start: Start | None) -> None:
         self.problem, self.tol, self.max_iter = problem, tol, max_iter
         self.shape = (problem.width, problem.features.shape[1])
         self.n_weights = math.prod(self.shape)
         self.bias_unit = 1.0 / np.sqrt(problem.frequency)  # (k,)
         self.weight_count = max(1.0, CURVATURE / problem.alpha) if problem.alpha > 0 else 1.0
         self.n_iter = 0
-        self.theta = np.zeros(self.n_weights + len(problem.frequency))
+        if start is None:
+            self.theta = np.zeros(self.n_weights + len(problem.frequency))
+        else:
+            self.theta = np.concatenate([start.weight.ravel(), start.bias / self.bias_unit])
         self.value, gradient = self.objective(self.theta)
         self.size = self.norm(gradient)
 

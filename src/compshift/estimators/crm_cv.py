@@ -1,0 +1,158 @@
+"""CRMClassifier with its ridge chosen on combinations that were held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from compshift._checks import check_positive
+from compshift._errors import InputError
+from compshift.core.groups import GroupSpace
+from compshift.estimators.choice import Choice, Options, check_scoring, choose
+from compshift.estimators.crm_fitter import CRMFitter
+from compshift.estimators.model_selection import CombinationKFold
+from compshift.estimators.progress import visible_log
+
+ALPHAS = (1e-3, 3e-3, 1e-2, 2e-2, 5e-2, 1e-1, 3e-1, 1.0)
+"""Ridges that are tried unless others are given."""
+
+
+class CRMClassifierCV(CRMFitter):
+    """``CRMClassifier`` whose ``alpha`` is chosen by accuracy on combinations that were held out.
+
+    Accuracy on groups that training has says little about others: there the weakest ridge usually wins, on unseen
+    groups one ten or a hundred times stronger. So whole groups are held out that the others determine, every
+    alpha is fitted without them (each fit starting where the last ended), and the best one is fitted again to all rows.
+
+    Parameters
+    ----------
+    alphas : sequence of floats, default=(0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
+        Ridges to choose from.
+    cv : int, CombinationKFold or None, default=None
+        Folds of groups; a number stands for ``CombinationKFold(number, random_state=random_state)``, None for 5.
+    scoring : "mean", "worst" or float, default="mean"
+        What alpha is chosen by: the mean accuracy over held-out groups, or a quantile of it (``"worst"`` means 0.1).
+    prior, support, tol, max_iter, verbose
+        As in ``CRMClassifier``. With ``prior="train"``, which gives held-out groups no chance, alpha is chosen under
+        ``"hull"``.
+    bias, anchor, cross_fit
+        As in ``CRMClassifier``, and each may be ``"auto"``. An alternative to the plain way (``"extrapolated"``,
+        ``"zero"``, False) is taken if it is better by two standard errors on held-out groups, or on held-out rows of
+        seen ones, and not worse on the other.
+    n_jobs : int or None, default=None
+        Processes, as joblib counts them.
+    random_state : int, RandomState or None, default=0
+        Which groups share a fold, and which rows of the others are held out.
+
+    Attributes
+    ----------
+    alpha_, anchor_, cross_fit_, chosen_bias_
+        What was chosen.
+    cv_results_ : dict of arrays
+        Per setting: ``alpha``, ``anchor``, ``cross_fit``, ``bias``; ``points``, which alpha was chosen by;
+        ``unseen_accuracy`` and ``seen_accuracy``, means over held-out groups and over the groups that stayed;
+        ``group_accuracy`` (settings, k), of each seen group when it was held out, NaN if it never was.
+    n_splits_ : int
+        Folds there were.
+    Others as in ``CRMClassifier``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> z = np.repeat([[0, 1], [1, 0], [1, 1], [0, 2], [1, 2], [2, 0], [2, 1]], 60, axis=0)
+    >>> X = rng.normal(size=(len(z), 20))
+    >>> X[:, :2] += 3 * z
+    >>> clf = CRMClassifierCV(alphas=[1e-3, 1e-1]).fit(X, z[:, 0], attributes=z[:, 1])
+    >>> clf.n_splits_, clf.alpha_
+    (5, 0.1)
+    """
+
+    def __init__(
+        self,
+        alphas: Sequence[float] = ALPHAS,
+        *,
+        cv: Any = None,
+        scoring: str | float = "mean",
+        prior: Any = "uniform",
+        bias: str = "auto",
+        anchor: str = "auto",
+        cross_fit: bool | int | str = False,
+        support: Any = "all",
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+        verbose: bool | int = False,
+    ) -> None:
+        self.alphas = alphas
+        self.cv = cv
+        self.scoring = scoring
+        self.prior = prior
+        self.bias = bias
+        self.anchor = anchor
+        self.cross_fit = cross_fit
+        self.support = support
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any, *, attributes: Any = None, sample_weight: Any = None, space: GroupSpace | None = None
+    ) -> Self:
+        """Choose by held-out combinations, then fit all rows; the parameters are as in ``CRMClassifier.fit``."""
+        options, tol, max_iter = self.check_parameters()
+        with visible_log(self.verbose):
+            data = self._read(X, y, attributes, sample_weight, space)
+            fold = self._splitter().group_folds(data.candidates.space, data.candidates.seen_groups)
+            seed = int(check_random_state(self.random_state).randint(2**31))
+            choice = choose(
+                data,
+                options,
+                fold,
+                self.prior,
+                check_scoring(self.scoring),
+                max_iter=max_iter,
+                seed=seed,
+                n_jobs=self.n_jobs,
+            )
+            self._fit_setting(data, choice.setting, tol, max_iter)
+        self.n_splits_ = int(fold.max()) + 1
+        self.cv_results_ = _results(choice)
+        return self._use_prior(self.prior)
+
+    def check_parameters(self) -> tuple[Options, float, int]:
+        """Refuse parameters that no data can be fitted with; what there is to choose, ``tol`` and ``max_iter``."""
+        check_scoring(self.scoring)
+        self._splitter()
+        if isinstance(self.alphas, str) or not np.ndim(self.alphas) == 1 or not len(self.alphas):
+            raise InputError(f"alphas is {self.alphas!r}: pass a list of positive numbers")
+        alphas = tuple(sorted({check_positive(alpha, "alpha", allow_zero=True) for alpha in self.alphas}))
+        return self._check_options(alphas)
+
+    def _splitter(self) -> CombinationKFold:
+        if isinstance(self.cv, CombinationKFold):
+            return self.cv
+        if self.cv is None or (isinstance(self.cv, int) and not isinstance(self.cv, bool)):
+            return CombinationKFold(5 if self.cv is None else self.cv, random_state=self.random_state)
+        raise InputError(f"cv is {self.cv!r}: pass a number of folds, or a CombinationKFold")
+
+
+def _results(choice: Choice) -> dict[str, Any]:
+    """What each setting scored, as columns."""
+    settings, scores = choice.scores.settings, choice.scores
+    return {
+        "alpha": np.array([recipe.alpha for recipe, _ in settings]),
+        "anchor": np.array([recipe.anchor for recipe, _ in settings]),
+        "cross_fit": np.array([recipe.cross_fit for recipe, _ in settings]),
+        "bias": np.array([bias for _, bias in settings]),
+        "points": choice.points,
+        "unseen_accuracy": np.nanmean(scores.unseen, axis=1),
+        "seen_accuracy": np.nanmean(scores.seen, axis=1),
+        "group_accuracy": scores.unseen,
+    }

@@ -1,0 +1,198 @@
+"""The two steps of Compositional Risk Minimization on fixed features (paper, Algorithm 1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from compshift._checks import check_count
+from compshift._errors import InputError, unknown_name
+from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
+from compshift.core.bias import ExtrapolatedBias, block_sums, empty_sums, extrapolated_bias, merge_sums
+from compshift.core.candidates import Candidates
+from compshift.core.cumulant_bias import cumulant_bias, energy_moments
+from compshift.core.energy import GroupTable
+from compshift.core.objective import log_evidence
+from compshift.core.pareto import tail_indices
+from compshift.estimators.crm_model import CRMModel
+from compshift.estimators.gaussian_energies import gaussian_energies
+from compshift.estimators.row_folds import row_folds
+from compshift.estimators.solver import Solution, Start, solve, standardise
+from compshift.estimators.step_one_problem import StepOneProblem, TemperatureProblem
+
+ANCHORS = ("zero", "gaussian")
+
+PARTS = 5
+"""Of cross-fitting, unless another number is given."""
+
+
+class Recipe(NamedTuple):
+    """How energies and their biases are fitted."""
+
+    alpha: float
+    anchor: str = "zero"  # what the ridge pulls to
+    cross_fit: int = 0  # parts whose energies are fitted on the others; 0 for none
+
+
+def check_parts(cross_fit: bool | int) -> int:
+    """Number of parts to cross-fit in, 0 for none."""
+    if cross_fit is True or cross_fit is False:
+        return PARTS if cross_fit else 0
+    parts = check_count(cross_fit, "cross_fit")
+    if parts < 2:
+        raise InputError(f"cross_fit is {parts}: pass True, False, or 2 parts or more")
+    return parts
+
+
+class TrainingRows(NamedTuple):
+    """Standardised features with their groups."""
+
+    features: FloatArray  # (n, p)
+    mean: FloatArray  # (p,)
+    scale: float
+    position: IntArray  # (n,) seen group of each row
+    weight: FloatArray  # (n,) summing to 1
+    seen: GroupTable
+
+    @classmethod
+    def of(cls, X: FloatArray, position: IntArray, sample_weight: FloatArray, candidates: Candidates) -> TrainingRows:
+        """``position`` (n,) is the seen group of each row; every weight is above 0."""
+        features, mean, scale = standardise(X, sample_weight)
+        seen = GroupTable.of(candidates.space, candidates.seen_groups)
+        return cls(features, mean, scale, position, sample_weight / sample_weight.sum(), seen)
+
+    @property
+    def frequency(self) -> FloatArray:
+        """p̂ of the seen groups, (k,)."""
+        return _sums(self.position, self.weight, len(self.seen.row))
+
+    def problem(self, recipe: Recipe) -> StepOneProblem:
+        """Step 1 on all rows."""
+        return self._problem(recipe, np.arange(len(self.position)), self.position, self.seen)
+
+    def part(self, recipe: Recipe, rows: IntArray) -> tuple[StepOneProblem, IntArray]:
+        """Step 1 on some of the rows and on the seen groups that they have, with the positions of those groups."""
+        present, position = np.unique(self.position[rows], return_inverse=True)
+        seen = GroupTable.of(self.seen.space, self.seen.codes[present])
+        return self._problem(recipe, rows, position.reshape(-1), seen), present
+
+    def _problem(self, recipe: Recipe, rows: IntArray, position: IntArray, seen: GroupTable) -> StepOneProblem:
+        if recipe.anchor not in ANCHORS:
+            raise unknown_name("anchor", recipe.anchor, ANCHORS)
+        features, weight = (
+            (self.features, self.weight)
+            if len(rows) == len(self.weight)
+            else (
+                self.features[rows],
+                self.weight[rows] / self.weight[rows].sum(),
+            )
+        )
+        anchor = gaussian_energies(features, position, weight, seen) if recipe.anchor == "gaussian" else 0.0
+        frequency = _sums(position, weight, len(seen.row))
+        return StepOneProblem(features, position, weight, seen, frequency, recipe.alpha, anchor)
+
+
+def _sums(position: IntArray, weight: FloatArray, size: int) -> FloatArray:
+    """Sum of the weights (n,) at each position (n,), (size,)."""
+    return np.bincount(position, weights=weight, minlength=size).astype(np.float64)
+
+
+class StepOne(NamedTuple):
+    """Energies of the training rows, by the model itself or by models that did not see them, and biases to match."""
+
+    solution: Solution
+    temperature: float
+    energies: FloatArray  # (n, D)
+    bias: FloatArray  # (k,)
+
+
+def fit_crm(
+    X: FloatArray,
+    position: IntArray,
+    sample_weight: FloatArray,
+    candidates: Candidates,
+    recipe: Recipe,
+    *,
+    tol: float,
+    max_iter: int,
+) -> CRMModel:
+    """Solve step 1 on the seen groups, then compute the bias of every candidate."""
+    rows = TrainingRows.of(X, position, sample_weight, candidates)
+    return step_two(rows, candidates, step_one(rows, recipe, tol=tol, max_iter=max_iter))
+
+
+def step_one(rows: TrainingRows, recipe: Recipe, *, tol: float, max_iter: int, start: Start | None = None) -> StepOne:
+    """Fit energies and biases to the seen groups."""
+    problem = rows.problem(recipe)
+    if start is None and recipe.anchor != "zero":
+        start = Start(np.asarray(problem.anchor), np.zeros(len(problem.frequency)))
+    solution = solve(problem, tol=tol, max_iter=max_iter, start=start)
+    if not recipe.cross_fit:
+        return StepOne(solution, 1.0, rows.features @ solution.weight.T, solution.bias)
+    energies = _out_of_fold_energies(rows, recipe, solution, tol=max(tol, CROSS_FIT_TOL), max_iter=max_iter)
+    calibration = TemperatureProblem(energies, rows.position, rows.weight, rows.seen, rows.frequency)
+    scaled = solve(calibration, tol=tol, max_iter=max_iter, start=Start(np.ones((1, 1)), solution.bias))
+    temperature = max(float(scaled.weight[0, 0]), 0.0)
+    return StepOne(solution, temperature, temperature * energies, scaled.bias)
+
+
+CROSS_FIT_TOL = 1e-4
+"""Of the fits whose energies on other rows are wanted: beyond it those do not change to speak of."""
+
+
+def _out_of_fold_energies(
+    rows: TrainingRows, recipe: Recipe, solution: Solution, *, tol: float, max_iter: int
+) -> FloatArray:
+    """Energies (n, D) of each row by a fit to the rows of other folds; every group is spread over the folds."""
+    fold = row_folds(rows.position, recipe.cross_fit, np.random.default_rng(0))
+    energies = np.empty((len(fold), rows.seen.space.width))
+    for number in range(recipe.cross_fit):
+        own = fold == number
+        if not own.any():
+            continue
+        problem, present = rows.part(recipe, np.flatnonzero(~own))
+        found = solve(problem, tol=tol, max_iter=max_iter, start=Start(solution.weight, solution.bias[present]))
+        energies[own] = rows.features[own] @ found.weight.T
+    return energies
+
+
+def step_two(rows: TrainingRows, candidates: Candidates, fitted: StepOne, *, tails: bool = True) -> CRMModel:
+    """Bias of every candidate, by each way there is; ``tails`` asks for the Pareto tail indices too."""
+    log_score = np.log(rows.frequency) - fitted.bias
+    evidence = np.empty(len(fitted.energies))
+    for part in row_blocks(len(evidence), rows.seen.width + fitted.energies.shape[1]):
+        evidence[part] = log_evidence(fitted.energies[part], rows.seen, log_score)
+    found = _extrapolate(fitted.energies, evidence, rows.weight, candidates.table)
+    in_candidates = candidates.space.locate(candidates.seen_groups, candidates.groups)  # (k,)
+    if (in_candidates >= 0).all():
+        seen_bias = found.bias[in_candidates]
+    else:
+        seen_bias = _extrapolate(fitted.energies, evidence, rows.weight, rows.seen).bias
+    moments = energy_moments(fitted.energies, rows.position, rows.weight, len(rows.seen.row))
+    return CRMModel(
+        candidates=candidates,
+        coef=fitted.temperature * fitted.solution.weight / rows.scale,
+        feature_mean=rows.mean,
+        bias=found.bias,
+        learned_bias=np.where(candidates.in_seen >= 0, fitted.bias[candidates.in_seen], 0.0),
+        cumulant_bias=cumulant_bias(candidates.space, candidates.groups, candidates.seen_groups, fitted.bias, moments),
+        effective_sample_size=found.effective_sample_size,
+        pareto_k=tail_indices(candidates.space, candidates.groups, fitted.energies, evidence, rows.weight)
+        if tails
+        else np.full(len(candidates.groups), np.nan),
+        temperature=fitted.temperature,
+        bias_gap=float(np.abs(seen_bias - fitted.bias).max()),
+        gradient=fitted.solution.gradient,
+        n_iter=fitted.solution.n_iter,
+        converged=fitted.solution.converged,
+    )
+
+
+def _extrapolate(energies: FloatArray, evidence: FloatArray, weight: FloatArray, table: GroupTable) -> ExtrapolatedBias:
+    """B* over the training inputs, a block of rows at a time."""
+    sums = empty_sums(table, energies)
+    cells = max(BLOCK_CELLS, len(table.left) * len(table.right))  # a block is worth the merging of its sums
+    for part in row_blocks(len(energies), table.width + energies.shape[1], cells):
+        sums = merge_sums(sums, block_sums(table, energies[part], evidence[part], weight[part]))
+    return extrapolated_bias(table, sums)

@@ -1,0 +1,66 @@
+"""What the CRM classifiers share on the way from data to a fitted model."""
+
+from __future__ import annotations
+
+import warnings
+
+from sklearn.exceptions import ConvergenceWarning
+
+from compshift._checks import check_count, check_positive
+from compshift._errors import InputError, unknown_name
+from compshift.estimators.choice import Options
+from compshift.estimators.combination_scores import Setting
+from compshift.estimators.crm_fit import ANCHORS, PARTS, check_parts, fit_crm
+from compshift.estimators.crm_model import BIASES
+from compshift.estimators.fitted_crm import FittedCRM
+from compshift.estimators.group_classifier import Labelled
+
+AUTO = "auto"
+TRIED = ("extrapolated", "shrunk", "cumulant")
+"""The biases among which ``"auto"`` chooses."""
+
+
+class CRMFitter(FittedCRM):
+    """Reading the data, checking the parameters, fitting one setting. Its parameters are those of its subclasses."""
+
+    bias: str
+    anchor: str
+    cross_fit: bool | int | str
+    tol: float
+    max_iter: int
+
+    def _check_options(self, alphas: tuple[float, ...]) -> tuple[Options, float, int]:
+        """Refuse parameters that no data can be fitted with; what there is to choose, ``tol`` and ``max_iter``."""
+        if self.bias not in (*BIASES, AUTO):
+            raise unknown_name("bias", self.bias, (*BIASES, AUTO))
+        if self.anchor not in (*ANCHORS, AUTO):
+            raise unknown_name("anchor", self.anchor, (*ANCHORS, AUTO))
+        self._check_support()
+        if isinstance(self.cross_fit, str) and self.cross_fit != AUTO:
+            raise InputError(f"cross_fit is {self.cross_fit!r}: pass True, False, a number of parts, or 'auto'")
+        options = Options(
+            alphas,
+            ANCHORS if self.anchor == AUTO else (self.anchor,),
+            (0, PARTS) if isinstance(self.cross_fit, str) else (check_parts(self.cross_fit),),
+            TRIED if self.bias == AUTO else (self.bias,),
+        )
+        return options, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
+
+    def _fit_setting(self, data: Labelled, setting: Setting, tol: float, max_iter: int) -> None:
+        """Fit all rows, and take the result over."""
+        model = fit_crm(
+            data.X, data.position, data.sample_weight, data.candidates, setting.recipe, tol=tol, max_iter=max_iter
+        )
+        if not model.converged:
+            warnings.warn(
+                f"the fit stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e} (tol {tol:g}), "
+                f"and biases of seen groups are off by up to {model.bias_gap:.1e}: "
+                + (
+                    f"raise max_iter (now {max_iter}), raise alpha, or loosen tol"
+                    if model.n_iter >= max_iter
+                    else "rounding allows no further step; raise alpha or loosen tol"
+                ),
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        self._adopt(model, setting, data.n_targets, data.one_dimensional)

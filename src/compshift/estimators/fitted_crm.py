@@ -1,0 +1,133 @@
+"""What every fitted CRM classifier can do, however its energies were found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from compshift._errors import unknown_name
+from compshift.core.arrays import FloatArray, IntArray
+from compshift.estimators import model_file
+from compshift.estimators.combination_scores import Setting
+from compshift.estimators.crm_file import Saved, from_file, to_file
+from compshift.estimators.crm_fit import Recipe, check_parts
+from compshift.estimators.crm_model import BIASES, CRMModel
+from compshift.estimators.group_classifier import GroupClassifier
+from compshift.estimators.inputs import known_features
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KIND = "CRMClassifier"
+
+
+class FittedCRM(GroupClassifier):
+    """Predictions under any prior, from the energies and biases that ``fit`` left."""
+
+    def _adopt(self, model: CRMModel, setting: Setting, n_targets: int, one_dimensional: bool) -> None:
+        """Take over what was fitted, or read from a file."""
+        self._adopt_candidates(model.candidates, n_targets, one_dimensional)
+        self._model = model
+        (self.alpha_, self.anchor_, self.cross_fit_), self.chosen_bias_ = setting
+        self.bias_ = model.bias
+        self.learned_bias_ = model.learned_bias
+        self.cumulant_bias_ = model.cumulant_bias
+        self.effective_sample_size_ = model.effective_sample_size
+        self.pareto_k_ = model.pareto_k
+        self.temperature_ = model.temperature
+        self.bias_gap_ = model.bias_gap
+        self.coef_ = model.coef
+        self.feature_mean_ = model.feature_mean
+        self.converged_ = model.converged
+        self.n_iter_ = model.n_iter
+        self.inputs_: Mapping[str, Any] | None = None
+
+    def explain(self, X: Any) -> pd.DataFrame:
+        """Per row: the most probable group and its probability; was it seen, is it inside the hull; ESS of its bias."""
+        best, log_proba = self._best_group(known_features(self, X))
+        frame = self.space_.frame_with(
+            self.groups_[best],
+            probability=np.exp(log_proba),
+            seen=self.seen_[best],
+            inside_hull=self.inside_hull_[best],
+            effective_sample_size=self.effective_sample_size_[best],
+        )
+        return frame.set_axis(X.index) if hasattr(X, "index") and hasattr(X, "columns") else frame
+
+    def group_frame(self) -> pd.DataFrame:
+        """Per candidate group: training rows, whether it is inside the hull, its biases, ESS and prior."""
+        check_is_fitted(self)
+        return self.space_.frame_with(
+            self.groups_,
+            train_rows=self.group_weight_,
+            inside_hull=self.inside_hull_,
+            bias=self.bias_,
+            learned_bias=np.where(self.seen_, self.learned_bias_, np.nan),
+            effective_sample_size=self.effective_sample_size_,
+            prior=np.exp(self.log_prior_),
+        )
+
+    def save(self, path: str | PathLike[str], *, inputs: Mapping[str, Any] | None = None) -> None:
+        """Write the fitted model as a safetensors file; ``compshift.load`` reads it.
+
+        ``inputs`` is kept with it and comes back as ``inputs_``: the command line notes there how a table's columns
+        become features.
+        """
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        saved = Saved(
+            parameters=self._plain_parameters(),
+            model=self._model,
+            log_prior=self.log_prior_,
+            parameter_log_prior=self._model.candidates.log_prior(self.prior),
+            n_targets=len(self.targets_.names),
+            one_dimensional=self._one_dimensional,
+            feature_names=None if names is None else [str(name) for name in names],
+            inputs=self.inputs_ if inputs is None else inputs,
+        )
+        model_file.write(path, KIND, *to_file(saved))
+
+    def _plain_parameters(self) -> dict[str, Any]:
+        """Parameters of the ``CRMClassifier`` that has what was chosen."""
+        parameters: dict[str, Any] = self.get_params(deep=False)
+        return parameters | {
+            "alpha": self.alpha_,
+            "anchor": self.anchor_,
+            "cross_fit": self.cross_fit_ or False,
+            "bias": self.chosen_bias_ if self.bias == "auto" else self.bias,
+        }
+
+    @classmethod
+    def _from_file(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
+        """The classifier that ``save`` wrote."""
+        saved = from_file(header, arrays)
+        clf = cls(**saved.parameters)
+        recipe = Recipe(clf.alpha, clf.anchor, check_parts(clf.cross_fit))
+        clf._adopt(saved.model, Setting(recipe, clf.bias), saved.n_targets, saved.one_dimensional)
+        clf.log_prior_ = saved.log_prior
+        clf.inputs_ = saved.inputs
+        clf._outside_announced = bool((~clf.inside_hull_ & (clf.log_prior_ > -np.inf)).any())
+        clf.n_features_in_ = len(saved.model.feature_mean)
+        if saved.feature_names is not None:
+            clf.feature_names_in_ = np.array(saved.feature_names, dtype=object)
+        return clf
+
+    def _target_marginals(self, X: FloatArray) -> list[FloatArray]:
+        return self._model.marginals(X, self._log_score(), range(len(self.targets_.names)))
+
+    def _joint(self, X: FloatArray, position: IntArray | None = None) -> FloatArray:
+        return self._model.joint(X, self._log_score(), position)
+
+    def _best_group(self, X: FloatArray) -> tuple[IntArray, FloatArray]:
+        return self._model.best_group(X, self._log_score())
+
+    def _log_score(self) -> FloatArray:
+        """Log q(z) − B(z) of each candidate, (g,)."""
+        kind = self.chosen_bias_ if self.bias == "auto" else self.bias
+        if kind not in BIASES:
+            raise unknown_name("bias", kind, BIASES)
+        return self.log_prior_ - self._model.bias_of(kind)

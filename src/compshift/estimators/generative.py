@@ -1,0 +1,336 @@
+"""Additive Gaussians: densities of groups that training lacks, and the classifier that follows from them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from compshift._checks import (
+    check_codes,
+    check_count,
+    check_finite,
+    check_positive,
+)
+from compshift._errors import ExtrapolationWarning, InputError, listing, unknown_name
+from compshift.core.arrays import FloatArray, row_blocks
+from compshift.core.candidates import Candidates
+from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias
+from compshift.core.gaussian import Gaussians, PerValueGaussians, SharedGaussians
+from compshift.core.groups import GroupSpace
+from compshift.core.logspace import logsumexp
+from compshift.estimators.gaussian_fit import fit_per_value, fit_shared
+from compshift.estimators.group_classifier import GroupClassifier
+from compshift.estimators.inputs import known_features
+from compshift.estimators.solver import standardise
+
+COVARIANCES = ("shared", "per-value")
+
+MAX_CELLS = 1 << 28
+"""So many numbers, 2 GB, all groups' precision matrices may hold together."""
+
+
+class AdditiveGaussian(GroupClassifier):
+    r"""Gaussian density of every group, seen or not, and the classifier that follows from it.
+
+    The energies of a group's values add up to its energy, ``log p(x|z) = −½ x'Λx + η'x − log Z`` with ``Λ = Σ_i P_i``
+    and ``η = Σ_i η_i``, so that the density of a group inside the affine hull of the seen ones is determined by theirs
+    (Mahajan et al., 2025, Theorem 1 and eq. "test-train-cond-density-rel"); unlike for ``CRMClassifier`` its partition
+    function is a closed form. In return the features must be about Gaussian within groups.
+
+    Parameters
+    ----------
+    covariance : "shared" or "per-value", default="shared"
+        One covariance for all groups, with means that add up over the attributes: linear discriminant analysis for
+        combinations, solved in closed form. Or a precision matrix for each attribute value, which add up as well: a
+        convex problem in ``D p²/2`` parameters.
+    shrinkage : "auto" or float from 0 to 1, default="auto"
+        Share of the mean diagonal in the shared covariance; "auto" is Ledoit and Wolf's. It pays to bring features to
+        one scale first.
+    penalty : "auto" or float above 0, default="auto"
+        Of "per-value": strength of the pull towards the shared solution, beside the mean negative log-likelihood and in
+        units of the latter's curvature at that solution. "auto" is p/n, as if p rows of each value came from there.
+        Raise it if unseen groups have no density.
+    prior : "uniform", "hull", "train", array or mapping, default="uniform"
+        Probability of each group where the model will be used, as in ``CRMClassifier``. The named priors leave out
+        groups without a density.
+    support : "all", "hull" or codes of shape (g, m), default="all"
+        The candidate groups: those that can be predicted at all.
+    tol : float, default=1e-6
+        Largest gradient entry at which the fit of "per-value" counts as converged, in features of unit covariance.
+    max_iter : int, default=500
+        Most Newton steps of that fit.
+
+    Attributes
+    ----------
+    classes_ : array, or a list of one array per target
+        The values that ``predict`` returns, sorted.
+    space_, targets_ : GroupSpace
+        Targets first, then attributes; and the targets alone.
+    hull_ : AffineHull
+        Of the seen groups.
+    groups_ : array (g, m)
+        Codes of the candidate groups, in order. The arrays of length g below follow it.
+    seen_, inside_hull_ : bool arrays (g,)
+        Which candidates training has, and which the seen ones determine.
+    proper_ : bool array (g,)
+        Which candidates have a density. Unseen ones have none if their precision is not positive definite.
+    group_weight_ : array (g,)
+        Training rows of each candidate, or the sum of their weights.
+    log_prior_ : array (g,)
+        The prior in force.
+    means_ : array (g, p)
+        Mean of each candidate; NaN without a density.
+    covariance_ : array (p, p)
+        The shared covariance. Of "per-value" it is the one that its parameters are drawn to.
+    precisions_ : array (g, p, p)
+        Of "per-value" only: precision of each candidate.
+    shrinkage_ : float
+        In the shared covariance.
+    converged_ : bool
+    n_iter_ : int
+
+    References
+    ----------
+    Mahajan, Pezeshki, Arnal, Mitliagkas, Ahuja, Vincent. *Compositional Risk Minimization*. ICML 2025.
+
+    Examples
+    --------
+    Four Gaussians at the corners of a square; the corner (0, 0) is missing from training.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> z = np.repeat([[0, 1], [1, 0], [1, 1]], 500, axis=0)
+    >>> X = rng.normal(size=z.shape) + 4 * z
+    >>> model = AdditiveGaussian().fit(X, z[:, 0], attributes=z[:, 1])
+    >>> model.predict_group([[0.0, 0.0], [4.0, 4.0]])
+    array([[0, 0],
+           [1, 1]])
+    >>> model.sample(1000, [0, 0], random_state=0).mean(axis=0).round(1) + 0.0
+    array([0., 0.])
+    >>> model.outlier_score([[0.0, 0.0], [10.0, -10.0]]).round(0)
+    array([ 3., 71.])
+    """
+
+    def __init__(
+        self,
+        covariance: str = "shared",
+        *,
+        shrinkage: Any = "auto",
+        penalty: Any = "auto",
+        prior: Any = "uniform",
+        support: Any = "all",
+        tol: float = 1e-6,
+        max_iter: int = 500,
+    ) -> None:
+        self.covariance = covariance
+        self.shrinkage = shrinkage
+        self.penalty = penalty
+        self.prior = prior
+        self.support = support
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(
+        self, X: Any, y: Any, *, attributes: Any = None, sample_weight: Any = None, space: GroupSpace | None = None
+    ) -> Self:
+        """Fit the densities of the seen groups, and with them those of every candidate.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features, all finite numbers.
+        y : (n,) or (n, t)
+            What is predicted: one target or several. Text, numbers, booleans or pandas categoricals.
+        attributes : (n,) or (n, s), optional
+            What else varies and must not mislead, known in training only.
+        sample_weight : (n,), optional
+            Weights of the rows; a weight of 2 gives the same model as the row twice. Their size matters only
+            where "auto" takes their sum for the number of rows.
+        space : GroupSpace, optional
+            Attributes and values, targets first, if there are values that no training row has.
+        """
+        shrinkage, penalty, tol, max_iter = self._check_parameters()
+        data = self._read(X, y, attributes, sample_weight, space)
+        X, position, weight, candidates = data.X, data.position, data.sample_weight, data.candidates
+        if self.covariance == "per-value":
+            _check_size(candidates, X.shape[1])
+        features, self._centre, self._scale = standardise(X, weight)
+        shared, self.shrinkage_ = fit_shared(
+            features, position, weight, candidates.space, candidates.seen_groups, shrinkage
+        )
+        self._model: SharedGaussians | PerValueGaussians = shared
+        self.converged_, self.n_iter_ = True, 1
+        if self.covariance == "per-value":
+            penalty = X.shape[1] / float(weight.sum()) if penalty is None else penalty
+            found = fit_per_value(features, position, weight, candidates, shared, penalty, tol, max_iter)
+            self._model, self.converged_, self.n_iter_ = found.model, found.converged, found.n_iter
+            if not found.converged:
+                warnings.warn(
+                    f"the fit stopped after {found.n_iter} steps at a gradient of {found.gradient:.1e} (tol {tol:g}): "
+                    f"raise max_iter (now {max_iter}) or penalty, or loosen tol",
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
+        self._adopt_candidates(candidates, data.n_targets, data.one_dimensional)
+        self._adopt_densities(shared)
+        if not self.proper_.all():
+            warnings.warn(
+                f"{int((~self.proper_).sum())} of the {len(self.groups_)} candidate groups have no density, because "
+                f"their precision is not positive definite, and get no prior: {self._labels(~self.proper_)}; raise "
+                'penalty, or use covariance="shared"',
+                ExtrapolationWarning,
+                stacklevel=2,
+            )
+        return self._use_prior(self.prior)
+
+    def _check_parameters(self) -> tuple[float | None, float | None, float, int]:
+        """Refuse parameters that no data can be fitted with; a shrinkage or penalty of None stands for "auto"."""
+        if self.covariance not in COVARIANCES:
+            raise unknown_name("covariance", self.covariance, COVARIANCES)
+        self._check_support()
+        shrinkage = penalty = None
+        if not _is_auto(self.shrinkage, "shrinkage", "from 0 to 1"):
+            shrinkage = check_positive(self.shrinkage, "shrinkage", allow_zero=True)
+            if shrinkage > 1:
+                raise InputError(f"shrinkage is {self.shrinkage!r}: pass 'auto', or a number from 0 to 1")
+        if not _is_auto(self.penalty, "penalty", "above 0"):
+            penalty = check_positive(self.penalty, "penalty")
+        return shrinkage, penalty, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
+
+    def _adopt_densities(self, shared: SharedGaussians) -> None:
+        """Take over what was fitted, in the units of the input."""
+        self._gaussians = self._model.groups(self.groups_)
+        self.proper_ = self._gaussians.proper
+        self.means_ = self._centre + self._scale * self._gaussians.means
+        self.covariance_ = self._scale**2 * shared.covariance
+        if isinstance(self._model, PerValueGaussians):
+            self.precisions_ = self._model.precisions(self.groups_) / self._scale**2
+        elif hasattr(self, "precisions_"):  # of an earlier fit
+            del self.precisions_
+
+    def _usable_log_prior(self, prior: Any) -> FloatArray:
+        """Log prior of the candidates, (g,), with nothing on groups that have no density."""
+        log_prior = self._candidates.log_prior(prior)
+        lacking = ~self.proper_ & (log_prior > -np.inf)
+        if lacking.any():
+            if not isinstance(prior, str):
+                raise InputError(
+                    f"prior gives something to groups that have no density, {self._labels(lacking)}: set it to 0 where "
+                    "proper_ is False"
+                )
+            log_prior = np.where(lacking, -np.inf, log_prior)
+            if not (log_prior > -np.inf).any():
+                raise InputError(f"prior={prior!r} has nothing to stand on: none of its groups has a density")
+            log_prior = log_prior - logsumexp(log_prior, axis=0)
+        return log_prior
+
+    def log_density(self, X: Any, codes: Any = None) -> FloatArray:
+        """Log p(x|z) in the units of X, of every candidate group (n, g) or of the listed groups (n, q), seen or not.
+
+        It is NaN for a group without a density, and arbitrary for one outside the hull.
+        """
+        X = known_features(self, X)
+        gaussians = self._gaussians if codes is None else self._listed(codes)
+        return self._log_densities(X, gaussians)
+
+    def outlier_score(self, X: Any) -> FloatArray:
+        """−log Σ_z q(z) p(x|z) under the prior in force, (n,): high where no group, seen or not, explains x."""
+        X = known_features(self, X)
+        result = np.empty(len(X))
+        for rows in row_blocks(len(X), X.shape[1] + len(self.groups_)):
+            result[rows] = -logsumexp(self._weighted(self._log_densities(X[rows], self._gaussians)), axis=1)
+        return result
+
+    def sample(self, n: int, codes: Any, random_state: Any = None) -> FloatArray:
+        """Draw ``n`` samples of one group (m,), as (n, p), or of each of the groups (q, m), as (q, n, p)."""
+        check_is_fitted(self)
+        n = check_count(n, "n")
+        gaussians = self._listed(codes)
+        if not gaussians.proper.all():
+            lacking = np.reshape(codes, (-1, len(self.space_.names)))[~gaussians.proper]
+            raise InputError(
+                f"codes lists groups that have no density, {listing(self.space_.label(code) for code in lacking)}: "
+                "leave them out"
+            )
+        noise = check_random_state(random_state).standard_normal((len(gaussians.means), n, len(self._centre)))
+        samples = self._centre + self._scale * gaussians.sample(noise)
+        return samples[0] if np.ndim(codes) == 1 else samples
+
+    def extrapolated_bias(self, coef: Any, feature_mean: Any, learned_bias: Any) -> FloatArray:
+        """Bias of each candidate that linear energies ``coef @ (x − feature_mean)`` would have here, (g,).
+
+        A second opinion on ``CRMClassifier.bias_``, which is a mean over training rows: the seen groups' Gaussians give
+        the log-partition in closed form (``compshift.core.cumulant_bias``, with their covariances averaged). ``coef``
+        (D, p) and ``feature_mean`` (p,) are as in ``CRMClassifier``; ``learned_bias`` (k,) belongs to the groups
+        ``hull_.observed``, as ``clf.learned_bias_[clf.seen_]`` does. A seen group keeps its learned bias.
+        """
+        check_is_fitted(self)
+        size, seen = len(self._centre), self._candidates.seen_groups
+        coef = _numbers(coef, "coef", (self.space_.width, size))
+        feature_mean = _numbers(feature_mean, "feature_mean", (size,))
+        learned_bias = _numbers(learned_bias, "learned_bias", (len(seen),))
+        gaussians = self._model.groups(seen)
+        means = self._centre - feature_mean + self._scale * gaussians.means  # (k, p)
+        covariances = self._scale**2 * gaussians.covariances()
+        weight = self._candidates.seen_weight if len(covariances) > 1 else np.ones(1)
+        pooled = np.average(covariances, axis=0, weights=weight)  # (p, p)
+        moments = EnergyMoments(means @ coef.T, coef @ pooled @ coef.T)
+        return cumulant_bias(self.space_, self.groups_, seen, learned_bias, moments)
+
+    def _listed(self, codes: Any) -> Gaussians:
+        return self._model.groups(check_codes(codes, self.space_.cardinalities))
+
+    def _log_densities(self, X: FloatArray, gaussians: Gaussians) -> FloatArray:
+        """Log densities in the input's units, (n, q)."""
+        result = np.empty((len(X), len(gaussians.means)))
+        for rows in row_blocks(len(X), X.shape[1] + result.shape[1]):
+            result[rows] = gaussians.log_density((X[rows] - self._centre) / self._scale)
+        return np.asarray(result - X.shape[1] * math.log(self._scale))
+
+    def _weighted(self, logs: FloatArray) -> FloatArray:
+        """Log q(z) + the logs (n, g); −inf, and not NaN, where q(z) is 0."""
+        return np.where(self.log_prior_ > -np.inf, self.log_prior_ + logs, -np.inf)
+
+    def _log_joint(self, X: FloatArray) -> FloatArray:
+        joint = self._weighted(self._gaussians.log_posterior_terms((X - self._centre) / self._scale))
+        return np.asarray(joint - logsumexp(joint, axis=1)[:, None])
+
+    def _labels(self, chosen: Any) -> str:
+        return listing(self.space_.label(code) for code in self.groups_[chosen])
+
+
+def _check_size(candidates: Candidates, n_features: int) -> None:
+    """Refuse precision matrices that would not fit into memory."""
+    count = max(len(candidates.groups), len(candidates.seen_groups), candidates.space.width)
+    if count * n_features**2 > MAX_CELLS:
+        raise InputError(
+            f"covariance='per-value' needs {count} matrices of {n_features} × {n_features}, too many to hold: reduce "
+            "the features, for example by PCA, list fewer groups in support, or use covariance='shared'"
+        )
+
+
+def _is_auto(value: Any, name: str, otherwise: str) -> bool:
+    """Whether the value is "auto"; any other text is refused."""
+    if not isinstance(value, str):
+        return False
+    if value != "auto":
+        raise InputError(f"{name} is {value!r}: pass 'auto', or a number {otherwise}")
+    return True
+
+
+def _numbers(values: Any, name: str, shape: tuple[int, ...]) -> FloatArray:
+    """Finite float64 of the given shape."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is a {type(values).__name__}: pass an array of numbers of shape {shape}") from None
+    if array.shape != shape:
+        raise InputError(f"{name} has shape {array.shape}: pass an array of shape {shape}")
+    check_finite(array, name)
+    return array

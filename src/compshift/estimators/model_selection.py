@@ -1,0 +1,102 @@
+"""Cross-validation by combinations: whole groups are held out, and only such as the others determine."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import BaseCrossValidator
+from sklearn.utils import check_random_state
+
+from compshift._checks import check_count
+from compshift._errors import InputError
+from compshift.core.arrays import IntArray
+from compshift.core.combination_folds import combination_folds
+from compshift.core.groups import GroupSpace
+from compshift.estimators.inputs import read_labels
+
+
+class CombinationKFold(BaseCrossValidator):
+    """Folds that hold out whole groups, each inside the affine hull of the groups that remain.
+
+    What a model scores on such a fold tells how it will do on combinations that it never saw; rows held out of groups
+    that it did see tell nothing of it. A group is held out, exactly once, if the hull of the others has it; the other
+    groups are in every training part, and in no test part.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Folds to make. There are more where so few cannot be had, as when only one group at a time can be spared, and
+        fewer if fewer groups can be held out.
+    random_state : int, RandomState or None, default=0
+        Which groups share a fold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y, place = np.array([0, 0, 1, 1, 2, 2]), np.array(["a", "b", "a", "b", "a", "b"])
+    >>> X = np.zeros((6, 1))
+    >>> for train, test in CombinationKFold(n_splits=3).split(X, y, place):
+    ...     print([(int(y[i]), str(place[i])) for i in test])
+    [(0, 'a'), (1, 'a')]
+    [(0, 'b'), (2, 'a')]
+    [(1, 'b'), (2, 'b')]
+    """
+
+    def __init__(self, n_splits: int = 5, *, random_state: Any = 0) -> None:
+        self.n_splits = n_splits
+        self.random_state = random_state
+
+    def split(
+        self,
+        X: Any,  # noqa: ARG002 - scikit-learn passes it
+        y: Any,
+        attributes: Any = None,
+        groups: Any = None,
+    ) -> Iterator[tuple[IntArray, IntArray]]:
+        """Training and test rows of each fold.
+
+        ``y`` (n,) or (n, t) and ``attributes`` (n,) or (n, s) are as in ``CRMClassifier.fit``. Functions of
+        scikit-learn that know of ``groups`` alone may pass the attributes under that name.
+        """
+        labels = read_labels(y, groups if attributes is None else attributes, None, np.ones(_rows(y), dtype=np.bool_))
+        seen, position = labels.space.distinct(labels.codes)
+        fold = self.group_folds(labels.space, seen)
+        n_folds = int(fold.max()) + 1
+        if n_folds > self.n_splits:
+            warnings.warn(
+                f"{n_folds} folds instead of {self.n_splits}: with larger ones the groups that remain would not "
+                "determine those held out",
+                stacklevel=2,
+            )
+        for number in range(n_folds):
+            held = fold[position] == number
+            yield np.flatnonzero(~held), np.flatnonzero(held)
+
+    def get_n_splits(self, X: Any = None, y: Any = None, attributes: Any = None, groups: Any = None) -> int:
+        """Number of folds: the one asked for or, if labels are given, the one that there will be."""
+        if y is None:
+            return check_count(self.n_splits, "n_splits")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return sum(1 for _ in self.split(X, y, attributes, groups))
+
+    def group_folds(self, space: GroupSpace, groups: IntArray) -> IntArray:
+        """Fold of each of the groups (k, m), all different; −1 for those that are never held out, (k,)."""
+        n_splits = check_count(self.n_splits, "n_splits")
+        if n_splits < 2:
+            raise InputError(f"n_splits is {n_splits}: pass 2 or more")
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        fold = combination_folds(space, groups, n_splits, rng)
+        if fold.max(initial=-1) < 0:
+            raise InputError(
+                f"none of the {len(groups)} groups can be held out: each of them is needed to determine the others; "
+                "collect one more combination of values that are there already, or choose by rows instead"
+            )
+        return fold
+
+
+def _rows(y: Any) -> int:
+    return len(y) if hasattr(y, "__len__") else 0

@@ -1,0 +1,403 @@
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from joblib import parallel_config
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import tests.references as reference
+from compshift import GroupSpace, InputError
+from compshift.core.affine_posterior import log_floored
+from compshift.estimators.base_probabilities import group_probabilities
+from compshift.estimators.posthoc import AffineExtrapolation
+from compshift.estimators.row_folds import row_folds
+
+
+class KnownGaussians(ClassifierMixin, BaseEstimator):
+    """The true posterior of Gaussians with these means (k, p) and equal frequencies; it learns nothing.
+
+    A ``sharpness`` above 1 makes it surer of itself than it should be.
+    """
+
+    def __init__(self, means, sharpness=1.0):
+        self.means = means
+        self.sharpness = sharpness
+
+    def fit(self, X, y):
+        assert len(X) == len(y)
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X):
+        logits = -0.5 * self.sharpness * ((X[:, None, :] - np.asarray(self.means)) ** 2).sum(axis=2)
+        logits = logits[:, self.classes_]
+        proba = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return proba / proba.sum(axis=1, keepdims=True)
+
+
+class Secretive(ClassifierMixin, BaseEstimator):
+    """Refuses to be asked about rows that it was fitted to."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        self.known_ = {row.tobytes() for row in X}
+        return self
+
+    def predict_proba(self, X):
+        if any(row.tobytes() in self.known_ for row in X):
+            raise AssertionError("a row was predicted by a fit that had it")
+        return np.full((len(X), len(self.classes_)), 1 / len(self.classes_))
+
+
+def additive(cardinalities=(2, 3), missing=(0,), rows=150, p=4, spread=1.5, seed=0):
+    """Additive Gaussians: training rows of the groups that are not missing, rows of all groups, and the means."""
+    rng = np.random.default_rng(seed)
+    space = GroupSpace.from_cardinalities(cardinalities)
+    groups = space.codes(np.arange(space.n_groups))
+    means = space.one_hot(groups) @ rng.normal(scale=spread, size=(space.width, p))  # (g, p)
+    kept = np.setdiff1d(np.arange(len(groups)), missing)
+
+    def sample(which):
+        index = np.repeat(which, rows)
+        return rng.normal(size=(len(index), p)) + means[index], groups[index]
+
+    return *sample(kept), *sample(np.arange(len(groups))), means, means[kept]
+
+
+def fit(clf, X, codes, **further):
+    return clf.fit(X, codes[:, 0], attributes=codes[:, 1:], **further)
+
+
+def true_posterior(X, means):
+    logits = -0.5 * ((X[:, None, :] - means) ** 2).sum(axis=2)
+    return np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
+
+
+@parametrize_with_checks(
+    [AffineExtrapolation(GaussianNB(), cv=2, calibration="temperature")],
+    expected_failed_checks=lambda _: {
+        "check_sample_weight_equivalence_on_dense_data": "a row twice is in two folds, a row of weight 2 in one"
+    },
+)
+def test_common_checks(estimator, check):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*base estimator's probabilities|.*have a single row")
+        check(estimator)
+
+
+class TestTheEquation:
+    @pytest.mark.parametrize("weights", ["minimum-norm", "minimum-variance", "sparse"])
+    def test_it_equals_a_slow_loop(self, weights):
+        X, codes, X_new, _, _, seen_means = additive(rows=20)
+        clf = AffineExtrapolation(KnownGaussians(seen_means), weights=weights, calibration=None, floor=1e-300)
+        clf = fit(clf.set_params(prior="train"), X, codes).set_prior("uniform")
+        expert = KnownGaussians(seen_means).fit(X[:5], np.arange(5))
+        X_new = X_new[::10]
+        found = clf.group_log_proba(X_new)
+
+        def score(row, alpha):
+            proba = expert.predict_proba(row[None])[0]
+            return sum(a * math.log(p) for a, p in zip(alpha, proba, strict=True))
+
+        partition = [
+            reference.log_sum_exp([score(row, alpha) for row in X]) - math.log(len(X)) for alpha in clf.affine_weights_
+        ]
+        np.testing.assert_allclose(clf.log_partition_, partition, atol=1e-8)
+        for row, result in zip(X_new, found, strict=True):
+            logits = [
+                math.log(1 / 6) + score(row, alpha) - constant
+                for alpha, constant in zip(clf.affine_weights_, partition, strict=True)
+            ]
+            expected = [value - reference.log_sum_exp(logits) for value in logits]
+            np.testing.assert_allclose(result, expected, atol=1e-8)
+
+    @pytest.mark.parametrize(("cardinalities", "missing"), [((2, 3), (0,)), ((2, 2, 2), (0, 5))])
+    @pytest.mark.parametrize("calibration", [None, "temperature", "additive"])
+    def test_from_true_posteriors_it_is_the_truth(self, cardinalities, missing, calibration):
+        X, codes, X_new, codes_new, means, seen_means = additive(cardinalities, missing, rows=1000, spread=0.8)
+        clf = AffineExtrapolation(KnownGaussians(seen_means), calibration=calibration, random_state=0)
+        fit(clf, X, codes)
+        truth = true_posterior(X_new, means)
+        dropped = np.isin(clf.space_.index(codes_new), missing)
+
+        def distances():
+            variation = 0.5 * np.abs(np.exp(clf.group_log_proba(X_new)) - truth).sum(axis=1)
+            return variation.mean(), variation[dropped].mean()
+
+        assert max(distances()) < 0.06
+        clf.set_prior("train")  # what the base estimator alone would say
+        assert min(distances()) > 0.15
+        np.testing.assert_array_equal(~clf.seen_, np.isin(np.arange(len(means)), missing))
+        assert clf.inside_hull_.all()
+
+    @pytest.mark.parametrize("calibration", [None, "temperature", "additive"])
+    def test_calibration_mends_a_base_that_is_too_sure(self, calibration):
+        X, codes, X_new, _, means, seen_means = additive(rows=1000, spread=0.8)
+        clf = AffineExtrapolation(KnownGaussians(seen_means, 3.0), calibration=calibration, floor=1e-12, random_state=0)
+        fit(clf, X, codes)
+        distance = 0.5 * np.abs(np.exp(clf.group_log_proba(X_new)) - true_posterior(X_new, means)).sum(axis=1).mean()
+        assert distance > 0.2 if calibration is None else distance < 0.06
+        assert clf.temperature_ == (pytest.approx(3, rel=0.1) if calibration == "temperature" else None)
+
+    def test_all_weights_are_one_after_additive_calibration(self):
+        X, codes, X_new, *_ = additive((2, 3), (0, 4), rows=60)
+        answers = [
+            fit(AffineExtrapolation(GaussianNB(), weights=weights, random_state=0), X, codes).predict_log_proba(X_new)
+            for weights in ("minimum-norm", "minimum-variance", "sparse")
+        ]
+        np.testing.assert_allclose(answers[1], answers[0], atol=1e-8)
+        np.testing.assert_allclose(answers[2], answers[0], atol=1e-8)
+
+    @pytest.mark.parametrize("calibration", [None, "temperature", "additive"])
+    def test_seen_groups_alone_keep_their_calibrated_posterior(self, calibration):
+        X, codes, X_new, *_ = additive()
+        clf = fit(AffineExtrapolation(LogisticRegression(), calibration=calibration, random_state=0), X, codes)
+        proba = group_probabilities(clf.estimator_, X_new, 5)
+        calibrated = clf._calibration(log_floored(proba, clf.floor_)[0])
+        share = np.where(clf.seen_, np.exp(clf.log_partition_), 0)
+        clf.set_prior(share / share.sum())
+        np.testing.assert_allclose(clf.group_log_proba(X_new, clf.groups_[clf.seen_]), calibrated, atol=1e-8)
+        if calibration is None:
+            np.testing.assert_allclose(np.exp(calibrated), proba, atol=1e-5)
+        elif calibration == "additive":  # its mean posterior is the frequency, so that the train prior gives it back
+            clf.set_prior("train")
+            np.testing.assert_allclose(clf.group_log_proba(X_new, clf.groups_[clf.seen_]), calibrated, atol=1e-3)
+
+
+class TestUnseenGroups:
+    def test_a_dropped_group_is_predicted(self):
+        X, codes, X_new, codes_new, means, _ = additive(rows=300)
+        dropped = (codes_new == 0).all(axis=1)
+        clf = fit(AffineExtrapolation(LogisticRegression(), random_state=0), X, codes)
+        ideal = np.mean(true_posterior(X_new[dropped], means).argmax(axis=1) == 0)
+        assert np.mean((clf.predict_group(X_new[dropped]) == 0).all(axis=1)) > ideal - 0.1
+        assert 0 not in LogisticRegression().fit(X, codes @ [3, 1]).predict(X_new)
+
+    @pytest.mark.parametrize(
+        "base",
+        [
+            KNeighborsClassifier(40),
+            HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=4),
+            make_pipeline(StandardScaler(), LogisticRegression()),
+        ],
+    )
+    def test_it_beats_its_base(self, base):
+        effect = np.array([[1.0, 2, 0, 1, 0], [2, 1, 1, 0, 0]])  # of the class, of the attribute
+        rng = np.random.default_rng(0)
+        z = np.repeat([[0, 0], [0, 1], [1, 1]], 300, axis=0)
+        X = rng.normal(size=(900, 5)) + z @ effect
+        X_new = rng.normal(size=(500, 5)) + effect[0]  # the dropped (1, 0)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*base estimator's probabilities.*")
+            clf = fit(AffineExtrapolation(base, random_state=0), X, z)
+        plain = clone(base).fit(X, z[:, 0])
+        assert clf.score(X_new, np.ones(500, dtype=int)) > np.mean(plain.predict(X_new)) + 0.15
+
+    def test_three_attributes_and_two_targets(self):
+        X, codes, X_new, codes_new, means, _ = additive((2, 2, 3), (0, 7), rows=80, spread=2.0)
+        clf = AffineExtrapolation(GaussianNB(), random_state=0)
+        clf.fit(X, codes[:, :2], attributes=codes[:, 2])
+        assert clf.predict(X_new).shape == (len(X_new), 2)
+        ideal = clf.groups_[true_posterior(X_new, means).argmax(axis=1)] == codes_new
+        assert clf.score(X_new, codes_new[:, :2]) > ideal[:, :2].all(axis=1).mean() - 0.1
+        joint = np.exp(clf.group_log_proba(X_new))
+        for target, proba in enumerate(clf.predict_proba(X_new)):
+            expected = np.stack([joint[:, clf.groups_[:, target] == v].sum(axis=1) for v in (0, 1)], axis=1)
+            np.testing.assert_allclose(proba, expected, atol=1e-12)
+        assert [part.tolist() for part in clf.classes_] == [[0, 1], [0, 1]]
+
+    def test_values_keep_their_names(self):
+        X, codes, *_ = additive(rows=30)
+        y = np.array(["land", "water"])[codes[:, 0]]
+        frame = pd.DataFrame(X, columns=list("abcd"))
+        place = pd.Series(codes[:, 1], name="place")
+        clf = AffineExtrapolation(GaussianNB(), random_state=0).fit(frame, y, attributes=place)
+        assert set(clf.predict(frame)) <= {"land", "water"}
+        assert clf.space_.names == ("y", "place")
+        clf.set_prior({("land", 0): 1.0})
+        assert (clf.predict_group(frame) == np.array(["land", 0], dtype=object)).all()
+
+    def test_what_is_no_candidate_has_no_probability(self):
+        X, codes, *_ = additive(rows=30)
+        clf = fit(AffineExtrapolation(GaussianNB(), support=[[0, 0], [1, 2], [0, 1]], random_state=0), X, codes)
+        np.testing.assert_array_equal(clf.groups_, [[0, 0], [0, 1], [1, 2]])
+        found = clf.group_log_proba(X, [[1, 2], [1, 1], [0, 0]])
+        assert (found[:, 1] == -np.inf).all()
+        np.testing.assert_array_equal(found[:, [2, 0]], clf.group_log_proba(X)[:, [0, 2]])
+
+
+class TestCrossFitting:
+    def test_no_row_is_predicted_by_a_fit_that_had_it(self):
+        X, codes, X_new, *_ = additive(rows=12)
+        clf = fit(AffineExtrapolation(Secretive(), cv=3, calibration="temperature"), X, codes)
+        assert clf.predict(X_new).shape == (len(X_new),)
+        with pytest.raises(AssertionError, match="a fit that had it"):
+            clf.predict(X)
+
+    def test_a_memory_is_not_mistaken_for_knowledge(self):
+        X, codes, *_ = additive(rows=40)
+        X = np.random.default_rng(1).normal(size=X.shape)  # nothing to learn
+        clf = AffineExtrapolation(KNeighborsClassifier(1), calibration="temperature", floor=1e-3, random_state=0)
+        with pytest.warns(UserWarning, match="80% of the base estimator's probabilities are below floor=0.001"):
+            fit(clf, X, codes)
+        assert clf.temperature_ > 20
+        assert clf.floored_ == pytest.approx(0.8)
+
+    def test_every_group_is_spread_over_the_folds(self):
+        position = np.repeat(np.arange(5), [2, 3, 7, 50, 11])
+        folds = row_folds(position, 5, np.random.RandomState(0))
+        for group, size in enumerate(np.bincount(position)):
+            counts = np.bincount(folds[position == group], minlength=5)
+            assert counts.max() - counts.min() <= 1
+            assert np.count_nonzero(counts) >= min(size, 5)
+
+    @pytest.mark.parametrize("calibration", ["temperature", "additive"])
+    def test_a_group_of_one_row_is_announced(self, calibration):
+        X, codes, X_new, *_ = additive(rows=30)
+        rows = np.r_[29 : len(X)]  # one row of the first seen group
+        clf = AffineExtrapolation(LogisticRegression(), calibration=calibration, floor=1e-4, random_state=0)
+        with pytest.warns(UserWarning, match="1 of the seen groups have a single row"):
+            fit(clf, X[rows], codes[rows])
+        assert np.isfinite(clf.log_partition_).all()
+        assert clf.floored_ > 0
+        np.testing.assert_allclose(clf.predict_proba(X_new).sum(axis=1), 1)
+
+    def test_two_groups_of_which_one_has_a_row(self):
+        X = np.array([[0.0], [0.1], [0.2], [5.0]])
+        with pytest.warns(UserWarning, match="single row"):
+            clf = AffineExtrapolation(LogisticRegression(), cv=2, calibration=None).fit(X, [0, 0, 0, 1])
+        assert clf.predict(X).shape == (4,)
+
+    def test_random_state_decides(self):
+        X, codes, X_new, *_ = additive(rows=40)
+        with parallel_config(backend="threading"):
+            first, again, other, parallel = (
+                fit(AffineExtrapolation(GaussianNB(), random_state=seed, n_jobs=jobs), X, codes).group_log_proba(X_new)
+                for seed, jobs in ((0, None), (0, None), (1, None), (0, 2))
+            )
+        np.testing.assert_array_equal(first, again)
+        np.testing.assert_array_equal(first, parallel)
+        assert np.abs(first - other).max() > 0
+
+
+class TestFloor:
+    def test_the_likelihood_chooses_it(self):
+        X, codes, *_ = additive(rows=60)
+        with pytest.warns(UserWarning, match=r"below floor=0\.01 and were raised"):
+            neighbours = fit(AffineExtrapolation(KNeighborsClassifier(10), random_state=0), X, codes)
+        smooth = fit(AffineExtrapolation(LogisticRegression(), random_state=0), X, codes)
+        assert neighbours.floor_ == 1e-2
+        assert smooth.floor_ < 1e-2
+        assert smooth.floored_ < neighbours.floored_
+
+    def test_it_keeps_probabilities_of_zero_finite(self):
+        X, codes, X_new, *_ = additive(rows=60)
+        for floor in (1e-8, 1e-2):
+            clf = AffineExtrapolation(KNeighborsClassifier(3), floor=floor, calibration=None, random_state=0)
+            with pytest.warns(UserWarning, match="raised to it"):
+                fit(clf, X, codes)
+            assert clf.floor_ == floor
+            assert clf.floored_ > 0.5
+            assert np.isfinite(clf.group_log_proba(X_new)).all()
+            seen = clf.seen_
+            assert (clf.effective_sample_size_[seen] > 10).all()
+
+
+class TestSampleWeight:
+    def test_it_reaches_every_part(self):
+        X, codes, X_new, *_ = additive(rows=40)
+        weight = np.random.default_rng(0).uniform(0.2, 3, size=len(X))
+        base = AffineExtrapolation(GaussianNB(), random_state=0)
+        weighted = fit(clone(base), X, codes, sample_weight=weight)
+        scaled = fit(clone(base), X, codes, sample_weight=7 * weight)
+        plain = fit(clone(base), X, codes)
+        ones = fit(clone(base), X, codes, sample_weight=np.ones(len(X)))
+        np.testing.assert_allclose(weighted.predict_proba(X_new), scaled.predict_proba(X_new), atol=1e-6)
+        np.testing.assert_allclose(plain.predict_proba(X_new), ones.predict_proba(X_new), atol=1e-8)
+        assert np.abs(weighted.predict_proba(X_new) - plain.predict_proba(X_new)).max() > 1e-3
+        assert weighted.group_weight_.sum() == pytest.approx(weight.sum())
+        assert not np.allclose(weighted.estimator_.theta_, plain.estimator_.theta_)
+
+    def test_a_weight_of_zero_is_no_row(self):
+        X, codes, X_new, *_ = additive(rows=40)
+        keep = np.arange(len(X)) % 3 > 0
+        base = AffineExtrapolation(GaussianNB(), random_state=0)
+        first = fit(clone(base), X, codes, sample_weight=keep.astype(float))
+        second = fit(clone(base), X[keep], codes[keep])
+        np.testing.assert_allclose(first.predict_proba(X_new), second.predict_proba(X_new), atol=1e-8)
+
+    def test_a_base_that_takes_none_refuses_it(self):
+        X, codes, *_ = additive(rows=10)
+        with pytest.raises(InputError, match="sample_weight was passed, but the fit of KNeighborsClassifier takes non"):
+            fit(AffineExtrapolation(KNeighborsClassifier()), X, codes, sample_weight=np.ones(len(X)))
+
+
+class TestParameters:
+    def test_bad_input_gets_a_sentence(self):
+        X, codes, *_ = additive(rows=10)
+        for parameters, sentence in (
+            ({"base_estimator": LinearSVC()}, "LinearSVC without predict_proba: pass a classifier that gives prob"),
+            ({"base_estimator": GaussianNB}, "base_estimator is the class GaussianNB: pass an instance"),
+            ({"base_estimator": None}, "base_estimator is None: pass an instance"),
+            ({"weights": "minimal"}, "weights 'minimal' is not known: use one of 'minimum-norm'"),
+            ({"calibration": "platt"}, "calibration 'platt' is not known: use one of 'additive', 'temperature'"),
+            ({"support": "everything"}, "support 'everything' is not known"),
+            ({"cv": 1}, "cv is 1: pass 2 folds or more"),
+            ({"cv": 2.5}, "cv is 2.5: pass a whole number"),
+            ({"floor": 0}, "floor is 0: pass a finite number above 0"),
+            ({"floor": 0.3}, "floor is 0.3 with 5 seen groups: pass a number far below 1/5"),
+            ({"floor": "low"}, "floor is 'low': pass a number above 0, or 'auto'"),
+            ({"alpha": -1}, "alpha is -1"),
+            ({"prior": "flat"}, "prior 'flat' is not known"),
+        ):
+            with pytest.raises(InputError, match=sentence):
+                fit(AffineExtrapolation(GaussianNB()).set_params(**parameters), X, codes)
+        with pytest.raises(InputError, match="y is None: pass the class of each row"):
+            AffineExtrapolation(GaussianNB()).fit(X, None)
+        with pytest.raises(NotFittedError):
+            AffineExtrapolation(GaussianNB()).set_prior("train")
+
+    def test_groups_outside_the_hull_are_refused(self):
+        X, codes, *_ = additive((2, 2), (0, 3), rows=20)
+        clf = fit(AffineExtrapolation(GaussianNB(), random_state=0), X, codes)
+        np.testing.assert_array_equal(clf.groups_, [[0, 1], [1, 0]])
+        for support in ("all", [[0, 0], [0, 1]]):
+            with pytest.raises(InputError, match=r"lie outside the affine hull of the seen ones, \(0, 0\) for example"):
+                fit(AffineExtrapolation(GaussianNB(), support=support), X, codes)
+
+    def test_support_all_is_the_hull_where_it_is_complete(self):
+        X, codes, X_new, *_ = additive(rows=20)
+        hull, whole = (
+            fit(AffineExtrapolation(GaussianNB(), support=support, random_state=0), X, codes)
+            for support in ("hull", "all")
+        )
+        np.testing.assert_array_equal(hull.predict_proba(X_new), whole.predict_proba(X_new))
+
+    def test_a_base_without_finite_probabilities_is_named(self):
+        class Broken(Secretive):
+            def predict_proba(self, X):
+                return np.full((len(X), len(self.classes_)), np.nan)
+
+        X, codes, *_ = additive(rows=10)
+        with pytest.raises(InputError, match=r"base_estimator \(Broken\) gives a probability that is NaN"):
+            fit(AffineExtrapolation(Broken()), X, codes)
+
+    def test_parameters_and_clones(self):
+        clf = AffineExtrapolation(KNeighborsClassifier(3), cv=4)
+        assert clone(clf).get_params()["base_estimator__n_neighbors"] == 3
+        assert clone(clf).cv == 4
+        X, codes, *_ = additive(rows=20)
+        base = GaussianNB()
+        fit(AffineExtrapolation(base), X, codes)
+        assert not hasattr(base, "classes_")  # only clones are fitted
