@@ -12,6 +12,7 @@ from joblib import Parallel, delayed
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.estimators.crm_fit import Recipe, TrainingRows, step_one, step_two
+from compshift.estimators.crm_model import CRMModel
 from compshift.estimators.group_classifier import Labelled
 
 TOL = 1e-3
@@ -50,9 +51,9 @@ def combination_scores(
 ) -> CombinationScores:
     """Fit every recipe without each fold of groups (k,), along paths of alpha that start where the last one ended."""
     settings = tuple(Setting(recipe, bias) for recipe in recipes for bias in biases)
-    part = _row_parts(data.position, seed)
+    part = row_parts(data.position, seed)
     found = Parallel(n_jobs=n_jobs)(
-        delayed(_score_fold)(data, fold == number, part == number % ROW_PARTS, path, biases, prior, max_iter)
+        delayed(_score_fold)(Fold(data, fold == number, part == number % ROW_PARTS, prior), path, biases, max_iter)
         for number in range(int(fold.max()) + 1)
         for path in _paths(recipes)
     )
@@ -84,7 +85,7 @@ def _paths(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
     ]
 
 
-def _row_parts(position: IntArray, seed: int) -> IntArray:
+def row_parts(position: IntArray, seed: int) -> IntArray:
     """Part of each row, (n,): every group is spread over the parts, and its first row, in random order, is in none."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(position))
@@ -96,42 +97,44 @@ def _row_parts(position: IntArray, seed: int) -> IntArray:
     return part
 
 
-def _score_fold(
-    data: Labelled,
-    held_groups: BoolArray,
-    in_part: BoolArray,
-    path: Sequence[Recipe],
-    biases: Sequence[str],
-    prior: Any,
-    max_iter: int,
-) -> FloatArray:
-    """Accuracies (s, 2, k) of held-out groups and of held-out rows of the others, for each recipe and bias in turn."""
-    held = held_groups[data.position]
-    train = ~held & ~in_part
-    space, groups = data.candidates.space, data.candidates.seen_groups
-    kept, position = np.unique(data.position[train], return_inverse=True)
-    weight = data.sample_weight[train]
-    position = position.reshape(-1)
-    kept_weight = np.bincount(position, weights=weight).astype(np.float64)
-    candidates = Candidates.of(space, groups[kept], kept_weight, data.candidates.groups)
-    rows = TrainingRows.of(data.X[train], position, weight, candidates)
-    log_prior = candidates.log_prior("hull" if isinstance(prior, str) and prior == "train" else prior)
-    X, truth = data.X[~train], groups[data.position[~train], : data.n_targets]
-    own, weights, unseen = data.position[~train], data.sample_weight[~train], held[~train]
-    result = np.empty((len(path) * len(biases), 2, len(groups)))
-    start, number = None, 0
+class Fold:
+    """What is left to fit when some groups, and one part of the other rows, are held out."""
+
+    def __init__(self, data: Labelled, held_groups: BoolArray, in_part: BoolArray, prior: Any) -> None:
+        held = held_groups[data.position]
+        train = ~held & ~in_part
+        self.groups, self.n_targets = data.candidates.seen_groups, data.n_targets
+        kept, position = np.unique(data.position[train], return_inverse=True)
+        position, weight = position.reshape(-1), data.sample_weight[train]
+        kept_weight = np.bincount(position, weights=weight).astype(np.float64)
+        self.candidates = Candidates.of(data.candidates.space, self.groups[kept], kept_weight, data.candidates.groups)
+        self.rows = TrainingRows.of(data.X[train], position, weight, self.candidates)
+        self.log_prior = self.candidates.log_prior("hull" if isinstance(prior, str) and prior == "train" else prior)
+        self.X, self.weight = data.X[~train], data.sample_weight[~train]
+        self.position, self.unseen = data.position[~train], held[~train]
+
+    def accuracy(self, model: CRMModel, bias: str) -> FloatArray:
+        """Accuracy (2, k) on the held-out groups, and on the held-out rows of the others; NaN where there are none."""
+        marginals = model.marginals(self.X, self.log_prior - model.bias_of(bias), range(self.n_targets))
+        predicted = np.stack([np.argmax(part, axis=1) for part in marginals], axis=1)
+        right = (predicted == self.groups[self.position, : self.n_targets]).all(axis=1)
+        return np.stack(
+            [
+                _accuracy(right[mask], self.weight[mask], self.position[mask], len(self.groups))
+                for mask in (self.unseen, ~self.unseen)
+            ]
+        )
+
+
+def _score_fold(fold: Fold, path: Sequence[Recipe], biases: Sequence[str], max_iter: int) -> FloatArray:
+    """Accuracies (s, 2, k) for each recipe and bias in turn."""
+    result, start = [], None
     for recipe in path:
-        fitted = step_one(rows, recipe, tol=TOL, max_iter=max_iter, start=start)
+        fitted = step_one(fold.rows, recipe, tol=TOL, max_iter=max_iter, start=start)
         start = fitted.solution.start
-        model = step_two(rows, candidates, fitted, tails=False)
-        for bias in biases:
-            marginals = model.marginals(X, log_prior - model.bias_of(bias), range(data.n_targets))
-            predicted = np.stack([np.argmax(part, axis=1) for part in marginals], axis=1)
-            right = (predicted == truth).all(axis=1)
-            for kind, mask in enumerate((unseen, ~unseen)):
-                result[number, kind] = _accuracy(right[mask], weights[mask], own[mask], len(groups))
-            number += 1
-    return result
+        model = step_two(fold.rows, fold.candidates, fitted, tails=False)
+        result += [fold.accuracy(model, bias) for bias in biases]
+    return np.stack(result)
 
 
 def _accuracy(right: BoolArray, weight: FloatArray, group: IntArray, n_groups: int) -> FloatArray:

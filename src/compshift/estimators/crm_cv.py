@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,9 +13,14 @@ from compshift._checks import check_positive
 from compshift._errors import InputError
 from compshift.core.groups import GroupSpace
 from compshift.estimators.choice import Choice, Options, check_scoring, choose
+from compshift.estimators.combination_scores import TOL, Setting
+from compshift.estimators.crm_fit import TrainingRows, step_one
 from compshift.estimators.crm_fitter import CRMFitter
+from compshift.estimators.expected_accuracy import expected_accuracy
+from compshift.estimators.group_classifier import Labelled
 from compshift.estimators.model_selection import CombinationKFold
 from compshift.estimators.progress import visible_log
+from compshift.estimators.solver import Start
 
 ALPHAS = (1e-3, 3e-3, 1e-2, 2e-2, 5e-2, 1e-1, 3e-1, 1.0)
 """Ridges that are tried unless others are given."""
@@ -35,6 +41,8 @@ class CRMClassifierCV(CRMFitter):
         Folds of groups; a number stands for ``CombinationKFold(number, random_state=random_state)``, None for 5.
     scoring : "mean", "worst" or float, default="mean"
         What alpha is chosen by: the mean accuracy over held-out groups, or a quantile of it (``"worst"`` means 0.1).
+    confidence : float, default=0.8
+        Of the intervals of ``expected_group_accuracy_``.
     prior, support, tol, max_iter, verbose
         As in ``CRMClassifier``. With ``prior="train"``, which gives held-out groups no chance, alpha is chosen under
         ``"hull"``.
@@ -55,6 +63,10 @@ class CRMClassifierCV(CRMFitter):
         Per setting: ``alpha``, ``anchor``, ``cross_fit``, ``bias``; ``points``, which alpha was chosen by;
         ``unseen_accuracy`` and ``seen_accuracy``, means over held-out groups and over the groups that stayed;
         ``group_accuracy`` (settings, k), of each seen group when it was held out, NaN if it never was.
+    expected_group_accuracy_ : DataFrame
+        Per group that training lacks and the seen ones determine: its values, the ``accuracy`` to expect on it, and
+        the ends of its interval, ``lower`` and ``upper``. From seen groups that were held out, one by one where there
+        are not too many; see ``compshift.estimators.expected_accuracy``.
     n_splits_ : int
         Folds there were.
     Others as in ``CRMClassifier``.
@@ -77,6 +89,7 @@ class CRMClassifierCV(CRMFitter):
         *,
         cv: Any = None,
         scoring: str | float = "mean",
+        confidence: float = 0.8,
         prior: Any = "uniform",
         bias: str = "auto",
         anchor: str = "auto",
@@ -91,6 +104,7 @@ class CRMClassifierCV(CRMFitter):
         self.alphas = alphas
         self.cv = cv
         self.scoring = scoring
+        self.confidence = confidence
         self.prior = prior
         self.bias = bias
         self.anchor = anchor
@@ -122,13 +136,36 @@ class CRMClassifierCV(CRMFitter):
                 n_jobs=self.n_jobs,
             )
             self._fit_setting(data, choice.setting, tol, max_iter)
+            self._expect(data, choice.setting, max_iter, seed)
         self.n_splits_ = int(fold.max()) + 1
         self.cv_results_ = _results(choice)
         return self._use_prior(self.prior)
 
+    def _expect(self, data: Labelled, setting: Setting, max_iter: int, seed: int) -> None:
+        """Predict the accuracy on groups that training lacks."""
+        rows = TrainingRows.of(data.X, data.position, data.sample_weight, data.candidates)
+        own = data.candidates.space.locate(data.candidates.seen_groups, self.groups_)
+        start = Start(self.coef_ * rows.scale / self.temperature_, np.where(own >= 0, self.learned_bias_[own], 0.0))
+        fitted = step_one(rows, setting.recipe, tol=TOL, max_iter=max_iter, start=start)
+        expected = expected_accuracy(
+            data,
+            setting,
+            rows,
+            fitted,
+            self._model,
+            self.prior,
+            self.confidence,
+            max_iter=max_iter,
+            seed=seed,
+            n_jobs=self.n_jobs,
+        )
+        self._model = replace(self._model, expected=expected)
+
     def check_parameters(self) -> tuple[Options, float, int]:
         """Refuse parameters that no data can be fitted with; what there is to choose, ``tol`` and ``max_iter``."""
         check_scoring(self.scoring)
+        if not 0 < check_positive(self.confidence, "confidence") < 1:
+            raise InputError(f"confidence is {self.confidence!r}: pass a number between 0 and 1")
         self._splitter()
         if isinstance(self.alphas, str) or not np.ndim(self.alphas) == 1 or not len(self.alphas):
             raise InputError(f"alphas is {self.alphas!r}: pass a list of positive numbers")

@@ -58,6 +58,8 @@ def to_file(saved: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     arrays = {name: getattr(candidates, name) for name in GROUP_ARRAYS}
     arrays |= {name: getattr(model, name) for name in (*MODEL_ARRAYS, *LATER_ARRAYS)}
+    if model.expected is not None:
+        arrays["expected"] = model.expected
     arrays |= {"log_prior": saved.log_prior, "parameter_log_prior": saved.parameter_log_prior}
     return header, arrays
 
@@ -72,6 +74,7 @@ def from_file(header: dict[str, Any], arrays: dict[str, Any]) -> Saved:
             **{name: arrays.get(name, np.full(len(arrays["groups"]), np.nan)) for name in LATER_ARRAYS},
             **{name: header[name] for name in NUMBERS},
             temperature=header.get("temperature", 1.0),
+            expected=arrays.get("expected"),
         )
         saved = Saved(
             LATER_PARAMETERS
@@ -103,6 +106,8 @@ def _check_shapes(saved: Saved) -> None:
     check_codes(candidates.groups, candidates.space.cardinalities, "groups")
     g, p = len(candidates.groups), len(model.feature_mean)
     expected = {"coef": (candidates.space.width, p)} | dict.fromkeys((*MODEL_ARRAYS[2:], *LATER_ARRAYS), (g,))
+    if model.expected is not None:
+        expected["expected"] = (g, 3)
     for name, shape in expected.items():
         found = getattr(model, name).shape
         if found != shape:

@@ -36,6 +36,7 @@ class CRMModel:
     gradient: float  # largest entry at the end of step 1
     n_iter: int
     converged: bool
+    expected: FloatArray | None = None  # (g, 3) accuracy to expect and its interval; NaN where it is not known
 
     def bias_of(self, kind: str) -> FloatArray:
         """Bias of every candidate by one of ``BIASES``, (g,)."""

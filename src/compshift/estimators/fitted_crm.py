@@ -71,6 +71,16 @@ class FittedCRM(GroupClassifier):
             prior=np.exp(self.log_prior_),
         )
 
+    @property
+    def expected_group_accuracy_(self) -> pd.DataFrame:
+        """Accuracy to expect on each group that training lacks and the seen ones determine, if it was estimated."""
+        expected = self._model.expected
+        if expected is None:
+            raise AttributeError("expected_group_accuracy_ is there after a fit of CRMClassifierCV only")
+        known = ~np.isnan(expected[:, 0])
+        accuracy, lower, upper = expected[known].T
+        return self.space_.frame_with(self.groups_[known], accuracy=accuracy, lower=lower, upper=upper)
+
     def save(self, path: str | PathLike[str], *, inputs: Mapping[str, Any] | None = None) -> None:
         """Write the fitted model as a safetensors file; ``compshift.load`` reads it.
 

@@ -61,6 +61,8 @@ class CombinationKFold(BaseCrossValidator):
         ``y`` (n,) or (n, t) and ``attributes`` (n,) or (n, s) are as in ``CRMClassifier.fit``. Functions of
         scikit-learn that know of ``groups`` alone may pass the attributes under that name.
         """
+        if y is None:
+            raise InputError("CombinationKFold needs to know groups, but y is None: pass the class of each row")
         labels = read_labels(y, groups if attributes is None else attributes, None, np.ones(_rows(y), dtype=np.bool_))
         seen, position = labels.space.distinct(labels.codes)
         fold = self.group_folds(labels.space, seen)

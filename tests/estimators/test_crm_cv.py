@@ -1,0 +1,229 @@
+"""Choosing by held-out combinations, and what to expect of groups that nobody has seen."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+import compshift
+from compshift import AffineHull, CombinationKFold, CRMClassifier, CRMClassifierCV, GroupSpace, InputError
+from compshift.core.candidates import Candidates
+from compshift.estimators.choice import _clearly_better, check_scoring, held_out_points
+from compshift.estimators.combination_scores import CombinationScores, combination_scores, row_parts
+from compshift.estimators.crm_fit import Recipe
+from compshift.estimators.group_classifier import Labelled
+from compshift.estimators.solver import solve
+
+SPACE = GroupSpace.from_cardinalities([4, 4])
+
+
+def make_data(n=900, p=30, missing=(0, 5, 10), signal=1.3, seed=0, space=SPACE):
+    """Additive means in a few of many dimensions; the groups with the ``missing`` flat indices have no rows."""
+    rng = np.random.default_rng(seed)
+    codes = space.codes(rng.choice(np.setdiff1d(np.arange(space.n_groups), missing), size=n))
+    means = signal * np.random.default_rng(99).normal(size=(space.width, p)) / np.sqrt(2)
+    return space.one_hot(codes) @ means + rng.normal(size=(n, p)) * 2, codes
+
+
+def fresh(groups, n=4000, **options):
+    """Rows of some groups alone."""
+    others = np.setdiff1d(np.arange(SPACE.n_groups), groups)
+    return make_data(n=n, missing=others, seed=1, **options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, codes = make_data()
+    return CRMClassifierCV(bias="extrapolated", anchor="zero").fit(X, codes[:, 0], attributes=codes[:, 1]), X, codes
+
+
+class TestChoice:
+    def test_the_chosen_alpha_scores_best_and_is_fitted_to_all_rows(self, fitted):
+        clf, X, codes = fitted
+        results = clf.cv_results_
+        assert clf.alpha_ == results["alpha"][np.argmax(results["points"])]
+        assert clf.n_splits_ == 5
+        plain = CRMClassifier(clf.alpha_).fit(X, codes[:, 0], attributes=codes[:, 1])
+        np.testing.assert_allclose(clf.coef_, plain.coef_, atol=1e-9)
+        np.testing.assert_allclose(clf.predict_proba(X), plain.predict_proba(X), atol=1e-9)
+
+    def test_scores_are_those_of_separate_fits(self, fitted):
+        """Without warm starts, and with the splitter, CRMClassifier and plain loops."""
+        clf, X, codes = fitted
+        which = int(np.argmax(clf.cv_results_["alpha"] == 0.1))
+        groups, position = SPACE.distinct(codes)
+        seed = int(np.random.RandomState(0).randint(2**31))
+        part = row_parts(position, seed)
+        for number, (train, test) in enumerate(CombinationKFold(5).split(X, codes[:, 0], codes[:, 1])):
+            rows = np.array([row for row in train if part[row] != number])
+            single = CRMClassifier(0.1, prior="hull", tol=1e-7).fit(X[rows], codes[rows, 0], attributes=codes[rows, 1])
+            right = single.predict(X[test]) == codes[test, 0]
+            for group in np.unique(position[test]):
+                own = right[position[test] == group].mean()
+                assert clf.cv_results_["group_accuracy"][which, group] == pytest.approx(own, abs=0.03)
+        assert not np.isnan(clf.cv_results_["group_accuracy"]).any()
+        assert len(groups) == 13
+
+    def test_a_sensible_ridge_is_chosen_where_the_extremes_are_bad(self):
+        X, codes = make_data()
+        clf = CRMClassifierCV([1e-6, 3e-2, 1e4]).fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert clf.alpha_ == 3e-2
+
+    def test_several_processes_and_repetitions_give_the_same(self, fitted):
+        clf, X, codes = fitted
+        again = clone(clf).set_params(n_jobs=2).fit(X, codes[:, 0], attributes=codes[:, 1])
+        for name, values in clf.cv_results_.items():
+            np.testing.assert_array_equal(values, again.cv_results_[name])
+        np.testing.assert_array_equal(clf.coef_, again.coef_)
+        pd.testing.assert_frame_equal(clf.expected_group_accuracy_, again.expected_group_accuracy_)
+
+    def test_a_quantile_instead_of_the_mean(self):
+        unseen = np.array([[0.2, 0.9, 1.0, np.nan], [0.6, 0.6, 0.7, np.nan]])
+        scores = CombinationScores((), unseen, unseen, np.array([0, 1, 2, -1]))
+        np.testing.assert_allclose(held_out_points(scores, None), [0.7, 1.9 / 3])
+        np.testing.assert_allclose(held_out_points(scores, check_scoring(0.0)), [0.2, 0.6])
+        np.testing.assert_allclose(held_out_points(scores, check_scoring("worst")), [0.34, 0.6])
+
+    def test_a_better_anchor_is_taken(self):
+        """Few groups of true Gaussians, far apart, call for their energies and a bias of less variance."""
+        space = GroupSpace.from_cardinalities([8, 8])
+        rng = np.random.default_rng(2)
+        seen = next(
+            part
+            for part in (rng.choice(64, 18, replace=False) for _ in range(1000))
+            if AffineHull(space, space.codes(part)).is_complete
+        )
+        X, codes = make_data(n=1500, p=60, missing=np.setdiff1d(np.arange(64), seen), space=space)
+        clf = CRMClassifierCV([1e-2, 1e-1]).fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert clf.anchor_ == "gaussian"
+        assert clf.chosen_bias_ != "extrapolated"
+        plain = clone(clf).set_params(anchor="zero", bias="extrapolated").fit(X, codes[:, 0], attributes=codes[:, 1])
+        X_new, new = make_data(n=6000, p=60, missing=(), seed=3, space=space)
+        assert clf.score(X_new, new[:, 0]) > plain.score(X_new, new[:, 0]) + 0.02
+
+    def test_a_mere_trade_is_refused(self):
+        """What unseen groups gain at the cost of seen ones is another prior; a gain must be clear, too."""
+        rng = np.random.default_rng(0)
+        base = rng.uniform(0.4, 0.6, size=12)
+        gain = rng.uniform(0.05, 0.15, size=12)
+        unclear = np.where(np.arange(12) % 2, 0.1, -0.09)
+        unseen = np.stack([base, base + gain, base + gain, base + unclear, base])
+        seen = np.stack([base, base - 0.001, base, base, base + gain])
+        scores = CombinationScores((), unseen, seen, np.arange(12))
+        assert [_clearly_better(scores, one, 0) for one in range(1, 5)] == [False, True, False, True]
+
+    def test_a_given_way_is_kept(self):
+        X, codes = make_data(n=500)
+        clf = CRMClassifierCV([1e-2, 1e-1], anchor="gaussian", bias="cumulant", cross_fit=3)
+        clf.fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert (clf.anchor_, clf.chosen_bias_, clf.cross_fit_) == ("gaussian", "cumulant", 3)
+        assert set(clf.cv_results_["bias"]) == {"cumulant"}
+
+    def test_the_training_prior_does_not_rule_held_out_groups_out(self):
+        X, codes = make_data(n=500)
+        clf = CRMClassifierCV([1e-2, 1e-1], prior="train").fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert clf.cv_results_["unseen_accuracy"].min() > 0.3
+        assert (np.exp(clf.log_prior_)[~clf.seen_] == 0).all()
+
+    def test_several_targets_and_weights(self):
+        X, codes = make_data(n=500)
+        clf = CRMClassifierCV([1e-2, 1e-1], bias="extrapolated", anchor="zero")
+        weight = np.where(np.arange(500) < 250, 2.0, 1.0)
+        clf.fit(X, codes, sample_weight=weight)
+        assert clf.predict(X).shape == (500, 2)
+        assert clf.expected_group_accuracy_.shape == (3, 5)
+
+
+class TestExpectedAccuracy:
+    def test_it_is_close_to_what_comes(self, fitted):
+        clf, _, _ = fitted
+        frame = clf.expected_group_accuracy_
+        assert frame.columns.tolist() == ["y", "a", "accuracy", "lower", "upper"]
+        assert SPACE.index(frame[["y", "a"]].to_numpy()).tolist() == [0, 5, 10]
+        assert ((frame.lower <= frame.accuracy) & (frame.accuracy <= frame.upper)).all()
+        X, codes = fresh([0, 5, 10])
+        right = clf.predict(X) == codes[:, 0]
+        actual = np.array([right[SPACE.index(codes) == group].mean() for group in (0, 5, 10)])
+        assert frame.accuracy.mean() == pytest.approx(actual.mean(), abs=0.1)
+
+    def test_no_group_is_missing_or_inside(self):
+        X, codes = make_data(n=500, missing=())
+        clf = CRMClassifierCV([1e-2, 1e-1], bias="extrapolated", anchor="zero")
+        assert len(clf.fit(X, codes[:, 0], attributes=codes[:, 1]).expected_group_accuracy_) == 0
+
+    def test_it_is_saved(self, fitted, tmp_path):
+        clf, X, _ = fitted
+        clf.save(tmp_path / "model.safetensors")
+        loaded = compshift.load(tmp_path / "model.safetensors")
+        assert isinstance(loaded, CRMClassifier)
+        assert loaded.alpha == clf.alpha_
+        pd.testing.assert_frame_equal(loaded.expected_group_accuracy_, clf.expected_group_accuracy_)
+        np.testing.assert_allclose(loaded.predict_proba(X[:5]), clf.predict_proba(X[:5]))
+
+    def test_a_plain_fit_has_none(self, tmp_path):
+        X, codes = make_data(n=200, p=5)
+        clf = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert not hasattr(clf, "expected_group_accuracy_")
+        clf.save(tmp_path / "model.safetensors")
+        assert not hasattr(compshift.load(tmp_path / "model.safetensors"), "expected_group_accuracy_")
+
+
+def test_row_parts():
+    position = np.repeat([0, 1, 2], [1, 2, 52])
+    part = row_parts(position, 0)
+    assert part[0] == -1  # the only row of a group is never held out
+    assert sorted((part[1:3] == -1).tolist()) == [False, True]
+    assert sorted(np.bincount(part[3:] + 1).tolist()) == [1, 10, 10, 10, 10, 11]
+
+
+def test_warm_starts_save_iterations(monkeypatch):
+    """Along the path, against every fit from zero."""
+    X, codes = make_data(n=500)
+    groups, position = SPACE.distinct(codes)
+    candidates = Candidates.of(SPACE, groups, np.bincount(position).astype(float), "all")
+    data = Labelled(X, position, np.ones(500), candidates, 1, True)
+    fold = CombinationKFold().group_folds(SPACE, groups)
+    recipes = [Recipe(alpha) for alpha in (1e-3, 1e-2, 3e-2, 1e-1)]
+
+    def iterations(warm):
+        counts = []
+
+        def counting(problem, *, start=None, **options):
+            found = solve(problem, start=start if warm else None, **options)
+            counts.append(found.n_iter)
+            return found
+
+        monkeypatch.setattr("compshift.estimators.crm_fit.solve", counting)
+        combination_scores(data, fold, recipes, ["extrapolated"], "hull", max_iter=1000, seed=0)
+        return sum(counts)
+
+    assert iterations(warm=True) < 0.9 * iterations(warm=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alphas": []}, "alphas is .*pass a list of positive numbers"),
+        ({"alphas": 0.1}, "alphas is 0.1"),
+        ({"alphas": [0.1, -1]}, "alpha is -1"),
+        ({"cv": 1}, "n_splits is 1"),
+        ({"cv": "five"}, "cv is 'five': pass a number of folds"),
+        ({"scoring": "best"}, "scoring is 'best': pass 'mean', 'worst'"),
+        ({"scoring": 2.0}, "scoring is 2.0"),
+        ({"bias": "none"}, "'none'"),
+        ({"anchor": "one"}, "'one'"),
+        ({"cross_fit": "maybe"}, "cross_fit is 'maybe'"),
+        ({"cross_fit": 1}, "cross_fit is 1"),
+        ({"confidence": 1.5}, "confidence is 1.5"),
+    ],
+)
+def test_bad_parameters(options, message):
+    X, codes = make_data(n=100, p=3)
+    with pytest.raises(InputError, match=message):
+        CRMClassifierCV(**options).fit(X, codes[:, 0], attributes=codes[:, 1])
+
+
+def test_groups_that_cannot_be_held_out():
+    X, codes = make_data(n=200, p=3, missing=np.setdiff1d(np.arange(16), [0, 1, 5, 6]))
+    with pytest.raises(InputError, match="none of the 4 groups can be held out"):
+        CRMClassifierCV().fit(X, codes[:, 0], attributes=codes[:, 1])

@@ -1,0 +1,248 @@
+"""Anchors, cross-fitting, and the ways to a bias."""
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+import compshift
+import tests.references as reference
+from compshift import AffineHull, CRMClassifier, GroupSpace, InputError
+from compshift.core.candidates import Candidates
+from compshift.core.objective import log_evidence
+from compshift.estimators.crm_fit import Recipe, TrainingRows, step_one, step_two
+from compshift.estimators.gaussian_energies import gaussian_energies
+from compshift.estimators.row_folds import row_folds
+from compshift.estimators.solver import Start, solve
+from compshift.estimators.step_one_problem import TemperatureProblem
+
+SPACE = GroupSpace.from_cardinalities([3, 3])
+
+
+def make_data(n=600, p=4, missing=(0, 4), signal=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    means = signal * np.random.default_rng(7).normal(size=(6, p))
+    codes = SPACE.codes(rng.choice(np.setdiff1d(np.arange(9), missing), size=n))
+    return SPACE.one_hot(codes) @ means + rng.normal(size=(n, p)), codes
+
+
+def training_rows(X, codes):
+    groups, position = SPACE.distinct(codes)
+    candidates = Candidates.of(SPACE, groups, np.bincount(position).astype(float), "all")
+    return TrainingRows.of(X, position, np.ones(len(X)), candidates), candidates
+
+
+class TestAnchor:
+    def test_gaussian_energies_are_those_of_the_densities(self):
+        """log p(x|z) − log p(x|z') of Gaussians with the fitted means and covariance is the energy difference."""
+        X, codes = make_data(n=5000)
+        rows, _ = training_rows(X, codes)
+        weight = gaussian_energies(rows.features, rows.position, rows.weight, rows.seen)
+        true = np.random.default_rng(7).normal(size=(6, 4)) * rows.scale  # identity covariance in the input's units
+        for value, other in ((0, 1), (1, 2), (3, 5)):
+            np.testing.assert_allclose(weight[other] - weight[value], true[value] - true[other], atol=0.35 * rows.scale)
+
+    def test_an_infinite_ridge_gives_the_anchor(self):
+        X, codes = make_data()
+        rows, _ = training_rows(X, codes)
+        anchor = gaussian_energies(rows.features, rows.position, rows.weight, rows.seen)
+        clf = CRMClassifier(1e6, anchor="gaussian").fit(X, codes[:, 0], attributes=codes[:, 1])
+        np.testing.assert_allclose(clf.coef_ * rows.scale, anchor, atol=1e-4)
+        assert clf.bias_gap_ < 1e-5
+
+    def test_no_ridge_forgets_it(self):
+        X, codes = make_data(signal=0.5)
+        fits = [
+            CRMClassifier(1e-9, anchor=anchor).fit(X, codes[:, 0], attributes=codes[:, 1])
+            for anchor in ("zero", "gaussian")
+        ]
+        np.testing.assert_allclose(fits[0].predict_proba(X), fits[1].predict_proba(X), atol=1e-3)
+
+    def test_weights_and_units(self):
+        X, codes = make_data(n=200)
+        weight = np.random.default_rng(0).integers(1, 3, size=200)
+        rows = np.repeat(np.arange(200), weight)
+        clf = CRMClassifier(anchor="gaussian")
+        once = clf.fit(X, codes[:, 0], attributes=codes[:, 1], sample_weight=weight).predict_proba(X)
+        often = clf.fit(X[rows], codes[rows, 0], attributes=codes[rows, 1]).predict_proba(X)
+        np.testing.assert_allclose(once, often, atol=0.02)  # the shrinkage of the covariance counts rows
+        scaled = clf.fit(1e3 * X + 5, codes[:, 0], attributes=codes[:, 1], sample_weight=weight)
+        np.testing.assert_allclose(scaled.predict_proba(1e3 * X + 5), once, atol=1e-6)
+
+    def test_features_that_do_not_vary_within_groups(self):
+        _, codes = make_data(n=100)
+        clf = CRMClassifier(anchor="gaussian").fit(codes.astype(float), codes[:, 0], attributes=codes[:, 1])
+        assert clf.score(codes, codes[:, 0]) == 1.0
+
+
+class TestCrossFit:
+    def test_energies_come_from_fits_without_the_row(self):
+        X, codes = make_data(n=200)
+        rows, _ = training_rows(X, codes)
+        recipe = Recipe(1e-2, cross_fit=3)
+        fitted = step_one(rows, recipe, tol=1e-6, max_iter=1000)
+        fold = row_folds(rows.position, 3, np.random.default_rng(0))
+        for number in range(3):
+            own = fold == number
+            problem, _ = rows.part(recipe, np.flatnonzero(~own))
+            alone = solve(problem, tol=1e-6, max_iter=1000)
+            expected = rows.features[own] @ alone.weight.T
+            np.testing.assert_allclose(fitted.energies[own] / fitted.temperature, expected, atol=1e-2)
+
+    def test_biases_agree_on_seen_groups(self):
+        X, codes = make_data(n=300, p=20)
+        clf = CRMClassifier(1e-3, cross_fit=True).fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert clf.cross_fit_ == 5
+        np.testing.assert_allclose(clf.bias_[clf.seen_], clf.learned_bias_[clf.seen_], atol=1e-5)
+
+    def test_overfitted_energies_are_cooled(self):
+        X, codes = make_data(n=150, p=60, signal=0.3)
+        weak = CRMClassifier(1e-5, cross_fit=5).fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert weak.temperature_ < 0.7
+        strong = CRMClassifier(1.0, cross_fit=5).fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert strong.temperature_ > 1
+        plain = CRMClassifier(1.0).fit(X, codes[:, 0], attributes=codes[:, 1])
+        np.testing.assert_allclose(strong.coef_, strong.temperature_ * plain.coef_, rtol=1e-6)
+        assert plain.temperature_ == 1.0
+
+    def test_seen_groups_gain_where_energies_overfit(self):
+        """Their held-out log-likelihood, under the training prior."""
+        X, codes = make_data(n=200, p=40)
+        X_new, new = make_data(n=2000, p=40, seed=1)
+        losses = []
+        for parts in (False, 5):
+            clf = CRMClassifier(1e-4, cross_fit=parts, prior="train").fit(X, codes[:, 0], attributes=codes[:, 1])
+            joint = clf.group_log_proba(X_new)
+            losses.append(-joint[np.arange(2000), SPACE.locate(new, clf.groups_)].mean())
+        assert losses[1] < 0.8 * losses[0]
+
+    def test_temperature_gradient(self):
+        rng = np.random.default_rng(3)
+        X, codes = make_data(n=50)
+        rows, _ = training_rows(X, codes)
+        problem = TemperatureProblem(rng.normal(size=(50, 6)), rows.position, rows.weight, rows.seen, rows.frequency)
+        bias, step = rng.normal(size=7), 1e-6
+        found = problem.evaluate(np.array([[1.3]]), bias)
+        up, down = (problem.evaluate(np.array([[1.3 + sign * step]]), bias).value for sign in (1, -1))
+        assert found.weight_gradient[0, 0] == pytest.approx((up - down) / (2 * step), rel=1e-5)
+        assert solve(problem, tol=1e-8, max_iter=100, start=Start(np.ones((1, 1)), bias)).converged
+
+    def test_groups_of_one_row(self):
+        X, codes = make_data(n=100)
+        rare = np.flatnonzero((codes == codes[0]).all(axis=1))[1:]
+        X, codes = np.delete(X, rare, axis=0), np.delete(codes, rare, axis=0)
+        clf = CRMClassifier(cross_fit=3).fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert np.isfinite(clf.bias_).all()
+
+
+class TestBias:
+    def test_each_by_its_name(self):
+        X, codes = make_data()
+        clf = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
+        trust = clf.effective_sample_size_ / (clf.effective_sample_size_ + 30)
+        expected = {
+            "extrapolated": clf.bias_,
+            "learned": clf.learned_bias_,
+            "cumulant": clf.cumulant_bias_,
+            "shrunk": trust * clf.bias_ + (1 - trust) * clf.cumulant_bias_,
+        }
+        energies = (X[:3] - clf.feature_mean_) @ clf.coef_.T
+        for kind, bias in expected.items():
+            joint = clf.set_params(bias=kind).group_log_proba(X[:3])
+            for row, found in zip(energies, joint, strict=True):
+                score = clf.log_prior_ - bias
+                np.testing.assert_allclose(found, reference.group_log_posterior(row, (3, 3), clf.groups_, score))
+
+    def test_the_cumulant_bias_is_close_to_the_truth_where_samples_are_few(self):
+        """Gaussians far apart: B* of a dropped group rests on a few samples, two moments do not."""
+        X, codes = make_data(n=3000, signal=2.5)
+        clf = CRMClassifier(1e-3, anchor="gaussian").fit(X, codes[:, 0], attributes=codes[:, 1])
+        unseen = ~clf.seen_
+        assert clf.effective_sample_size_[unseen].max() < 30
+        assert (clf.pareto_k_[unseen] > 0.7).all()
+        X_all, all_codes = make_data(n=40_000, missing=(), signal=2.5, seed=5)
+        # With the true inputs of every group, B up to one constant is what makes the joint model calibrated.
+        groups, position = SPACE.distinct(all_codes)
+        energies = (X_all - clf.feature_mean_) @ clf.coef_.T
+        table = Candidates(AffineHull(SPACE, groups), np.ones(9), groups).table
+        bias = np.zeros(9)
+        for _ in range(200):
+            evidence = log_evidence(energies, table, np.log(1 / 9) - bias)
+            logits = np.log(1 / 9) - bias - energies @ SPACE.one_hot(groups).T - evidence[:, None]
+            bias += np.log(np.exp(logits).mean(axis=0) / (np.bincount(position) / len(position)))
+        true = bias[unseen] - bias[~unseen].mean()
+        for found, limit in ((clf.cumulant_bias_, 1.0), (clf.bias_, np.inf)):
+            error = np.abs(found[unseen] - found[~unseen].mean() - true).max()
+            assert error < limit
+        gap = [np.abs(b[unseen] - b[~unseen].mean() - true).max() for b in (clf.cumulant_bias_, clf.bias_)]
+        assert gap[0] < gap[1]
+
+    def test_auto_chooses_and_says_what(self):
+        X, codes = make_data(n=300)
+        clf = CRMClassifier(bias="auto", anchor="auto", cross_fit="auto").fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert clf.chosen_bias_ in ("extrapolated", "cumulant", "shrunk")
+        chosen = CRMClassifier(bias=clf.chosen_bias_, anchor=clf.anchor_, cross_fit=clf.cross_fit_ or False)
+        chosen.fit(X, codes[:, 0], attributes=codes[:, 1])
+        np.testing.assert_allclose(clf.predict_proba(X), chosen.predict_proba(X), atol=1e-8)
+
+    def test_auto_is_saved_as_what_it_chose(self, tmp_path):
+        X, codes = make_data(n=300)
+        clf = CRMClassifier(bias="auto", anchor="gaussian").fit(X, codes[:, 0], attributes=codes[:, 1])
+        clf.save(tmp_path / "model.safetensors")
+        loaded = compshift.load(tmp_path / "model.safetensors")
+        assert loaded.get_params()["bias"] == clf.chosen_bias_
+        assert loaded.anchor_ == "gaussian"
+        np.testing.assert_array_equal(loaded.cumulant_bias_, clf.cumulant_bias_)
+        np.testing.assert_array_equal(loaded.pareto_k_, clf.pareto_k_)
+        np.testing.assert_allclose(loaded.predict_proba(X), clf.predict_proba(X))
+
+    def test_tails_are_left_out_on_request(self):
+        X, codes = make_data(n=100)
+        rows, candidates = training_rows(X, codes)
+        model = step_two(rows, candidates, step_one(rows, Recipe(1e-2), tol=1e-4, max_iter=100), tails=False)
+        assert np.isnan(model.pareto_k).all()
+
+
+def test_models_from_before_the_options(tmp_path):
+    """A file without the later arrays and parameters is read; biases that it lacks are refused in a sentence."""
+    import hashlib
+    import json
+
+    X, codes = make_data(n=200)
+    path = tmp_path / "model.safetensors"
+    CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1]).save(path)
+    arrays = load_file(path)
+    with safe_open(path, framework="numpy") as stream:
+        header = json.loads(stream.metadata()["compshift"])
+    for name in ("cumulant_bias", "pareto_k"):
+        del arrays[name]
+    for name in ("anchor", "cross_fit"):
+        del header["parameters"][name]
+    del header["temperature"]
+    text = json.dumps(header, sort_keys=True, ensure_ascii=False)
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        digest.update(f"\n{name} {arrays[name].dtype.str} {arrays[name].shape}\n".encode())
+        digest.update(arrays[name].tobytes())
+    save_file(arrays, path, metadata={"compshift": text, "sha256": digest.hexdigest()})
+    clf = compshift.load(path)
+    assert clf.get_params()["anchor"] == "zero"
+    assert clf.score(X, codes[:, 0]) > 0.5
+    with pytest.raises(InputError, match="bias='cumulant' was not computed for this model"):
+        clf.set_params(bias="cumulant").predict(X)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"anchor": "mean"}, "'mean'"),
+        ({"bias": "star"}, "'star'"),
+        ({"cross_fit": 1}, "cross_fit is 1: pass True, False, or 2 parts or more"),
+        ({"cross_fit": "yes"}, "cross_fit is 'yes'"),
+        ({"cross_fit": -3}, "cross_fit"),
+    ],
+)
+def test_bad_options(options, message):
+    X, codes = make_data(n=60)
+    with pytest.raises(InputError, match=message):
+        CRMClassifier(**options).fit(X, codes[:, 0], attributes=codes[:, 1])

@@ -1,0 +1,102 @@
+"""The regression behind the expected accuracy."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import LeaveOneOut, cross_val_predict
+
+from compshift import AffineHull, GroupSpace
+from compshift.core.leverage import extrapolation_leverage
+from compshift.estimators.expected_accuracy import HeldOut, _ridge, predict_accuracy
+
+SPACE = GroupSpace.from_cardinalities([5, 5])
+SEEN = SPACE.codes(np.setdiff1d(np.arange(25), [0, 6, 12, 18, 24]))
+MISSING = SPACE.codes(np.array([0, 6, 12, 18, 24]))
+HULL = AffineHull(SPACE, SEEN)
+
+
+def held_out(accuracy, opinion, hull=HULL):
+    leverage = np.full(len(hull.observed), 2.0)
+    return HeldOut(accuracy, opinion, leverage, np.full(len(hull.observed), 0.9))
+
+
+def test_the_opinion_is_followed_as_far_as_it_was_right():
+    rng = np.random.default_rng(0)
+    opinion = rng.uniform(0.3, 0.9, size=20)
+    wanted = np.array([0.3, 0.45, 0.6, 0.75, 0.9])
+    right = held_out(0.1 + 0.9 * opinion, opinion)
+    found = predict_accuracy(HULL, MISSING, right, wanted, np.full(5, 2.0), 0.8)
+    np.testing.assert_allclose(found.accuracy, 0.1 + 0.9 * wanted, atol=0.03)
+    wrong = held_out(rng.uniform(0.3, 0.9, size=20), opinion)
+    unsure = predict_accuracy(HULL, MISSING, wrong, wanted, np.full(5, 2.0), 0.8)
+    assert np.ptp(unsure.accuracy) < 0.5 * np.ptp(found.accuracy)
+    assert (unsure.upper - unsure.lower > 2 * (found.upper - found.lower)).all()
+
+
+def test_values_that_are_hard_stay_hard():
+    accuracy = np.where(SEEN[:, 1] == 3, 0.4, 0.9)
+    found = predict_accuracy(HULL, MISSING, held_out(accuracy, np.full(20, 0.7)), np.full(5, 0.7), np.full(5, 2.0), 0.8)
+    assert int(np.argmin(found.accuracy)) == 3
+    assert found.accuracy[3] < 0.8 < found.accuracy[0]
+
+
+def test_intervals_cover():
+    """Accuracies around what the opinion says, with normal noise: 80 % intervals cover about as often."""
+    rng, hits = np.random.default_rng(1), []
+    for _ in range(200):
+        opinion, wanted = rng.uniform(0.4, 0.6, size=20), rng.uniform(0.4, 0.6, size=5)
+        accuracy = opinion + 0.05 * rng.normal(size=20)
+        found = predict_accuracy(HULL, MISSING, held_out(accuracy, opinion), wanted, np.full(5, 2.0), 0.8)
+        actual = wanted + 0.05 * rng.normal(size=5)
+        hits += ((found.lower <= actual) & (actual <= found.upper)).tolist()
+    assert 0.75 <= np.mean(hits) <= 0.9
+
+
+def test_leave_one_out_errors():
+    """Of a ridge regression with an intercept, by fitting it again without each group."""
+    rng = np.random.default_rng(2)
+    features, accuracy = rng.normal(size=(20, 4)), rng.uniform(size=20)
+    features -= features.mean(axis=0)  # then the intercept is the mean
+    centre, error = _ridge(features, accuracy, features[:3])
+    ridge = Ridge(alpha=1.0)
+    np.testing.assert_allclose(centre, ridge.fit(features, accuracy).predict(features[:3]))
+    left_out = cross_val_predict(ridge, features, accuracy, cv=LeaveOneOut())
+    assert error == pytest.approx(np.sqrt(np.mean((accuracy - left_out) ** 2)), rel=1e-6)
+
+
+class TestFewGroups:
+    space = GroupSpace.from_cardinalities([2, 4])
+    hull = AffineHull(space, [[0, 0], [0, 1], [1, 1], [1, 2], [0, 2], [1, 3]])
+    missing = np.array([[0, 3], [1, 0]])
+
+    def predict(self, accuracy, seen):
+        held = np.array([np.nan, *accuracy, np.nan])
+        left = np.full(6, np.nan)
+        for position in range(1, 5):
+            others = np.delete(self.hull.observed, position, axis=0)
+            left[position] = extrapolation_leverage(
+                AffineHull(self.space, others), self.hull.observed[position : position + 1]
+            )[0]
+        return predict_accuracy(
+            self.hull, self.missing, HeldOut(held, held, left, np.full(6, seen)), np.full(2, 0.5), self.leverage, 0.8
+        )
+
+    @property
+    def leverage(self):
+        return extrapolation_leverage(self.hull, self.missing)
+
+    def test_accuracy_falls_with_leverage(self):
+        """Held-out groups are three steps from the others and score .6, seen ones .75 of a step and .87."""
+        found = self.predict([0.6] * 4, seen=0.87)
+        own = extrapolation_leverage(self.hull, self.hull.observed).mean()
+        expected = 0.87 + (0.6 - 0.87) * (self.leverage - own) / (3 - own)
+        np.testing.assert_allclose(found.accuracy, expected)
+        assert (found.accuracy > 0.6).all()
+
+    def test_nothing_is_gained_by_distance(self):
+        np.testing.assert_allclose(self.predict([0.9] * 4, seen=0.8).accuracy, 0.9)
+
+    def test_the_interval_is_that_of_another_group(self):
+        found = self.predict([0.5, 0.6, 0.7, 0.6], seen=0.6)
+        spread = 1.6377 * np.std([0.5, 0.6, 0.7, 0.6], ddof=1) * np.sqrt(1.25)  # Student's t of three degrees
+        np.testing.assert_allclose(found.upper - found.accuracy, spread, rtol=1e-3)
