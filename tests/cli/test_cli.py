@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 
 import compshift
-from compshift import CRMClassifier
+from compshift import CRMClassifier, GroupSpace
 from compshift.bench.growth import Job
+from compshift.data.dataset import GroupedDataset
+from compshift.data.feature_files import write_features
 from tests.estimators.test_crm import make_data
 
 VALUES = {"bird": ["landbird", "waterbird"], "place": ["land", "[b]water[/b]", "sky"]}
@@ -175,6 +177,10 @@ FIT = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "x
         (("fit", "birds.npz", "--target", "brid", "-o", "x"), "did you mean 'bird'"),
         (("fit", "birds.npz", "--target", ",", "-o", "x"), "--target is empty"),
         ((*FIT, "--alpha", "-1"), "alpha is -1.0: pass a finite number 0 or more"),
+        ((*FIT, "--alpha", "much"), "--alpha is 'much': pass a number, several separated by commas, or auto"),
+        ((*FIT, "--alpha", "1,,2"), "--alpha is '1,,2'"),
+        ((*FIT, "--anchor", "gausian"), "did you mean 'gaussian'"),
+        ((*FIT, "--bias", "cumulative"), "bias"),
         ((*FIT, "--prior", "unifrom"), "did you mean 'uniform'"),
         ((*FIT, "--split", "val"), "there are no val rows"),
         ((*FIT[:-1], "no/where"), "there is no folder 'no'"),
@@ -229,7 +235,7 @@ def test_internal_errors_are_told_apart(folder, call, monkeypatch):
 
 
 def test_usage_errors(folder, call):
-    for arguments in (("fit",), ("nonsense",), ("fit", "birds.npz", "--target", "bird", "-o", "x", "--alpha", "much")):
+    for arguments in (("fit",), ("nonsense",), ("fit", "birds.npz", "--target", "bird", "-o", "x", "--tol", "much")):
         result = call(*arguments, cwd=folder)
         assert result.returncode == 2
         assert "Usage" in result.err
@@ -279,3 +285,30 @@ def test_growth_figure_goes_on_from_its_store(tmp_path, call, monkeypatch):
     monkeypatch.setattr("compshift.bench.growth.run_job", lambda _: pytest.fail("a finished job ran again"))
     again = call("figure", "growth", "-o", "growth.png", "--quick", "--json", cwd=tmp_path)
     assert [row["share"] for row in json.loads(again.out)] == [0.7, 0.7, 1.0, 1.0]
+
+
+def test_alpha_by_held_out_groups(tmp_path, call):
+    """The choice and the expected accuracy are printed, kept in the model, and shown beside what comes."""
+    rng = np.random.default_rng(0)
+    space = GroupSpace(("bird", "place"), (("gull", "owl", "wren"), ("land", "sea", "town", "air")))
+    codes = space.codes(np.repeat(np.arange(12), 40))
+    X = np.random.default_rng(1).normal(size=(7, 6))[codes + space.offsets].sum(axis=1) * 2 + rng.normal(size=(480, 6))
+    for name, kept in (("some", np.repeat(np.arange(12), 40) != 5), ("all", np.ones(480, dtype=bool))):
+        write_features(tmp_path / f"{name}.npz", GroupedDataset(X[kept], space, codes[kept]))
+    fit = ("fit", "some.npz", "--target", "bird", "--attributes", "place", "--prior", "hull", "-o", "m.safetensors")
+    result = call(*fit, "--alpha", "auto", cwd=tmp_path)
+    assert result.returncode == 0
+    assert "chosen on held-out groups (5 folds): alpha" in result.out
+    assert "expected accuracy on the 1 unseen groups" in result.out
+    assert "(owl, sea)" in result.out
+    fitted = json.loads(call(*fit, "--alpha", "1e-3,1e-1", "--jobs", "2", "--json", cwd=tmp_path).out)
+    assert fitted["alpha"] in (1e-3, 1e-1)
+    assert [group["bird"] for group in fitted["expected_accuracy"]] == ["owl"]
+    table = call("evaluate", "m.safetensors", "all.npz", cwd=tmp_path).out
+    assert "expected" in table
+    groups = json.loads(call("evaluate", "m.safetensors", "all.npz", "--json", cwd=tmp_path).out)["groups"]
+    foretold = [group for group in groups if "expected_accuracy" in group]
+    assert [(group["bird"], group["place"]) for group in foretold] == [("owl", "sea")]
+    assert foretold[0]["expected_lower"] <= foretold[0]["expected_accuracy"] <= foretold[0]["expected_upper"]
+    plain = call(*fit, "--alpha", "1e-2", cwd=tmp_path).out
+    assert "held-out" not in plain

@@ -1,7 +1,7 @@
 """``compshift fit``: from features, or a table of images, texts or numbers, to a model file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -60,13 +60,33 @@ def fit(
     batch_size: BatchSize = 32,
     workers: Workers = None,
     device: Device = "auto",
-    alpha: Annotated[float, typer.Option(help="Strength of the ridge penalty, free of the features' unit.")] = 1e-2,
+    alpha: Annotated[
+        str,
+        typer.Option(
+            help="Strength of the ridge penalty, free of the features' unit; several to choose from, separated by "
+            "commas, or auto: chosen by accuracy on groups that are held out."
+        ),
+    ] = "1e-2",
     prior: Annotated[
         str, typer.Option(help="Prior over groups in use: uniform, hull, train, or a CSV file.")
     ] = "uniform",
     bias: Annotated[
-        str, typer.Option(help="Bias of a group: extrapolated, or learned (0 if unseen).")
-    ] = "extrapolated",
+        str | None,
+        typer.Option(
+            help="Bias of a group: extrapolated, cumulant, shrunk, learned (0 if unseen) or auto.",
+            show_default="extrapolated, or auto if alpha is chosen",
+        ),
+    ] = None,
+    anchor: Annotated[
+        str | None,
+        typer.Option(
+            help="What the ridge pulls to: zero, gaussian or auto.", show_default="zero, or auto if alpha is chosen"
+        ),
+    ] = None,
+    cross_fit: Annotated[
+        bool, typer.Option("--cross-fit", metavar="", help="Estimate biases on energies of rows not fitted to.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(help="Processes to choose alpha with.", min=1)] = 1,
     support: Annotated[str, typer.Option(help="Groups that can be predicted: all or hull.")] = "all",
     split: Annotated[
         str | None,
@@ -85,13 +105,21 @@ def fit(
     from compshift.cli.own_table import refuse, resumable, samples_recipe, table_options, warn_of_scales
     from compshift.data.table import SPLIT_COLUMN
     from compshift.data.table_files import TEXT, column_names
-    from compshift.estimators.crm import CRMClassifier
     from compshift.report.features_terminal import print_extraction
     from compshift.report.terminal import print_fit, progress_bar
 
     check_target(output, source)
-    clf = CRMClassifier(alpha=alpha, bias=bias, support=support, tol=tol, max_iter=max_iter, verbose=verbose)
-    clf.check_parameters()
+    clf = _classifier(
+        alpha,
+        jobs,
+        bias=bias,
+        anchor=anchor,
+        cross_fit=cross_fit,
+        support=support,
+        tol=tol,
+        max_iter=max_iter,
+        verbose=verbose,
+    )
     if prior not in PRIORS and not Path(prior).is_file():
         raise unknown_name("prior", prior, (*PRIORS, "FILE.csv"))
     targets = names(target, "--target")
@@ -140,6 +168,26 @@ def fit(
     )
     clf.save(output, inputs=inputs)
     print_fit(clf, len(data), output, as_json=json)
+
+
+def _classifier(alpha: str, jobs: int, **options: Any) -> Any:
+    """A classifier with one ridge, or with several to choose from, once its parameters have been checked."""
+    options = {name: value for name, value in options.items() if value is not None}
+    from compshift.estimators.crm import CRMClassifier
+    from compshift.estimators.crm_cv import ALPHAS, CRMClassifierCV
+
+    if alpha == "auto":
+        alphas: list[float] = list(ALPHAS)
+    else:
+        try:
+            alphas = [float(part) for part in alpha.split(",")]
+        except ValueError:
+            raise InputError(
+                f"--alpha is {alpha!r}: pass a number, several separated by commas, or auto to have it chosen"
+            ) from None
+    clf = CRMClassifier(alphas[0], **options) if len(alphas) == 1 else CRMClassifierCV(alphas, n_jobs=jobs, **options)
+    clf.check_parameters()
+    return clf
 
 
 def _cache_beside(output: Path) -> Path:

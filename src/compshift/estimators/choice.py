@@ -84,6 +84,12 @@ def held_out_points(scores: CombinationScores, quantile: float | None) -> FloatA
     return np.asarray(held.mean(axis=1) if quantile is None else np.quantile(held, quantile, axis=1))
 
 
+def balanced_points(scores: CombinationScores) -> FloatArray:
+    """The worse of the mean accuracies on held-out groups and on held-out rows of the others, (s,)."""
+    parts = [part for part in (scores.unseen, scores.seen) if not np.isnan(part).all()]
+    return np.asarray(np.min([np.nanmean(part, axis=1) for part in parts], axis=0))
+
+
 def _clearly_better(scores: CombinationScores, one: int, other: int) -> bool:
     """Whether a setting gains on the held-out groups or on the seen ones, clearly, and loses on neither.
 

@@ -52,14 +52,15 @@ def combination_scores(
     """Fit every recipe without each fold of groups (k,), along paths of alpha that start where the last one ended."""
     settings = tuple(Setting(recipe, bias) for recipe in recipes for bias in biases)
     part = row_parts(data.position, seed)
+    n_folds = max(int(fold.max()) + 1, 1)  # without any group to hold out, rows still are
     found = Parallel(n_jobs=n_jobs)(
         delayed(_score_fold)(Fold(data, fold == number, part == number % ROW_PARTS, prior), path, biases, max_iter)
-        for number in range(int(fold.max()) + 1)
+        for number in range(n_folds)
         for path in _paths(recipes)
     )
     order = [(recipe, bias) for path in _paths(recipes) for recipe in path for bias in biases]
     where = [order.index((setting.recipe, setting.bias)) for setting in settings]
-    n_folds, n_paths = int(fold.max()) + 1, len(_paths(recipes))
+    n_paths = len(_paths(recipes))
     right = np.stack(
         [
             np.concatenate([found[number * n_paths + path] for path in range(n_paths)])[where]

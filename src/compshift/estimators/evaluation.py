@@ -19,14 +19,18 @@ class Evaluation:
     report: GroupReport
     states: tuple[str, ...]  # (g,) "562 rows", "extrapolated", "outside the hull" or "not a candidate"
     effective_sample_size: FloatArray  # (g,) NaN for groups that are no candidates
+    expected: FloatArray  # (g, 3) accuracy that the fit expected of unseen groups, and its interval; NaN if unknown
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as numbers, text and lists, for JSON."""
         content = self.report.to_dict()
         sizes = [None if np.isnan(size) else float(size) for size in self.effective_sample_size]
-        for group, state, size in zip(content["groups"], self.states, sizes, strict=True):
+        for group, state, size, expected in zip(content["groups"], self.states, sizes, self.expected, strict=True):
             group["in_training"] = state
             group["effective_sample_size"] = size
+            if not np.isnan(expected[0]):
+                names = ("expected_accuracy", "expected_lower", "expected_upper")
+                group |= dict(zip(names, expected.tolist(), strict=True))
         return content
 
 
@@ -48,7 +52,12 @@ def evaluate(clf: Any, data: GroupedDataset) -> Evaluation:
     where = clf.space_.locate(report.groups, clf.groups_)
     known = getattr(clf, "effective_sample_size_", None)
     sizes = np.full(len(where), np.nan) if known is None else np.where(where >= 0, known[where], np.nan)
-    return Evaluation(report, tuple(_training_state(clf, int(row)) for row in where), sizes)
+    expected = np.full((len(where), 3), np.nan)
+    frame = getattr(clf, "expected_group_accuracy_", None)
+    if frame is not None and len(frame):
+        row = clf.space_.locate(report.groups, clf.space_.encode(frame[list(clf.space_.names)]))
+        expected[row >= 0] = frame[["accuracy", "lower", "upper"]].to_numpy()[row[row >= 0]]
+    return Evaluation(report, tuple(_training_state(clf, int(row)) for row in where), sizes, expected)
 
 
 def _training_state(clf: Any, position: int) -> str:

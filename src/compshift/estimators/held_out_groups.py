@@ -8,36 +8,37 @@ from collections.abc import Sequence
 import numpy as np
 
 from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.candidates import Candidates
+from compshift.core.combination_folds import combination_folds
 from compshift.core.groups import GroupSpace
-from compshift.core.hull import AffineHull
+from compshift.estimators.choice import balanced_points
+from compshift.estimators.combination_scores import combination_scores
 from compshift.estimators.crm import CRMClassifier
-
-HELD_OUT = 0.2
-"""Share of the groups, and of the other rows, that is held out."""
-
-REPEATS = 3
-"""Draws of held-out groups."""
+from compshift.estimators.crm_fit import Recipe
+from compshift.estimators.group_classifier import Labelled
 
 TOL = 1e-4
-"""Of the fits: beyond it no accuracy changes."""
+"""Of a fit: beyond it no accuracy changes."""
+
+N_SPLITS = 10
+"""Folds of groups."""
 
 
 def choose_alpha(
     X: FloatArray, codes: IntArray, space: GroupSpace, alphas: Sequence[float], rng: np.random.Generator
 ) -> float:
-    """The alpha whose worse accuracy, on held-out groups or on held-out rows of the others, is best on average."""
+    """The alpha whose worse accuracy, on held-out groups or on held-out rows of the others, is best.
+
+    Where no group can be held out, rows alone decide.
+    """
     groups, position = space.distinct(codes)
-    scores = np.zeros(len(alphas))
-    first = np.zeros(len(codes), dtype=np.bool_)
-    first[np.unique(position, return_index=True)[1]] = True  # one row of each group stays
-    for _ in range(REPEATS):
-        held = np.isin(position, _spare_groups(space, groups, rng))
-        rows = ~held & (rng.random(len(codes)) < HELD_OUT) & ~first
-        train = ~held & ~rows
-        for index, alpha in enumerate(alphas):
-            right = fit_codes(X[train], codes[train], space, alpha).predict(X) == codes[:, 0]
-            scores[index] += min((part.mean() for part in (right[held], right[rows]) if part.size), default=0.0)
-    return float(alphas[int(np.argmax(scores))])
+    candidates = Candidates.of(space, groups, np.bincount(position).astype(np.float64), "all")
+    data = Labelled(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
+    fold = combination_folds(space, groups, N_SPLITS, rng)
+    recipes = [Recipe(alpha) for alpha in alphas]
+    seed = int(rng.integers(2**31))
+    scores = combination_scores(data, fold, recipes, ["extrapolated"], "hull", max_iter=1000, seed=seed)
+    return float(alphas[int(np.argmax(balanced_points(scores)))])
 
 
 def fit_codes(
@@ -60,19 +61,3 @@ def fit_codes(
             sample_weight=sample_weight,
             space=GroupSpace(("y", *plain.names[1:]), plain.values),
         )
-
-
-def _spare_groups(space: GroupSpace, groups: IntArray, rng: np.random.Generator) -> list[int]:
-    """Positions of about a fifth of the groups, at random, that stay inside the hull of the others."""
-    rank = AffineHull(space, groups).rank
-    kept = np.ones(len(groups), dtype=np.bool_)
-    spare: list[int] = []
-    for position in rng.permutation(len(groups)):
-        if len(spare) >= HELD_OUT * len(groups):
-            break
-        kept[position] = False
-        if AffineHull(space, groups[kept]).rank == rank:
-            spare.append(int(position))
-        else:
-            kept[position] = True
-    return spare

@@ -43,11 +43,18 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
         "groups_outside_hull": int((~clf.inside_hull_).sum()),
         "hull_rank": clf.hull_.rank,
         "hull_full_rank": clf.hull_.full_rank,
+        "alpha": clf.alpha_,
+        "anchor": clf.anchor_,
+        "bias": clf.chosen_bias_,
         "converged": clf.converged_,
         "iterations": clf.n_iter_,
         "bias_gap": clf.bias_gap_,
         "smallest_extrapolated_effective_sample_size": float(size[unseen].min()) if unseen.any() else None,
     }
+    expected = getattr(clf, "expected_group_accuracy_", None)
+    if expected is not None:
+        result["folds"] = getattr(clf, "n_splits_", None)
+        result["expected_accuracy"] = expected.to_dict(orient="records")
     if as_json:
         print(json.dumps(result))
         return
@@ -64,6 +71,17 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
         print(
             f"trust: the extrapolated biases rest on {size[position]:.0f} samples or more; "
             f"the least is {clf.space_.label(clf.groups_[position])}{note}"
+        )
+    if expected is not None:
+        how = "" if (clf.anchor_, clf.chosen_bias_) == ("zero", "extrapolated") else f", {clf.anchor_} anchor"
+        how += "" if clf.chosen_bias_ == "extrapolated" else f", {clf.chosen_bias_} bias"
+        print(f"chosen on held-out groups ({clf.n_splits_} folds): alpha {clf.alpha_:g}{how}")
+    if expected is not None and len(expected):
+        worst = expected.loc[expected["accuracy"].idxmin()]
+        name = ", ".join(str(worst[attribute]) for attribute in clf.space_.names)
+        print(
+            f"expected accuracy on the {len(expected)} unseen groups: {expected['accuracy'].mean():.2f} on average, "
+            f"{worst['accuracy']:.2f} ({worst['lower']:.2f} to {worst['upper']:.2f}) on the worst, ({name})"
         )
     print(f"model written to {path}")
 
@@ -113,10 +131,12 @@ def _evaluation_columns(evaluation: Evaluation, part: str, *, interval: bool, si
     table = plain_table(f"accuracy by group ({part} rows)")
     for name in report.space.names:
         table.add_column(escape(name), overflow="fold", min_width=8)
+    foretold = not np.isnan(evaluation.expected).all()
     headings = [
         "rows",
         "accuracy",
         *([f"{report.confidence:.0%} interval"] if interval else []),
+        *(["expected"] if foretold else []),
         *(["ESS"] if size else []),
     ]
     for name in headings:
@@ -125,11 +145,12 @@ def _evaluation_columns(evaluation: Evaluation, part: str, *, interval: bool, si
     values = report.space.decode(report.groups)
     for row in range(min(len(report.groups), MAX_ROWS)):
         held = report.count[row] > 0
-        ess = evaluation.effective_sample_size[row]
+        ess, expected = evaluation.effective_sample_size[row], evaluation.expected[row, 0]
         cells = [
             str(report.count[row]),
             f"{report.accuracy[row]:.3f}" if held else "empty",
             *([f"{report.lower[row]:.3f}–{report.upper[row]:.3f}" if held else ""] if interval else []),
+            *(["" if np.isnan(expected) else f"{expected:.3f}"] if foretold else []),
             *(["" if np.isnan(ess) else f"{ess:.0f}"] if size else []),
             evaluation.states[row],
         ]
