@@ -1,0 +1,214 @@
+"""How well, and how surely, groups are predicted that training lacks.
+
+    python benchmarks/unseen_groups.py --features DIR [--draws 10] [--first 100] [--parts gap,simulation,…]
+
+DIR holds feature files (.npz) whose first attribute is the class. Every figure is a mean over draws with its standard
+error. Results of each part also go to out/unseen_groups.json.
+"""
+
+import argparse
+import json
+import math
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from scipy.stats import spearmanr
+from sklearn.ensemble import HistGradientBoostingClassifier
+from unseen_protocol import Draw, erm, feature_sets, gaussian_draw, real_draw
+
+from compshift import (
+    AdditiveGaussian,
+    AffineExtrapolation,
+    CombinationKFold,
+    CRMClassifier,
+    CRMClassifierCV,
+    LogitAdjustedClassifier,
+)
+
+console = Console(width=120)
+
+
+def mean(values) -> str:
+    """Mean and standard error."""
+    values = np.asarray(values, dtype=float)
+    return f"{values.mean():.3f} ± {values.std(ddof=1) / math.sqrt(len(values)):.3f}"
+
+
+def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """Print one table."""
+    found = Table(*columns, box=SIMPLE, title=title, title_justify="left")
+    for row in rows:
+        found.add_row(*row)
+    console.print(found)
+
+
+def gap(name: str, draws: list[Draw]) -> dict:
+    """Worst group of each method, and how much of the way from ERM to the oracle it goes."""
+    methods = {
+        "ERM": lambda draw: erm(draw.X, draw.codes[:, 0]),
+        "sLA": lambda draw: draw.fit(LogitAdjustedClassifier("sla", tol=1e-4)),
+        "CRM, alpha 1e-2": lambda draw: draw.fit(CRMClassifier(1e-2, prior="hull", tol=1e-4)),
+        "CRMClassifierCV": lambda draw: draw.fit(CRMClassifierCV(prior="hull")),
+        "oracle": lambda draw: erm(draw.X_all, draw.codes_all[:, 0]),
+    }
+    found = {method: [] for method in methods}
+    for draw in draws:
+        for method, fit in methods.items():
+            accuracy = draw.accuracy(fit(draw).predict(draw.X_test))
+            found[method].append((accuracy.min(), accuracy[draw.unseen].mean(), accuracy[~draw.unseen].mean()))
+    worst = {method: np.array(values)[:, 0] for method, values in found.items()}
+    low, high = worst["ERM"].mean(), worst["oracle"].mean()
+    rows = []
+    for method, values in found.items():
+        share = (worst[method].mean() - low) / (high - low)
+        paired = "" if method == "CRM, alpha 1e-2" else mean(worst[method] - worst["CRM, alpha 1e-2"])
+        unseen, seen = np.array(values)[:, 1], np.array(values)[:, 2]
+        rows.append([method, mean(worst[method]), f"{share:.0%}", paired, mean(unseen), mean(seen)])
+    columns = ["", "worst group", "of the gap", "less CRM 1e-2", "unseen groups", "seen groups"]
+    table(f"{name}: {len(draws)} draws", columns, rows)
+    return {method: np.array(values).tolist() for method, values in found.items()}
+
+
+def expected(name: str, draws: list[Draw]) -> dict:
+    """Accuracy on unseen groups as CRMClassifierCV expects it, against what comes."""
+    errors, hits, widths, ranks, pairs = [], [], [], [], []
+    for draw in draws:
+        clf = draw.fit(CRMClassifierCV(prior="hull"))
+        actual = draw.accuracy(clf.predict(draw.X_test))[draw.unseen]
+        frame = clf.expected_group_accuracy_
+        where = draw.space.locate(draw.scored[draw.unseen], frame.iloc[:, :-3].to_numpy(dtype=np.int64))
+        frame = frame.iloc[where]
+        errors.append(abs(frame.accuracy.mean() - actual.mean()))
+        hits += ((frame.lower <= actual) & (actual <= frame.upper)).tolist()
+        widths += (frame.upper - frame.lower).tolist()
+        pairs += list(zip(frame.accuracy.tolist(), actual.tolist(), strict=True))
+        if len(actual) > 2:
+            ranks.append(spearmanr(frame.accuracy, actual)[0])
+    pooled = spearmanr(*zip(*pairs, strict=True))[0]
+    row = [mean(errors), f"{np.mean(hits):.0%}", f"{np.mean(widths):.2f}", f"{pooled:.2f}"]
+    row.append(f"{np.nanmean(ranks):.2f}" if ranks else "(two groups a draw)")
+    columns = ["error of the mean", "80 % intervals cover", "width", "rank correlation", "within draws"]
+    table(f"{name}: expected accuracy on unseen groups, {len(draws)} draws", columns, [row])
+    return {"errors": errors, "pairs": pairs, "cover": float(np.mean(hits)), "width": float(np.mean(widths))}
+
+
+def missing(name: str, draws: list[Draw]) -> dict:
+    """With half of the attribute labels removed at random."""
+    worst = {"ERM": [], "CRM, all labels": [], "half of the labels": [], "rows with a label alone": []}
+    for draw in draws:
+        rng = np.random.default_rng([draw.seed, 2])
+        attributes = draw.codes[:, 1:].astype(float)
+        attributes[rng.random(len(attributes)) < 0.5] = np.nan
+        known = ~np.isnan(attributes).any(axis=1)
+        clf = CRMClassifier(3e-2, prior="hull", tol=1e-4)
+        fits = {
+            "ERM": erm(draw.X, draw.codes[:, 0]),
+            "CRM, all labels": draw.fit(CRMClassifier(3e-2, prior="hull", tol=1e-4)),
+            "half of the labels": draw.fit(clf, attributes=attributes),
+            "rows with a label alone": draw.fit(
+                CRMClassifier(3e-2, prior="hull", tol=1e-4),
+                draw.codes[known, 0],
+                draw.X[known],
+                draw.codes[known, 1:],
+            ),
+        }
+        for method, fitted in fits.items():
+            worst[method].append(draw.accuracy(fitted.predict(draw.X_test)).min())
+    low, high = np.mean(worst["ERM"]), np.mean(worst["CRM, all labels"])
+    rows = [[method, mean(values), f"{(np.mean(values) - low) / (high - low):.0%}"] for method, values in worst.items()]
+    table(f"{name}: attribute labels missing, {len(draws)} draws", ["", "worst group", "of the gain over ERM"], rows)
+    return worst
+
+
+def boosting(name: str, draws: list[Draw]) -> dict:
+    """A booster on the class, on groups summed over attributes, and on groups with affine extrapolation."""
+    worst = {"booster on y": [], "on groups, summed": [], "AffineExtrapolation": []}
+    for draw in draws:
+        booster = HistGradientBoostingClassifier(random_state=0)
+        clf = draw.fit(AffineExtrapolation(booster, prior="hull", random_state=0))
+        proba = clf.estimator_.predict_proba(draw.X_test)
+        classes = clf.hull_.observed[clf.estimator_.classes_, 0]
+        summed = np.stack([proba[:, classes == y].sum(axis=1) for y in range(draw.space.cardinalities[0])], axis=1)
+        alone = HistGradientBoostingClassifier(random_state=0).fit(draw.X, draw.codes[:, 0])
+        predictions = [alone.predict(draw.X_test), summed.argmax(axis=1), clf.predict(draw.X_test)]
+        for method, predicted in zip(worst, predictions, strict=True):
+            worst[method].append(draw.accuracy(predicted).min())
+        console.print(f"{name} {draw.seed}: " + ", ".join(f"{values[-1]:.3f}" for values in worst.values()))
+    ours = np.array(worst["AffineExtrapolation"])
+    rows = [[method, mean(values), mean(ours - np.array(values))] for method, values in worst.items()]
+    table(f"{name}: a booster, {len(draws)} draws", ["", "worst group", "AffineExtrapolation less it"], rows)
+    return worst
+
+
+def cost(name: str, draws: list[Draw]) -> dict:
+    """CRMClassifierCV with eight alphas, against as many separate fits as it stands for."""
+    ratios = []
+    for draw in draws[:3]:
+        clf = CRMClassifierCV(prior="hull", cv=CombinationKFold(1000))
+        start = time.perf_counter()
+        draw.fit(clf)
+        whole = time.perf_counter() - start
+        separate = 0.0
+        for alpha in clf.alphas:
+            start = time.perf_counter()
+            draw.fit(CRMClassifier(alpha, prior="hull"))
+            separate += time.perf_counter() - start
+        fits = len(clf.alphas) * clf.n_splits_ + 1
+        ratios.append(whole / (separate / len(clf.alphas) * fits))
+    table(f"{name}: time of CRMClassifierCV over that of (alphas × folds + 1) fits", ["ratio"], [[mean(ratios)]])
+    return {"ratios": ratios}
+
+
+def simulation(count: int) -> dict:
+    """Additive Gaussians, a fifth of 100 groups seen, 4000 rows."""
+    methods = {
+        "CRM, alpha 1e-4": lambda: CRMClassifier(1e-4, tol=1e-4),
+        "CRM, alpha 5e-2": lambda: CRMClassifier(5e-2, tol=1e-4),
+        "CRMClassifierCV(bias='auto')": lambda: CRMClassifierCV(bias="auto"),
+        "AdditiveGaussian": AdditiveGaussian,
+    }
+    found = {method: [] for method in methods}
+    for seed in range(count):
+        draw = gaussian_draw(seed)
+        for method, make in methods.items():
+            accuracy = draw.accuracy(draw.fit(make()).predict(draw.X_test))
+            found[method].append((accuracy[~draw.unseen].mean(), accuracy[draw.unseen].mean()))
+    rows = [[method, *(mean(column) for column in np.array(values).T)] for method, values in found.items()]
+    table(f"simulation, Bayes .98: {count} seeds", ["", "seen groups", "unseen groups"], rows)
+    return found
+
+
+PARTS = {"gap": gap, "expected": expected, "missing": missing, "boosting": boosting, "cost": cost}
+
+
+def main() -> None:
+    """Run the parts that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--features", type=Path, help="folder of feature files")
+    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--first", type=int, default=100, help="seed of the first draw")
+    parser.add_argument("--parts", default=",".join([*PARTS, "simulation"]))
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    output = Path("out/unseen_groups.json")
+    output.parent.mkdir(exist_ok=True)
+    results = json.loads(output.read_text()) if output.exists() else {}
+    for part in options.parts.split(","):
+        if part == "simulation":
+            results[part] = simulation(5)
+        else:
+            if options.features is None:
+                parser.error(f"part {part} needs --features")
+            for path in feature_sets(options.features):
+                draws = [real_draw(path, seed) for seed in range(options.first, options.first + options.draws)]
+                results[f"{part} {path.stem}"] = PARTS[part](path.stem, draws)
+        output.write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
