@@ -16,18 +16,24 @@ class Column(NamedTuple):
 
     name: str
     values: tuple[Hashable, ...]
-    codes: IntArray  # (n,)
+    codes: IntArray  # (n,) −1 where the value is missing, if that was allowed
     named: bool  # whether the name is the caller's, not ours
 
 
 def read_columns(
-    table: Any, names: Sequence[str] | None = None, default: str = "z", taken: Collection[str] = ()
+    table: Any,
+    names: Sequence[str] | None = None,
+    default: str = "z",
+    taken: Collection[str] = (),
+    *,
+    missing: bool = False,
 ) -> list[Column]:
     """Columns of a DataFrame, Series, mapping, array or nested list.
 
     Names come from ``names``, else from the table, else they are ``default`` (one column) or ``default`` with a
     number, avoiding those that are ``taken``. Values are sorted, except those of a pandas categorical, which keep the
-    order of their categories; a category that no row has is left out.
+    order of their categories; a category that no row has is left out. Missing values (None, NaN, NA) are
+    refused, unless ``missing``.
     """
     found = _split(table)
     if not found:
@@ -39,7 +45,7 @@ def read_columns(
     if len(set(labels)) < len(labels):
         raise InputError(f"attribute names repeat ({listing(labels)}): give each column its own name")
     columns = [
-        _column(label, values, named=name is not None)
+        _column(label, values, named=name is not None, missing=missing)
         for label, name, (_, values) in zip(labels, own, found, strict=True)
     ]
     for column in columns:
@@ -94,21 +100,51 @@ def _from_sequence(table: Any) -> Any:
     return array
 
 
-def _column(name: str, values: Any, *, named: bool) -> Column:
+def _column(name: str, values: Any, *, named: bool, missing: bool) -> Column:
     """Distinct values and codes of one column."""
+    array = _as_array(values)
+    if array.ndim != 1:
+        raise InputError(f"attribute {name!r} holds {array.ndim}-dimensional values: pass one value per row")
+    absent = _absent(array)
+    if not absent.any():
+        return _known_column(name, array, values, named=named)
+    if not missing:
+        raise _missing(name, absent)
+    codes = np.full(len(array), -1, dtype=np.int64)
+    if absent.all():
+        return Column(name, (), codes, named)
+    known = array[~absent]
+    if known.dtype.kind == "f" and (known == np.floor(known)).all() and np.isfinite(known).all():
+        known = known.astype(np.int64)  # whole numbers, which NaN among them had made floats
+    column = _known_column(name, known, values, named=named)
+    codes[~absent] = column.codes
+    return column._replace(codes=codes)
+
+
+def _as_array(values: Any) -> Any:
+    """A column as an array; in a list of texts NaN stays what it is."""
+    if isinstance(values, list | tuple) and any(_is_missing(value) for value in values):
+        return np.array(values, dtype=object)
+    return np.asarray(values)
+
+
+def _absent(array: Any) -> Any:
+    """Which values are missing, (n,)."""
+    if array.dtype == object:
+        return np.fromiter((_is_missing(value) for value in array), dtype=bool, count=len(array))
+    return np.isnan(array) if array.dtype.kind == "f" else np.zeros(len(array), dtype=bool)
+
+
+def _known_column(name: str, array: Any, values: Any, *, named: bool) -> Column:
+    """Distinct values and codes of an array without missing values; ``values`` may know an order of categories."""
     order: list[Hashable] | None = None
     categories = getattr(getattr(values, "cat", values), "categories", None)
     if categories is not None:
         order = [plain_value(category) for category in categories]
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise InputError(f"attribute {name!r} holds {array.ndim}-dimensional values: pass one value per row")
     if array.dtype == object:
         array = _infer(name, array)
     if array.dtype.kind == "T":  # NumPy's text of variable length
         array = array.astype(str)
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise _missing(name, np.isnan(array))
     if array.dtype.kind == "f" and np.isinf(array).any():
         raise InputError(f"attribute {name!r} has an infinite value (inf) at row {int(np.argmax(np.isinf(array)))}")
     if array.dtype.kind not in "biufU":
@@ -125,10 +161,7 @@ def _column(name: str, values: Any, *, named: bool) -> Column:
 
 
 def _infer(name: str, array: Any) -> Any:
-    """An object column as text, numbers or booleans; missing and mixed values are refused."""
-    missing = np.fromiter((_is_missing(value) for value in array), dtype=bool, count=len(array))
-    if missing.any():
-        raise _missing(name, missing)
+    """An object column as text, numbers or booleans; mixed values are refused."""
     kinds = {"text" if isinstance(value, str) else "number" if np.isscalar(value) else "other" for value in array}
     if kinds - {"text", "number"}:
         odd = next(value for value in array if not np.isscalar(value))

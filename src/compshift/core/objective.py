@@ -63,7 +63,7 @@ def step_one_risk(energies: Array, position: Array, sample_weight: Array, seen: 
     """
     xp = array_namespace(energies)
     log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
-    evidence, expected_values, expected_groups = _expectations(energies, sample_weight, seen, log_score)
+    evidence, expected_values, expected_groups = group_expectations(energies, sample_weight, seen, log_score)
     value = xp.sum(sample_weight * (evidence - log_score[position]))
     gradient = -expected_values  # (n, D)
     rows = index_like(np.arange(energies.shape[0]), energies)
@@ -75,7 +75,7 @@ def step_one_risk(energies: Array, position: Array, sample_weight: Array, seen: 
     return Risk(value, gradient, expected_groups - group_weight)
 
 
-def _expectations(
+def group_expectations(
     energies: Array, sample_weight: Array, seen: GroupTable, log_score: Array
 ) -> tuple[Array, Array, Array]:
     """c(x) (n,), the classifier's weighted marginals ω p(v | x) (n, D), and its group totals Σ_x ω p(z | x) (k,)."""

@@ -71,7 +71,7 @@ class CRMClassifier(CRMFitter):
     seen_, inside_hull_ : bool arrays (g,)
         Which candidates training has, and which the seen ones determine.
     group_weight_ : array (g,)
-        Training rows of each candidate, or the sum of their weights.
+        Training rows of each candidate, or the sum of their weights; expected ones, if attributes were missing.
     bias_ : array (g,)
         Extrapolated bias B*.
     learned_bias_ : array (g,)
@@ -94,7 +94,10 @@ class CRMClassifier(CRMFitter):
         Energies are ``coef_ @ (x − feature_mean_)``: one row per attribute value, low where the value is likely.
     feature_mean_ : array (p,)
     converged_ : bool
+        If attributes were missing, also that the frequencies of the groups had settled.
     n_iter_ : int
+    n_missing_ : int
+        Training rows with a missing attribute. It is not kept in a file.
     inputs_ : mapping or None
         How the columns of a table become features, if the model was saved with it; see ``save``.
 
@@ -151,7 +154,10 @@ class CRMClassifier(CRMFitter):
         y : (n,) or (n, t)
             What is predicted: one target or several. Text, numbers, booleans or pandas categoricals.
         attributes : (n,) or (n, s), optional
-            What else varies and must not mislead, known in training only.
+            What else varies and must not mislead, known in training only. Values may be missing (None, NaN, NA): such a
+            row counts for the seen groups that agree with what is known of it, each by its probability. Seen groups are
+            those of complete rows. This assumes that values are missing at random: whether one is missing may depend
+            on the features, the target and the known attributes, not on the missing value itself.
         sample_weight : (n,), optional
             Weights of the rows; a weight of 2 gives the same model as the row twice. Only the effective sample sizes
             differ: they count a row once, whatever its weight.

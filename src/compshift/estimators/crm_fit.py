@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from compshift._errors import InputError, unknown_name
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
 from compshift.core.bias import ExtrapolatedBias, block_sums, empty_sums, extrapolated_bias, merge_sums
 from compshift.core.candidates import Candidates
-from compshift.core.cumulant_bias import cumulant_bias, energy_moments
+from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias, energy_moments
 from compshift.core.energy import GroupTable
 from compshift.core.objective import log_evidence
 from compshift.core.pareto import tail_indices
@@ -67,6 +67,10 @@ class TrainingRows(NamedTuple):
         """p̂ of the seen groups, (k,)."""
         return _sums(self.position, self.weight, len(self.seen.row))
 
+    def moments(self, energies: FloatArray) -> EnergyMoments:
+        """Moments of the energies (n, D) within the seen groups."""
+        return energy_moments(energies, self.position, self.weight, len(self.seen.row))
+
     def problem(self, recipe: Recipe) -> StepOneProblem:
         """Step 1 on all rows."""
         return self._problem(recipe, np.arange(len(self.position)), self.position, self.seen)
@@ -96,6 +100,33 @@ class TrainingRows(NamedTuple):
 def _sums(position: IntArray, weight: FloatArray, size: int) -> FloatArray:
     """Sum of the weights (n,) at each position (n,), (size,)."""
     return np.bincount(position, weights=weight, minlength=size).astype(np.float64)
+
+
+class FittedRows(Protocol):
+    """What the second step asks of rows whose energies are fitted."""
+
+    @property
+    def mean(self) -> FloatArray:
+        """Of the features, (p,)."""
+
+    @property
+    def scale(self) -> float:
+        """By which the features were divided."""
+
+    @property
+    def weight(self) -> FloatArray:
+        """Of the rows, (n,), summing to 1."""
+
+    @property
+    def seen(self) -> GroupTable:
+        """The seen groups."""
+
+    @property
+    def frequency(self) -> FloatArray:
+        """p̂ of the seen groups, (k,)."""
+
+    def moments(self, energies: FloatArray) -> EnergyMoments:
+        """Moments of the energies (n, D) within the seen groups."""
 
 
 class StepOne(NamedTuple):
@@ -157,7 +188,7 @@ def _out_of_fold_energies(
     return energies
 
 
-def step_two(rows: TrainingRows, candidates: Candidates, fitted: StepOne, *, tails: bool = True) -> CRMModel:
+def step_two(rows: FittedRows, candidates: Candidates, fitted: StepOne, *, tails: bool = True) -> CRMModel:
     """Bias of every candidate, by each way there is; ``tails`` asks for the Pareto tail indices too."""
     log_score = np.log(rows.frequency) - fitted.bias
     evidence = np.empty(len(fitted.energies))
@@ -169,7 +200,7 @@ def step_two(rows: TrainingRows, candidates: Candidates, fitted: StepOne, *, tai
         seen_bias = found.bias[in_candidates]
     else:
         seen_bias = _extrapolate(fitted.energies, evidence, rows.weight, rows.seen).bias
-    moments = energy_moments(fitted.energies, rows.position, rows.weight, len(rows.seen.row))
+    moments = rows.moments(fitted.energies)
     return CRMModel(
         candidates=candidates,
         coef=fitted.temperature * fitted.solution.weight / rows.scale,

@@ -14,6 +14,7 @@ from compshift.estimators.crm_fit import ANCHORS, PARTS, check_parts, fit_crm
 from compshift.estimators.crm_model import BIASES
 from compshift.estimators.fitted_crm import FittedCRM
 from compshift.estimators.group_classifier import Labelled
+from compshift.estimators.partial_labels import fit_partial
 
 AUTO = "auto"
 TRIED = ("extrapolated", "shrunk", "cumulant")
@@ -46,11 +47,26 @@ class CRMFitter(FittedCRM):
         )
         return options, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
 
+    def _takes_missing(self) -> bool:
+        return True
+
+    def _check_incomplete(self) -> None:
+        if self.cross_fit is not False:
+            raise InputError(
+                f"cross_fit is {self.cross_fit!r} and attributes are missing in some rows: "
+                "use cross_fit=False, or leave those rows out"
+            )
+
     def _fit_setting(self, data: Labelled, setting: Setting, tol: float, max_iter: int) -> None:
         """Fit all rows, and take the result over."""
-        model = fit_crm(
-            data.X, data.position, data.sample_weight, data.candidates, setting.recipe, tol=tol, max_iter=max_iter
-        )
+        X, position, weight, candidates = data.X, data.position, data.sample_weight, data.candidates
+        if data.incomplete is None:
+            model = fit_crm(X, position, weight, candidates, setting.recipe, tol=tol, max_iter=max_iter)
+        else:
+            model = fit_partial(
+                X, position, weight, data.incomplete, candidates, setting.recipe, tol=tol, max_iter=max_iter
+            )
+        self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)
         if not model.converged:
             warnings.warn(
                 f"the fit stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e} (tol {tol:g}), "

@@ -12,7 +12,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from compshift._checks import check_finite, check_same_rows
-from compshift._errors import InputError
+from compshift._errors import InputError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import Column, read_columns
 from compshift.core.groups import GroupSpace
@@ -22,7 +22,7 @@ class Labels(NamedTuple):
     """Groups of the training rows. The space has the targets first, then the attributes."""
 
     space: GroupSpace
-    codes: IntArray  # (n, m)
+    codes: IntArray  # (n, m) −1 where an attribute is missing, if that was allowed
     n_targets: int
     one_dimensional: bool  # whether there is one target, so that predictions are (n,)
 
@@ -53,18 +53,28 @@ def known_features(estimator: BaseEstimator, X: Any) -> FloatArray:
     return np.asarray(array)
 
 
-def read_labels(y: Any, attributes: Any, space: GroupSpace | None, keep: BoolArray, stacklevel: int = 3) -> Labels:
+def read_labels(
+    y: Any,
+    attributes: Any,
+    space: GroupSpace | None,
+    keep: BoolArray,
+    stacklevel: int = 3,
+    *,
+    missing: bool = False,
+) -> Labels:
     """Labels of the rows to keep, a mask over all n rows; values come from those rows, or from ``space``.
 
     The values of a target are sorted, as scikit-learn expects of ``classes_``. Warnings point ``stacklevel`` calls up.
+    ``missing`` allows attributes, though not targets, to be missing in some rows.
     """
     targets = read_columns(y, default="y")
     names = [column.name for column in targets]
-    nuisances = [] if attributes is None else read_columns(attributes, default="a", taken=names)
+    nuisances = [] if attributes is None else read_columns(attributes, default="a", taken=names, missing=missing)
     for name, group in (("y", targets), ("attributes", nuisances)):
         if group:
             check_same_rows(len(keep), group[0].codes, name)
     columns = [_keep_rows(column, keep) for column in [*targets, *nuisances]]
+    _check_complete(columns)
     for column in columns[: len(targets)]:
         _check_classes(column)
     for column in columns[len(targets) :]:
@@ -83,14 +93,34 @@ def read_labels(y: Any, attributes: Any, space: GroupSpace | None, keep: BoolArr
             DataConversionWarning,
             stacklevel=stacklevel,
         )
-    return Labels(space, space.encode_columns(columns), len(targets), len(targets) == 1)
+    return Labels(space, _encode(space, columns), len(targets), len(targets) == 1)
+
+
+def _encode(space: GroupSpace, columns: Sequence[Column]) -> IntArray:
+    """Codes (n, m) of columns in the order of the attributes, −1 where a value is missing."""
+    known = [column._replace(codes=np.maximum(column.codes, 0)) for column in columns]
+    codes = space.encode_columns(known)
+    for position, column in enumerate(columns):
+        codes[column.codes < 0, position] = -1
+    return codes
+
+
+def _check_complete(columns: Sequence[Column]) -> None:
+    """Refuse rows of which each lacks an attribute: nobody could tell which groups there are."""
+    absent = [column.name for column in columns if (column.codes < 0).any()]
+    if absent and not np.logical_and.reduce([column.codes >= 0 for column in columns]).any():
+        raise InputError(
+            f"every row has a missing value among the attributes {listing(absent)}: which groups there are is known "
+            "from rows that have all of them; pass some, or leave an attribute out"
+        )
 
 
 def _check_repeats(column: Column) -> None:
     """Refuse an attribute that hardly any two rows share."""
-    if len(column.values) > max(10, len(column.codes) / 2):
+    known = int(np.count_nonzero(column.codes >= 0))
+    if len(column.values) > max(10, known / 2):
         raise InputError(
-            f"attribute {column.name!r} has {len(column.values)} different values in {len(column.codes)} rows: it "
+            f"attribute {column.name!r} has {len(column.values)} different values in {known} rows: it "
             "looks continuous or like an identifier; bin it, or leave it out"
         )
 
@@ -130,4 +160,7 @@ def _dimensions(values: Any) -> int:
 def _keep_rows(column: Column, keep: BoolArray) -> Column:
     """The column's chosen rows, without values that only other rows have."""
     used, codes = np.unique(column.codes[keep], return_inverse=True)
-    return column._replace(values=tuple(column.values[position] for position in used), codes=codes.reshape(-1))
+    codes = codes.reshape(-1)
+    if len(used) and used[0] < 0:  # what is missing keeps −1
+        used, codes = used[1:], codes - 1
+    return column._replace(values=tuple(column.values[position] for position in used), codes=codes)

@@ -30,7 +30,7 @@ class StepOneProblem(NamedTuple):
         """Penalised risk and gradient."""
         moved = weight - self.anchor
         energies = self.features @ weight.T  # (n, D)
-        risk = _risk(energies, self.position, self.sample_weight, self.seen, np.log(self.frequency) - bias)
+        risk = blocked_risk(energies, self.position, self.sample_weight, self.seen, np.log(self.frequency) - bias)
         return Evaluation(
             value=risk.value + 0.5 * self.alpha * float(np.vdot(moved, moved)),
             weight_gradient=self.alpha * moved + risk.energy_gradient.T @ self.features,
@@ -65,12 +65,12 @@ class TemperatureProblem(NamedTuple):
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Risk and gradient."""
         scaled = float(weight[0, 0]) * self.energies
-        risk = _risk(scaled, self.position, self.sample_weight, self.seen, np.log(self.frequency) - bias)
+        risk = blocked_risk(scaled, self.position, self.sample_weight, self.seen, np.log(self.frequency) - bias)
         factor_gradient = np.full((1, 1), np.vdot(risk.energy_gradient, self.energies))
         return Evaluation(float(risk.value), factor_gradient, -risk.score_gradient)
 
 
-def _risk(
+def blocked_risk(
     energies: FloatArray, position: IntArray, sample_weight: FloatArray, seen: GroupTable, log_score: FloatArray
 ) -> Risk:
     """Risk and gradient of step 1, with the sums over groups in blocks of samples that fit a core's cache."""
