@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from compshift.core.hull import AffineHull as AffineHull
     from compshift.estimators.crm import CRMClassifier as CRMClassifier
     from compshift.estimators.crm_cv import CRMClassifierCV as CRMClassifierCV
+    from compshift.estimators.diagnose import diagnose as diagnose
     from compshift.estimators.generative import AdditiveGaussian as AdditiveGaussian
     from compshift.estimators.logit_adjusted import LogitAdjustedClassifier as LogitAdjustedClassifier
     from compshift.estimators.model_selection import CombinationKFold as CombinationKFold
@@ -42,6 +43,7 @@ __all__ = [
     "LogitAdjustedClassifier",
     "__version__",
     "data",
+    "diagnose",
     "extrapolate_additive",
     "features",
     "load",
@@ -65,6 +67,7 @@ __getattr__, __dir__ = lazy_names(
         "InputError": "compshift._errors",
         "LogitAdjustedClassifier": "compshift.estimators.logit_adjusted",
         "data": "compshift.data",
+        "diagnose": "compshift.estimators.diagnose",
         "extrapolate_additive": "compshift.core.additive",
         "features": "compshift.features",
         "load": "compshift.training.load",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -15,7 +15,20 @@ from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import SUPPORTS, Candidates
 from compshift.core.groups import GroupSpace
 from compshift.core.logspace import logmatmulexp
+from compshift.core.partial import Pattern, known_patterns
 from compshift.estimators.inputs import known_features, read_labels, training_features
+
+
+class Incomplete(NamedTuple):
+    """Training rows of which some attributes are missing."""
+
+    X: FloatArray  # (i, p)
+    sample_weight: FloatArray  # (i,) all above 0
+    patterns: tuple[Pattern, ...]
+
+
+if TYPE_CHECKING:
+    from compshift.estimators.prior_estimate import EstimatedPrior
 
 
 class Labelled(NamedTuple):
@@ -27,6 +40,7 @@ class Labelled(NamedTuple):
     candidates: Candidates
     n_targets: int
     one_dimensional: bool  # whether there is one target, so that predictions are (n,)
+    incomplete: Incomplete | None = None  # further rows, if there are any with missing attributes
 
 
 class GroupClassifier(ClassifierMixin, BaseEstimator):
@@ -39,6 +53,13 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(self.support, str) and self.support not in SUPPORTS:
             raise unknown_name("support", self.support, SUPPORTS)
 
+    def _takes_missing(self) -> bool:
+        """Whether attributes may be missing in some rows."""
+        return False
+
+    def _check_incomplete(self) -> None:
+        """Refuse parameters that cannot be used where attributes are missing; called if some are."""
+
     def _read(self, X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupSpace | None) -> Labelled:
         """Training data, checked; called by ``fit`` itself, which warnings point past."""
         if y is None:
@@ -48,14 +69,21 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         X = training_features(self, X)
         weight = check_sample_weight(sample_weight, len(X))
         keep = weight > 0
-        labels = read_labels(y, attributes, space, keep, stacklevel=4)
+        labels = read_labels(y, attributes, space, keep, stacklevel=4, missing=self._takes_missing())
         if not keep.all():
             X, weight = X[keep], weight[keep]
-        seen_groups, position = labels.space.distinct(labels.codes)
+        complete = (labels.codes >= 0).all(axis=1)
+        seen_groups, position = labels.space.distinct(labels.codes[complete])
+        incomplete = None
+        if not complete.all():
+            self._check_incomplete()
+            patterns = known_patterns(labels.space, seen_groups, labels.codes[~complete])
+            incomplete = Incomplete(X[~complete], weight[~complete], patterns)
+            X, weight = X[complete], weight[complete]
         seen_weight = np.bincount(position, weights=weight).astype(np.float64)  # (k,)
         candidates = Candidates.of(labels.space, seen_groups, seen_weight, self.support)
         candidates.log_prior(self.prior)  # a prior that cannot be used is refused before the work, not after
-        return Labelled(X, position, weight, candidates, labels.n_targets, labels.one_dimensional)
+        return Labelled(X, position, weight, candidates, labels.n_targets, labels.one_dimensional, incomplete)
 
     def _adopt_candidates(self, candidates: Candidates, n_targets: int, one_dimensional: bool) -> None:
         """Take over which groups there are."""
@@ -77,6 +105,18 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         """Predict under another prior from now on, without another fit; ``prior`` is as in the constructor."""
         check_is_fitted(self)
         return self._use_prior(prior)
+
+    def estimate_prior(
+        self, X: Any, *, sample_weight: Any = None, concentration: float = 2.0, confidence: float = 0.9
+    ) -> EstimatedPrior:
+        """How frequent each group is among unlabelled inputs, with intervals; ``set_prior`` takes its ``as_mapping()``.
+
+        Never a default: where groups were about as frequent as the prior in force says, the noise in the estimate cost
+        more than it gained. The parameters are those of ``compshift.estimators.prior_estimate.estimate_prior``.
+        """
+        from compshift.estimators.prior_estimate import estimate_prior
+
+        return estimate_prior(self, X, sample_weight=sample_weight, concentration=concentration, confidence=confidence)
 
     def _use_prior(self, prior: Any) -> Self:
         """Set the prior, and say once if it counts on groups outside the hull; called by public methods themselves."""

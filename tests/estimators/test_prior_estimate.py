@@ -1,0 +1,139 @@
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+
+from compshift import AdditiveGaussian, AffineExtrapolation, CRMClassifier, InputError
+from compshift.estimators import prior_estimate
+from compshift.estimators.prior_estimate import estimate_prior
+
+GROUPS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+SKEWED = np.array([0.55, 0.05, 0.3, 0.1])
+
+
+def rows(share, n=800, seed=0, spread=3.0):
+    rng = np.random.default_rng(seed)
+    codes = GROUPS[rng.choice(4, size=n, p=share)]
+    return rng.normal(size=(n, 2)) + spread * codes, codes
+
+
+def fitted(clf=None, spread=3.0, n=6000):
+    X, codes = rows([0, 1 / 3, 1 / 3, 1 / 3], n=n, seed=9, spread=spread)
+    names = np.array(["land", "water"])[codes[:, 1]]
+    return (clf or CRMClassifier(1e-3)).fit(X, codes[:, 0], attributes=pd.Series(names, name="place"))
+
+
+@pytest.mark.parametrize(
+    "clf",
+    [CRMClassifier(1e-3), AdditiveGaussian(), AffineExtrapolation(LogisticRegression(), random_state=0)],
+    ids=["crm", "gaussian", "affine"],
+)
+def test_a_skewed_prior_is_found_with_every_classifier(clf):
+    fitted(clf)
+    X, codes = rows(SKEWED)
+    found = estimate_prior(clf, X)
+    share = np.bincount(clf.space_.index(codes), minlength=4) / len(codes)
+    np.testing.assert_allclose(np.exp(found.log_prior), share, atol=0.04)
+    assert (found.lower < share).all()
+    assert (found.upper > share).all()
+    assert found.converged
+    assert found.log_likelihood > 50
+
+
+def test_coverage_with_a_classifier_that_has_the_densities_right():
+    clf = fitted(AdditiveGaussian(), n=30_000)
+    held = [
+        (found.lower < SKEWED) & (found.upper > SKEWED)
+        for found in (estimate_prior(clf, rows(SKEWED, n=300, seed=seed)[0]) for seed in range(100))
+    ]
+    assert 0.85 < np.mean(held) < 0.97
+
+
+def test_it_goes_into_set_prior_and_raises_accuracy_there():
+    clf = fitted(spread=1.5)
+    X, codes = rows(SKEWED, n=3000, spread=1.5)
+    before = clf.score(X, codes[:, 0])
+    found = estimate_prior(clf, X)
+    clf.set_prior(found.as_mapping())
+    np.testing.assert_allclose(clf.log_prior_, found.log_prior, atol=1e-9)
+    assert clf.score(X, codes[:, 0]) > before + 0.005
+
+
+def test_the_prior_in_force_plays_no_part_but_for_what_it_leaves_out():
+    clf, (X, _) = fitted(), rows(SKEWED)
+    found = estimate_prior(clf, X)
+    clf.set_prior([0.1, 0.2, 0.3, 0.4])
+    np.testing.assert_allclose(estimate_prior(clf, X).log_prior, found.log_prior, atol=1e-5)
+    clf.set_prior("train")
+    without = estimate_prior(clf, X)
+    assert without.log_prior[0] == -np.inf
+    assert without.lower[0] == without.upper[0] == 0
+    assert np.isnan(without.effective_rows[0])
+    assert len(without.as_mapping()) == 3
+    np.testing.assert_allclose(np.exp(without.log_prior).sum(), 1)
+
+
+def test_the_frame_has_a_row_per_group():
+    found = estimate_prior(fitted(), rows(SKEWED)[0], confidence=0.5)
+    frame = found.to_frame()
+    assert list(frame.columns) == ["y", "place", "probability", "lower", "upper", "effective_rows"]
+    assert frame["place"].tolist() == ["land", "water"] * 2
+    assert found.as_mapping()[(1, "land")] == frame["probability"][2]
+    wider = estimate_prior(fitted(), rows(SKEWED)[0], confidence=0.9)
+    assert (wider.upper - wider.lower > found.upper - found.lower).all()
+    assert "place" in str(found)
+
+
+def test_weights_count_rows_and_zero_leaves_them_out():
+    clf, (X, _) = fitted(), rows(SKEWED, n=200)
+    weight = np.repeat([2.0, 1.0, 0.0], [50, 100, 50])
+    found = estimate_prior(clf, X, sample_weight=weight)
+    twice = estimate_prior(clf, np.concatenate([X[:150], X[:50]]))
+    np.testing.assert_allclose(found.log_prior, twice.log_prior, atol=1e-6)
+    np.testing.assert_allclose(found.upper, twice.upper, atol=1e-6)
+
+
+def test_groups_that_look_alike_are_named():
+    clf = fitted(spread=0.3)
+    X, _ = rows(SKEWED, spread=0.3)
+    with pytest.warns(UserWarning, match=r"hardly tell \(\d, \w+\) from \(\d, \w+\).*sum is estimated"):
+        found = estimate_prior(clf, X)
+    assert len(found.confused) > 0
+    assert (found.lower <= SKEWED).all()
+    assert (found.upper >= SKEWED).all()
+
+
+def test_bad_input_ends_in_a_sentence(monkeypatch):
+    clf, (X, _) = fitted(), rows(SKEWED, n=20)
+    with pytest.raises(InputError, match="LogisticRegression: pass a fitted classifier over groups"):
+        estimate_prior(LogisticRegression(), X)
+    with pytest.raises(NotFittedError):
+        estimate_prior(CRMClassifier(), X)
+    with pytest.raises(InputError, match=r"concentration is 0\.5: pass 1 for maximum likelihood, or more"):
+        estimate_prior(clf, X, concentration=0.5)
+    with pytest.raises(InputError, match=r"confidence is 1\.5: pass a number between 0 and 1"):
+        estimate_prior(clf, X, confidence=1.5)
+    with pytest.raises(InputError, match="sample_weight has 3 rows but X has 20"):
+        estimate_prior(clf, X, sample_weight=[1, 2, 3])
+    with pytest.raises(InputError, match="X has 1 features"):
+        estimate_prior(clf, X[:, :1])
+    monkeypatch.setattr(prior_estimate, "MAX_CELLS", 50)
+    with pytest.raises(InputError, match=r"4 groups from 20 rows is too large to estimate.*set_prior"):
+        estimate_prior(clf, X)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_it_is_a_method_of_every_classifier_over_groups():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 2, size=(400, 2))
+    X = 3 * codes + rng.normal(size=(400, 2))
+    skewed = X[codes[:, 0] == 1]
+    for clf in (CRMClassifier(), AdditiveGaussian(), AffineExtrapolation(GaussianNB(), random_state=0)):
+        clf.fit(X, codes[:, 0], attributes=codes[:, 1])
+        found = clf.estimate_prior(skewed, concentration=1.5, confidence=0.8)
+        same = estimate_prior(clf, skewed, concentration=1.5, confidence=0.8)
+        np.testing.assert_array_equal(found.log_prior, same.log_prior)
+        clf.set_prior(found.as_mapping())
+        assert np.exp(clf.log_prior_)[clf.groups_[:, 0] == 1].sum() > 0.9
