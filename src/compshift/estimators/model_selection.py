@@ -40,9 +40,9 @@ class CombinationKFold(BaseCrossValidator):
     >>> X = np.zeros((6, 1))
     >>> for train, test in CombinationKFold(n_splits=3).split(X, y, place):
     ...     print([(int(y[i]), str(place[i])) for i in test])
-    [(0, 'a'), (1, 'a')]
-    [(0, 'b'), (2, 'a')]
-    [(1, 'b'), (2, 'b')]
+    [(1, 'a'), (2, 'a')]
+    [(0, 'b'), (2, 'b')]
+    [(0, 'a'), (1, 'b')]
     """
 
     def __init__(self, n_splits: int = 5, *, random_state: Any = 0) -> None:
