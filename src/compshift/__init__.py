@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from compshift.core.additive import extrapolate_additive as extrapolate_additive
     from compshift.core.groups import GroupSpace as GroupSpace
     from compshift.core.hull import AffineHull as AffineHull
+    from compshift.estimators.attributes import infer_attributes as infer_attributes
     from compshift.estimators.crm import CRMClassifier as CRMClassifier
     from compshift.estimators.crm_cv import CRMClassifierCV as CRMClassifierCV
     from compshift.estimators.diagnose import diagnose as diagnose
@@ -46,6 +47,7 @@ __all__ = [
     "diagnose",
     "extrapolate_additive",
     "features",
+    "infer_attributes",
     "load",
     "methods",
     "metrics",
@@ -70,6 +72,7 @@ __getattr__, __dir__ = lazy_names(
         "diagnose": "compshift.estimators.diagnose",
         "extrapolate_additive": "compshift.core.additive",
         "features": "compshift.features",
+        "infer_attributes": "compshift.estimators.attributes",
         "load": "compshift.training.load",
         "methods": "compshift.methods",
         "metrics": "compshift.metrics",
