@@ -39,10 +39,10 @@ class CRMClassifier(CRMFitter):
         sample size is low. ``"learned"`` (for ablations): the fitted bias of the seen groups and 0 for the others.
         ``"auto"``: whichever of the first three does best on seen groups that are held out. All are there after a
         fit: ``set_params(bias=...)`` switches without another.
-    anchor : "zero" or "gaussian", default="zero"
+    anchor : "zero", "gaussian" or "auto", default="zero"
         What the ridge pulls the weights to: zero, or the energies of Gaussians with additive means and one covariance.
         The latter needs less data, if the data are like that.
-    cross_fit : bool or int, default=False
+    cross_fit : bool, int or "auto", default=False
         Whether biases, and a temperature of the energies, are estimated on energies that were fitted to other rows (in
         so many parts; True means 5). It helps where energies overfit.
     support : "all", "hull" or codes of shape (g, m), default="all"
@@ -126,7 +126,7 @@ class CRMClassifier(CRMFitter):
         prior: Any = "uniform",
         bias: str = "extrapolated",
         anchor: str = "zero",
-        cross_fit: bool | int = False,
+        cross_fit: bool | int | str = False,
         support: Any = "all",
         tol: float = 1e-6,
         max_iter: int = 1000,
