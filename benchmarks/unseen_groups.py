@@ -41,7 +41,8 @@ def mean(values) -> str:
 
 def table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     """Print one table."""
-    found = Table(*columns, box=SIMPLE, title=title, title_justify="left")
+    console.print(f"\n{title}")
+    found = Table(*columns, box=SIMPLE)
     for row in rows:
         found.add_row(*row)
     console.print(found)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from scipy.stats import multivariate_normal
 
 import compshift
 import tests.references as reference
@@ -12,6 +13,7 @@ from compshift.core.candidates import Candidates
 from compshift.core.objective import log_evidence
 from compshift.estimators.crm_fit import Recipe, TrainingRows, step_one, step_two
 from compshift.estimators.gaussian_energies import gaussian_energies
+from compshift.estimators.gaussian_fit import fit_shared
 from compshift.estimators.row_folds import row_folds
 from compshift.estimators.solver import Start, solve
 from compshift.estimators.step_one_problem import TemperatureProblem
@@ -37,15 +39,23 @@ class TestAnchor:
         """log p(x|z) − log p(x|z') of Gaussians with the fitted means and covariance is the energy difference."""
         X, codes = make_data(n=5000)
         rows, _ = training_rows(X, codes)
-        weight = gaussian_energies(rows.features, rows.position, rows.weight, rows.seen)
+        weight, bias = gaussian_energies(rows.features, rows.position, rows.weight, rows.seen)
         true = np.random.default_rng(7).normal(size=(6, 4)) * rows.scale  # identity covariance in the input's units
         for value, other in ((0, 1), (1, 2), (3, 5)):
             np.testing.assert_allclose(weight[other] - weight[value], true[value] - true[other], atol=0.35 * rows.scale)
+        fitted, _ = fit_shared(rows.features, rows.position, rows.weight * 5000, SPACE, rows.seen.codes, None)
+        x = rows.features[0]
+        common = []
+        for group, own in zip(rows.seen.codes, bias, strict=True):
+            mean = sum(fitted.value_means[column] for column in SPACE.offsets + group)
+            energy = sum(weight[column] @ x for column in SPACE.offsets + group)
+            common.append(multivariate_normal(mean, fitted.covariance).logpdf(x) + energy + own)
+        np.testing.assert_allclose(common, common[0], rtol=1e-9)
 
     def test_an_infinite_ridge_gives_the_anchor(self):
         X, codes = make_data()
         rows, _ = training_rows(X, codes)
-        anchor = gaussian_energies(rows.features, rows.position, rows.weight, rows.seen)
+        anchor = gaussian_energies(rows.features, rows.position, rows.weight, rows.seen).weight
         clf = CRMClassifier(1e6, anchor="gaussian").fit(X, codes[:, 0], attributes=codes[:, 1])
         np.testing.assert_allclose(clf.coef_ * rows.scale, anchor, atol=1e-4)
         assert clf.bias_gap_ < 1e-5

@@ -69,7 +69,7 @@ class TestFewGroups:
     hull = AffineHull(space, [[0, 0], [0, 1], [1, 1], [1, 2], [0, 2], [1, 3]])
     missing = np.array([[0, 3], [1, 0]])
 
-    def predict(self, accuracy, seen):
+    def predict(self, accuracy, seen, spread=0.0):
         held = np.array([np.nan, *accuracy, np.nan])
         left = np.full(6, np.nan)
         for position in range(1, 5):
@@ -78,7 +78,12 @@ class TestFewGroups:
                 AffineHull(self.space, others), self.hull.observed[position : position + 1]
             )[0]
         return predict_accuracy(
-            self.hull, self.missing, HeldOut(held, held, left, np.full(6, seen)), np.full(2, 0.5), self.leverage, 0.8
+            self.hull,
+            self.missing,
+            HeldOut(held, held, left, seen + spread * np.array([-1, 1, 0, 0, 0, 0])),
+            np.full(2, 0.5),
+            self.leverage,
+            0.8,
         )
 
     @property
@@ -97,6 +102,13 @@ class TestFewGroups:
         np.testing.assert_allclose(self.predict([0.9] * 4, seen=0.8).accuracy, 0.9)
 
     def test_the_interval_is_that_of_another_group(self):
-        found = self.predict([0.5, 0.6, 0.7, 0.6], seen=0.6)
-        spread = 1.6377 * np.std([0.5, 0.6, 0.7, 0.6], ddof=1) * np.sqrt(1.25)  # Student's t of three degrees
-        np.testing.assert_allclose(found.upper - found.accuracy, spread, rtol=1e-3)
+        """Its variance lies between those of seen and of held-out groups, as its leverage does."""
+        accuracy = [0.5, 0.6, 0.7, 0.6]
+        own = extrapolation_leverage(self.hull, self.hull.observed).mean()
+        share = (self.leverage - own) / (3 - own)
+        assert (share < 0.6).all()
+        for spread, seen_variance in ((0.0, 0.0), (0.05, 0.001), (0.5, np.var(accuracy, ddof=1))):
+            found = self.predict(accuracy, 0.6, spread)
+            variance = seen_variance + share * (np.var(accuracy, ddof=1) - seen_variance)
+            half = 1.6377 * np.sqrt(variance * 1.25)  # Student's t of three degrees
+            np.testing.assert_allclose(found.upper - found.accuracy, half, rtol=1e-3)

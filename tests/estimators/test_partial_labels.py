@@ -26,6 +26,7 @@ from compshift.core.partial import known_patterns
 from compshift.estimators.crm_fit import Recipe, fit_crm
 from compshift.estimators.group_classifier import Incomplete
 from compshift.estimators.partial_labels import PartialProblem, PartialRows, alternate
+from compshift.estimators.solver import Start
 from tests.estimators.test_crm import make_data
 
 
@@ -82,7 +83,7 @@ class TestAlternation:
         rng = np.random.default_rng(0)
         shape = (rows.seen.space.width, rows.features.shape[1])
         weight, bias, anchor = rng.normal(size=shape), rng.normal(size=len(fit.frequency)), rng.normal(size=shape)
-        problem = PartialProblem(rows, fit.frequency, 0.3, anchor)
+        problem = PartialProblem(rows, fit.frequency, 0.3, Start(anchor, np.zeros(len(bias))))
 
         def value(weight, bias):
             likelihood = loop_log_likelihood(rows, known, weight, np.log(fit.frequency) - bias)

@@ -34,7 +34,14 @@ def group_log_posterior(
 
 def marginal_log_posterior(energies: Array, table: GroupTable, log_score: Array, attribute: int) -> Array:
     """Log q̂(z_i|x) of every value of one attribute, (n, d_i), without a column per group."""
-    xp = array_namespace(energies)
+    sums = marginal_log_sums(energies, table, log_score, attribute)
+    return sums - array_namespace(sums).expand_dims(logsumexp(sums, axis=1), axis=1)
+
+
+def marginal_log_sums(energies: Array, table: GroupTable, log_score: Array, attribute: int) -> Array:
+    """Log of the sum over the groups with each value of one attribute, (n, d_i): ``marginal_log_posterior`` but for
+    what is common to a row. The sums of two sets of groups can be added.
+    """
     log_left, log_right = table.halves(energies)
     scores = table.fill(like(log_score, energies))  # (l, r)
     split = table.left.shape[1]
@@ -48,4 +55,4 @@ def marginal_log_posterior(energies: Array, table: GroupTable, log_score: Array,
     if not np.array_equal(value_of, np.arange(cardinality)):
         member = np.where(value_of[:, None] == np.arange(cardinality), 0.0, -math.inf)
         log_half = logmatmulexp(log_half, like(member, energies))  # (n, d_i)
-    return log_half - xp.expand_dims(logsumexp(log_half, axis=1), axis=1)
+    return log_half

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,9 +15,13 @@ from compshift.core.candidates import Candidates
 from compshift.estimators.crm_fit import Recipe, TrainingRows, step_one, step_two
 from compshift.estimators.crm_model import CRMModel
 from compshift.estimators.group_classifier import Labelled
+from compshift.estimators.solver import Start
 
-TOL = 1e-3
+TOL = 3e-3
 """Of the fits: beyond it no accuracy changes to speak of."""
+
+OFFSETS = np.linspace(-3.0, 3.0, 13)
+"""Nats by which groups that a fold lacks are favoured, to see what that costs the others."""
 
 ROW_PARTS = 5
 """One of so many rows of every group that stays is held out too, to see what the seen groups pay."""
@@ -27,6 +32,7 @@ class Setting(NamedTuple):
 
     recipe: Recipe
     bias: str
+    offset: float = 0.0  # by which groups that training lacks are favoured
 
 
 class CombinationScores(NamedTuple):
@@ -36,6 +42,15 @@ class CombinationScores(NamedTuple):
     unseen: FloatArray  # (s, k) of the groups when they were held out
     seen: FloatArray  # (s, k) of rows that were held out while their group stayed, averaged over folds
     fold: IntArray  # (k,) in which each group was held out, −1 for never
+    levels: FloatArray  # (s, offsets, 2) mean of both under each of OFFSETS, all groups in the hull being as likely
+
+    def joined(self, other: CombinationScores) -> CombinationScores:
+        """With further settings on the same folds."""
+        unseen, seen, levels = (
+            np.concatenate(pair)
+            for pair in ((self.unseen, other.unseen), (self.seen, other.seen), (self.levels, other.levels))
+        )
+        return CombinationScores(self.settings + other.settings, unseen, seen, self.fold, levels)
 
 
 def combination_scores(
@@ -49,41 +64,22 @@ def combination_scores(
     seed: int,
     n_jobs: int | None = None,
 ) -> CombinationScores:
-    """Fit every recipe without each fold of groups (k,), along paths of alpha that start where the last one ended."""
-    settings = tuple(Setting(recipe, bias) for recipe in recipes for bias in biases)
+    """Fit every recipe without each fold of groups (k,). The recipes differ in alpha alone: the fits make a path."""
+    path = sorted(recipes, key=lambda recipe: -recipe.alpha)
     part = row_parts(data.position, seed)
     n_folds = max(int(fold.max()) + 1, 1)  # without any group to hold out, rows still are
     found = Parallel(n_jobs=n_jobs)(
         delayed(_score_fold)(Fold(data, fold == number, part == number % ROW_PARTS, prior), path, biases, max_iter)
         for number in range(n_folds)
-        for path in _paths(recipes)
     )
-    order = [(recipe, bias) for path in _paths(recipes) for recipe in path for bias in biases]
-    where = [order.index((setting.recipe, setting.bias)) for setting in settings]
-    n_paths = len(_paths(recipes))
-    right = np.stack(
-        [
-            np.concatenate([found[number * n_paths + path] for path in range(n_paths)])[where]
-            for number in range(n_folds)
-        ]
-    )  # (folds, s, 2, k): accuracy, NaN where nothing was held out
-    unseen = np.full((len(settings), len(fold)), np.nan)
-    for position, number in enumerate(fold):
-        if number >= 0:
-            unseen[:, position] = right[number, :, 0, position]
+    right = np.stack([scores for scores, _ in found])  # (folds, s, 2, k)
+    levels = np.stack([scores for _, scores in found])  # (folds, s, offsets, 2, k)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # groups of one row are never held out in part
-        seen = np.nanmean(right[:, :, 1], axis=0)
-    return CombinationScores(settings, unseen, seen, fold)
-
-
-def _paths(recipes: Sequence[Recipe]) -> list[list[Recipe]]:
-    """Recipes that differ in alpha alone, the strongest ridge first."""
-    kinds = dict.fromkeys((recipe.anchor, recipe.cross_fit) for recipe in recipes)
-    return [
-        sorted((one for one in recipes if (one.anchor, one.cross_fit) == kind), key=lambda one: -one.alpha)
-        for kind in kinds
-    ]
+        by_group = np.nanmean(right, axis=0)  # (s, 2, k): a group is held out in one fold
+        by_level = np.nanmean(np.nanmean(levels, axis=0), axis=-1)
+    settings = tuple(Setting(recipe, bias) for recipe in path for bias in biases)
+    return CombinationScores(settings, by_group[:, 0], by_group[:, 1], fold, by_level)
 
 
 def row_parts(position: IntArray, seed: int) -> IntArray:
@@ -111,13 +107,31 @@ class Fold:
         self.candidates = Candidates.of(data.candidates.space, self.groups[kept], kept_weight, data.candidates.groups)
         self.rows = TrainingRows.of(data.X[train], position, weight, self.candidates)
         self.log_prior = self.candidates.log_prior("hull" if isinstance(prior, str) and prior == "train" else prior)
+        self.lacking = self.candidates.in_seen < 0  # (g,)
         self.X, self.weight = data.X[~train], data.sample_weight[~train]
         self.position, self.unseen = data.position[~train], held[~train]
 
-    def accuracy(self, model: CRMModel, bias: str) -> FloatArray:
+    def accuracy(self, model: CRMModel, bias: str, offset: float = 0.0) -> FloatArray:
         """Accuracy (2, k) on the held-out groups, and on the held-out rows of the others; NaN where there are none."""
-        marginals = model.marginals(self.X, self.log_prior - model.bias_of(bias), range(self.n_targets))
-        predicted = np.stack([np.argmax(part, axis=1) for part in marginals], axis=1)
+        log_score = self.log_prior + offset * self.lacking - model.bias_of(bias)
+        return self._accuracy(model.log_sums(self.X, log_score, range(self.n_targets)))
+
+    def levels(self, model: CRMModel, bias: str) -> FloatArray:
+        """The same under each offset, (offsets, 2, k), all groups in the hull being as likely."""
+        log_score = self.candidates.log_prior("hull") - model.bias_of(bias)
+        kept, lacking = (
+            model.log_sums(self.X, np.where(mask, log_score, -np.inf), range(self.n_targets))
+            for mask in (~self.lacking, self.lacking)
+        )
+        sums = []
+        for one, other in zip(kept, lacking, strict=True):
+            largest = np.maximum(one.max(axis=1), other.max(axis=1))[:, None]
+            sums.append((np.exp(one - largest), np.exp(other - largest)))
+        return np.stack([self._accuracy([one + factor * other for one, other in sums]) for factor in np.exp(OFFSETS)])
+
+    def _accuracy(self, scores: list[FloatArray]) -> FloatArray:
+        """Accuracy (2, k) of the targets with the highest scores, (n, d) for each target."""
+        predicted = np.stack([np.argmax(part, axis=1) for part in scores], axis=1)
         right = (predicted == self.groups[self.position, : self.n_targets]).all(axis=1)
         return np.stack(
             [
@@ -127,15 +141,33 @@ class Fold:
         )
 
 
-def _score_fold(fold: Fold, path: Sequence[Recipe], biases: Sequence[str], max_iter: int) -> FloatArray:
-    """Accuracies (s, 2, k) for each recipe and bias in turn."""
-    result, start = [], None
+def _score_fold(
+    fold: Fold, path: Sequence[Recipe], biases: Sequence[str], max_iter: int
+) -> tuple[FloatArray, FloatArray]:
+    """Accuracies (s, 2, k) for each recipe and bias in turn, and under each offset, (s, offsets, 2, k)."""
+    scores, levels = [], []
+    ends: list[tuple[Recipe, Start]] = []
     for recipe in path:
-        fitted = step_one(fold.rows, recipe, tol=TOL, max_iter=max_iter, start=start)
-        start = fitted.solution.start
+        fitted = step_one(fold.rows, recipe, tol=TOL, max_iter=max_iter, start=_ahead(ends, recipe))
+        ends.append((recipe, fitted.solution.start))
         model = step_two(fold.rows, fold.candidates, fitted, tails=False)
-        result += [fold.accuracy(model, bias) for bias in biases]
-    return np.stack(result)
+        scores += [fold.accuracy(model, bias) for bias in biases]
+        levels += [fold.levels(model, bias) for bias in biases]
+    return np.stack(scores), np.stack(levels)
+
+
+def _ahead(ends: Sequence[tuple[Recipe, Start]], recipe: Recipe) -> Start | None:
+    """Where the path leads that the last two fits are on: it is nearly straight in the logarithm of alpha.
+
+    Never from a fit to all rows: it knows the groups that are held out, and a search that ends early would still.
+    """
+    if not ends:
+        return None
+    (last, start), (before, earlier) = ends[-1], ends[max(len(ends) - 2, 0)]
+    if min(recipe.alpha, last.alpha) == 0 or before.alpha == last.alpha:
+        return start
+    step = math.log(recipe.alpha / last.alpha) / math.log(last.alpha / before.alpha)
+    return Start(*(one + step * (one - other) for one, other in zip(start, earlier, strict=True)))
 
 
 def _accuracy(right: BoolArray, weight: FloatArray, group: IntArray, n_groups: int) -> FloatArray:

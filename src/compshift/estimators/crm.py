@@ -45,6 +45,9 @@ class CRMClassifier(CRMFitter):
     cross_fit : bool, int or "auto", default=False
         Whether biases, and a temperature of the energies, are estimated on energies that were fitted to other rows (in
         so many parts; True means 5). It helps where energies overfit.
+    unseen_offset : float or "auto", default=0.0
+        Nats by which groups that training lacks are favoured over the others, beyond what prior and bias say.
+        ``"auto"``: chosen on seen groups that are held out, as by ``CRMClassifierCV``.
     support : "all", "hull" or codes of shape (g, m), default="all"
         The candidate groups: those that can be predicted at all.
     tol : float, default=1e-6
@@ -127,6 +130,7 @@ class CRMClassifier(CRMFitter):
         bias: str = "extrapolated",
         anchor: str = "zero",
         cross_fit: bool | int | str = False,
+        unseen_offset: float | str = 0.0,
         support: Any = "all",
         tol: float = 1e-6,
         max_iter: int = 1000,
@@ -137,6 +141,7 @@ class CRMClassifier(CRMFitter):
         self.bias = bias
         self.anchor = anchor
         self.cross_fit = cross_fit
+        self.unseen_offset = unseen_offset
         self.support = support
         self.tol = tol
         self.max_iter = max_iter
@@ -168,7 +173,7 @@ class CRMClassifier(CRMFitter):
         with visible_log(self.verbose):
             data = self._read(X, y, attributes, sample_weight, space)
             if options.single:
-                setting = Setting(options.recipes[0], options.biases[0])
+                setting = options.first
             else:
                 fold = CombinationKFold().group_folds(data.candidates.space, data.candidates.seen_groups)
                 setting = choose(data, options, fold, self.prior, None, max_iter=max_iter, seed=0, n_jobs=None).setting

@@ -13,10 +13,10 @@ from compshift._checks import check_positive
 from compshift._errors import InputError
 from compshift.core.groups import GroupSpace
 from compshift.estimators.choice import Choice, Options, check_scoring, choose
-from compshift.estimators.combination_scores import TOL, Setting
+from compshift.estimators.combination_scores import Setting
 from compshift.estimators.crm_fit import TrainingRows, step_one
 from compshift.estimators.crm_fitter import CRMFitter
-from compshift.estimators.expected_accuracy import expected_accuracy
+from compshift.estimators.expected_accuracy import TOL, expected_accuracy
 from compshift.estimators.group_classifier import Labelled
 from compshift.estimators.model_selection import CombinationKFold
 from compshift.estimators.progress import visible_log
@@ -49,7 +49,10 @@ class CRMClassifierCV(CRMFitter):
     bias, anchor, cross_fit
         As in ``CRMClassifier``, and each may be ``"auto"``. An alternative to the plain way (``"extrapolated"``,
         ``"zero"``, False) is taken if it is better by two standard errors on held-out groups, or on held-out rows of
-        seen ones, and not worse on the other.
+        seen ones, and not worse on the other. It is tried at the plain way's alpha and about it.
+    unseen_offset : float or "auto", default="auto"
+        As in ``CRMClassifier``. ``"auto"``: a quarter of what would make groups as accurate when they are held out as
+        when they are seen, all groups in the hull being as likely.
     n_jobs : int or None, default=None
         Processes, as joblib counts them.
     random_state : int, RandomState or None, default=0
@@ -57,11 +60,12 @@ class CRMClassifierCV(CRMFitter):
 
     Attributes
     ----------
-    alpha_, anchor_, cross_fit_, chosen_bias_
+    alpha_, anchor_, cross_fit_, chosen_bias_, unseen_offset_
         What was chosen.
     cv_results_ : dict of arrays
         Per setting: ``alpha``, ``anchor``, ``cross_fit``, ``bias``; ``points``, which alpha was chosen by;
-        ``unseen_accuracy`` and ``seen_accuracy``, means over held-out groups and over the groups that stayed;
+        ``unseen_accuracy`` and ``seen_accuracy``, means over held-out groups and over the groups that stayed (without
+        any offset);
         ``group_accuracy`` (settings, k), of each seen group when it was held out, NaN if it never was.
     expected_group_accuracy_ : DataFrame
         Per group that training lacks and the seen ones determine: its values, the ``accuracy`` to expect on it, and
@@ -94,6 +98,7 @@ class CRMClassifierCV(CRMFitter):
         bias: str = "auto",
         anchor: str = "auto",
         cross_fit: bool | int | str = False,
+        unseen_offset: float | str = "auto",
         support: Any = "all",
         tol: float = 1e-6,
         max_iter: int = 1000,
@@ -109,6 +114,7 @@ class CRMClassifierCV(CRMFitter):
         self.bias = bias
         self.anchor = anchor
         self.cross_fit = cross_fit
+        self.unseen_offset = unseen_offset
         self.support = support
         self.tol = tol
         self.max_iter = max_iter
@@ -184,10 +190,10 @@ def _results(choice: Choice) -> dict[str, Any]:
     """What each setting scored, as columns."""
     settings, scores = choice.scores.settings, choice.scores
     return {
-        "alpha": np.array([recipe.alpha for recipe, _ in settings]),
-        "anchor": np.array([recipe.anchor for recipe, _ in settings]),
-        "cross_fit": np.array([recipe.cross_fit for recipe, _ in settings]),
-        "bias": np.array([bias for _, bias in settings]),
+        "alpha": np.array([setting.recipe.alpha for setting in settings]),
+        "anchor": np.array([setting.recipe.anchor for setting in settings]),
+        "cross_fit": np.array([setting.recipe.cross_fit for setting in settings]),
+        "bias": np.array([setting.bias for setting in settings]),
         "points": choice.points,
         "unseen_accuracy": np.nanmean(scores.unseen, axis=1),
         "seen_accuracy": np.nanmean(scores.seen, axis=1),

@@ -22,7 +22,7 @@ LATER_ARRAYS = ("cumulant_bias", "pareto_k")
 """Of length g. Models that were saved before these existed are read with NaN in their place."""
 NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
 PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
-LATER_PARAMETERS = {"anchor": "zero", "cross_fit": False}
+LATER_PARAMETERS = {"anchor": "zero", "cross_fit": False, "unseen_offset": 0.0}
 """With what stands for them in models that were saved before they existed."""
 
 

@@ -92,7 +92,7 @@ class TrainingRows(NamedTuple):
                 self.weight[rows] / self.weight[rows].sum(),
             )
         )
-        anchor = gaussian_energies(features, position, weight, seen) if recipe.anchor == "gaussian" else 0.0
+        anchor = gaussian_energies(features, position, weight, seen) if recipe.anchor == "gaussian" else None
         frequency = _sums(position, weight, len(seen.row))
         return StepOneProblem(features, position, weight, seen, frequency, recipe.alpha, anchor)
 
@@ -156,9 +156,7 @@ def fit_crm(
 def step_one(rows: TrainingRows, recipe: Recipe, *, tol: float, max_iter: int, start: Start | None = None) -> StepOne:
     """Fit energies and biases to the seen groups."""
     problem = rows.problem(recipe)
-    if start is None and recipe.anchor != "zero":
-        start = Start(np.asarray(problem.anchor), np.zeros(len(problem.frequency)))
-    solution = solve(problem, tol=tol, max_iter=max_iter, start=start)
+    solution = solve(problem, tol=tol, max_iter=max_iter, start=problem.anchor if start is None else start)
     if not recipe.cross_fit:
         return StepOne(solution, 1.0, rows.features @ solution.weight.T, solution.bias)
     energies = _out_of_fold_energies(rows, recipe, solution, tol=max(tol, CROSS_FIT_TOL), max_iter=max_iter)

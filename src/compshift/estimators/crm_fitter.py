@@ -8,15 +8,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from compshift._checks import check_count, check_positive
 from compshift._errors import InputError, unknown_name
-from compshift.estimators.choice import Options
+from compshift.estimators.choice import AUTO, Options
 from compshift.estimators.combination_scores import Setting
 from compshift.estimators.crm_fit import ANCHORS, PARTS, check_parts, fit_crm
 from compshift.estimators.crm_model import BIASES
-from compshift.estimators.fitted_crm import FittedCRM
+from compshift.estimators.fitted_crm import FittedCRM, check_offset
 from compshift.estimators.group_classifier import Labelled
 from compshift.estimators.partial_labels import fit_partial
 
-AUTO = "auto"
 TRIED = ("extrapolated", "shrunk", "cumulant")
 """The biases among which ``"auto"`` chooses."""
 
@@ -44,6 +43,7 @@ class CRMFitter(FittedCRM):
             ANCHORS if self.anchor == AUTO else (self.anchor,),
             (0, PARTS) if isinstance(self.cross_fit, str) else (check_parts(self.cross_fit),),
             TRIED if self.bias == AUTO else (self.bias,),
+            None if self.unseen_offset == AUTO else check_offset(self.unseen_offset),
         )
         return options, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
 

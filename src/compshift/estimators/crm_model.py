@@ -10,7 +10,8 @@ import numpy as np
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
-from compshift.core.posterior import group_log_posterior, marginal_log_posterior
+from compshift.core.logspace import logsumexp
+from compshift.core.posterior import group_log_posterior, marginal_log_sums
 
 BIASES = ("extrapolated", "learned", "cumulant", "shrunk")
 """B*; the fitted bias, 0 for unseen groups; B* by two moments; B* drawn to the latter where few samples bear it."""
@@ -65,10 +66,17 @@ class CRMModel:
 
     def marginals(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         """Log q(z_i|x) for each of the attributes, (n, d_i) each."""
+        results = self.log_sums(X, log_score, attributes)
+        for result in results:
+            result -= logsumexp(result, axis=1)[:, None]
+        return results
+
+    def log_sums(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
+        """The same, but for what is common to a row: sums of two sets of groups can be added."""
         results = [np.empty((len(X), self.candidates.space.cardinalities[attribute])) for attribute in attributes]
         for rows, energies in self._blocks(X, self.candidates.table.width):
             for attribute, result in zip(attributes, results, strict=True):
-                result[rows] = marginal_log_posterior(energies, self.candidates.table, log_score, attribute)
+                result[rows] = marginal_log_sums(energies, self.candidates.table, log_score, attribute)
         return results
 
     def joint(self, X: FloatArray, log_score: FloatArray, position: IntArray | None = None) -> FloatArray:

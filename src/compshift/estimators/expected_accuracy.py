@@ -24,13 +24,16 @@ from compshift.core.hull import AffineHull
 from compshift.core.importance_accuracy import importance_accuracy
 from compshift.core.leverage import extrapolation_leverage
 from compshift.core.objective import log_evidence
-from compshift.estimators.combination_scores import ROW_PARTS, TOL, Fold, Setting, row_parts
+from compshift.estimators.combination_scores import ROW_PARTS, Fold, Setting, row_parts
 from compshift.estimators.crm_fit import StepOne, TrainingRows, step_one, step_two
 from compshift.estimators.crm_model import CRMModel
 from compshift.estimators.group_classifier import Labelled
 
 MOST_FOLDS = 30
 """So many fits at most."""
+
+TOL = 1e-3
+"""Of these fits. They start from the fit to all groups, and with a looser one would remember the held-out group."""
 
 FEWEST = 8
 """With fewer held-out groups than this there is no regression."""
@@ -84,7 +87,8 @@ def expected_accuracy(
     if np.isnan(held_out.accuracy).all():
         return result
     log_prior = candidates.log_prior("hull" if isinstance(prior, str) and prior == "train" else prior)
-    opinion = _opinion(rows, fitted, model, log_prior - model.bias_of(setting.bias), groups, data.n_targets)
+    log_score = log_prior + setting.offset * (candidates.in_seen < 0) - model.bias_of(setting.bias)
+    opinion = _opinion(rows, fitted, model, log_score, groups, data.n_targets)
     leverage = extrapolation_leverage(candidates.hull, groups)
     found = predict_accuracy(candidates.hull, groups, held_out, opinion, leverage, confidence)
     result[missing] = np.stack(found, axis=1)
@@ -130,9 +134,9 @@ def _hold_out(
     start = fitted.solution.start._replace(bias=fitted.solution.bias[kept])
     found = step_one(fold.rows, setting.recipe, tol=TOL, max_iter=max_iter, start=start)
     model = step_two(fold.rows, fold.candidates, found, tails=False)
-    log_score = fold.log_prior - model.bias_of(setting.bias)
+    log_score = fold.log_prior + setting.offset * fold.lacking - model.bias_of(setting.bias)
     opinion = _opinion(fold.rows, found, model, log_score, fold.groups[held_groups], data.n_targets)
-    return fold.accuracy(model, setting.bias), opinion
+    return fold.accuracy(model, setting.bias, setting.offset), opinion
 
 
 def _opinion(
@@ -156,6 +160,7 @@ def predict_accuracy(
     """Accuracy to expect of the groups (q, m), given the fit's opinion of them and their leverage, (q,) each."""
     known = ~np.isnan(held_out.accuracy)
     accuracy, n = held_out.accuracy[known], int(known.sum())
+    error: FloatArray | float
     if n < FEWEST:
         centre, error = _by_leverage(hull, held_out, known, leverage)
     else:
@@ -169,17 +174,24 @@ def predict_accuracy(
 
 def _by_leverage(
     hull: AffineHull, held_out: HeldOut, known: BoolArray, leverage: FloatArray
-) -> tuple[FloatArray, float]:
-    """Accuracy on the line through seen and held-out groups, and the error of held-out groups about their mean."""
+) -> tuple[FloatArray, FloatArray]:
+    """Accuracy on the line through seen and held-out groups, and how far groups lie from it, (q,) each.
+
+    What extrapolation costs on average, and the variance of that between groups, grow with the leverage.
+    """
     accuracy = held_out.accuracy[known]
-    seen, seen_leverage = held_out.seen, extrapolation_leverage(hull, hull.observed)
-    level = float(np.nanmean(seen)) if not np.isnan(seen).all() else float(accuracy.mean())
-    distance = float(held_out.leverage[known].mean() - seen_leverage.mean())
-    slope = min((float(accuracy.mean()) - level) / distance, 0.0) if distance > 0 else 0.0
-    centre = accuracy.mean() + slope * (leverage - held_out.leverage[known].mean())
-    n = len(accuracy)
-    error = math.sqrt(float(accuracy.var(ddof=1)) * (1 + 1 / n)) if n > 1 else 0.5
-    return np.asarray(centre), error
+    n, mean = len(accuracy), float(accuracy.mean())
+    seen = held_out.seen[~np.isnan(held_out.seen)]
+    level = float(seen.mean()) if seen.size else mean
+    origin = float(extrapolation_leverage(hull, hull.observed).mean())
+    distance = float(held_out.leverage[known].mean()) - origin
+    share = (leverage - origin) / distance if distance > 0 else np.ones(len(leverage))  # of the way to held-out groups
+    centre = level + share * (mean - level) if mean < level else np.full(len(leverage), mean)
+    if n < 2:
+        return centre, np.full(len(leverage), 0.5)
+    spread, seen_spread = float(accuracy.var(ddof=1)), float(seen.var(ddof=1)) if seen.size > 1 else 0.0
+    variance = min(seen_spread, spread) + np.maximum(share, 0.0) * max(spread - seen_spread, 0.0)
+    return centre, np.sqrt(variance * (1 + 1 / n))
 
 
 def _regressors(space: GroupSpace, groups: IntArray, opinion: FloatArray, reference: FloatArray) -> FloatArray:

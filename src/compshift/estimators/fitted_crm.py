@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._errors import unknown_name
+from compshift._errors import InputError, unknown_name
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.estimators import model_file
 from compshift.estimators.combination_scores import Setting
@@ -28,11 +29,13 @@ KIND = "CRMClassifier"
 class FittedCRM(GroupClassifier):
     """Predictions under any prior, from the energies and biases that ``fit`` left."""
 
+    unseen_offset: float | str
+
     def _adopt(self, model: CRMModel, setting: Setting, n_targets: int, one_dimensional: bool) -> None:
         """Take over what was fitted, or read from a file."""
         self._adopt_candidates(model.candidates, n_targets, one_dimensional)
         self._model = model
-        (self.alpha_, self.anchor_, self.cross_fit_), self.chosen_bias_ = setting
+        (self.alpha_, self.anchor_, self.cross_fit_), self.chosen_bias_, self.unseen_offset_ = setting
         self.bias_ = model.bias
         self.learned_bias_ = model.learned_bias
         self.cumulant_bias_ = model.cumulant_bias
@@ -109,6 +112,7 @@ class FittedCRM(GroupClassifier):
             "anchor": self.anchor_,
             "cross_fit": self.cross_fit_ or False,
             "bias": self.chosen_bias_ if self.bias == "auto" else self.bias,
+            "unseen_offset": self.unseen_offset_ if self.unseen_offset == "auto" else self.unseen_offset,
         }
 
     @classmethod
@@ -117,7 +121,8 @@ class FittedCRM(GroupClassifier):
         saved = from_file(header, arrays)
         clf = cls(**saved.parameters)
         recipe = Recipe(clf.alpha, clf.anchor, check_parts(clf.cross_fit))
-        clf._adopt(saved.model, Setting(recipe, clf.bias), saved.n_targets, saved.one_dimensional)
+        setting = Setting(recipe, clf.bias, check_offset(clf.unseen_offset))
+        clf._adopt(saved.model, setting, saved.n_targets, saved.one_dimensional)
         clf.log_prior_ = saved.log_prior
         clf.inputs_ = saved.inputs
         clf._outside_announced = bool((~clf.inside_hull_ & (clf.log_prior_ > -np.inf)).any())
@@ -136,8 +141,16 @@ class FittedCRM(GroupClassifier):
         return self._model.best_group(X, self._log_score())
 
     def _log_score(self) -> FloatArray:
-        """Log q(z) − B(z) of each candidate, (g,)."""
+        """Log q(z) − B(z) of each candidate, (g,), with the offset of those that training lacks."""
         kind = self.chosen_bias_ if self.bias == "auto" else self.bias
         if kind not in BIASES:
             raise unknown_name("bias", kind, BIASES)
-        return self.log_prior_ - self._model.bias_of(kind)
+        offset = self.unseen_offset_ if self.unseen_offset == "auto" else check_offset(self.unseen_offset)
+        return self.log_prior_ + offset * ~self.seen_ - self._model.bias_of(kind)
+
+
+def check_offset(offset: Any) -> float:
+    """A finite number."""
+    if isinstance(offset, str | bool) or not hasattr(offset, "__float__") or not math.isfinite(offset):
+        raise InputError(f"unseen_offset is {offset!r}: pass a finite number, or 'auto'")
+    return float(offset)

@@ -100,7 +100,7 @@ class PartialProblem(NamedTuple):
     rows: PartialRows
     frequency: FloatArray  # (k,) p̂(z)
     alpha: float
-    anchor: FloatArray | float = 0.0  # (D, p)
+    anchor: Start | None = None
 
     @property
     def features(self) -> FloatArray:
@@ -127,7 +127,7 @@ class PartialProblem(NamedTuple):
                 value += float(risk.value)
                 energy_gradient[own] = risk.energy_gradient
                 score_gradient += risk.score_gradient
-        moved = weight - self.anchor
+        moved = weight if self.anchor is None else weight - self.anchor.weight
         return Evaluation(
             value=float(value) + 0.5 * self.alpha * float(np.vdot(moved, moved)),
             weight_gradient=self.alpha * moved + energy_gradient.T @ rows.features,
@@ -151,8 +151,7 @@ class PartialFit(NamedTuple):
 def alternate(rows: PartialRows, recipe: Recipe, *, tol: float, max_iter: int) -> PartialFit:
     """Minimise the risk of what is known and estimate p̂ again, in turn, until p̂ stays as it is."""
     complete = rows.complete.problem(recipe)
-    start = None if recipe.anchor == "zero" else Start(np.asarray(complete.anchor), np.zeros(len(complete.frequency)))
-    first = solve(complete, tol=max(tol, START_TOL), max_iter=max_iter, start=start)
+    first = solve(complete, tol=max(tol, START_TOL), max_iter=max_iter, start=complete.anchor)
     weight, log_score, n_iter = first.weight, np.log(complete.frequency) - first.bias, first.n_iter
     frequency = rows.expected_frequency(rows.features @ weight.T, log_score)
     risks: list[float] = []

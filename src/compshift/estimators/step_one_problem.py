@@ -7,7 +7,7 @@ import numpy as np
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
 from compshift.core.energy import GroupTable
 from compshift.core.objective import Risk, step_one_risk
-from compshift.estimators.solver import Evaluation
+from compshift.estimators.solver import Evaluation, Start
 
 
 class StepOneProblem(NamedTuple):
@@ -19,7 +19,7 @@ class StepOneProblem(NamedTuple):
     seen: GroupTable
     frequency: FloatArray  # (k,) p̂(z)
     alpha: float
-    anchor: FloatArray | float = 0.0  # (D, p)
+    anchor: Start | None = None  # with the biases that go with it; None for zero
 
     @property
     def width(self) -> int:
@@ -28,7 +28,7 @@ class StepOneProblem(NamedTuple):
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Penalised risk and gradient."""
-        moved = weight - self.anchor
+        moved = weight if self.anchor is None else weight - self.anchor.weight
         energies = self.features @ weight.T  # (n, D)
         risk = blocked_risk(energies, self.position, self.sample_weight, self.seen, np.log(self.frequency) - bias)
         return Evaluation(

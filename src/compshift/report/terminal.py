@@ -46,6 +46,7 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
         "alpha": clf.alpha_,
         "anchor": clf.anchor_,
         "bias": clf.chosen_bias_,
+        "unseen_offset": clf.unseen_offset_,
         "converged": clf.converged_,
         "iterations": clf.n_iter_,
         "bias_gap": clf.bias_gap_,
@@ -75,6 +76,7 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
     if expected is not None:
         how = "" if (clf.anchor_, clf.chosen_bias_) == ("zero", "extrapolated") else f", {clf.anchor_} anchor"
         how += "" if clf.chosen_bias_ == "extrapolated" else f", {clf.chosen_bias_} bias"
+        how += "" if not clf.unseen_offset_ else f", unseen groups {clf.unseen_offset_:+.2f} nats"
         print(f"chosen on held-out groups ({clf.n_splits_} folds): alpha {clf.alpha_:g}{how}")
     if expected is not None and len(expected):
         worst = expected.loc[expected["accuracy"].idxmin()]

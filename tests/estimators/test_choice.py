@@ -1,0 +1,246 @@
+"""Folds, paths and rules by which a setting is chosen."""
+
+import math
+
+import numpy as np
+import pytest
+
+from compshift import CombinationKFold, CRMClassifier, GroupSpace, InputError
+from compshift.core.candidates import Candidates
+from compshift.estimators.choice import (
+    LEVEL,
+    Options,
+    _clearly_better,
+    _climb,
+    check_scoring,
+    choose,
+    held_out_points,
+    levelling_offset,
+)
+from compshift.estimators.combination_scores import (
+    OFFSETS,
+    CombinationScores,
+    Fold,
+    Setting,
+    _ahead,
+    combination_scores,
+    row_parts,
+)
+from compshift.estimators.crm_fit import Recipe, step_one, step_two
+from compshift.estimators.group_classifier import Labelled
+from compshift.estimators.solver import Start, solve
+
+SPACE = GroupSpace.from_cardinalities([4, 4])
+NO_LEVELS = np.full((1, len(OFFSETS), 2), np.nan)
+
+
+def labelled(n=500, p=30, missing=(0, 5, 10), seed=0):
+    """Additive means in noise; the groups with the ``missing`` flat indices have no rows."""
+    rng = np.random.default_rng(seed)
+    codes = SPACE.codes(rng.choice(np.setdiff1d(np.arange(16), missing), size=n))
+    means = np.random.default_rng(99).normal(size=(SPACE.width, p))
+    X = SPACE.one_hot(codes) @ means + rng.normal(size=(n, p)) * 2
+    groups, position = SPACE.distinct(codes)
+    candidates = Candidates.of(SPACE, groups, np.bincount(position).astype(float), "all")
+    return Labelled(X, position, np.ones(n), candidates, 1, True)
+
+
+def table(unseen, seen=None, settings=()):
+    """Scores (s, k) of settings."""
+    unseen = np.atleast_2d(unseen)
+    fold = np.where(np.isnan(unseen[0]), -1, np.arange(unseen.shape[1]))
+    return CombinationScores(settings, unseen, unseen if seen is None else np.atleast_2d(seen), fold, NO_LEVELS)
+
+
+class TestRules:
+    def test_a_quantile_instead_of_the_mean(self):
+        scores = table([[0.2, 0.9, 1.0, np.nan], [0.6, 0.6, 0.7, np.nan]])
+        np.testing.assert_allclose(held_out_points(scores, None), [0.7, 1.9 / 3])
+        np.testing.assert_allclose(held_out_points(scores, check_scoring(0.0)), [0.2, 0.6])
+        np.testing.assert_allclose(held_out_points(scores, check_scoring("worst")), [0.34, 0.6])
+
+    def test_a_mere_trade_is_refused(self):
+        """What unseen groups gain at the cost of seen ones is another prior; a gain must be clear, too."""
+        rng = np.random.default_rng(0)
+        base = rng.uniform(0.4, 0.6, size=12)
+        gain = rng.uniform(0.05, 0.15, size=12)
+        unclear = np.where(np.arange(12) % 2, 0.1, -0.09)
+        unseen = np.stack([base, base + gain, base + gain, base + unclear, base])
+        seen = np.stack([base, base - 0.001, base, base, base + gain])
+        scores = table(unseen, seen)
+        assert [_clearly_better(scores, one, 0) for one in range(1, 5)] == [False, True, False, True]
+
+
+class TestClimb:
+    """Another way to fit is tried about the best alpha of the first, as long as it pays."""
+
+    ALPHAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+
+    def tried(self, accuracy, best_at=2):
+        """Alphas that are looked at, given the mean accuracy of the other way at each, and .5 for the first."""
+        noise = np.random.default_rng(0).normal(scale=0.01, size=20)
+        calls = []
+
+        def score(recipes):
+            calls.append([recipe.alpha for recipe in recipes])
+            settings = tuple(Setting(recipe, "extrapolated") for recipe in recipes)
+            means = [accuracy[self.ALPHAS.index(recipe.alpha)] for recipe in recipes]
+            return table(np.array(means)[:, None] + noise, settings=settings)
+
+        first_accuracy = np.where(np.arange(5) == best_at, 0.5, 0.4)[:, None] + noise[::-1]
+        first = table(first_accuracy, settings=tuple(Setting(Recipe(alpha), "extrapolated") for alpha in self.ALPHAS))
+        path = [Recipe(alpha, "gaussian") for alpha in self.ALPHAS]
+        scores = _climb(score, path, first, None)
+        looked_at = [setting.recipe.alpha for setting in scores.settings]
+        assert looked_at == [alpha for call in calls for alpha in call]
+        assert {setting.recipe.anchor for setting in scores.settings} == {"gaussian"}
+        np.testing.assert_allclose(
+            scores.unseen.mean(axis=1) - noise.mean(), [accuracy[self.ALPHAS.index(a)] for a in looked_at]
+        )
+        return sorted(looked_at)
+
+    @pytest.mark.parametrize(
+        ("accuracy", "best_at", "expected"),
+        [
+            ((0.9, 0.9, 0.3, 0.9, 0.9), 2, [1e-1]),  # far behind
+            ((0.9, 0.5, 0.52, 0.5, 0.9), 2, [1e-2, 1e-1, 1.0]),
+            ((0.3, 0.3, 0.5, 0.6, 0.7), 2, [1e-2, 1e-1, 1.0, 10.0]),
+            ((0.7, 0.6, 0.5, 0.3, 0.3), 2, [1e-3, 1e-2, 1e-1, 1.0]),
+            ((0.5, 0.6, 0.7, 0.8, 0.75), 0, [1e-3, 1e-2, 1e-1, 1.0, 10.0]),
+            ((0.5, 0.4, 0.9, 0.9, 0.9), 0, [1e-3, 1e-2]),
+            ((0.5, 0.5, 0.5, 0.4, 0.6), 4, [1.0, 10.0]),
+        ],
+    )
+    def test_alphas(self, accuracy, best_at, expected):
+        assert self.tried(accuracy, best_at) == expected
+
+    def test_ways_are_compared_at_the_alphas_that_were_tried(self):
+        data = labelled(n=300)
+        fold = CombinationKFold().group_folds(SPACE, data.candidates.seen_groups)
+        options = Options((1e-3, 1e-2, 1e-1), ("zero", "gaussian"), offset=None)
+        found = choose(data, options, fold, "hull", None, max_iter=1000, seed=0, n_jobs=None)
+        kinds = [setting.recipe.anchor for setting in found.scores.settings]
+        assert kinds.count("zero") == 3
+        assert 1 <= kinds.count("gaussian") <= 3
+        assert found.points.shape == (len(kinds),)
+        chosen = found.scores.settings.index(found.setting._replace(offset=0.0))
+        assert found.setting.offset == LEVEL * levelling_offset(found.scores.levels[chosen])
+
+
+class TestLevels:
+    def test_against_loops(self):
+        """Accuracies under each offset, from the probabilities of groups one by one."""
+        data = labelled(n=200)
+        groups = data.candidates.seen_groups
+        fold = Fold(data, np.arange(len(groups)) == 3, row_parts(data.position, 0) == 1, "train")
+        model = step_two(fold.rows, fold.candidates, step_one(fold.rows, Recipe(0.05), tol=1e-4, max_iter=1000))
+        found = fold.levels(model, "extrapolated")
+        assert found.shape == (len(OFFSETS), 2, len(groups))
+        inside = fold.candidates.inside_hull
+        energies = (fold.X - model.feature_mean) @ model.coef.T
+        for number in (0, 4, 6, 12):
+            right = {}
+            for row, x in enumerate(energies):
+                classes = np.zeros(4)
+                for position, group in enumerate(fold.candidates.groups):
+                    if inside[position]:
+                        logit = (
+                            -sum(x[SPACE.offsets[i] + value] for i, value in enumerate(group)) - model.bias[position]
+                        )
+                        lacking = tuple(group) not in {tuple(own) for own in fold.candidates.seen_groups}
+                        classes[group[0]] += math.exp(logit + OFFSETS[number] * lacking)
+                own = fold.position[row]
+                right.setdefault((0 if own == 3 else 1, own), []).append(classes.argmax() == groups[own, 0])
+            for (part, own), values in right.items():
+                assert found[number, part, own] == pytest.approx(np.mean(values))
+            assert np.isnan(found[number]).sum() == 2 * len(groups) - len(right)
+        middle = len(OFFSETS) // 2
+        np.testing.assert_array_equal(found[middle], fold.accuracy(model, "extrapolated"))
+        np.testing.assert_array_equal(found[8], fold.accuracy(model, "extrapolated", OFFSETS[8]))
+
+    @pytest.mark.parametrize(
+        ("shift", "expected"),
+        [(0.0, 0.0), (0.7, 0.7), (-1.3, -1.3), (2.9, 2.9), (5.0, 3.0), (-5.0, -3.0), (math.nan, 0.0)],
+    )
+    def test_the_offset_that_levels(self, shift, expected):
+        levels = np.stack([0.6 + 0.05 * (OFFSETS - shift), np.full(len(OFFSETS), 0.6)], axis=1)
+        assert levelling_offset(levels) == pytest.approx(expected, abs=1e-12)
+
+    def test_the_smallest_is_taken(self):
+        """Where nothing is lost by either there is no offset."""
+        flat = np.ones((len(OFFSETS), 2))
+        assert levelling_offset(flat) == 0.0
+        ahead = np.where(OFFSETS < 1, -0.2, 0.0)
+        assert levelling_offset(np.stack([0.8 + ahead, np.full(len(OFFSETS), 0.8)], axis=1)) == 1.0
+
+    def test_an_offset_is_a_factor_of_the_prior(self):
+        data = labelled(n=300, p=5)
+        codes = data.candidates.seen_groups[data.position]
+        clf = CRMClassifier(prior="hull").fit(data.X, codes[:, 0], attributes=codes[:, 1])
+        weights = np.exp(clf.log_prior_ + 0.8 * ~clf.seen_)
+        plain = clf.predict_proba(data.X)
+        clf.set_params(unseen_offset=0.8)
+        shifted = clf.predict_proba(data.X)
+        assert np.abs(shifted - plain).max() > 0.01
+        clf.set_params(unseen_offset=0.0).set_prior(
+            {tuple(group): weight for group, weight in zip(clf.groups_.tolist(), weights / weights.sum(), strict=True)}
+        )
+        np.testing.assert_allclose(clf.predict_proba(data.X), shifted, atol=1e-12)
+        again = CRMClassifier(prior="hull", unseen_offset=0.8).fit(data.X, codes[:, 0], attributes=codes[:, 1])
+        np.testing.assert_allclose(again.predict_proba(data.X), shifted, atol=1e-12)
+        with pytest.raises(InputError, match="unseen_offset is None"):
+            again.set_params(unseen_offset=None).predict(data.X)
+
+    def test_a_plain_classifier_may_choose_it(self):
+        data = labelled(n=300)
+        codes = data.candidates.seen_groups[data.position]
+        clf = CRMClassifier(0.1, prior="hull", unseen_offset="auto").fit(data.X, codes[:, 0], attributes=codes[:, 1])
+        assert -1 <= clf.unseen_offset_ <= 1
+        assert clf.unseen_offset_ != 0
+        fixed = CRMClassifier(0.1, prior="hull", unseen_offset=clf.unseen_offset_)
+        fixed.fit(data.X, codes[:, 0], attributes=codes[:, 1])
+        np.testing.assert_array_equal(fixed.predict_proba(data.X), clf.predict_proba(data.X))
+
+
+class TestPaths:
+    def test_row_parts(self):
+        position = np.repeat([0, 1, 2], [1, 2, 52])
+        part = row_parts(position, 0)
+        assert part[0] == -1  # the only row of a group is never held out
+        assert sorted((part[1:3] == -1).tolist()) == [False, True]
+        assert sorted(np.bincount(part[3:] + 1).tolist()) == [1, 10, 10, 10, 10, 11]
+
+    def test_a_path_that_is_straight_in_the_logarithm_is_met(self):
+        rng = np.random.default_rng(0)
+        origin, slope = rng.normal(size=(2, 3, 4))
+        bias, bias_slope = rng.normal(size=(2, 5))
+
+        def at(alpha):
+            return Start(origin + math.log(alpha) * slope, bias + math.log(alpha) * bias_slope)
+
+        ends = [(Recipe(alpha), at(alpha)) for alpha in (1.0, 0.3, 0.05)]
+        assert _ahead([], Recipe(1.0)) is None
+        assert _ahead(ends[:1], Recipe(0.3)) is ends[0][1]
+        for found, expected in zip(_ahead(ends, Recipe(0.01)), at(0.01), strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-12)
+        assert _ahead(ends, Recipe(0.0)) is ends[-1][1]
+
+    def test_warm_starts_save_iterations(self, monkeypatch):
+        """Along the path, against every fit from zero."""
+        data = labelled()
+        fold = CombinationKFold().group_folds(SPACE, data.candidates.seen_groups)
+        recipes = [Recipe(alpha) for alpha in (1e-3, 1e-2, 3e-2, 1e-1)]
+
+        def iterations(warm):
+            counts = []
+
+            def counting(problem, *, start=None, **options):
+                found = solve(problem, start=start if warm else None, **options)
+                counts.append(found.n_iter)
+                return found
+
+            monkeypatch.setattr("compshift.estimators.crm_fit.solve", counting)
+            combination_scores(data, fold, recipes, ["extrapolated"], "hull", max_iter=1000, seed=0)
+            return sum(counts)
+
+        assert iterations(warm=True) < 0.8 * iterations(warm=False)
