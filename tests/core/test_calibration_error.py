@@ -28,6 +28,20 @@ def test_it_equals_a_slow_loop(n, n_bins):
     assert found.error == pytest.approx(slow_error(confidence, right, n_bins))
 
 
+def test_equal_confidences_share_a_bin():
+    """So that the order of the rows, which labels may have, does not matter."""
+    right = np.r_[np.ones(800, dtype=bool), np.zeros(200, dtype=bool)]
+    found = calibration(np.full(1000, 0.8), right, np.random.default_rng(0))
+    assert found.error == pytest.approx(0.0, abs=1e-12)
+    assert not found.off
+    rng = np.random.default_rng(1)
+    confidence = rng.choice([0.6, 0.7, 0.9], size=1000) + rng.uniform(-1e-15, 1e-15, size=1000)
+    bins = confidence_bins(confidence)
+    assert len(np.unique(bins)) == 3
+    order = rng.permutation(1000)
+    np.testing.assert_array_equal(confidence_bins(confidence[order]), bins[order])
+
+
 def test_each_row_of_outcomes_has_its_error():
     confidence, bins = np.array([0.5, 0.75, 1.0]), np.array([0, 0, 1])
     right = np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])

@@ -50,6 +50,15 @@ def test_the_number_of_folds():
     assert tree.tolist() == [-1] * 5
 
 
+def test_no_more_folds_than_needed():
+    """All groups of 2 × 4 but one: three folds are enough, though not in every order."""
+    space = GroupSpace.from_cardinalities([2, 4])
+    groups = space.codes(np.arange(7))
+    for seed in range(30):
+        fold = combination_folds(space, groups, 3, np.random.default_rng(seed))
+        assert fold.max() == 2
+
+
 def test_the_seed_matters():
     space = GroupSpace.from_cardinalities([6, 6])
     groups = space.codes(np.arange(36))

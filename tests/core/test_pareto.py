@@ -45,10 +45,18 @@ def test_the_quasi_bayesian_fit_against_a_loop():
 
 def test_weights_without_a_tail():
     assert pareto_k(np.zeros((500, 2))).tolist() == [-np.inf, -np.inf]
-    ties = np.zeros((500, 1))
-    ties[-1] = 1.0
-    assert np.isfinite(pareto_k(ties)).all()
     assert np.isnan(pareto_k(np.zeros((20, 2)))).all()  # too few to speak of a tail
+
+
+def test_equal_weights_count_once():
+    rng = np.random.default_rng(3)
+    logs = rng.normal(size=(400, 3)) * [0.5, 1.0, 2.0]
+    often = np.repeat(logs, 20, axis=0) + rng.uniform(-1e-14, 1e-14, size=(8000, 3))
+    np.testing.assert_allclose(pareto_k(often), pareto_k(logs), atol=1e-6)
+    mixed = np.column_stack([np.repeat(logs[:, 0], 20), rng.normal(size=8000)])
+    np.testing.assert_allclose(pareto_k(mixed), [pareto_k(logs)[0], pareto_k(mixed[:, 1:])[0]])
+    two_values = np.log(np.r_[np.ones(950), np.full(50, 2.0)])[:, None]
+    assert np.isnan(pareto_k(two_values)).all()  # bounded, and nothing to tell a tail from
 
 
 def test_indices_by_group(monkeypatch):

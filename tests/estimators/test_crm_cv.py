@@ -51,7 +51,8 @@ class TestChoice:
         groups, position = SPACE.distinct(codes)
         seed = int(np.random.RandomState(0).randint(2**31))
         part = row_parts(position, seed)
-        for number, (train, test) in enumerate(CombinationKFold(5).split(X, codes[:, 0], codes[:, 1])):
+        folds = CombinationKFold(5, random_state=seed).split(X, codes[:, 0], codes[:, 1])
+        for number, (train, test) in enumerate(folds):
             rows = np.array([row for row in train if part[row] != number])
             single = CRMClassifier(0.1, prior="hull", tol=1e-7).fit(X[rows], codes[rows, 0], attributes=codes[rows, 1])
             right = single.predict(X[test]) == codes[test, 0]

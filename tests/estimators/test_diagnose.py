@@ -251,6 +251,12 @@ def test_bad_input_ends_in_a_sentence(monkeypatch):
         diagnose(clf, X, y, a, cv=2)
     with pytest.raises(InputError, match="y is None"):
         diagnose(clf, X, None, a)
+    with pytest.raises(ValueError, match="cannot be used to seed"):
+        diagnose(clf, X, y, a, random_state="one")
+    keep = y + a > 0
+    unseen = CRMClassifier(support=[[0, 0]]).fit(X[keep], y[keep], attributes=a[keep])
+    with pytest.raises(InputError, match="none of the groups that clf can predict was seen in training"):
+        diagnose(unseen, X, y, a)
     monkeypatch.setattr(diagnose_module, "MAX_CELLS", 50)
     with pytest.raises(InputError, match="are too many to hold: pass a sample of the rows"):
         diagnose(clf, X, y, a)

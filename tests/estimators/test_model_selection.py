@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -81,6 +82,9 @@ def test_scikit_learn_takes_it():
     search = GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=CombinationKFold(4))
     search.fit(X, z[:, 0], groups=z[:, 1])
     assert search.n_splits_ == 4
+    with config_context(enable_metadata_routing=True):
+        search.fit(X, z[:, 0], groups=z[:, 1])
+        assert search.n_splits_ == 4
     assert (
         repr(clone(CombinationKFold(3, random_state=1), safe=False)) == "CombinationKFold(n_splits=3, random_state=1)"
     )
@@ -88,10 +92,10 @@ def test_scikit_learn_takes_it():
 
 def test_what_is_held_out_is_predicted_by_crm():
     X, z = rows(each=60)
-    X = 4 * X
+    X = X + 3 * z
     for train, test in CombinationKFold(4).split(X, z[:, 0], z[:, 1]):
         clf = CRMClassifier(prior="hull").fit(X[train], z[train, 0], attributes=z[train, 1])
-        assert clf.score(X[test], z[test, 0]) > 0.5
+        assert clf.score(X[test], z[test, 0]) > 0.85
 
 
 @pytest.mark.parametrize(
@@ -102,6 +106,10 @@ def test_what_is_held_out_is_predicted_by_crm():
         (lambda X, z: CombinationKFold().split(X, z[:, 0]), "none of the 3 groups can be held out"),
         (lambda X, z: CombinationKFold().split(X, z[:, 0], z[:-1, 1]), "attributes has 59 rows"),
         (lambda X, z: CombinationKFold().split(X, None, z[:, 1]), "y is None"),
+        (lambda X, z: CombinationKFold().split(X[:-1], z[:, 0], z[:, 1]), "y has 60 rows but X has 59"),
+        (lambda X, z: CombinationKFold().split(X, z[:, 0], z[:, 1], z[:, 1]), "attributes and groups were both passed"),
+        (lambda X, z: CombinationKFold(random_state=None).split(X, z[:, 0], z[:, 1]), "random_state is None: pass a w"),
+        (lambda *_: [CombinationKFold(1).get_n_splits()], "n_splits is 1: pass 2 or more"),
     ],
 )
 def test_bad_input(make, message):

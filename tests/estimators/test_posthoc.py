@@ -4,8 +4,8 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from joblib import parallel_config
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -21,7 +21,6 @@ from compshift import GroupSpace, InputError
 from compshift.core.affine_posterior import log_floored
 from compshift.estimators.base_probabilities import group_probabilities
 from compshift.estimators.posthoc import AffineExtrapolation
-from compshift.estimators.row_folds import row_folds
 
 
 class KnownGaussians(ClassifierMixin, BaseEstimator):
@@ -237,112 +236,6 @@ class TestUnseenGroups:
         np.testing.assert_array_equal(found[:, [2, 0]], clf.group_log_proba(X)[:, [0, 2]])
 
 
-class TestCrossFitting:
-    def test_no_row_is_predicted_by_a_fit_that_had_it(self):
-        X, codes, X_new, *_ = additive(rows=12)
-        clf = fit(AffineExtrapolation(Secretive(), cv=3, calibration="temperature"), X, codes)
-        assert clf.predict(X_new).shape == (len(X_new),)
-        with pytest.raises(AssertionError, match="a fit that had it"):
-            clf.predict(X)
-
-    def test_a_memory_is_not_mistaken_for_knowledge(self):
-        X, codes, *_ = additive(rows=40)
-        X = np.random.default_rng(1).normal(size=X.shape)  # nothing to learn
-        clf = AffineExtrapolation(KNeighborsClassifier(1), calibration="temperature", floor=1e-3, random_state=0)
-        with pytest.warns(UserWarning, match="80% of the base estimator's probabilities are below floor=0.001"):
-            fit(clf, X, codes)
-        assert clf.temperature_ > 20
-        assert clf.floored_ == pytest.approx(0.8)
-
-    def test_every_group_is_spread_over_the_folds(self):
-        position = np.repeat(np.arange(5), [2, 3, 7, 50, 11])
-        folds = row_folds(position, 5, np.random.RandomState(0))
-        for group, size in enumerate(np.bincount(position)):
-            counts = np.bincount(folds[position == group], minlength=5)
-            assert counts.max() - counts.min() <= 1
-            assert np.count_nonzero(counts) >= min(size, 5)
-
-    @pytest.mark.parametrize("calibration", ["temperature", "additive"])
-    def test_a_group_of_one_row_is_announced(self, calibration):
-        X, codes, X_new, *_ = additive(rows=30)
-        rows = np.r_[29 : len(X)]  # one row of the first seen group
-        clf = AffineExtrapolation(LogisticRegression(), calibration=calibration, floor=1e-4, random_state=0)
-        with pytest.warns(UserWarning, match="1 of the seen groups have a single row"):
-            fit(clf, X[rows], codes[rows])
-        assert np.isfinite(clf.log_partition_).all()
-        assert clf.floored_ > 0
-        np.testing.assert_allclose(clf.predict_proba(X_new).sum(axis=1), 1)
-
-    def test_two_groups_of_which_one_has_a_row(self):
-        X = np.array([[0.0], [0.1], [0.2], [5.0]])
-        with pytest.warns(UserWarning, match="single row"):
-            clf = AffineExtrapolation(LogisticRegression(), cv=2, calibration=None).fit(X, [0, 0, 0, 1])
-        assert clf.predict(X).shape == (4,)
-
-    def test_random_state_decides(self):
-        X, codes, X_new, *_ = additive(rows=40)
-        with parallel_config(backend="threading"):
-            first, again, other, parallel = (
-                fit(AffineExtrapolation(GaussianNB(), random_state=seed, n_jobs=jobs), X, codes).group_log_proba(X_new)
-                for seed, jobs in ((0, None), (0, None), (1, None), (0, 2))
-            )
-        np.testing.assert_array_equal(first, again)
-        np.testing.assert_array_equal(first, parallel)
-        assert np.abs(first - other).max() > 0
-
-
-class TestFloor:
-    def test_the_likelihood_chooses_it(self):
-        X, codes, *_ = additive(rows=60)
-        with pytest.warns(UserWarning, match=r"below floor=0\.01 and were raised"):
-            neighbours = fit(AffineExtrapolation(KNeighborsClassifier(10), random_state=0), X, codes)
-        smooth = fit(AffineExtrapolation(LogisticRegression(), random_state=0), X, codes)
-        assert neighbours.floor_ == 1e-2
-        assert smooth.floor_ < 1e-2
-        assert smooth.floored_ < neighbours.floored_
-
-    def test_it_keeps_probabilities_of_zero_finite(self):
-        X, codes, X_new, *_ = additive(rows=60)
-        for floor in (1e-8, 1e-2):
-            clf = AffineExtrapolation(KNeighborsClassifier(3), floor=floor, calibration=None, random_state=0)
-            with pytest.warns(UserWarning, match="raised to it"):
-                fit(clf, X, codes)
-            assert clf.floor_ == floor
-            assert clf.floored_ > 0.5
-            assert np.isfinite(clf.group_log_proba(X_new)).all()
-            seen = clf.seen_
-            assert (clf.effective_sample_size_[seen] > 10).all()
-
-
-class TestSampleWeight:
-    def test_it_reaches_every_part(self):
-        X, codes, X_new, *_ = additive(rows=40)
-        weight = np.random.default_rng(0).uniform(0.2, 3, size=len(X))
-        base = AffineExtrapolation(GaussianNB(), random_state=0)
-        weighted = fit(clone(base), X, codes, sample_weight=weight)
-        scaled = fit(clone(base), X, codes, sample_weight=7 * weight)
-        plain = fit(clone(base), X, codes)
-        ones = fit(clone(base), X, codes, sample_weight=np.ones(len(X)))
-        np.testing.assert_allclose(weighted.predict_proba(X_new), scaled.predict_proba(X_new), atol=1e-6)
-        np.testing.assert_allclose(plain.predict_proba(X_new), ones.predict_proba(X_new), atol=1e-8)
-        assert np.abs(weighted.predict_proba(X_new) - plain.predict_proba(X_new)).max() > 1e-3
-        assert weighted.group_weight_.sum() == pytest.approx(weight.sum())
-        assert not np.allclose(weighted.estimator_.theta_, plain.estimator_.theta_)
-
-    def test_a_weight_of_zero_is_no_row(self):
-        X, codes, X_new, *_ = additive(rows=40)
-        keep = np.arange(len(X)) % 3 > 0
-        base = AffineExtrapolation(GaussianNB(), random_state=0)
-        first = fit(clone(base), X, codes, sample_weight=keep.astype(float))
-        second = fit(clone(base), X[keep], codes[keep])
-        np.testing.assert_allclose(first.predict_proba(X_new), second.predict_proba(X_new), atol=1e-8)
-
-    def test_a_base_that_takes_none_refuses_it(self):
-        X, codes, *_ = additive(rows=10)
-        with pytest.raises(InputError, match="sample_weight was passed, but the fit of KNeighborsClassifier takes non"):
-            fit(AffineExtrapolation(KNeighborsClassifier()), X, codes, sample_weight=np.ones(len(X)))
-
-
 class TestParameters:
     def test_bad_input_gets_a_sentence(self):
         X, codes, *_ = additive(rows=10)
@@ -392,6 +285,31 @@ class TestParameters:
         X, codes, *_ = additive(rows=10)
         with pytest.raises(InputError, match=r"base_estimator \(Broken\) gives a probability that is NaN"):
             fit(AffineExtrapolation(Broken()), X, codes)
+
+    def test_a_base_with_the_wrong_columns_is_named(self):
+        class Narrow(Secretive):
+            def predict_proba(self, X):
+                return np.ones((len(X), 1))
+
+        X, codes, *_ = additive(rows=10)
+        sentence = r"base_estimator \(Narrow\) gives probabilities of shape \(10, 1\) for 10 rows and 5 groups"
+        with pytest.raises(InputError, match=sentence):
+            fit(AffineExtrapolation(Narrow()), X, codes)
+
+    def test_a_base_that_asks_for_columns_by_name(self):
+        X, codes, X_new, *_ = additive(rows=30)
+        names = ["height", "width", "depth", "age"]
+        chosen = ColumnTransformer([("some", StandardScaler(), ["width", "age"])])
+        base = make_pipeline(chosen, GaussianNB())
+        clf = AffineExtrapolation(base, random_state=0).fit(
+            pd.DataFrame(X, columns=names), codes[:, 0], attributes=codes[:, 1:]
+        )
+        plain = fit(
+            AffineExtrapolation(make_pipeline(StandardScaler(), GaussianNB()), random_state=0), X[:, [1, 3]], codes
+        )
+        np.testing.assert_allclose(
+            clf.predict_proba(pd.DataFrame(X_new, columns=names)), plain.predict_proba(X_new[:, [1, 3]])
+        )
 
     def test_parameters_and_clones(self):
         clf = AffineExtrapolation(KNeighborsClassifier(3), cv=4)

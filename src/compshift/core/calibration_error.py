@@ -40,12 +40,16 @@ class Calibration(NamedTuple):
 
 
 def confidence_bins(confidence: FloatArray) -> IntArray:
-    """Bin (n,) of each row: ``MOST_BINS`` or fewer of equal count, in order of confidence."""
+    """Bin (n,) of each row: ``MOST_BINS`` or fewer of equal count, in order of confidence.
+
+    Rows of the same confidence are in the same bin, whatever that does to the counts.
+    """
     n = len(confidence)
     n_bins = min(MOST_BINS, max(1, n // BIN_ROWS))
-    bins = np.empty(n, dtype=np.int64)
-    bins[np.argsort(confidence, kind="stable")] = np.arange(n) * n_bins // n
-    return bins
+    rounded = np.round(confidence, 12)
+    ordered = np.sort(rounded)
+    middle = (np.searchsorted(ordered, rounded) + np.searchsorted(ordered, rounded, side="right") - 1) // 2  # rank
+    return np.asarray(middle * n_bins // n)
 
 
 def expected_calibration_error(confidence: FloatArray, right: FloatArray, bins: IntArray) -> FloatArray:

@@ -8,26 +8,44 @@ from compshift.core.arrays import BoolArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.core.span import Span
 
+ORDERS = 10
+"""In which groups are dealt out to folds, until there are no more folds than were asked for."""
+
 
 def combination_folds(space: GroupSpace, groups: IntArray, n_splits: int, rng: np.random.Generator) -> IntArray:
     """Fold of each of the groups (k, m), all different; −1 for those that the others do not determine, (k,).
 
     Taking any fold away leaves the rank of the codes as it is, so that every group of the fold is inside the hull of
     what remains. A group can be taken away at all exactly if it is in a fold. There are ``n_splits`` folds or, where
-    rank does not allow it, more; each group goes, in random order, to the smallest fold that can take it.
+    rank does not allow it, more; each group goes, in random order, to the smallest fold that can take it. If that makes
+    too many folds, a few other orders are tried, and the fewest taken.
     """
     columns = groups + space.offsets
-    order = rng.permutation(len(groups))
     removable = can_be_removed(space, groups)
-    fold = np.full(len(groups), -1, dtype=np.int64)
-    kept = [_Kept(columns, space.width) for _ in range(min(n_splits, int(removable.sum())))]
-    for position in order[removable[order]].tolist():
+    n_folds = min(n_splits, int(removable.sum()))
+    fewest: IntArray | None = None
+    for _ in range(ORDERS):
+        order = rng.permutation(len(groups))
+        fold = _deal(columns, space.width, order[removable[order]], n_folds)
+        if fewest is None or fold.max() < fewest.max():
+            fewest = fold
+        if fewest.max() < n_folds:
+            break
+    assert fewest is not None
+    return fewest
+
+
+def _deal(columns: IntArray, width: int, order: IntArray, n_folds: int) -> IntArray:
+    """Fold of each group, (k,), if they are dealt out in this order."""
+    fold = np.full(len(columns), -1, dtype=np.int64)
+    kept = [_Kept(columns, width) for _ in range(n_folds)]
+    for position in order.tolist():
         for number in sorted(range(len(kept)), key=lambda number: (kept[number].n_removed, number)):
             if kept[number].remove(position):
                 break
         else:
             number = len(kept)
-            kept.append(_Kept(columns, space.width))
+            kept.append(_Kept(columns, width))
             kept[number].remove(position)
         fold[position] = number
     return fold

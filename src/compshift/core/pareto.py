@@ -13,6 +13,9 @@ from compshift.core.groups import GroupSpace
 MAX_WEIGHTS = 20_000_000
 """Up to so many weights (samples times groups) are sorted; of more, tails are not looked at."""
 
+TIE = 1e-12
+"""Logarithms of weights that differ by less than this do not differ."""
+
 FEWEST = 5
 """A tail of fewer weights says nothing."""
 
@@ -40,7 +43,8 @@ def pareto_k(log_weights: FloatArray) -> FloatArray:
     r"""Shape k̂ of a generalised Pareto distribution fitted to the largest weights of each column (n, q), (q,).
 
     The tail are the min(n/5, 3√n) largest, in excess of the next one (Vehtari, Simpson, Gelman, Yao, Gabry). The fit is
-    the quasi-Bayesian one of Zhang and Stephens (2009), with their prior on k that pulls small samples to 0.5.
+    the quasi-Bayesian one of Zhang and Stephens (2009), with their prior on k that pulls small samples to 0.5. Equal
+    weights count once: a few values that many samples share, as with features of few values, are not a tail's end.
     """
     n = len(log_weights)
     size = int(min(n / 5, 3 * math.sqrt(n)))
@@ -48,12 +52,15 @@ def pareto_k(log_weights: FloatArray) -> FloatArray:
         return np.full(log_weights.shape[1], np.nan)
     ordered = np.sort(np.partition(log_weights, n - size - 1, axis=0)[n - size - 1 :], axis=0)  # (size + 1, q)
     scaled = np.exp(ordered - ordered[-1:])
-    excess = scaled[1:] - scaled[:1]  # (size, q), ascending
-    rounding = n * float(np.finfo(np.float64).eps)  # what differs by less than this does not differ
-    result = np.full(log_weights.shape[1], -np.inf)  # weights that are all alike have no tail
-    real = excess[-1] > rounding
-    if real.any():
-        result[real] = _generalised_pareto_shape(np.maximum(excess[:, real], rounding))
+    tied = (np.diff(ordered, axis=0) <= TIE).any(axis=0)
+    result = np.empty(log_weights.shape[1])
+    if not tied.all():
+        result[~tied] = _generalised_pareto_shape(scaled[1:, ~tied] - scaled[:1, ~tied])
+    for column in np.flatnonzero(tied):
+        distinct = np.sort(log_weights[:, column])
+        distinct = distinct[np.r_[True, np.diff(distinct) > TIE]]
+        alone = len(distinct) == 1  # weights that are all alike have no tail
+        result[column] = -np.inf if alone else pareto_k(distinct[:, None])[0]
     return result
 
 

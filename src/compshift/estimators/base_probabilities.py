@@ -21,11 +21,12 @@ class BaseFits:
     X: FloatArray
     position: IntArray  # (n,) the seen group of each row
     sample_weight: FloatArray | None
+    names: Any = None  # (p,) of the columns, if X was a DataFrame
 
     def fitted(self, rows: Any) -> Any:
         """A clone, fitted to some rows."""
         further = {} if self.sample_weight is None else {"sample_weight": self.sample_weight[rows]}
-        return clone(self.base_estimator).fit(self.X[rows], self.position[rows], **further)
+        return clone(self.base_estimator).fit(named(self.X[rows], self.names), self.position[rows], **further)
 
     def held_out(self, rows: IntArray) -> FloatArray:
         """Probabilities (b, k) of the rows, from a clone fitted to all others."""
@@ -33,7 +34,7 @@ class BaseFits:
         others = np.setdiff1d(np.arange(len(self.X)), rows)
         present = np.unique(self.position[others])
         if len(present) > 1:
-            return group_probabilities(self.fitted(others), self.X[rows], n_groups)
+            return group_probabilities(self.fitted(others), self.X[rows], n_groups, self.names)
         proba = np.zeros((len(rows), n_groups))  # one group is left: no classifier is needed to predict it
         proba[:, present] = 1.0
         return proba
@@ -49,10 +50,25 @@ class BaseFits:
         return proba, estimator
 
 
-def group_probabilities(estimator: Any, X: FloatArray, n_groups: int) -> FloatArray:
+def named(X: FloatArray, names: Any) -> Any:
+    """The features as a DataFrame, if their columns have names: a base estimator may ask for some of them."""
+    if names is None:
+        return X
+    import pandas as pd
+
+    return pd.DataFrame(X, columns=names)
+
+
+def group_probabilities(estimator: Any, X: FloatArray, n_groups: int, names: Any = None) -> FloatArray:
     """Probability of each seen group, (n, k), 0 for those that the estimator has not been fitted to."""
     proba = np.zeros((len(X), n_groups))
-    proba[:, estimator.classes_] = estimator.predict_proba(X)
+    given = np.asarray(estimator.predict_proba(named(X, names)))
+    if given.shape != (len(X), len(estimator.classes_)):
+        raise InputError(
+            f"base_estimator ({type(estimator).__name__}) gives probabilities of shape {given.shape} for {len(X)} rows "
+            f"and {len(estimator.classes_)} groups: its predict_proba must have one column for each of its classes_"
+        )
+    proba[:, estimator.classes_] = given
     if not np.isfinite(proba).all():
         row = int(np.argmin(np.isfinite(proba).all(axis=1)))
         raise InputError(

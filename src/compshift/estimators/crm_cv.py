@@ -38,7 +38,7 @@ class CRMClassifierCV(CRMFitter):
     alphas : sequence of floats, default=(0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
         Ridges to choose from.
     cv : int, CombinationKFold or None, default=None
-        Folds of groups; a number stands for ``CombinationKFold(number, random_state=random_state)``, None for 5.
+        Folds of groups; a number stands for ``CombinationKFold(number)`` with a seed from ``random_state``, None for 5.
     scoring : "mean", "worst" or float, default="mean"
         What alpha is chosen by: the mean accuracy over held-out groups, or a quantile of it (``"worst"`` means 0.1).
     confidence : float, default=0.8
@@ -129,8 +129,8 @@ class CRMClassifierCV(CRMFitter):
         options, tol, max_iter = self.check_parameters()
         with visible_log(self.verbose):
             data = self._read(X, y, attributes, sample_weight, space)
-            fold = self._splitter().group_folds(data.candidates.space, data.candidates.seen_groups)
             seed = int(check_random_state(self.random_state).randint(2**31))
+            fold = self._splitter(seed).group_folds(data.candidates.space, data.candidates.seen_groups)
             choice = choose(
                 data,
                 options,
@@ -178,11 +178,11 @@ class CRMClassifierCV(CRMFitter):
         alphas = tuple(sorted({check_positive(alpha, "alpha", allow_zero=True) for alpha in self.alphas}))
         return self._check_options(alphas)
 
-    def _splitter(self) -> CombinationKFold:
+    def _splitter(self, seed: int = 0) -> CombinationKFold:
         if isinstance(self.cv, CombinationKFold):
             return self.cv
         if self.cv is None or (isinstance(self.cv, int) and not isinstance(self.cv, bool)):
-            return CombinationKFold(5 if self.cv is None else self.cv, random_state=self.random_state)
+            return CombinationKFold(5 if self.cv is None else self.cv, random_state=seed)
         raise InputError(f"cv is {self.cv!r}: pass a number of folds, or a CombinationKFold")
 
 

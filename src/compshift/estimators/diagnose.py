@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_count, check_same_rows
@@ -87,10 +88,15 @@ def diagnose(
     cv = check_count(cv, "cv")
     if cv < 3:
         raise InputError(f"cv is {cv}: pass 3 folds or more")
-    random = np.random.default_rng(random_state)
+    random = np.random.default_rng(check_random_state(random_state).randint(2**31))
     X = known_features(clf, X)
     codes = _codes(clf, y, attributes, len(X))
     seen = np.flatnonzero(clf.seen_)
+    if not seen.size:
+        raise InputError(
+            "none of the groups that clf can predict was seen in training, and additivity is judged on those: "
+            "fit with a support that has seen groups"
+        )
     position = clf.space_.locate(codes, clf.groups_[seen])
     known = position >= 0
     if not known.any():

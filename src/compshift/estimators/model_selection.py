@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 from sklearn.model_selection import BaseCrossValidator
-from sklearn.utils import check_random_state
 
-from compshift._checks import check_count
+from compshift._checks import check_count, check_same_rows
 from compshift._errors import InputError
 from compshift.core.arrays import IntArray
 from compshift.core.combination_folds import combination_folds
@@ -28,10 +27,11 @@ class CombinationKFold(BaseCrossValidator):
     Parameters
     ----------
     n_splits : int, default=5
-        Folds to make. There are more where so few cannot be had, as when only one group at a time can be spared, and
+        Folds to make. There are more where so few are not found, as when only one group at a time can be spared, and
         fewer if fewer groups can be held out.
-    random_state : int, RandomState or None, default=0
-        Which groups share a fold.
+    random_state : int, default=0
+        Which groups share a fold. A whole number, because scikit-learn asks for the number of folds and for the folds
+        in turn, and both must be about the same ones.
 
     Examples
     --------
@@ -40,18 +40,20 @@ class CombinationKFold(BaseCrossValidator):
     >>> X = np.zeros((6, 1))
     >>> for train, test in CombinationKFold(n_splits=3).split(X, y, place):
     ...     print([(int(y[i]), str(place[i])) for i in test])
-    [(1, 'a'), (2, 'a')]
+    [(1, 'b'), (2, 'a')]
+    [(0, 'a'), (1, 'a')]
     [(0, 'b'), (2, 'b')]
-    [(0, 'a'), (1, 'b')]
     """
 
-    def __init__(self, n_splits: int = 5, *, random_state: Any = 0) -> None:
+    __metadata_request__split = {"groups": True}  # noqa: RUF012 - as scikit-learn's own splitters by group have it
+
+    def __init__(self, n_splits: int = 5, *, random_state: int = 0) -> None:
         self.n_splits = n_splits
         self.random_state = random_state
 
     def split(
         self,
-        X: Any,  # noqa: ARG002 - scikit-learn passes it
+        X: Any,
         y: Any,
         attributes: Any = None,
         groups: Any = None,
@@ -63,9 +65,9 @@ class CombinationKFold(BaseCrossValidator):
         """
         if y is None:
             raise InputError("CombinationKFold needs to know groups, but y is None: pass the class of each row")
-        labels = read_labels(y, groups if attributes is None else attributes, None, np.ones(_rows(y), dtype=np.bool_))
-        seen, position = labels.space.distinct(labels.codes)
-        fold = self.group_folds(labels.space, seen)
+        if X is not None:
+            check_same_rows(_rows(X), y, "y")
+        fold = self._row_folds(y, attributes, groups)
         n_folds = int(fold.max()) + 1
         if n_folds > self.n_splits:
             warnings.warn(
@@ -74,24 +76,23 @@ class CombinationKFold(BaseCrossValidator):
                 stacklevel=2,
             )
         for number in range(n_folds):
-            held = fold[position] == number
+            held = fold == number
             yield np.flatnonzero(~held), np.flatnonzero(held)
 
-    def get_n_splits(self, X: Any = None, y: Any = None, attributes: Any = None, groups: Any = None) -> int:
+    def get_n_splits(
+        self,
+        X: Any = None,  # noqa: ARG002 - scikit-learn passes it
+        y: Any = None,
+        attributes: Any = None,
+        groups: Any = None,
+    ) -> int:
         """Number of folds: the one asked for or, if labels are given, the one that there will be."""
-        if y is None:
-            return check_count(self.n_splits, "n_splits")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return sum(1 for _ in self.split(X, y, attributes, groups))
+        return self._check()[0] if y is None else int(self._row_folds(y, attributes, groups).max()) + 1
 
     def group_folds(self, space: GroupSpace, groups: IntArray) -> IntArray:
         """Fold of each of the groups (k, m), all different; −1 for those that are never held out, (k,)."""
-        n_splits = check_count(self.n_splits, "n_splits")
-        if n_splits < 2:
-            raise InputError(f"n_splits is {n_splits}: pass 2 or more")
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        fold = combination_folds(space, groups, n_splits, rng)
+        n_splits, seed = self._check()
+        fold = combination_folds(space, groups, n_splits, np.random.default_rng(seed))
         if fold.max(initial=-1) < 0:
             raise InputError(
                 f"none of the {len(groups)} groups can be held out: each of them is needed to determine the others; "
@@ -99,6 +100,25 @@ class CombinationKFold(BaseCrossValidator):
             )
         return fold
 
+    def _row_folds(self, y: Any, attributes: Any, groups: Any) -> IntArray:
+        """Fold of each row, (n,)."""
+        if attributes is not None and groups is not None:
+            raise InputError("attributes and groups were both passed, and are the same here: leave one of them out")
+        labels = read_labels(y, groups if attributes is None else attributes, None, np.ones(_rows(y), dtype=np.bool_))
+        seen, position = labels.space.distinct(labels.codes)
+        return self.group_folds(labels.space, seen)[position]
 
-def _rows(y: Any) -> int:
-    return len(y) if hasattr(y, "__len__") else 0
+    def _check(self) -> tuple[int, int]:
+        """Refuse parameters that make no folds; the number of folds and the seed."""
+        n_splits = check_count(self.n_splits, "n_splits")
+        if n_splits < 2:
+            raise InputError(f"n_splits is {n_splits}: pass 2 or more")
+        if isinstance(self.random_state, bool) or not hasattr(self.random_state, "__index__") or self.random_state < 0:
+            raise InputError(f"random_state is {self.random_state!r}: pass a whole number of 0 or more")
+        return n_splits, int(self.random_state)
+
+
+def _rows(values: Any) -> int:
+    """Length of a list, array or table; scipy's sparse matrices have a shape alone."""
+    shape = getattr(values, "shape", None)
+    return int(shape[0]) if shape else len(values) if hasattr(values, "__len__") else 0

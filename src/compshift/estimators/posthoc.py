@@ -161,7 +161,7 @@ class AffineExtrapolation(GroupClassifier):
         Parameters
         ----------
         X : array or DataFrame (n, p)
-            Features, all finite numbers.
+            Features, all finite numbers. The base estimator gets a DataFrame with the same columns if this is one.
         y : (n,) or (n, t)
             What is predicted: one target or several. Text, numbers, booleans or pandas categoricals.
         attributes : (n,) or (n, s), optional
@@ -177,7 +177,8 @@ class AffineExtrapolation(GroupClassifier):
         _check_candidates(candidates)
         floors = self._floors(len(candidates.seen_groups))
 
-        fitting = BaseFits(self.base_estimator, X, position, None if sample_weight is None else weight)
+        names = getattr(self, "feature_names_in_", None)
+        fitting = BaseFits(self.base_estimator, X, position, None if sample_weight is None else weight, names)
         folds = row_folds(position, cv, check_random_state(self.random_state))
         out_of_fold, self.estimator_ = fitting.cross_fit(folds, self.n_jobs)
         self.floor_ = best_floor(floors, out_of_fold, position, weight)
@@ -196,7 +197,8 @@ class AffineExtrapolation(GroupClassifier):
     def _joint_blocks(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         """Log q(z|x) of every candidate (b, g), a block of rows at a time."""
         n_seen = len(self.hull_.observed)
-        log_base, _ = log_floored(group_probabilities(self.estimator_, X, n_seen), self.floor_)
+        names = getattr(self, "feature_names_in_", None)
+        log_base, _ = log_floored(group_probabilities(self.estimator_, X, n_seen, names), self.floor_)
         log_proba = self._calibration(log_base)  # (n, k)
         log_score = self.log_prior_ - self.log_partition_
         for rows in row_blocks(len(X), len(self.groups_)):
