@@ -23,6 +23,7 @@ from compshift.estimators.combination_scores import (
     Fold,
     Setting,
     _ahead,
+    _score_fold,
     combination_scores,
     row_parts,
 )
@@ -103,6 +104,7 @@ class TestClimb:
         ("accuracy", "best_at", "expected"),
         [
             ((0.9, 0.9, 0.3, 0.9, 0.9), 2, [1e-1]),  # far behind
+            ((0.9, 0.4, 0.498, 0.4, 0.9), 2, [1e-2, 1e-1, 1.0]),  # behind, but not clearly
             ((0.9, 0.5, 0.52, 0.5, 0.9), 2, [1e-2, 1e-1, 1.0]),
             ((0.3, 0.3, 0.5, 0.6, 0.7), 2, [1e-2, 1e-1, 1.0, 10.0]),
             ((0.7, 0.6, 0.5, 0.3, 0.3), 2, [1e-3, 1e-2, 1e-1, 1.0]),
@@ -128,11 +130,16 @@ class TestClimb:
 
 
 class TestLevels:
-    def test_against_loops(self):
-        """Accuracies under each offset, from the probabilities of groups one by one."""
-        data = labelled(n=200)
+    @pytest.mark.parametrize("missing", [(0, 5, 10), (0, 5, 3, 7, 11, 12, 13, 14)])
+    def test_against_loops(self, missing):
+        """Accuracies under each offset, from the probabilities of groups one by one; in the second case (3, 3) is the
+        only group of its values, and those with one of them are outside the hull.
+        """
+        data = labelled(n=200, missing=missing)
         groups = data.candidates.seen_groups
-        fold = Fold(data, np.arange(len(groups)) == 3, row_parts(data.position, 0) == 1, "train")
+        fold = Fold(data, np.arange(len(groups)) == 3, row_parts(data.position, 0) == 1, "uniform")
+        assert fold.candidates.inside_hull.all() == (len(missing) == 3)
+        assert fold.candidates.hull.contains(groups[3:4]).all()
         model = step_two(fold.rows, fold.candidates, step_one(fold.rows, Recipe(0.05), tol=1e-4, max_iter=1000))
         found = fold.levels(model, "extrapolated")
         assert found.shape == (len(OFFSETS), 2, len(groups))
@@ -154,9 +161,10 @@ class TestLevels:
             for (part, own), values in right.items():
                 assert found[number, part, own] == pytest.approx(np.mean(values))
             assert np.isnan(found[number]).sum() == 2 * len(groups) - len(right)
+        inside = Fold(data, np.arange(len(groups)) == 3, row_parts(data.position, 0) == 1, "train")
         middle = len(OFFSETS) // 2
-        np.testing.assert_array_equal(found[middle], fold.accuracy(model, "extrapolated"))
-        np.testing.assert_array_equal(found[8], fold.accuracy(model, "extrapolated", OFFSETS[8]))
+        np.testing.assert_array_equal(found[middle], inside.accuracy(model, "extrapolated"))
+        np.testing.assert_array_equal(found[8], inside.accuracy(model, "extrapolated", OFFSETS[8]))
 
     @pytest.mark.parametrize(
         ("shift", "expected"),
@@ -203,6 +211,24 @@ class TestLevels:
 
 
 class TestPaths:
+    def test_scores_are_means_over_folds(self):
+        data = labelled(n=300)
+        groups = data.candidates.seen_groups
+        fold = CombinationKFold(4).group_folds(SPACE, groups)
+        recipes = [Recipe(1e-1), Recipe(1e-2)]
+        scores = combination_scores(data, fold, recipes, ["shrunk"], "hull", max_iter=1000, seed=3)
+        part = row_parts(data.position, 3)
+        found = []
+        for number in range(4):
+            rows = Fold(data, fold == number, part == number, "hull")
+            found.append(_score_fold(rows, recipes, ["shrunk"], 1000))
+        for group in range(len(groups)):
+            own = [accuracy[1, 1, group] for accuracy, _ in found if not np.isnan(accuracy[1, 1, group])]
+            assert scores.seen[1, group] == pytest.approx(np.mean(own))
+            assert scores.unseen[1, group] == found[fold[group]][0][1, 0, group]
+        levels = np.nanmean([level[1] for _, level in found], axis=0)  # (offsets, 2, k)
+        np.testing.assert_allclose(scores.levels[1], levels.mean(axis=2))
+
     def test_row_parts(self):
         position = np.repeat([0, 1, 2], [1, 2, 52])
         part = row_parts(position, 0)

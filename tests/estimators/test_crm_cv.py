@@ -127,6 +127,19 @@ class TestExpectedAccuracy:
         actual = np.array([right[SPACE.index(codes) == group].mean() for group in (0, 5, 10)])
         assert frame.accuracy.mean() == pytest.approx(actual.mean(), abs=0.1)
 
+    def test_an_offset_is_expected_to_tell(self, fitted):
+        """Favoured groups gain, and the expectation, of each of them and in the folds, says how much."""
+        clf, X, codes = fitted
+        X_new, new = fresh([0, 5, 10])
+        expected, actual = [], []
+        for offset in (-2.0, 2.0):
+            other = clone(clf).set_params(alphas=[clf.alpha_], unseen_offset=offset)
+            other.fit(X, codes[:, 0], attributes=codes[:, 1])
+            expected.append(other.expected_group_accuracy_.accuracy.mean())
+            actual.append(other.score(X_new, new[:, 0]))
+        assert actual[1] > actual[0] + 0.3
+        np.testing.assert_allclose(expected, actual, atol=0.1)
+
     def test_no_group_is_missing_or_inside(self):
         X, codes = make_data(n=500, missing=())
         clf = CRMClassifierCV([1e-2, 1e-1], bias="extrapolated", anchor="zero")

@@ -1,5 +1,7 @@
 """What AffineExtrapolation asks of its base: probabilities out of fold, floored, and weighted."""
 
+import warnings
+
 import numpy as np
 import pytest
 from joblib import parallel_config
@@ -8,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
-from compshift import InputError
+from compshift import GroupSpace, InputError
 from compshift.estimators.posthoc import AffineExtrapolation
 from compshift.estimators.row_folds import row_folds
 from tests.estimators.test_posthoc import KnownGaussians, Secretive, additive, fit
@@ -129,6 +131,21 @@ class TestSampleWeight:
         np.testing.assert_allclose(weighted.predict_proba(X_new), repeated.predict_proba(X_new), atol=1e-6)
         plain = fit(clone(clf), X, codes)
         assert np.abs(plain.log_partition_ - repeated.log_partition_).max() > 1e-3
+
+    def test_the_floor_is_that_of_rows_that_count(self):
+        """Rows of which a base that is too sure is wrong call for a higher floor, the more they weigh."""
+        X, codes, *_, means = additive(rows=40, spread=1.0)
+        base = Weighed(means, sharpness=30.0)
+        groups, position = GroupSpace.from_cardinalities([2, 3]).distinct(codes)
+        wrong = base.fit(X, position).predict_proba(X).argmax(axis=1) != position
+        floors = []
+        for heavy in (1.0, 1e-4):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of much that is floored
+                clf = fit(AffineExtrapolation(base), X, codes, sample_weight=np.where(wrong, heavy, 1.0))
+            floors.append(clf.floor_)
+        assert len(groups) == 5
+        assert floors[0] > floors[1]
 
     def test_a_weight_of_zero_is_no_row(self):
         X, codes, X_new, *_ = additive(rows=40)
