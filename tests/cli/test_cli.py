@@ -181,6 +181,7 @@ FIT = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "x
         ((*FIT, "--alpha", "1,,2"), "--alpha is '1,,2'"),
         ((*FIT, "--anchor", "gausian"), "did you mean 'gaussian'"),
         ((*FIT, "--bias", "cumulative"), "bias"),
+        ((*FIT, "--unseen-offset", "some"), "unseen_offset is 'some': pass a finite number, or 'auto'"),
         ((*FIT, "--prior", "unifrom"), "did you mean 'uniform'"),
         ((*FIT, "--split", "val"), "there are no val rows"),
         ((*FIT[:-1], "no/where"), "there is no folder 'no'"),
@@ -301,7 +302,10 @@ def test_alpha_by_held_out_groups(tmp_path, call):
     assert "chosen on held-out groups (5 folds): alpha" in result.out
     assert "expected accuracy on the 1 unseen groups" in result.out
     assert "(owl, sea)" in result.out
+    fitted = json.loads(call(*fit, "--unseen-offset", "0.5", "--json", cwd=tmp_path).out)
+    assert fitted["unseen_offset"] == 0.5
     fitted = json.loads(call(*fit, "--alpha", "1e-3,1e-1", "--jobs", "2", "--json", cwd=tmp_path).out)
+    assert fitted["unseen_offset"] != 0
     assert fitted["alpha"] in (1e-3, 1e-1)
     assert [group["bird"] for group in fitted["expected_accuracy"]] == ["owl"]
     table = call("evaluate", "m.safetensors", "all.npz", cwd=tmp_path).out

@@ -82,8 +82,11 @@ def test_moments_are_weighted():
 
 
 def test_too_many_pairs_are_not_looked_at():
+    """Seen groups keep their bias; nothing is known of the others."""
     space = GroupSpace.from_cardinalities([10_000, 6_000])
-    groups = np.zeros((60_000, 2), dtype=np.int64)
-    seen = np.zeros((1_000, 2), dtype=np.int64)
-    found = cumulant_bias(space, groups, seen, np.zeros(1_000), EnergyMoments(np.zeros((0, 0)), np.zeros((0, 0))))
-    assert np.isnan(found).all()
+    groups, seen = space.codes(np.arange(60_000)), space.codes(np.arange(500, 1_500))
+    bias = np.random.default_rng(4).normal(size=1_000)
+    found = cumulant_bias(space, groups, seen, bias, EnergyMoments(np.zeros((0, 0)), np.zeros((0, 0))))
+    np.testing.assert_array_equal(found[500:1_500], bias)
+    assert np.isnan(found[:500]).all()
+    assert np.isnan(found[1_500:]).all()

@@ -5,19 +5,17 @@ from hypothesis import strategies as st
 from scipy.optimize import check_grad
 from scipy.stats import multivariate_normal
 from sklearn.covariance import ledoit_wolf_shrinkage as sklearn_shrinkage
-from sklearn.covariance import shrunk_covariance as sklearn_shrunk
 
-from compshift import AffineHull, GroupSpace
+from compshift import GroupSpace
 from compshift.core.gaussian import (
     GroupMoments,
     PerValueGaussians,
     PerValueRisk,
     SharedGaussians,
-    additive_means,
     group_means,
     ledoit_wolf_shrinkage,
     second_moments,
-    shrunk_covariance,
+    squared_distances,
 )
 
 
@@ -50,31 +48,6 @@ def test_moments_against_loops():
         np.testing.assert_allclose(second_moments(X, position, weight)[group], second / total, rtol=1e-12)
 
 
-def test_additive_means_are_exact_inside_the_hull():
-    """Means that do add up are found again, also those of a group that is determined but was not given."""
-    rng = np.random.default_rng(1)
-    space = GroupSpace.from_cardinalities([2, 3, 2])
-    parts = rng.normal(size=(space.width, 4))
-    groups = space.codes(np.arange(space.n_groups))
-    seen = groups[[0, 2, 3, 5, 7, 10, 11]]
-    inside = AffineHull(space, seen).contains(groups)
-    assert inside.sum() > len(seen)
-    found = additive_means(space.one_hot(seen), rng.uniform(0.1, 1, size=len(seen)), space.one_hot(seen) @ parts)
-    expected, got = space.one_hot(groups) @ parts, space.one_hot(groups) @ found
-    np.testing.assert_allclose(got[inside], expected[inside], atol=1e-10)
-
-
-def test_additive_means_are_weighted_least_squares():
-    """Of means that do not add up: weighted residuals of every value sum to 0, and no part lies in the null space."""
-    rng = np.random.default_rng(7)
-    space = GroupSpace.from_cardinalities([2, 3])
-    one_hot = space.one_hot(space.codes(np.arange(6)))
-    weight, mean = np.array([0.4, 0.01, 0.1, 0.2, 0.25, 0.04]), rng.normal(size=(6, 2))
-    found = additive_means(one_hot, weight, mean)
-    np.testing.assert_allclose(one_hot.T @ (weight[:, None] * (mean - one_hot @ found)), 0, atol=1e-12)
-    np.testing.assert_allclose(found[:2].sum(axis=0) - found[2:].sum(axis=0), 0, atol=1e-12)
-
-
 def test_shrinkage_is_ledoit_and_wolfs():
     rng = np.random.default_rng(2)
     for n, p in ((30, 5), (20, 40), (500, 3)):
@@ -85,11 +58,6 @@ def test_shrinkage_is_ledoit_and_wolfs():
         repeated = sklearn_shrinkage(np.repeat(residuals, count, axis=0), assume_centered=True)
         assert ledoit_wolf_shrinkage(residuals, count.astype(float)) == pytest.approx(repeated, rel=1e-9)
     assert ledoit_wolf_shrinkage(rng.normal(size=(10, 1)), np.ones(10)) == 0
-
-
-def test_shrunk_covariance_is_scikit_learns():
-    covariance = random_covariance(np.random.default_rng(3), 4)
-    np.testing.assert_allclose(shrunk_covariance(covariance, 0.3), sklearn_shrunk(covariance, 0.3), atol=1e-12)
 
 
 @settings(max_examples=20)
@@ -116,6 +84,18 @@ def test_densities_against_scipy(seed):
         gaussians = model.groups(codes)
         terms, logs = gaussians.log_posterior_terms(X), gaussians.log_density(X)
         np.testing.assert_allclose(np.diff(terms, axis=1), np.diff(logs, axis=1), atol=1e-9)
+
+
+def test_squared_distances():
+    """Also from a centre that is far away and near the point."""
+    rng = np.random.default_rng(8)
+    centres = np.concatenate([rng.normal(size=(3, 4)), 1e7 + rng.normal(size=(2, 4)), rng.normal(size=(1, 4)) - 1e9])
+    points = np.concatenate([centres + rng.normal(size=(6, 4)), centres])
+    found = squared_distances(points, centres)
+    for row, point in enumerate(points):
+        for group, centre in enumerate(centres):
+            expected = sum((float(a) - float(b)) ** 2 for a, b in zip(point, centre, strict=True))
+            assert found[row, group] == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 def test_a_group_without_a_density():

@@ -1,4 +1,5 @@
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -109,6 +110,40 @@ class TestTheMaximum:
         np.testing.assert_allclose(np.exp(found.log_prior), [3 / 6, 2 / 6, 1 / 6], atol=1e-6)
 
 
+def slow_excess(log_ratio, weight, prior, z2):
+    """The excess of each group at a maximum of the likelihood: information by loops, bordered by Σ of changes = 0."""
+    n_groups, total = len(prior), sum(weight)
+    information, score = np.zeros((n_groups, n_groups)), np.zeros(n_groups)
+    for row, omega in zip(log_ratio, weight, strict=True):
+        density = math.fsum(p * math.exp(value) for p, value in zip(prior, row, strict=True))
+        for i in range(n_groups):
+            score[i] += omega * math.exp(row[i]) / density
+            for j in range(n_groups):
+                information[i, j] += omega * math.exp(row[i] + row[j]) / density**2
+    present = [group for group in range(n_groups) if total * prior[group] > 0.01]
+    bordered = np.ones((len(present) + 1, len(present) + 1))
+    bordered[-1, -1] = 0
+    bordered[:-1, :-1] = information[np.ix_(present, present)]
+    inverse = np.linalg.inv(bordered)
+    excess = np.zeros(n_groups)
+    for i, group in enumerate(present):
+        excess[group] = total * inverse[i, i] - prior[group] * (1 - prior[group])
+    taken = np.zeros(n_groups)
+    for group in sorted(set(range(n_groups)) - set(present)):
+        side = np.append(information[present, group], 1.0)
+        curvature = information[group, group] - side @ inverse @ side
+        farthest = max(np.roots([curvature, 2 * (total - score[group]), -z2]))
+        excess[group] = max(total * farthest**2 / z2 - z2 / (4 * total), 0.0)
+        taken[present] = np.maximum(taken[present], excess[group] * (inverse @ side)[:-1] ** 2)
+    return excess + taken, len(present)
+
+
+def slow_interval(estimate, excess, total, z2):
+    """Ends of the values π with N (π̂ − π)² ≤ z² (π (1 − π) + c), by the roots of the quadratic."""
+    roots = np.roots([total + z2, -(2 * total * estimate + z2), total * estimate**2 - z2 * excess])
+    return max(min(roots), 0.0), min(max(roots), 1.0)
+
+
 class TestTheIntervals:
     @pytest.mark.parametrize("concentration", [1.0, 2.0])
     def test_with_known_groups_they_are_wilsons(self, concentration):
@@ -120,6 +155,53 @@ class TestTheIntervals:
         np.testing.assert_allclose(found.upper, upper, rtol=1e-6)
         np.testing.assert_allclose(found.effective_rows, 100 + 3 * (concentration - 1), rtol=1e-6)
         np.testing.assert_allclose(found.told_apart, 1)
+
+    @pytest.mark.parametrize("concentration", [1.0, 1.5, 2.0])
+    @pytest.mark.parametrize("log_odds", [12.0, 1e3, np.inf])
+    def test_an_absent_group_has_wilsons_too_and_leaves_the_others_theirs(self, concentration, log_odds):
+        group = np.repeat([0, 1], [180, 120])
+        log_ratio = np.where(group[:, None] == np.arange(4), 0.0, -log_odds)
+        found = estimate_log_prior(log_ratio, np.ones(300), concentration=concentration)
+        lower, upper = wilson_interval([180, 120, 0, 0], [300] * 4, 0.9)
+        np.testing.assert_allclose(found.lower, lower, rtol=1e-4, atol=1e-9)
+        np.testing.assert_allclose(found.upper, upper, rtol=1e-4)
+        np.testing.assert_allclose(found.effective_rows, 300 + 4 * (concentration - 1), rtol=1e-3)
+
+    @pytest.mark.parametrize("separation", [8.0, 100.0])
+    def test_gaussians_far_apart_of_which_two_are_absent(self, separation):
+        log_ratio, group = gaussians([0.5, 0.0, 0.5, 0.0], 300, seed=0, spread=separation)
+        found = estimate_log_prior(log_ratio, np.ones(300))
+        lower, upper = wilson_interval(np.bincount(group, minlength=4), [300] * 4, 0.9)
+        np.testing.assert_allclose(found.lower, lower, atol=0.004)
+        np.testing.assert_allclose(found.upper, upper, atol=0.004)
+
+    @pytest.mark.parametrize("weight_of_a_row", [1e-8, 1e-3, 1e6])
+    def test_a_group_of_one_row_of_hardly_any_weight(self, weight_of_a_row):
+        group = np.repeat([0, 1, 2], [180, 119, 1])
+        log_ratio = np.where(group[:, None] == np.arange(3), 0.0, -np.inf)
+        weight = weight_of_a_row * np.where(group == 2, 1e-3, 1.0)
+        found = estimate_log_prior(log_ratio, weight, concentration=1.0)
+        count = np.bincount(group, weights=weight)
+        lower, upper = wilson_interval(count, [count.sum()] * 3, 0.9)
+        np.testing.assert_allclose(found.lower, lower, rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(found.upper, upper, rtol=1e-3)  # a thousandth of a row counts as none
+
+    @pytest.mark.parametrize(
+        ("prior", "spread", "n_present"),
+        [([0.7, 0.3, 0.0, 0.0], 1.5, 2), ([0.4, 0.3, 0.3], 1.0, 3), ([1.0, 0.0], 3.0, 1)],
+    )
+    def test_they_equal_those_of_a_loop(self, prior, spread, n_present):
+        log_ratio, _ = gaussians(prior, 80, seed=3, spread=spread)
+        weight = np.random.default_rng(1).uniform(0.5, 2, size=80)
+        found = estimate_log_prior(log_ratio, weight, concentration=1.0, confidence=0.8, tol=1e-9)
+        likely = np.exp(found.log_prior)
+        z2 = NormalDist().inv_cdf(0.9) ** 2
+        excess, present = slow_excess(log_ratio, weight, likely, z2)
+        assert present == n_present
+        for group, share in enumerate(likely):
+            lower, upper = slow_interval(share, excess[group], weight.sum(), z2)
+            assert found.lower[group] == pytest.approx(lower, rel=1e-5, abs=1e-6)
+            assert found.upper[group] == pytest.approx(upper, rel=1e-5)
 
     def test_the_variance_is_that_of_repeated_draws(self):
         prior = [0.6, 0.3, 0.1]
@@ -138,6 +220,25 @@ class TestTheIntervals:
         assert (np.mean(held, axis=0)[~inner] > 0.83).all()  # an absent group's share, 0, is in its interval
         assert (np.mean(held, axis=0)[inner] > 0.83).all()  # 0.9 less three standard errors
         assert (np.mean(held, axis=0)[inner] < 0.98).all()
+
+    @pytest.mark.parametrize("spread", [2.0, 6.0])
+    def test_they_hold_rare_groups_and_are_no_wider_than_that_takes(self, spread):
+        prior = np.array([0.98, 0.01, 0.01, 0.0])
+        parts = [estimate_log_prior(gaussians(prior, 300, seed, spread)[0], np.ones(300)) for seed in range(60)]
+        held = np.mean([(part.lower <= prior) & (prior <= part.upper) for part in parts], axis=0)
+        assert (held > 0.78).all()  # 0.9 less three standard errors
+        width = np.mean([part.upper - part.lower for part in parts], axis=0)
+        assert (width < {2.0: 0.07, 6.0: 0.03}[spread]).all()
+
+    def test_groups_that_overlap_and_happen_to_have_no_rows_are_not_ruled_out(self):
+        prior, means = np.repeat([0.2, 0.0], 5), 0.5 * np.eye(10)
+        held = []
+        for seed in range(12):
+            rng = np.random.default_rng(seed)
+            x = rng.normal(size=(100, 10)) + means[rng.choice(10, size=100, p=prior)]
+            found = estimate_log_prior(-0.5 * ((x[:, None] - means) ** 2).sum(axis=2), np.ones(100))
+            held.append((found.lower <= prior) & (prior <= found.upper))
+        assert np.mean(held, axis=0)[:5].mean() > 0.83
 
     def test_two_groups_that_look_the_same(self):
         log_ratio, _ = gaussians([0.5, 0.5], 300, seed=0, spread=4.0)

@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -122,6 +124,48 @@ def test_bad_input_ends_in_a_sentence(monkeypatch):
     monkeypatch.setattr(prior_estimate, "MAX_CELLS", 50)
     with pytest.raises(InputError, match=r"4 groups from 20 rows is too large to estimate.*set_prior"):
         estimate_prior(clf, X)
+
+
+def test_absent_groups_far_from_the_others_leave_every_interval_narrow():
+    clf = fitted(spread=30.0, n=1500)
+    X, codes = rows([0, 0.5, 0, 0.5], n=300, spread=30.0)
+    found = clf.estimate_prior(X)
+    assert (found.upper - found.lower)[[0, 2]].max() < 0.02
+    assert (found.upper - found.lower)[[1, 3]].max() < 0.11
+    share = np.bincount(clf.space_.index(codes), minlength=4) / 300
+    assert (found.lower <= share).all()
+    assert (found.upper >= share).all()
+
+
+def test_the_likelihood_is_relative_to_that_of_the_uniform_prior_whatever_the_one_in_force():
+    clf, (X, _) = fitted(), rows(SKEWED, n=200)
+    weight = np.random.default_rng(0).uniform(0.5, 2, size=200)
+    log_density = clf.set_prior([0.25] * 4).group_log_proba(X)  # up to a term of x alone
+    for prior in ([0.25] * 4, [0.1, 0.2, 0.3, 0.4], [0.6, 0.0, 0.3, 0.1]):
+        clf.set_prior(prior)
+        considered = np.flatnonzero(prior)
+        found = estimate_prior(clf, X, sample_weight=weight)
+        expected = 0.0
+        for row, omega in zip(np.exp(log_density), weight, strict=True):
+            estimated = sum(np.exp(found.log_prior[z]) * row[z] for z in considered)
+            expected += omega * np.log(estimated / np.mean(row[considered]))
+        assert found.log_likelihood == pytest.approx(expected, rel=1e-6)
+        uniform = estimate_prior(clf, X, sample_weight=weight, concentration=1e9)
+        assert uniform.log_likelihood == pytest.approx(0, abs=1e-3)
+
+
+def test_warnings_point_at_the_caller_of_the_function_and_of_the_method(monkeypatch):
+    clf, (X, _) = fitted(spread=0.3), rows(SKEWED, spread=0.3)
+    few = functools.partial(prior_estimate.estimate_log_prior, max_iter=1)
+    monkeypatch.setattr(prior_estimate, "estimate_log_prior", few)
+    with pytest.warns(UserWarning, match="hardly tell|stopped after 1 iterations") as of_function:
+        estimate_prior(clf, X)
+    with pytest.warns(UserWarning, match="hardly tell|stopped after 1 iterations") as of_method:
+        clf.estimate_prior(X)
+    for record in (of_function, of_method):
+        assert [str(warning.message).split()[1] for warning in record] == ["inputs", "estimate"]
+        assert {warning.filename for warning in record} == {__file__}
+    assert of_function[0].lineno < of_method[0].lineno
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -86,6 +86,13 @@ def fit(
     cross_fit: Annotated[
         bool, typer.Option("--cross-fit", metavar="", help="Estimate biases on energies of rows not fitted to.")
     ] = False,
+    unseen_offset: Annotated[
+        str | None,
+        typer.Option(
+            help="Nats by which groups that training lacks are favoured, or auto.",
+            show_default="0, or auto if alpha is chosen",
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Processes to choose alpha with.", min=1)] = 1,
     support: Annotated[str, typer.Option(help="Groups that can be predicted: all or hull.")] = "all",
     split: Annotated[
@@ -115,6 +122,7 @@ def fit(
         bias=bias,
         anchor=anchor,
         cross_fit=cross_fit,
+        unseen_offset=_number_or_auto(unseen_offset),
         support=support,
         tol=tol,
         max_iter=max_iter,
@@ -188,6 +196,14 @@ def _classifier(alpha: str, jobs: int, **options: Any) -> Any:
     clf = CRMClassifier(alphas[0], **options) if len(alphas) == 1 else CRMClassifierCV(alphas, n_jobs=jobs, **options)
     clf.check_parameters()
     return clf
+
+
+def _number_or_auto(text: str | None) -> float | str | None:
+    """A number, where it is one; what else it may be the classifier knows."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _cache_beside(output: Path) -> Path:

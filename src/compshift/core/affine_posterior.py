@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, row_blocks
-from compshift.core.logspace import logsumexp
+from compshift.core.logspace import log_softmax, logsumexp
 
 LOWEST, HIGHEST = 1e-3, 1e3
 """Between these the inverse temperature is looked for."""
@@ -33,11 +33,6 @@ def log_floored(probabilities: FloatArray, floor: float) -> tuple[FloatArray, Bo
     """Logarithm of probabilities (n, k), none below ``floor``, and which were below it."""
     low = probabilities < floor
     return np.log(np.where(low, floor, probabilities)), low
-
-
-def log_softmax(logits: FloatArray) -> FloatArray:
-    """Logits (n, k) as log probabilities."""
-    return np.asarray(logits - logsumexp(logits, axis=1)[:, None])
 
 
 def log_loss(logits: FloatArray, position: IntArray, sample_weight: FloatArray) -> float:
@@ -96,4 +91,4 @@ def log_partition(log_proba: FloatArray, weights: FloatArray, sample_weight: Flo
 
 def affine_log_posterior(log_proba: FloatArray, weights: FloatArray, log_score: FloatArray) -> FloatArray:
     """Log q(z'|x) of each candidate, (n, g); ``log_score`` (g,) is log q(z') less the log partition."""
-    return log_softmax(log_proba @ weights.T + log_score)
+    return np.asarray(log_softmax(log_proba @ weights.T + log_score))

@@ -47,15 +47,16 @@ def cumulant_bias(
     r"""Bias of each of the groups (g, m) from the bias (k,) and moments of the seen ones.
 
     The expansions about the seen groups are averaged with weights Var[Δ]⁻³: what they leave out is of third order in Δ,
-    so that its square grows as Var³. A seen group keeps its own bias.
+    so that its square grows as Var³. A seen group keeps its own bias. The others' are NaN if there are too many pairs.
     """
+    own = space.locate(groups, seen_groups)
+    result = np.full(len(groups), np.nan)
     if len(groups) * len(seen_groups) > MAX_PAIRS:
-        return np.full(len(groups), np.nan)
+        return np.where(own >= 0, seen_bias[own], result)
     seen_codes = space.one_hot(seen_groups)  # (k, D)
     to_seen = moments.covariance @ seen_codes.T  # (D, k)
     own_variance = np.einsum("kd,dk->k", seen_codes, to_seen)
     own_mean = np.einsum("kd,kd->k", seen_codes, moments.mean)
-    result = np.empty(len(groups))
     for rows in row_blocks(len(groups), len(seen_groups) + space.width):
         codes = space.one_hot(groups[rows])  # (q, D)
         variance = np.einsum("qd,dq->q", codes, moments.covariance @ codes.T)[:, None] - 2 * codes @ to_seen
@@ -64,5 +65,4 @@ def cumulant_bias(
         nearest = np.maximum(variance.min(axis=1, keepdims=True), np.finfo(np.float64).tiny)
         weight = (nearest / np.maximum(variance, nearest)) ** 3  # 1 for the nearest
         result[rows] = np.einsum("qk,qk->q", weight, values) / weight.sum(axis=1)
-    own = space.locate(groups, seen_groups)
     return np.where(own >= 0, seen_bias[own], result)

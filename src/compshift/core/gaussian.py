@@ -22,6 +22,9 @@ from scipy.linalg import cho_solve, solve_triangular
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 
+CANCELLED = 1e6
+"""A difference that is so many times smaller than its terms is taken another way."""
+
 
 class GroupMoments(NamedTuple):
     """What a likelihood needs to know of the seen groups."""
@@ -48,18 +51,6 @@ def second_moments(X: FloatArray, position: IntArray, sample_weight: FloatArray)
     return moments
 
 
-def additive_means(one_hot: FloatArray, weight: FloatArray, mean: FloatArray) -> FloatArray:
-    r"""Part (D, p) of each attribute value in means that add up, by weighted least squares.
-
-    .. math:: \min_M \sum_s f_s \, \| m_s - \sigma(s)^\top M \|^2
-
-    Of all minimisers the smallest: codes are rank deficient, but the sums of groups inside the hull are determined.
-    ``one_hot`` (k, D), ``weight`` (k,), ``mean`` (k, p). With one covariance for all groups this is maximum likelihood.
-    """
-    root = np.sqrt(weight)[:, None]
-    return np.asarray(np.linalg.lstsq(root * one_hot, root * mean, rcond=None)[0])
-
-
 def ledoit_wolf_shrinkage(residuals: FloatArray, sample_weight: FloatArray) -> float:
     r"""Share of the mean diagonal in the covariance that is closest to the true one in expectation, 0 to 1.
 
@@ -75,12 +66,6 @@ def ledoit_wolf_shrinkage(residuals: FloatArray, sample_weight: FloatArray) -> f
     return min(1.0, max(0.0, noise) / spread) if spread > 0 and len(covariance) > 1 else 0.0
 
 
-def shrunk_covariance(covariance: FloatArray, shrinkage: float) -> FloatArray:
-    """The covariance (p, p) drawn towards its mean diagonal: (1 − s) Σ + s · tr(Σ)/p · I."""
-    size = len(covariance)
-    return (1.0 - shrinkage) * covariance + shrinkage * float(np.trace(covariance)) / size * np.eye(size)
-
-
 @dataclass(frozen=True, eq=False)
 class Gaussians:
     """Densities of q groups."""
@@ -91,21 +76,24 @@ class Gaussians:
 
     def log_density(self, X: FloatArray) -> FloatArray:
         """Log p(x|z), (n, q); NaN where there is no density."""
-        size = X.shape[1]
-        logs = self._relative(X)
+        constant = self._log_determinants() - 0.5 * X.shape[1] * math.log(2.0 * math.pi)
         if len(self.whitening) == 1:
-            logs -= 0.5 * ((X @ self.whitening[0].T) ** 2).sum(axis=1)[:, None]
-        return np.asarray(logs + self._log_determinants() - 0.5 * size * math.log(2.0 * math.pi))
+            return np.asarray(constant - 0.5 * squared_distances(*self._white(X)))
+        return np.asarray(constant + self._exponents(X))
 
     def log_posterior_terms(self, X: FloatArray) -> FloatArray:
         """Log p(x|z), (n, q), up to a term of x alone, which would take digits from probabilities far from the data."""
-        return np.asarray(self._relative(X) + self._log_determinants())
-
-    def _relative(self, X: FloatArray) -> FloatArray:
-        """−½‖W(x − μ)‖², (n, q), above −½‖Wx‖² if all groups have the same W."""
         if len(self.whitening) == 1:
-            white = self.means @ self.whitening[0].T  # (q, p)
-            return np.asarray((X @ self.whitening[0].T) @ white.T - 0.5 * (white**2).sum(axis=1))
+            white, means = self._white(X)
+            return np.asarray(white @ means.T - 0.5 * (means**2).sum(axis=1) + self._log_determinants())
+        return np.asarray(self._exponents(X) + self._log_determinants())
+
+    def _white(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Wx (n, p) and Wμ (q, p) of groups that have the same W."""
+        return X @ self.whitening[0].T, self.means @ self.whitening[0].T
+
+    def _exponents(self, X: FloatArray) -> FloatArray:
+        """−½‖W(x − μ)‖² of groups that have their own W, (n, q)."""
         logs = np.empty((len(X), len(self.means)))
         for group, (mean, whitening) in enumerate(zip(self.means, self.whitening, strict=True)):
             logs[:, group] = -0.5 * (((X - mean) @ whitening.T) ** 2).sum(axis=1)
@@ -175,6 +163,20 @@ def sums_over_values(parts: FloatArray, space: GroupSpace, codes: IntArray) -> F
     for column in columns.T[1:]:
         total = total + parts[column]
     return np.asarray(total)
+
+
+def squared_distances(points: FloatArray, centres: FloatArray) -> FloatArray:
+    """‖x − μ‖² of each of the points (n, p) from each of the centres (q, p), (n, q).
+
+    One product of matrices gives them all; those that are small beside ‖x‖² + ‖μ‖² are taken from differences.
+    """
+    size = (points**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1)
+    result = size - 2.0 * (points @ centres.T)
+    cancelled = size > CANCELLED * np.maximum(result, 1.0)
+    for centre in np.flatnonzero(cancelled.any(axis=0)):
+        rows = cancelled[:, centre]
+        result[rows, centre] = ((points[rows] - centres[centre]) ** 2).sum(axis=1)
+    return np.asarray(result)
 
 
 class RiskPoint(NamedTuple):

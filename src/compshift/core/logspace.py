@@ -18,6 +18,11 @@ def logsumexp(values: Array, axis: int) -> Array:
     return _safe_log(total) + xp.squeeze(shift, axis=axis)
 
 
+def log_softmax(logits: Array) -> Array:
+    """Logits (n, q) less what makes the exponentials of each row sum to 1."""
+    return logits - logsumexp(logits, axis=1)[:, None]
+
+
 def logmatmulexp(log_a: Array, log_b: Array) -> Array:
     r"""Matrix product in log space: one GEMM, exact where the GEMM would underflow.
 

@@ -12,7 +12,7 @@ from array_api_compat import array_namespace
 
 from compshift.core.arrays import Array, IntArray, like
 from compshift.core.energy import GroupTable, group_energies
-from compshift.core.logspace import logmatmulexp, logsumexp
+from compshift.core.logspace import log_softmax, logmatmulexp
 from compshift.core.objective import log_evidence
 
 
@@ -34,8 +34,7 @@ def group_log_posterior(
 
 def marginal_log_posterior(energies: Array, table: GroupTable, log_score: Array, attribute: int) -> Array:
     """Log q̂(z_i|x) of every value of one attribute, (n, d_i), without a column per group."""
-    sums = marginal_log_sums(energies, table, log_score, attribute)
-    return sums - array_namespace(sums).expand_dims(logsumexp(sums, axis=1), axis=1)
+    return log_softmax(marginal_log_sums(energies, table, log_score, attribute))
 
 
 def marginal_log_sums(energies: Array, table: GroupTable, log_score: Array, attribute: int) -> Array:

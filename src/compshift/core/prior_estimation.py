@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compshift.core.arrays import FloatArray, IntArray, row_blocks
+from compshift.core.arrays import BoolArray, FloatArray, IntArray, row_blocks
 from compshift.core.logspace import logsumexp
 
 PAIR_CELLS = 1 << 27
@@ -29,6 +29,9 @@ FARTHEST = 10.0
 
 INTERVAL_TOL = 1e-3
 """Nats to which the likelihood is maximised for the intervals: they are off by a twentieth of a standard error."""
+
+FEWEST_PRESENT = 0.01
+"""A group that is given fewer rows than this at the likelihood's maximum counts as absent: the maximum has it at 0."""
 
 FEWEST_PAIR_ROWS = 50
 """At least so many rows are looked at for it, however many groups there are."""
@@ -111,20 +114,22 @@ def estimate_log_prior(
     nats, π then is within √(2 tol) standard errors of the maximiser.
 
     Intervals are those of the likelihood alone, at its own maximum: pseudo-rows would keep them away from 0, where the
-    share of an absent group is. They are widened to hold the estimate, if need be.
+    share of an absent group is. They are widened to hold the estimate, if need be. That of an absent group is as wide
+    as rows which are surely of other groups allow: Wilson's, if all of them are.
     """
     mixture = Mixture.of(log_ratio, sample_weight, concentration)
     n_groups = log_ratio.shape[1]
     log_prior, gap, n_iter = _maximise(mixture, np.full(n_groups, -math.log(n_groups)), tol, max_iter)
     likelihood = mixture._replace(pseudo=0.0)
     most_likely = log_prior if mixture.pseudo == 0 else _maximise(likelihood, log_prior, INTERVAL_TOL, max_iter)[0]
-    lower, upper = _intervals(likelihood, most_likely, confidence)
+    squared = NormalDist().inv_cdf(0.5 + confidence / 2) ** 2
+    lower, upper = _intervals(likelihood, np.exp(most_likely), squared)
     prior = np.exp(log_prior)
     return PriorEstimate(
         log_prior=log_prior,
         lower=np.minimum(lower, prior),
         upper=np.maximum(upper, prior),
-        effective_rows=_effective_rows(mixture, log_prior),
+        effective_rows=_effective_rows(mixture, prior),
         told_apart=told_apart(log_ratio, sample_weight, log_prior),
         log_likelihood=mixture.log_likelihood(log_prior),
         objective=mixture.objective(log_prior),
@@ -170,61 +175,109 @@ def _normalised(log_prior: FloatArray) -> FloatArray:
     return np.asarray(log_prior - logsumexp(log_prior, axis=0))
 
 
-def _intervals(mixture: Mixture, log_prior: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray]:
-    r"""Ends of an interval of each probability, (g,) each.
+def _intervals(mixture: Mixture, prior: FloatArray, squared: float) -> tuple[FloatArray, FloatArray]:
+    r"""Ends of an interval of each probability, z standard errors to each side, (g,) each; ``squared`` is z².
 
-    The variance v of each probability is that of the inverse information on the simplex,
-
-    .. math:: J = \sum_x \omega_x s s^\top + \mathrm{diag}\frac{a - 1}{\pi^2}, \qquad s_z = e^{l(x, z)} / \sum \pi e^l
-
-    It exceeds π (1 − π) / N, that of N rows and pseudo-rows whose groups are known, by c/N. An interval π̂ ± z √v would
-    leave [0, 1], and at 0 rest on a slope. So the ends are those of Wilson's score interval with that excess:
+    The variance of each exceeds π (1 − π) / N, that of N rows whose groups are known, by c/N. An interval π̂ ± z √v
+    would leave [0, 1], and at 0 rest on a slope. So the ends are those of Wilson's score interval with that excess:
 
     .. math:: N (\hat\pi - \pi)^2 = z^2 (\pi (1 - \pi) + c)
 
-    which is Wilson's own interval where groups are told apart with certainty.
+    which is Wilson's own interval where groups are told apart with certainty, be there rows of them or not.
     """
-    prior, excess = np.exp(log_prior), _excess(mixture, log_prior)
-    ratio = NormalDist().inv_cdf(0.5 + confidence / 2) ** 2 / mixture.total  # z²/N
-    centre = (prior + ratio / 2) / (1 + ratio)
-    half = np.sqrt(ratio * (prior * (1 - prior) + excess) + (ratio / 2) ** 2 + ratio**2 * excess) / (1 + ratio)
+    excess = _likelihood_excess(mixture, prior, squared)
+    likely = np.where(_present(mixture, prior), prior, 0.0)
+    ratio = squared / mixture.total  # z²/N
+    centre = (likely + ratio / 2) / (1 + ratio)
+    half = np.sqrt(ratio * (likely * (1 - likely) + excess) + (ratio / 2) ** 2 + ratio**2 * excess) / (1 + ratio)
     return np.clip(centre - half, 0.0, 1.0), np.clip(centre + half, 0.0, 1.0)
 
 
-def _effective_rows(mixture: Mixture, log_prior: FloatArray) -> FloatArray:
+def _effective_rows(mixture: Mixture, prior: FloatArray) -> FloatArray:
     """N π (1 − π) / (π (1 − π) + c): rows with known groups that would tell as much, (g,)."""
-    prior, excess = np.exp(log_prior), _excess(mixture, log_prior)
-    binomial = prior * (1 - prior)
+    if mixture.pseudo > 0:
+        information = _information(mixture, prior)
+        information[np.diag_indices(len(prior))] += mixture.pseudo / prior**2
+        binomial = prior * (1 - prior)
+        excess = np.maximum(mixture.total * _variance(*_axes(information, prior, mixture.total)) - binomial, 0.0)
+    else:  # an absent group has no binomial variance at 0: it is taken with half a row of each group added
+        excess = _likelihood_excess(mixture, prior, 1.0)
+        smooth = (mixture.total * prior + 0.5) / (mixture.total + len(prior) / 2)
+        binomial = smooth * (1 - smooth)
     known = np.where(excess > 0, binomial / np.where(excess > 0, binomial + excess, 1.0), 1.0)
     return np.asarray(mixture.total * known)
 
 
-def _excess(mixture: Mixture, log_prior: FloatArray) -> FloatArray:
-    """N v − π (1 − π) of each group, (g,): 0 if its rows are known, infinite if nothing tells."""
-    prior = np.exp(log_prior)
-    return np.asarray(np.maximum(mixture.total * _variance(mixture, prior) - prior * (1 - prior), 0.0))
+def _present(mixture: Mixture, prior: FloatArray) -> BoolArray:
+    """Which groups the likelihood's maximum does not have at 0, (g,)."""
+    return np.asarray(prior >= FEWEST_PRESENT * min(1 / mixture.total, float(prior.max())))
 
 
-def _variance(mixture: Mixture, prior: FloatArray) -> FloatArray:
-    """Variance of each probability, (g,); infinite where nothing tells how to divide it."""
-    size = len(prior)
-    if size == 1:
-        return np.zeros(1)
-    information = np.zeros((size, size))
-    for rows in row_blocks(len(mixture.ratio), size, cells=1 << 20):
+def _likelihood_excess(mixture: Mixture, prior: FloatArray, squared: float) -> FloatArray:
+    r"""The excess c of each group at the likelihood's maximum, (g,): 0 if its rows are known, large if nothing tells.
+
+    Groups that are present vary among themselves, and c is N v − π (1 − π) with v from the inverse information. An
+    absent group can but grow, and the likelihood then falls by a slope, on which the information is silent, and by a
+    curvature. It has fallen by z²/2 at the share p with
+
+    .. math:: 2 (N - \sum_x \omega_x s_z) \, p + k p^2 = z^2
+
+    in which k is the information along the move that costs least, p for the group and p d for those present, Σ d = −1.
+    Where the group would be known, p is z²/2N, half of Wilson's end at 0, which is z²/2N + √(z⁴/4N² + z² c/N). So c is
+    such that this root is p: it is k's own N/k without slope, and 0 with the whole one. What an absent group may take
+    from the present ones adds d² c to theirs.
+    """
+    total, present = mixture.total, _present(mixture, prior)
+    information, excess = _information(mixture, prior), np.empty(len(prior))
+    inner, cross = information[np.ix_(present, present)], information[np.ix_(present, ~present)]
+    share = prior[present]
+    values, axes = _axes(inner, share, total)
+    excess[present] = np.maximum(total * _variance(values, axes) - share * (1 - share), 0.0)
+    if present.all():
+        return excess
+    move = np.repeat(-share[:, None] / share.sum(), cross.shape[1], axis=1)  # (v, u)
+    inverse = np.where(values > 0, 1 / np.where(values > 0, values, 1.0), 0.0)
+    move -= axes.T @ (inverse[:, None] * (axes @ (cross + inner @ move)))
+    curvature = np.diag(information)[~present] + (move * (2 * cross + inner @ move)).sum(axis=0)  # (u,)
+    slope = np.maximum(total - (mixture.weight / (mixture.ratio @ prior)) @ mixture.ratio[:, ~present], 0.0)
+    farthest = squared / np.maximum(slope + np.sqrt(slope**2 + squared * np.maximum(curvature, 0.0)), squared)
+    excess[~present] = np.maximum(total * farthest**2 / squared - squared / (4 * total), 0.0)
+    excess[present] += (move**2 * excess[~present]).max(axis=1)
+    return excess
+
+
+def _information(mixture: Mixture, prior: FloatArray) -> FloatArray:
+    r"""Observed information of the rows, (g, g).
+
+    .. math:: J = \sum_x \omega_x s s^\top, \qquad s_z = e^{l(x, z)} / \sum_{z'} \pi_{z'} e^{l(x, z')}
+    """
+    information = np.zeros((len(prior), len(prior)))
+    for rows in row_blocks(len(mixture.ratio), len(prior), cells=1 << 20):
         share = mixture.ratio[rows] / (mixture.ratio[rows] @ prior)[:, None]
         information += (share * mixture.weight[rows, None]).T @ share
-    if mixture.pseudo > 0:
-        information[np.diag_indices(size)] += mixture.pseudo / prior**2
-    # In units of √π the information of known groups is the identity, so that rare groups keep their digits.
-    unit = np.sqrt(np.maximum(prior, 1e-12))
+    return information
+
+
+def _axes(information: FloatArray, prior: FloatArray, total: float) -> tuple[FloatArray, FloatArray]:
+    """Directions of changes that sum to 0 and are independent of each other, (g − 1, g), and the information on each.
+
+    In units of √π the information of known groups is N times the identity, so that rare groups keep their digits. An
+    information of next to none is given as 0.
+    """
+    unit = np.sqrt(prior)
     normal = unit / np.linalg.norm(unit)  # Σ of changes is 0: in these units, they are orthogonal to √π
     basis = np.linalg.svd(normal[None, :])[2][1:]  # (g − 1, g)
     values, vectors = np.linalg.eigh(basis @ (information * np.outer(unit, unit)) @ basis.T)
-    direction = (vectors.T @ basis) * unit  # (g − 1, g)
-    lost = values <= 1e-12 * mixture.total
-    variance = (direction[~lost] ** 2 / values[~lost, None]).sum(axis=0)
-    moved = (np.abs(direction[lost]) > 1e-6 * unit).any(axis=0)
+    axes = (vectors.T @ basis) * unit
+    return np.where(values > 1e-12 * total, values, 0.0), axes
+
+
+def _variance(values: FloatArray, axes: FloatArray) -> FloatArray:
+    """Variance of each probability, (g,); infinite where nothing tells how to divide it."""
+    known = values > 0
+    variance = (axes[known] ** 2 / values[known, None]).sum(axis=0)
+    unit = np.sqrt((axes**2).sum(axis=0))
+    moved = (np.abs(axes[~known]) > 1e-6 * unit).any(axis=0)
     return np.where(moved, np.inf, variance)
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
-from compshift.core.logspace import logsumexp
+from compshift.core.logspace import log_softmax
 from compshift.estimators.logit_problem import LogitProblem
 from compshift.estimators.row_folds import row_folds
 from compshift.estimators.solver import Evaluation, Solution, solve, standardise
@@ -101,7 +101,7 @@ class GroupRows(NamedTuple):
     def own_log_proba(self, codes: FloatArray, correction: Solution) -> FloatArray:
         """Corrected log p(z|x) of each row's own group, (n,)."""
         logits = self.log_proba + self.features @ (codes @ correction.weight).T + correction.bias
-        return own_entries(logits - logsumexp(logits, axis=1)[:, None], self.position)
+        return own_entries(log_softmax(logits), self.position)
 
 
 def own_entries(values: FloatArray, position: IntArray) -> FloatArray:

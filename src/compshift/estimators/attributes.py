@@ -11,7 +11,7 @@ from sklearn.utils import check_array, check_random_state
 from compshift._checks import check_count, check_finite, check_positive
 from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
-from compshift.core.logspace import logsumexp
+from compshift.core.logspace import log_softmax
 from compshift.estimators.inputs import read_labels
 from compshift.estimators.logit_problem import LogitProblem
 from compshift.estimators.row_folds import row_folds
@@ -132,7 +132,7 @@ class _Twins(NamedTuple):
         )
         solution = solve(problem, tol=TOL, max_iter=MAX_ITER, start=start)
         logits = self.features @ solution.weight.T + solution.bias
-        return _Fit(logits - logsumexp(logits, axis=1)[:, None], solution.start)
+        return _Fit(log_softmax(logits), solution.start)
 
 
 def _halves_keep_all(classes: IntArray, second: BoolArray, n_classes: int) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
-from compshift.core.logspace import logsumexp
+from compshift.core.logspace import log_softmax
 from compshift.core.posterior import group_log_posterior, marginal_log_sums
 
 BIASES = ("extrapolated", "learned", "cumulant", "shrunk")
@@ -66,10 +66,7 @@ class CRMModel:
 
     def marginals(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         """Log q(z_i|x) for each of the attributes, (n, d_i) each."""
-        results = self.log_sums(X, log_score, attributes)
-        for result in results:
-            result -= logsumexp(result, axis=1)[:, None]
-        return results
+        return [log_softmax(sums) for sums in self.log_sums(X, log_score, attributes)]
 
     def log_sums(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         """The same, but for what is common to a row: sums of two sets of groups can be added."""

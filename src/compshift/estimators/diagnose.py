@@ -15,7 +15,7 @@ from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.calibration_error import Calibration, calibration
 from compshift.core.columns import read_columns
-from compshift.core.logspace import logmatmulexp, logsumexp
+from compshift.core.logspace import log_softmax, logmatmulexp
 from compshift.estimators.additivity import Comparison, compare, own_entries
 from compshift.estimators.diagnosis import Diagnosis, Difference
 from compshift.estimators.group_classifier import GroupClassifier
@@ -176,8 +176,7 @@ def _compare(
             "groups, without which no saturated model can be fitted"
         )
     judged = count[position] >= FEWEST_ROWS
-    among = log_proba[judged][:, enough]
-    among = among - logsumexp(among, axis=1)[:, None]
+    among = log_softmax(log_proba[judged][:, enough])
     lowest = among[among > -np.inf].min()
     among = np.maximum(among, lowest)  # a group without any probability could not be corrected
     one_hot = clf.space_.one_hot(clf.groups_[np.flatnonzero(clf.seen_)[enough]])

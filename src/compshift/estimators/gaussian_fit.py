@@ -9,7 +9,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from compshift._errors import InputError
-from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.additive_means import additive_means
+from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.core.gaussian import (
     GroupMoments,
@@ -17,14 +18,52 @@ from compshift.core.gaussian import (
     PerValueRisk,
     RiskPoint,
     SharedGaussians,
-    additive_means,
     group_means,
     ledoit_wolf_shrinkage,
     second_moments,
-    shrunk_covariance,
 )
 from compshift.core.groups import GroupSpace
+from compshift.estimators.solver import ROUNDING
 from compshift.estimators.threads import one_thread_for_scipy
+
+LARGEST = 1e100
+"""Features that differ by more than this, or less than its inverse, may have variances that float64 does not hold."""
+
+
+class Columns(NamedTuple):
+    """Features with each column in its own unit."""
+
+    features: FloatArray  # (n, p) of mean 0 and mean square 1; 0 where a column is constant
+    mean: FloatArray  # (p,)
+    scale: FloatArray  # (p,) root mean square; of constant columns the geometric mean of the others'
+    rounding: FloatArray  # (p,) by how much the features may vary without a column that varies
+
+
+def own_units(X: FloatArray, sample_weight: FloatArray) -> Columns:
+    """Take its mean and its scale out of each column."""
+    noise = ROUNDING * np.abs(X).max(axis=0)  # (p,)
+    _check_extent(X, noise)
+    share = sample_weight / sample_weight.sum()
+    mean = share @ X  # (p,)
+    mean += share @ (X - mean)  # the first mean's rounding, which a large offset makes felt
+    features = X - mean
+    scale = np.sqrt(share @ features**2)  # (p,)
+    varies = (np.abs(features).max(axis=0) > noise) & (scale > 0)
+    features[:, ~varies] = 0.0
+    scale[~varies] = np.exp(np.log(scale[varies]).mean()) if varies.any() else 1.0
+    return Columns(features / scale, mean, scale, noise / scale)
+
+
+def _check_extent(X: FloatArray, noise: FloatArray) -> None:
+    """Refuse columns whose squares float64 may not hold."""
+    with np.errstate(over="ignore"):
+        extent = X.max(axis=0) - X.min(axis=0)
+    extreme = np.flatnonzero((extent > LARGEST) | ((extent < 1 / LARGEST) & (extent > noise)))
+    if extreme.size:
+        raise InputError(
+            f"X has values that differ by {extent[extreme[0]]:.1g} in column {extreme[0]}, whose square may not be a "
+            f"number that float64 holds: choose a unit in which they differ by {1 / LARGEST:g} to {LARGEST:g}"
+        )
 
 
 def fit_shared(
@@ -34,17 +73,28 @@ def fit_shared(
     space: GroupSpace,
     seen_groups: IntArray,
     shrinkage: float | None,
+    rounding: FloatArray | float = ROUNDING,
 ) -> tuple[SharedGaussians, float]:
-    """Additive means and one covariance by maximum likelihood, then shrunk; and the shrinkage that was used."""
+    """Additive means and one covariance by maximum likelihood, then shrunk; and the shrinkage that was used.
+
+    Features are of mean square 1, all together or each. They are shrunk in units of their standard deviations within
+    groups, in which the mean diagonal is 1, so that the units they came in do not matter. Unless the shrinkage is 0, a
+    column that does not vary within groups is treated as if one row were off by the column's root mean square.
+    ``rounding`` is what features may vary by without meaning it.
+    """
     total = sample_weight.sum()
     one_hot = space.one_hot(seen_groups)  # (k, D)
     seen_weight = np.bincount(position, weights=sample_weight) / total
-    value_means = additive_means(one_hot, seen_weight, group_means(X, position, sample_weight))
+    value_means = additive_means(space, seen_groups, seen_weight, group_means(X, position, sample_weight))
     residuals = X - (one_hot @ value_means)[position]
+    unit, varies = _units_within_groups(X, residuals, sample_weight / total, rounding)
+    residuals[:, ~varies] = 0.0
+    residuals /= unit
     covariance = (residuals.T * sample_weight) @ residuals / total
+    filler = 0.0 if shrinkage == 0 or not varies.any() else min(1.0, 1.0 / total)
     if shrinkage is None:
-        shrinkage = ledoit_wolf_shrinkage(residuals, sample_weight)
-    covariance = shrunk_covariance(covariance, shrinkage)
+        shrinkage = ledoit_wolf_shrinkage(residuals[:, varies], sample_weight) if varies.any() else 0.0
+    covariance = (1.0 - shrinkage) * covariance + np.diag(np.where(varies, shrinkage, filler))
     values = np.linalg.eigvalsh(covariance)
     if values[0] <= len(values) * float(np.finfo(np.float64).eps) * max(values[-1], 1.0):
         raise InputError(
@@ -52,7 +102,20 @@ def fit_shared(
             f"{shrinkage:.2g}): some features, or combinations of them, do not vary within groups; raise shrinkage, or "
             "leave them out"
         )
-    return SharedGaussians(space, value_means, covariance), shrinkage
+    return SharedGaussians(space, value_means, covariance * np.outer(unit, unit)), shrinkage
+
+
+def _units_within_groups(
+    X: FloatArray, residuals: FloatArray, share: FloatArray, rounding: FloatArray | float
+) -> tuple[FloatArray, BoolArray]:
+    """Standard deviation of the residuals of each column (p,), and whether it varies within groups at all, (p,).
+
+    Where it does not, the unit is the column's root mean square, or 1 if that is 0.
+    """
+    noise = np.maximum(rounding, ROUNDING * math.sqrt(len(X)) * np.abs(X).max(axis=0))  # sums have rounding too
+    within, overall = np.sqrt(share @ residuals**2), np.sqrt(share @ X**2)
+    varies = within > noise
+    return np.where(varies, within, np.where(overall > rounding, overall, 1.0)), varies
 
 
 class PerValueFit(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import Any, Self
 
@@ -20,14 +19,13 @@ from compshift._checks import (
 from compshift._errors import ExtrapolationWarning, InputError, listing, unknown_name
 from compshift.core.arrays import FloatArray, row_blocks
 from compshift.core.candidates import Candidates
-from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias
+from compshift.core.cumulant_bias import MAX_PAIRS, EnergyMoments, cumulant_bias
 from compshift.core.gaussian import Gaussians, PerValueGaussians, SharedGaussians
 from compshift.core.groups import GroupSpace
 from compshift.core.logspace import logsumexp
-from compshift.estimators.gaussian_fit import fit_per_value, fit_shared
+from compshift.estimators.gaussian_fit import fit_per_value, fit_shared, own_units
 from compshift.estimators.group_classifier import GroupClassifier
 from compshift.estimators.inputs import known_features
-from compshift.estimators.solver import standardise
 
 COVARIANCES = ("shared", "per-value")
 
@@ -50,8 +48,9 @@ class AdditiveGaussian(GroupClassifier):
         combinations, solved in closed form. Or a precision matrix for each attribute value, which add up as well: a
         convex problem in ``D p²/2`` parameters.
     shrinkage : "auto" or float from 0 to 1, default="auto"
-        Share of the mean diagonal in the shared covariance; "auto" is Ledoit and Wolf's. It pays to bring features to
-        one scale first.
+        Share of the mean diagonal in the shared covariance of features that are divided by their standard deviations
+        within groups, so that their units do not matter; "auto" is Ledoit and Wolf's. Unless it is 0, features that do
+        not vary within groups are allowed, with a variance of 1/n of what they have over all rows.
     penalty : "auto" or float above 0, default="auto"
         Of "per-value": strength of the pull towards the shared solution, beside the mean negative log-likelihood and in
         units of the latter's curvature at that solution. "auto" is p/n, as if p rows of each value came from there.
@@ -114,7 +113,7 @@ class AdditiveGaussian(GroupClassifier):
     >>> model.sample(1000, [0, 0], random_state=0).mean(axis=0).round(1) + 0.0
     array([0., 0.])
     >>> model.outlier_score([[0.0, 0.0], [10.0, -10.0]]).round(0)
-    array([ 3., 71.])
+    array([ 3., 72.])
     """
 
     def __init__(
@@ -160,9 +159,9 @@ class AdditiveGaussian(GroupClassifier):
         X, position, weight, candidates = data.X, data.position, data.sample_weight, data.candidates
         if self.covariance == "per-value":
             _check_size(candidates, X.shape[1])
-        features, self._centre, self._scale = standardise(X, weight)
+        features, self._centre, self._scale, rounding = own_units(X, weight)
         shared, self.shrinkage_ = fit_shared(
-            features, position, weight, candidates.space, candidates.seen_groups, shrinkage
+            features, position, weight, candidates.space, candidates.seen_groups, shrinkage, rounding
         )
         self._model: SharedGaussians | PerValueGaussians = shared
         self.converged_, self.n_iter_ = True, 1
@@ -208,9 +207,10 @@ class AdditiveGaussian(GroupClassifier):
         self._gaussians = self._model.groups(self.groups_)
         self.proper_ = self._gaussians.proper
         self.means_ = self._centre + self._scale * self._gaussians.means
-        self.covariance_ = self._scale**2 * shared.covariance
+        squares = np.outer(self._scale, self._scale)
+        self.covariance_ = squares * shared.covariance
         if isinstance(self._model, PerValueGaussians):
-            self.precisions_ = self._model.precisions(self.groups_) / self._scale**2
+            self.precisions_ = self._model.precisions(self.groups_) / squares
         elif hasattr(self, "precisions_"):  # of an earlier fit
             del self.precisions_
 
@@ -268,7 +268,8 @@ class AdditiveGaussian(GroupClassifier):
         A second opinion on ``CRMClassifier.bias_``, which is a mean over training rows: the seen groups' Gaussians give
         the log-partition in closed form (``compshift.core.cumulant_bias``, with their covariances averaged). ``coef``
         (D, p) and ``feature_mean`` (p,) are as in ``CRMClassifier``; ``learned_bias`` (k,) belongs to the groups
-        ``hull_.observed``, as ``clf.learned_bias_[clf.seen_]`` does. A seen group keeps its learned bias.
+        ``hull_.observed``, as ``clf.learned_bias_[clf.seen_]`` does. A seen group keeps its learned bias. Of more
+        pairs of a candidate and a seen group than 50 million it is refused.
         """
         check_is_fitted(self)
         size, seen = len(self._centre), self._candidates.seen_groups
@@ -277,21 +278,31 @@ class AdditiveGaussian(GroupClassifier):
         learned_bias = _numbers(learned_bias, "learned_bias", (len(seen),))
         gaussians = self._model.groups(seen)
         means = self._centre - feature_mean + self._scale * gaussians.means  # (k, p)
-        covariances = self._scale**2 * gaussians.covariances()
+        covariances = np.outer(self._scale, self._scale) * gaussians.covariances()
         weight = self._candidates.seen_weight if len(covariances) > 1 else np.ones(1)
         pooled = np.average(covariances, axis=0, weights=weight)  # (p, p)
         moments = EnergyMoments(means @ coef.T, coef @ pooled @ coef.T)
-        return cumulant_bias(self.space_, self.groups_, seen, learned_bias, moments)
+        bias = cumulant_bias(self.space_, self.groups_, seen, learned_bias, moments)
+        if np.isnan(bias).any():
+            raise InputError(
+                f"the bias of {len(self.groups_)} candidate groups by way of {len(seen)} seen ones was not computed: "
+                f"there are more than {MAX_PAIRS:,} pairs of them; list fewer groups in support"
+            )
+        return bias
 
     def _listed(self, codes: Any) -> Gaussians:
-        return self._model.groups(check_codes(codes, self.space_.cardinalities))
+        """Densities of groups that the caller lists."""
+        listed = check_codes(codes, self.space_.cardinalities)
+        if not len(listed):
+            raise InputError("codes lists no group: pass at least one row of codes")
+        return self._model.groups(listed)
 
     def _log_densities(self, X: FloatArray, gaussians: Gaussians) -> FloatArray:
         """Log densities in the input's units, (n, q)."""
         result = np.empty((len(X), len(gaussians.means)))
         for rows in row_blocks(len(X), X.shape[1] + result.shape[1]):
             result[rows] = gaussians.log_density((X[rows] - self._centre) / self._scale)
-        return np.asarray(result - X.shape[1] * math.log(self._scale))
+        return np.asarray(result - np.log(self._scale).sum())
 
     def _weighted(self, logs: FloatArray) -> FloatArray:
         """Log q(z) + the logs (n, g); −inf, and not NaN, where q(z) is 0."""

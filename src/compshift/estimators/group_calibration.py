@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from compshift.core.affine_posterior import inverse_temperature, log_floored, log_loss, log_softmax
+from compshift.core.affine_posterior import inverse_temperature, log_floored, log_loss
 from compshift.core.affine_weights import value_weights
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.candidates import Candidates
+from compshift.core.logspace import log_softmax
 from compshift.estimators.crm_fit import Recipe, fit_crm
 from compshift.estimators.crm_model import CRMModel
 
@@ -31,7 +32,7 @@ class Calibration:
 
     def __call__(self, log_proba: FloatArray) -> FloatArray:
         if self.model is None or self.value_weights is None:
-            return log_softmax(log_proba / (self.temperature or 1.0))
+            return np.asarray(log_softmax(log_proba / (self.temperature or 1.0)))
         seen = self.model.candidates
         log_score = np.log(seen.seen_weight / seen.seen_weight.sum()) - self.model.learned_bias
         return self.model.joint(log_proba @ self.value_weights.T, log_score)

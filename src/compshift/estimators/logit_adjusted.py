@@ -14,7 +14,7 @@ from compshift._errors import InputError, unknown_name
 from compshift.core.arrays import FloatArray
 from compshift.core.groups import GroupSpace
 from compshift.core.logit_offsets import adjustment_offset, correction_offset
-from compshift.core.logspace import logsumexp
+from compshift.core.logspace import log_softmax
 from compshift.estimators.inputs import Labels, known_features, read_labels, training_features
 from compshift.estimators.logit_problem import LogitProblem
 from compshift.estimators.progress import visible_log
@@ -168,7 +168,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Logarithm of ``predict_proba``."""
         logits = self._logits(X)
-        return np.asarray(logits - logsumexp(logits, axis=1)[:, None])
+        return np.asarray(log_softmax(logits))
 
     def _logits(self, X: Any) -> FloatArray:
         X = known_features(self, X)

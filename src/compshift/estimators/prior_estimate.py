@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -102,8 +103,9 @@ def estimate_prior(
         Of the Dirichlet prior, 1 or more: ``concentration − 1`` pseudo-rows of each group pull to the uniform prior.
         1 is maximum likelihood, which readily gives a group nothing at all.
     confidence : float, default=0.9
-        Of the intervals. They come from the information in the inputs at the estimate, as Wilson's come from a count:
-        they stay within [0, 1] and do not shrink to a point at 0. A bootstrap would do just that.
+        Of the intervals. They come from the information in the inputs, as Wilson's come from a count, and are Wilson's
+        where groups are told apart with certainty, for an absent group too: they stay within [0, 1] and do not shrink
+        to a point at 0. A bootstrap would do just that.
 
     Examples
     --------
@@ -190,11 +192,20 @@ def _warn(estimate: EstimatedPrior) -> None:
         warnings.warn(
             f"the inputs hardly tell {left} from {right}{more}: their sum is estimated, their split little more "
             "than the Dirichlet prior's; see the intervals, or leave one of them out by set_prior",
-            stacklevel=3,
+            stacklevel=_level_outside(),
         )
     if not estimate.converged:
         warnings.warn(
             f"the estimate stopped after {estimate.n_iter} iterations, up to {estimate.gap:.1e} nats from its "
             "maximum: raise concentration",
-            stacklevel=3,
+            stacklevel=_level_outside(),
         )
+
+
+def _level_outside() -> int:
+    """How many calls above the one that asks the library was called: it may be by the function, or by a method."""
+    library, level = __name__.partition(".")[0], 0
+    frame = inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == library:
+        frame, level = frame.f_back, level + 1
+    return level
