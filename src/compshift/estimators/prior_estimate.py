@@ -15,7 +15,8 @@ from compshift._checks import check_positive, check_sample_weight
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
-from compshift.core.prior_estimation import confused_pairs, estimate_log_prior
+from compshift.core.prior_estimation import estimate_log_prior
+from compshift.core.told_apart import confused_pairs
 from compshift.estimators.group_classifier import GroupClassifier
 from compshift.estimators.inputs import known_features
 
