@@ -217,6 +217,11 @@ class TestPaths:
         fold = CombinationKFold(4).group_folds(SPACE, groups)
         recipes = [Recipe(1e-1), Recipe(1e-2)]
         scores = combination_scores(data, fold, recipes, ["shrunk"], "hull", max_iter=1000, seed=3)
+        assert [setting.recipe for setting in scores.settings] == recipes
+        turned = combination_scores(data, fold, recipes[::-1], ["shrunk"], "hull", max_iter=1000, seed=3)
+        assert [setting.recipe for setting in turned.settings] == recipes[::-1]
+        np.testing.assert_array_equal(turned.unseen[::-1], scores.unseen)
+        np.testing.assert_array_equal(turned.levels[::-1], scores.levels)
         part = row_parts(data.position, 3)
         found = []
         for number in range(4):

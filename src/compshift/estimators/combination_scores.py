@@ -72,13 +72,15 @@ def combination_scores(
         delayed(_score_fold)(Fold(data, fold == number, part == number % ROW_PARTS, prior), path, biases, max_iter)
         for number in range(n_folds)
     )
-    right = np.stack([scores for scores, _ in found])  # (folds, s, 2, k)
-    levels = np.stack([scores for _, scores in found])  # (folds, s, offsets, 2, k)
+    settings = tuple(Setting(recipe, bias) for recipe in recipes for bias in biases)
+    along = [Setting(recipe, bias) for recipe in path for bias in biases]
+    order = [along.index(setting) for setting in settings]
+    right = np.stack([scores for scores, _ in found])[:, order]  # (folds, s, 2, k)
+    levels = np.stack([scores for _, scores in found])[:, order]  # (folds, s, offsets, 2, k)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # groups of one row are never held out in part
         by_group = np.nanmean(right, axis=0)  # (s, 2, k): a group is held out in one fold
         by_level = np.nanmean(np.nanmean(levels, axis=0), axis=-1)
-    settings = tuple(Setting(recipe, bias) for recipe in path for bias in biases)
     return CombinationScores(settings, by_group[:, 0], by_group[:, 1], fold, by_level)
 
 

@@ -38,7 +38,7 @@ def choose_alpha(
     recipes = [Recipe(alpha) for alpha in alphas]
     seed = int(rng.integers(2**31))
     scores = combination_scores(data, fold, recipes, ["extrapolated"], "hull", max_iter=1000, seed=seed)
-    return float(alphas[int(np.argmax(balanced_points(scores)))])
+    return scores.settings[int(np.argmax(balanced_points(scores)))].recipe.alpha
 
 
 def fit_codes(
