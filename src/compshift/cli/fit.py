@@ -1,5 +1,6 @@
 """``compshift fit``: from features, or a table of images, texts or numbers, to a model file."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,6 +100,13 @@ def fit(
         str | None,
         typer.Option(help="Rows to fit on: train, val, test or all.", show_default="train if there are splits"),
     ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Read Parquet features in blocks that take so much memory, such as 2G, instead of whole.",
+        ),
+    ] = None,
     tol: Annotated[float, typer.Option(help="Largest gradient entry at which the fit has converged.")] = 1e-6,
     max_iter: Annotated[int, typer.Option(help="Most iterations.")] = 1000,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", metavar="", help="Log every iteration.")] = False,
@@ -133,14 +141,20 @@ def fit(
     targets = names(target, "--target")
     nuisances = names(attributes, "--attributes") if attributes else []
     if path is None and text is None and features is None and source.suffix not in TEXT:
-        from compshift.data.feature_files import read_features
-
         given = {"--root": root, "--backbone": backbone, "--cache": cache, "--split-column": split_column}
         further = {"--shares": shares, "--skip-broken": skip_broken, "--overwrite": overwrite}
         refuse({**given, **further}, "are for tables (with --path, --text or --features)")
+        if memory is not None:
+            n_rows = _fit_store(clf, source, targets, nuisances, split, prior, memory)
+            clf.save(output, inputs=made_by(source))
+            print_fit(clf, n_rows, output, as_json=json)
+            return
+        from compshift.data.feature_files import read_features
+
         data = read_features(source, [*targets, *nuisances])
         inputs = made_by(source)
     else:
+        refuse({"--memory": memory}, "is for features in Parquet, such as `compshift features` writes")
         recipe = samples_recipe(path, text, features, backbone)
         if shares is not None and SPLIT_COLUMN in column_names(source):
             raise InputError("--shares given, and the table has a column 'split': leave one of them out")
@@ -176,6 +190,39 @@ def fit(
     )
     clf.save(output, inputs=inputs)
     print_fit(clf, len(data), output, as_json=json)
+
+
+def _fit_store(
+    clf: Any, source: Path, targets: list[str], nuisances: list[str], split: str | None, prior: str, memory: str
+) -> int:
+    """Fit Parquet features block by block, and say how many rows there were."""
+    from compshift.core.groups import GroupSpace
+    from compshift.data.feature_store import FeatureStore
+    from compshift.data.table_files import PARQUET
+    from compshift.estimators.crm import CRMClassifier
+
+    if not (source.is_dir() or source.suffix in PARQUET):
+        raise InputError(
+            f"--memory given, and {source.name!r} is not Parquet: leave it out, or store features as Parquet"
+        )
+    if not isinstance(clf, CRMClassifier):
+        raise InputError("--memory given, and several alphas to choose from: choose one on rows that fit in memory")
+    store = FeatureStore(source)
+    part = ("train" if "split" in store.columns else None) if split is None else split
+    store = FeatureStore(source, None if part == "all" else part)
+    given = read_prior(prior, GroupSpace.from_table(store.frame([*targets, *nuisances])))
+    clf.set_params(prior=given, memory=_size(memory)).fit(
+        store, targets[0] if len(targets) == 1 else targets, attributes=nuisances or None
+    )
+    return store.n_rows
+
+
+def _size(text: str) -> int:
+    """Bytes of a size such as 500M or 2G."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if match is None or float(match[1]) == 0:
+        raise InputError(f"--memory is {text!r}: pass a size such as 500M or 2G")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
 
 
 def _classifier(alpha: str, jobs: int, **options: Any) -> Any:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from compshift.data.dataset import GroupedDataset as GroupedDataset
     from compshift.data.feature_files import read_features as read_features
     from compshift.data.feature_files import write_features as write_features
+    from compshift.data.feature_store import FeatureStore as FeatureStore
     from compshift.data.registry import BENCHMARKS as BENCHMARKS
     from compshift.data.registry import benchmark as benchmark
     from compshift.data.shift import Scenario as Scenario
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BENCHMARKS",
+    "FeatureStore",
     "GroupedDataset",
     "Scenario",
     "benchmark",
@@ -35,6 +37,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "BENCHMARKS": "compshift.data.registry",
+        "FeatureStore": "compshift.data.feature_store",
         "GroupedDataset": "compshift.data.dataset",
         "Scenario": "compshift.data.shift",
         "benchmark": "compshift.data.registry",

@@ -26,7 +26,7 @@ from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset, check_split, split_rows
 from compshift.data.random_split import stratified_split
-from compshift.data.table_files import column_names, shard_files
+from compshift.data.table_files import column_names, list_matrix, shard_files
 
 FEATURE_COLUMN = re.compile(r"f(\d+)")
 NPZ_KEYS = ("X", "Z", "attribute_names", "value_names", "split")
@@ -217,7 +217,7 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
         raise InputError(f"{str(path)!r} cannot be read as Parquet ({error})") from None
     split = np.asarray(table.column("split").to_pylist()) if "split" in columns else None
     if feature_columns == ["features"]:
-        X = _list_column(table.column("features"), path)
+        X = list_matrix(table.column("features").combine_chunks(), path)
     else:
         if [int(column[1:]) for column in numbered] != list(range(len(numbered))):
             raise InputError(
@@ -230,17 +230,6 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
     frame = table.select(list(attributes)).to_pandas()
     space = GroupSpace.from_table(frame)
     return _Contents(X, space, space.encode(frame), split)
-
-
-def _list_column(column: Any, path: Path) -> Any:
-    """A column of lists, all of one length, as a matrix."""
-    array = column.combine_chunks()
-    if not hasattr(array, "value_lengths"):
-        raise InputError(f"{str(path)!r}: the column 'features' has type {array.type}; a list of numbers is expected")
-    lengths = np.unique(array.value_lengths().to_numpy(zero_copy_only=False))
-    if array.null_count or len(lengths) != 1:
-        raise InputError(f"{str(path)!r}: the lists in column 'features' are missing or differ in length")
-    return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), int(lengths[0]))
 
 
 def _feature_matrix(X: Any, path: Path) -> Any:

@@ -127,6 +127,18 @@ def shard_files(path: Path) -> list[Path]:
     return files
 
 
+def list_matrix(array: Any, path: Path) -> Any:
+    """An Arrow array of lists, all of one length, as a matrix, without a copy where that can be."""
+    import numpy as np
+
+    if not hasattr(array, "value_lengths"):
+        raise InputError(f"{str(path)!r}: the column 'features' has type {array.type}; a list of numbers is expected")
+    lengths = np.unique(array.value_lengths().to_numpy(zero_copy_only=False))
+    if array.null_count or len(lengths) > 1:
+        raise InputError(f"{str(path)!r}: the lists in column 'features' are missing or differ in length")
+    return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), int(lengths[0]) if len(lengths) else 0)
+
+
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """What the manifest of a folder of features says; None if the folder has none."""
     path = folder / MANIFEST

@@ -53,19 +53,14 @@ class Correction(NamedTuple):
     alpha: float
 
     @property
-    def features(self) -> FloatArray:
-        """Standardised features, (n, p)."""
-        return self.logits.features
+    def shape(self) -> tuple[int, int]:
+        """Of the weights."""
+        return self.codes.shape[1], self.logits.features.shape[1]
 
     @property
     def frequency(self) -> FloatArray:
         """Of the groups, (k,)."""
         return self.logits.frequency
-
-    @property
-    def width(self) -> int:
-        """Rows of the weights."""
-        return int(self.codes.shape[1])
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Penalised risk and gradient."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from compshift._checks import check_positive
+from compshift._checks import check_count, check_positive
+from compshift._errors import InputError
 from compshift.core.groups import GroupSpace
+from compshift.data.feature_store import FeatureStore
 from compshift.estimators.choice import Options, choose
 from compshift.estimators.combination_scores import Setting
 from compshift.estimators.crm_fit import Recipe
@@ -13,6 +15,7 @@ from compshift.estimators.crm_fitter import CRMFitter
 from compshift.estimators.crm_model import CRMModel
 from compshift.estimators.model_selection import CombinationKFold
 from compshift.estimators.progress import visible_log
+from compshift.estimators.store_fit import MEMORY, fit_store, read_store_labels
 
 
 class CRMClassifier(CRMFitter):
@@ -56,6 +59,8 @@ class CRMClassifier(CRMFitter):
         seen groups then agree to ``tol``.
     max_iter : int, default=1000
         Most iterations of L-BFGS.
+    memory : int, default=2**30
+        Bytes that blocks of a ``FeatureStore`` may take. Labels are held beside, 40 bytes a row or so.
     verbose : bool or int, default=False
         Whether to log every iteration, to the logger ``compshift`` (or to standard error if logging is not set up).
 
@@ -134,6 +139,7 @@ class CRMClassifier(CRMFitter):
         support: Any = "all",
         tol: float = 1e-6,
         max_iter: int = 1000,
+        memory: int = MEMORY,
         verbose: bool | int = False,
     ) -> None:
         self.alpha = alpha
@@ -145,6 +151,7 @@ class CRMClassifier(CRMFitter):
         self.support = support
         self.tol = tol
         self.max_iter = max_iter
+        self.memory = memory
         self.verbose = verbose
 
     def fit(
@@ -154,8 +161,10 @@ class CRMClassifier(CRMFitter):
 
         Parameters
         ----------
-        X : array or DataFrame (n, p)
-            Features, all finite numbers.
+        X : array, DataFrame (n, p) or FeatureStore
+            Features, all finite numbers. Those of a ``compshift.data.FeatureStore`` are read in blocks, as often as the
+            search needs them, and under torchrun each process reads a share; y and attributes are then names of its
+            columns.
         y : (n,) or (n, t)
             What is predicted: one target or several. Text, numbers, booleans or pandas categoricals.
         attributes : (n,) or (n, s), optional
@@ -171,6 +180,8 @@ class CRMClassifier(CRMFitter):
         """
         options, tol, max_iter = self.check_parameters()
         with visible_log(self.verbose):
+            if isinstance(X, FeatureStore):
+                return self._fit_store(X, y, attributes, sample_weight, space, options)
             data = self._read(X, y, attributes, sample_weight, space)
             if options.single:
                 setting = options.first
@@ -178,6 +189,29 @@ class CRMClassifier(CRMFitter):
                 fold = CombinationKFold().group_folds(data.candidates.space, data.candidates.seen_groups)
                 setting = choose(data, options, fold, self.prior, None, max_iter=max_iter, seed=0, n_jobs=None).setting
             self._fit_setting(data, setting, tol, max_iter)
+        return self._use_prior(self.prior)
+
+    def _fit_store(
+        self,
+        store: FeatureStore,
+        y: Any,
+        attributes: Any,
+        sample_weight: Any,
+        space: GroupSpace | None,
+        options: Options,
+    ) -> Self:
+        """Fit rows that are not held."""
+        if not options.single:
+            raise InputError(
+                "rows of a FeatureStore are fitted with settings that are given: choose bias and the others on rows "
+                "that fit in memory, then pass what was chosen"
+            )
+        labels = read_store_labels(store, y, attributes, sample_weight, space, self.support)
+        labels.candidates.log_prior(self.prior)
+        tol, max_iter = check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
+        model = fit_store(store, labels, options.first.recipe, self.memory, tol=tol, max_iter=max_iter)
+        self.n_features_in_, self.n_missing_ = store.n_features, 0
+        self._take(model, options.first, labels.n_targets, labels.one_dimensional, tol, max_iter)
         return self._use_prior(self.prior)
 
     @classmethod

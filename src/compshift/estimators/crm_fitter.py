@@ -11,7 +11,7 @@ from compshift._errors import InputError, unknown_name
 from compshift.estimators.choice import AUTO, Options
 from compshift.estimators.combination_scores import Setting
 from compshift.estimators.crm_fit import ANCHORS, PARTS, check_parts, fit_crm
-from compshift.estimators.crm_model import BIASES
+from compshift.estimators.crm_model import BIASES, CRMModel
 from compshift.estimators.fitted_crm import FittedCRM, check_offset
 from compshift.estimators.group_classifier import Labelled
 from compshift.estimators.partial_labels import fit_partial
@@ -67,6 +67,12 @@ class CRMFitter(FittedCRM):
                 X, position, weight, data.incomplete, candidates, setting.recipe, tol=tol, max_iter=max_iter
             )
         self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)
+        self._take(model, setting, data.n_targets, data.one_dimensional, tol, max_iter)
+
+    def _take(
+        self, model: CRMModel, setting: Setting, n_targets: int, one_dimensional: bool, tol: float, max_iter: int
+    ) -> None:
+        """Take a fitted model over, and say so if the search stopped early."""
         if not model.converged:
             warnings.warn(
                 f"the fit stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e} (tol {tol:g}), "
@@ -77,6 +83,6 @@ class CRMFitter(FittedCRM):
                     else "rounding allows no further step; raise alpha or loosen tol"
                 ),
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-        self._adopt(model, setting, data.n_targets, data.one_dimensional)
+        self._adopt(model, setting, n_targets, one_dimensional)

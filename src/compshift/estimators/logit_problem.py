@@ -24,9 +24,9 @@ class LogitProblem(NamedTuple):
     alpha: float
 
     @property
-    def width(self) -> int:
-        """Number of classes."""
-        return len(self.frequency)
+    def shape(self) -> tuple[int, int]:
+        """Of the weights."""
+        return len(self.frequency), self.features.shape[1]
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Penalised risk and gradient."""

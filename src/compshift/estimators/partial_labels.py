@@ -103,14 +103,9 @@ class PartialProblem(NamedTuple):
     anchor: Start | None = None
 
     @property
-    def features(self) -> FloatArray:
-        """Standardised features, (n, p)."""
-        return self.rows.features
-
-    @property
-    def width(self) -> int:
-        """Number of energies."""
-        return self.rows.seen.space.width
+    def shape(self) -> tuple[int, int]:
+        """Of the weights."""
+        return self.rows.seen.space.width, self.rows.features.shape[1]
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Penalised risk and gradient."""

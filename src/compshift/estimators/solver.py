@@ -51,8 +51,8 @@ class Problem(Protocol):
     """A convex risk of weights (d, p) on standardised features, and of k biases."""
 
     @property
-    def features(self) -> FloatArray:
-        """Standardised features, (n, p)."""
+    def shape(self) -> tuple[int, int]:
+        """Rows d and columns p of the weights."""
 
     @property
     def frequency(self) -> FloatArray:
@@ -61,10 +61,6 @@ class Problem(Protocol):
     @property
     def alpha(self) -> float:
         """Strength of the penalty."""
-
-    @property
-    def width(self) -> int:
-        """Rows d of the weights."""
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Penalised risk and gradient."""
@@ -141,7 +137,7 @@ class _Search:
 
     def __init__(self, problem: Problem, tol: float, max_iter: int, start: Start | None) -> None:
         self.problem, self.tol, self.max_iter = problem, tol, max_iter
-        self.shape = (problem.width, problem.features.shape[1])
+        self.shape = problem.shape
         self.n_weights = math.prod(self.shape)
         self.bias_unit = 1.0 / np.sqrt(problem.frequency)  # (k,)
         self.weight_count = max(1.0, CURVATURE / problem.alpha) if problem.alpha > 0 else 1.0

@@ -22,9 +22,9 @@ class StepOneProblem(NamedTuple):
     anchor: Start | None = None  # with the biases that go with it; None for zero
 
     @property
-    def width(self) -> int:
-        """Number of energies."""
-        return self.seen.space.width
+    def shape(self) -> tuple[int, int]:
+        """Of the weights."""
+        return self.seen.space.width, self.features.shape[1]
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Penalised risk and gradient."""
@@ -53,14 +53,9 @@ class TemperatureProblem(NamedTuple):
         return 0.0
 
     @property
-    def width(self) -> int:
-        """One weight row."""
-        return 1
-
-    @property
-    def features(self) -> FloatArray:
-        """One feature, whose weight is the factor."""
-        return np.ones((len(self.energies), 1))
+    def shape(self) -> tuple[int, int]:
+        """One weight, the factor."""
+        return 1, 1
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Risk and gradient."""

@@ -1,0 +1,212 @@
+"""Fits to rows that are read again and again, against fits to rows in memory."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import compshift
+from compshift import CRMClassifier, CRMClassifierCV, InputError
+from compshift.data.feature_store import FeatureStore
+from compshift.estimators.row_sums import Block, LocalRows
+from compshift.estimators.solver import standardise
+from compshift.estimators.streamed_fit import standard_of
+
+BIRDS, PLACES = np.array(["gull", "owl", "wren"]), np.array(["land", "sea"])
+
+
+def sightings(n=700, p=6, seed=0):
+    """Rows of all groups but (gull, land), with an offset that centring must cope with."""
+    rng = np.random.default_rng(seed)
+    groups = np.array([(y, a) for y in range(3) for a in range(2)][1:])
+    z = groups[rng.integers(5, size=n)]
+    means = np.random.default_rng(9).normal(size=(5, p)) * 1.5
+    X = (means[z[:, 0]] + means[3 + z[:, 1]] + rng.normal(size=(n, p)) + 20).astype(np.float32)
+    return X, BIRDS[z[:, 0]], PLACES[z[:, 1]]
+
+
+def write_store(folder, X, bird, place, shards=3, row_group_size=97, split=None):
+    folder.mkdir(exist_ok=True)
+    for number, rows in enumerate(np.array_split(np.arange(len(X)), shards)):
+        columns = {"bird": pa.array(bird[rows]), "place": pa.array(place[rows])}
+        if split is not None:
+            columns["split"] = pa.array(split[rows])
+        columns["features"] = pa.FixedSizeListArray.from_arrays(pa.array(X[rows].ravel()), X.shape[1])
+        pq.write_table(pa.table(columns), folder / f"part-{number:05d}.parquet", row_group_size=row_group_size)
+    return FeatureStore(folder)
+
+
+@pytest.fixture
+def stored(tmp_path):
+    X, bird, place = sightings()
+    return write_store(tmp_path / "store", X, bird, place), X, bird, place
+
+
+def agree(one, other, X):
+    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(one.bias_, other.bias_, atol=1e-6)
+    np.testing.assert_allclose(one.cumulant_bias_, other.cumulant_bias_, atol=1e-6)
+    np.testing.assert_allclose(one.effective_sample_size_, other.effective_sample_size_, rtol=1e-5)
+    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), atol=1e-6)
+
+
+class TestFit:
+    @pytest.mark.parametrize("memory", [1, 1 << 30])
+    def test_it_equals_the_fit_in_memory(self, stored, memory):
+        store, X, bird, place = stored
+        clf = CRMClassifier(prior="hull", tol=1e-8, memory=memory).fit(store, "bird", attributes=["place"])
+        plain = CRMClassifier(prior="hull", tol=1e-8).fit(X, bird, attributes=pd.DataFrame({"place": place}))
+        agree(clf, plain, X)
+        assert clf.classes_.tolist() == ["gull", "owl", "wren"]
+        assert clf.space_.names == ("bird", "place")
+        assert clf.n_features_in_ == 6
+        assert clf.bias_gap_ < 1e-7
+        assert np.isnan(clf.pareto_k_).all()
+
+    def test_weights_and_several_targets(self, stored):
+        store, X, bird, place = stored
+        weight = np.random.default_rng(1).integers(0, 4, size=len(X)).astype(float)
+        both = pd.DataFrame({"bird": bird, "place": place})
+        clf = CRMClassifier(0.1, tol=1e-8, support="hull").fit(store, ["bird", "place"], sample_weight=weight)
+        plain = CRMClassifier(0.1, tol=1e-8, support="hull").fit(X, both, sample_weight=weight)
+        np.testing.assert_allclose(clf.bias_, plain.bias_, atol=1e-6)
+        np.testing.assert_array_equal(clf.predict(X), plain.predict(X))
+
+    def test_a_split_alone(self, tmp_path):
+        X, bird, place = sightings()
+        split = np.where(np.arange(700) % 3 == 0, "val", "train")
+        write_store(tmp_path / "s", X, bird, place, split=split)
+        clf = CRMClassifier(tol=1e-8, prior="hull").fit(
+            FeatureStore(tmp_path / "s", split="train"), "bird", attributes="place"
+        )
+        train = split == "train"
+        plain = CRMClassifier(tol=1e-8, prior="hull").fit(X[train], bird[train], attributes=place[train])
+        np.testing.assert_allclose(clf.predict_proba(X), plain.predict_proba(X), atol=1e-6)
+        with pytest.raises(InputError, match="no rows of the split 'test': it has 'train', 'val'"):
+            CRMClassifier().fit(FeatureStore(tmp_path / "s", split="test"), "bird", attributes="place")
+
+    def test_it_is_saved_as_any_other(self, stored, tmp_path):
+        store, X, *_ = stored
+        clf = CRMClassifier(prior="hull").fit(store, "bird", attributes=["place"])
+        clf.save(tmp_path / "m.safetensors")
+        np.testing.assert_array_equal(compshift.load(tmp_path / "m.safetensors").predict(X), clf.predict(X))
+
+    def test_constant_features(self, tmp_path):
+        _, bird, place = sightings(n=60)
+        store = write_store(tmp_path / "s", np.full((60, 2), 7.1, dtype=np.float32), bird, place)
+        clf = CRMClassifier(prior="hull").fit(store, "bird", attributes=["place"])
+        assert np.abs(clf.coef_).max() == 0
+
+
+JOB = """
+import sys
+import numpy as np
+from torch import distributed
+from compshift import CRMClassifier
+from compshift.data.feature_store import FeatureStore
+
+distributed.init_process_group("gloo")
+clf = CRMClassifier(prior="hull", tol=1e-8).fit(FeatureStore(sys.argv[1]), "bird", attributes=["place"])
+np.savez(f"{sys.argv[2]}-{distributed.get_rank()}.npz", coef=clf.coef_, bias=clf.bias_, mean=clf.feature_mean_)
+distributed.destroy_process_group()
+"""
+
+
+def test_two_processes_find_what_one_finds(stored, tmp_path):
+    pytest.importorskip("torch")
+    store, X, bird, place = stored
+    (tmp_path / "job.py").write_text(JOB)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launch, tmp_path / "job.py", store.path, tmp_path / "found"]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    first, second = (np.load(tmp_path / f"found-{rank}.npz") for rank in (0, 1))
+    alone = CRMClassifier(prior="hull", tol=1e-8).fit(X, bird, attributes=place)
+    for name, expected in (("coef", alone.coef_), ("bias", alone.bias_), ("mean", alone.feature_mean_)):
+        np.testing.assert_array_equal(first[name], second[name])  # to the bit, or their searches would part
+        np.testing.assert_allclose(first[name], expected, atol=1e-6)
+
+
+class Rows:
+    """Blocks of an array."""
+
+    def __init__(self, X, step):
+        self.X, self.step, self.n_features = X, step, X.shape[1]
+
+    def __iter__(self):
+        for start in range(0, len(self.X), self.step):
+            part = self.X[start : start + self.step]
+            yield Block(part, np.zeros(len(part), dtype=np.int64), np.ones(len(part)))
+
+
+def first_row(block, factor):
+    return [factor * float(block.features[0, 0])]
+
+
+def joined(one, other):
+    return one + other
+
+
+class TestSums:
+    @pytest.mark.parametrize("threads", [1, 2, 5])
+    def test_parts_are_merged_in_order(self, threads):
+        X = np.arange(100.0)[:, None]
+        found = LocalRows(Rows(X, 7), threads).total(first_row, joined, 2.0)
+        assert found == [2.0 * start for start in range(0, 100, 7)]
+
+    def test_an_error_in_a_block_comes_out(self):
+        with pytest.raises(ZeroDivisionError):
+            LocalRows(Rows(np.ones((10, 1)), 3), 2).total(lambda block: 1 / 0 * len(block), joined)
+
+    @pytest.mark.parametrize(("offset", "scale"), [(0.0, 1.0), (1e8, 1.0), (3.0, 1e-150), (0.0, 1e150)])
+    def test_the_standard_is_that_of_rows_in_memory(self, offset, scale):
+        X = (np.random.default_rng(0).normal(size=(500, 3)) + offset) * scale
+        found = standard_of(LocalRows(Rows(X, 64)))
+        _, mean, spread = standardise(X, np.ones(500))
+        np.testing.assert_allclose(found.mean, mean, rtol=1e-12, atol=1e-12 * scale)
+        assert found.scale == pytest.approx(spread, rel=1e-9)
+
+
+class TestStore:
+    def test_blocks_cover_the_rows_whoever_reads_them(self, stored):
+        store, X, *_ = stored
+        found = np.full_like(X, np.nan)
+        for rank in range(3):
+            for start, features in store.blocks(50, rank, 3):
+                assert 0 < len(features) <= 50
+                assert np.isnan(found[start : start + len(features)]).all()
+                found[start : start + len(features)] = features
+        np.testing.assert_array_equal(found, X)
+        assert store.n_rows == 700
+
+    def test_bad_input_gets_a_sentence(self, stored, tmp_path):
+        store, X, bird, place = stored
+        clf = CRMClassifier()
+        for columns, message in (
+            (("brid", ["place"]), "did you mean 'bird'"),
+            ((bird, ["place"]), "y is a ndarray: with a FeatureStore, pass the name of a column"),
+            (("bird", []), "attributes is \\[\\]: with a FeatureStore"),
+        ):
+            with pytest.raises(InputError, match=message):
+                clf.fit(store, columns[0], attributes=columns[1])
+        with pytest.raises(InputError, match="CRMClassifierCV needs all rows in memory: fit a CRMClassifier"):
+            CRMClassifierCV().fit(store, "bird", attributes=["place"])
+        with pytest.raises(InputError, match="are fitted with settings that are given"):
+            CRMClassifier(bias="auto").fit(store, "bird", attributes=["place"])
+        with pytest.raises(InputError, match="anchor='zero' and cross_fit=False"):
+            CRMClassifier(anchor="gaussian").fit(store, "bird", attributes=["place"])
+        with pytest.raises(InputError, match="there is no file or folder"):
+            clf.fit(FeatureStore(tmp_path / "none"), "bird")
+        X[3, 2] = np.nan
+        broken = write_store(tmp_path / "broken", X, bird, place)
+        with pytest.raises(InputError, match="NaN or infinite"):
+            clf.fit(broken, "bird", attributes=["place"])
+        (tmp_path / "broken" / "part-00001.parquet").write_bytes(b"PAR1 and no more")
+        with pytest.raises(InputError, match="cannot be read as Parquet"):
+            clf.fit(FeatureStore(tmp_path / "broken"), "bird", attributes=["place"])
+        pq.write_table(pa.table({"bird": bird, "place": place}), tmp_path / "plain.parquet")
+        with pytest.raises(InputError, match="has no column 'features'"):
+            clf.fit(FeatureStore(tmp_path / "plain.parquet"), "bird", attributes=["place"])
