@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from compshift.estimators.model_selection import CombinationKFold as CombinationKFold
     from compshift.estimators.posthoc import AffineExtrapolation as AffineExtrapolation
     from compshift.training.load import load as load
+    from compshift.training.onnx_export import export_onnx as export_onnx
 
 __all__ = [
     "AdditiveGaussian",
@@ -45,6 +46,7 @@ __all__ = [
     "__version__",
     "data",
     "diagnose",
+    "export_onnx",
     "extrapolate_additive",
     "features",
     "infer_attributes",
@@ -70,6 +72,7 @@ __getattr__, __dir__ = lazy_names(
         "LogitAdjustedClassifier": "compshift.estimators.logit_adjusted",
         "data": "compshift.data",
         "diagnose": "compshift.estimators.diagnose",
+        "export_onnx": "compshift.training.onnx_export",
         "extrapolate_additive": "compshift.core.additive",
         "features": "compshift.features",
         "infer_attributes": "compshift.estimators.attributes",

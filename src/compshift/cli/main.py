@@ -14,6 +14,7 @@ from compshift.cli import datasets
 from compshift.cli.audit import audit
 from compshift.cli.bench import bench
 from compshift.cli.evaluate import evaluate
+from compshift.cli.export import export
 from compshift.cli.features import features
 from compshift.cli.figure import figure
 from compshift.cli.fit import fit
@@ -37,6 +38,7 @@ app.command()(train)
 app.command()(methods)
 app.command()(predict)
 app.command()(evaluate)
+app.command()(export)
 app.command()(bench)
 app.command()(tables)
 app.command()(figure)
