@@ -16,9 +16,12 @@ from typing import NamedTuple
 
 from array_api_compat import array_namespace, device
 
-from compshift.core.arrays import Array
+from compshift.core.arrays import Array, row_blocks
 from compshift.core.energy import GroupTable
 from compshift.core.logspace import log_power_sums
+
+BLOCK_CELLS_OF_SUMS = 1 << 19
+"""How many numbers a block of samples holds: more than elsewhere, because every block's sums are merged."""
 
 
 class BiasSums(NamedTuple):
@@ -50,13 +53,24 @@ def block_sums(table: GroupTable, energies: Array, log_evidence: Array, sample_w
     """
     xp = array_namespace(energies)
     log_left, log_right = table.halves(energies)
-    log_left = log_left - log_evidence[:, None]  # (n, l)
     total = float(energies.shape[0])
+    log_share = -log_evidence  # (n,)
     if sample_weight is not None:
-        log_left = log_left + xp.log(sample_weight)[:, None]
+        log_share = log_share + xp.log(sample_weight)
         total = float(xp.sum(sample_weight))
+    log_left = log_left + log_share[:, None]  # (n, l)
     log_first, log_second = log_power_sums(log_left.T, log_right, powers=(1, 2))
     return BiasSums(log_first, log_second, total)
+
+
+def sums_over(table: GroupTable, energies: Array, log_evidence: Array, sample_weight: Array | None = None) -> BiasSums:
+    """Sums over any number of samples, a block at a time, so that no more than a cache is filled."""
+    cells = max(BLOCK_CELLS_OF_SUMS, len(table.left) * len(table.right))  # a block is worth the merging of its sums
+    sums = empty_sums(table, energies)
+    for rows in row_blocks(energies.shape[0], table.width + energies.shape[1], cells):
+        own = None if sample_weight is None else sample_weight[rows]
+        sums = merge_sums(sums, block_sums(table, energies[rows], log_evidence[rows], own))
+    return sums
 
 
 def merge_sums(first: BiasSums, second: BiasSums) -> BiasSums:

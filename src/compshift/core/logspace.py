@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from compshift.core.arrays import BLOCK_CELLS, Array
@@ -45,11 +46,11 @@ def log_power_sums(log_a: Array, log_b: Array, powers: Sequence[int]) -> list[Ar
     xp = array_namespace(log_a, log_b)
     shift_a = _finite_max(log_a, axis=1)  # (l, 1)
     shift_b = _finite_max(log_b, axis=0)  # (1, r)
-    scaled_a, scaled_b = xp.exp(log_a - shift_a), xp.exp(log_b - shift_b)  # at most 1
+    scaled_a, scaled_b = exp_of_new(log_a - shift_a), exp_of_new(log_b - shift_b)  # at most 1
     floor = underflow_floor(log_a, n_terms=log_a.shape[1])
     results = []
     for power in powers:
-        total = xp.matmul(scaled_a**power, scaled_b**power)  # (l, r)
+        total = xp.matmul(*((scaled_a, scaled_b) if power == 1 else (scaled_a**power, scaled_b**power)))  # (l, r)
         result = _safe_log(total) + power * (shift_a + shift_b)
         doubtful = total < floor
         if bool(xp.any(doubtful)):
@@ -67,6 +68,11 @@ def _sum_again(result: Array, doubtful: Array, log_a: Array, log_b: Array, power
     for start in range(0, rows.shape[0], step):
         row, column = rows[start : start + step], columns[start : start + step]
         result[row, column] = logsumexp(power * (log_a[row] + log_b[:, column].T), axis=1)
+
+
+def exp_of_new(values: Array) -> Array:
+    """Exponentials of an array that nobody else needs: NumPy's are put in its place, which saves a pass over memory."""
+    return np.exp(values, out=values) if isinstance(values, np.ndarray) else array_namespace(values).exp(values)
 
 
 def underflow_floor(reference: Array, n_terms: int) -> float:

@@ -18,7 +18,7 @@ from array_api_compat import array_namespace
 
 from compshift.core.arrays import BLOCK_CELLS, Array, index_like, like, sums_by
 from compshift.core.energy import GroupTable, group_energies
-from compshift.core.logspace import logsumexp, underflow_floor
+from compshift.core.logspace import exp_of_new, logsumexp, underflow_floor
 
 
 class Risk(NamedTuple):
@@ -111,7 +111,7 @@ def _partition(energies: Array, seen: GroupTable, log_score: Array) -> _Partitio
     log_left, log_right = seen.halves(energies)
     shift_left, shift_right = xp.max(log_left, axis=1, keepdims=True), xp.max(log_right, axis=1, keepdims=True)
     shift_table = xp.max(log_score)
-    left, right = xp.exp(log_left - shift_left), xp.exp(log_right - shift_right)
+    left, right = exp_of_new(log_left - shift_left), exp_of_new(log_right - shift_right)
     table = xp.exp(seen.fill(log_score - shift_table))
     left_sum = xp.matmul(left, table)
     total = xp.sum(left_sum * right, axis=1)

@@ -8,8 +8,8 @@ import numpy as np
 
 from compshift._checks import check_count
 from compshift._errors import InputError, unknown_name
-from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
-from compshift.core.bias import ExtrapolatedBias, block_sums, empty_sums, extrapolated_bias, merge_sums
+from compshift.core.arrays import FloatArray, IntArray, row_blocks
+from compshift.core.bias import ExtrapolatedBias, extrapolated_bias, sums_over
 from compshift.core.candidates import Candidates
 from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias, energy_moments
 from compshift.core.energy import GroupTable
@@ -219,9 +219,5 @@ def step_two(rows: FittedRows, candidates: Candidates, fitted: StepOne, *, tails
 
 
 def _extrapolate(energies: FloatArray, evidence: FloatArray, weight: FloatArray, table: GroupTable) -> ExtrapolatedBias:
-    """B* over the training inputs, a block of rows at a time."""
-    sums = empty_sums(table, energies)
-    cells = max(BLOCK_CELLS, len(table.left) * len(table.right))  # a block is worth the merging of its sums
-    for part in row_blocks(len(energies), table.width + energies.shape[1], cells):
-        sums = merge_sums(sums, block_sums(table, energies[part], evidence[part], weight[part]))
-    return extrapolated_bias(table, sums)
+    """B* over the training inputs."""
+    return extrapolated_bias(table, sums_over(table, energies, evidence, weight))

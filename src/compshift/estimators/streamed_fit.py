@@ -17,7 +17,7 @@ import numpy as np
 from compshift._checks import check_finite
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, row_blocks
-from compshift.core.bias import BiasSums, block_sums, empty_sums, extrapolated_bias, merge_sums
+from compshift.core.bias import BiasSums, extrapolated_bias, merge_sums, sums_over
 from compshift.core.candidates import Candidates
 from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias
 from compshift.core.energy import GroupTable
@@ -175,15 +175,10 @@ def _bias_sums(
 ) -> tuple[BiasSums, ...]:
     """Sums of B* over the rows of a block, for each of the tables."""
     energies = standard.energies(block.features, weight)
-    sums = [empty_sums(table, energies) for table in tables]
-    widest = max(table.width for table in tables)
-    cells = max(1 << 17, *(len(table.left) * len(table.right) for table in tables))
-    for part in row_blocks(len(energies), widest + energies.shape[1], cells):
-        evidence = log_evidence(energies[part], seen, log_score)
-        for number, table in enumerate(tables):
-            own = block_sums(table, energies[part], evidence, block.weight[part])
-            sums[number] = merge_sums(sums[number], own)
-    return tuple(sums)
+    evidence = np.empty(len(energies))
+    for part in row_blocks(len(energies), seen.width + energies.shape[1]):
+        evidence[part] = log_evidence(energies[part], seen, log_score)
+    return tuple(sums_over(table, energies, evidence, block.weight) for table in tables)
 
 
 def _merge_all(one: tuple[BiasSums, ...], other: tuple[BiasSums, ...]) -> tuple[BiasSums, ...]:
