@@ -1,0 +1,43 @@
+"""``compshift export``: from a model to an ONNX file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from compshift.cli.options import Json, Model, Prior
+
+
+def export(
+    model: Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="ONNX file to write.", show_default=False)],
+    prior: Prior = None,
+    groups: Annotated[bool, typer.Option("--groups", metavar="", help="Add the probability of every group.")] = False,
+    fixed_prior: Annotated[
+        bool, typer.Option("--fixed-prior", metavar="", help="Leave out the input by which the prior can be changed.")
+    ] = False,
+    float64: Annotated[
+        bool, typer.Option("--float64", metavar="", help="Features and probabilities of 64 bits in place of 32.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Write a model as one ONNX file, to be run without compshift.
+
+    Of a trained folder the head is written: its input is what the backbone gives.
+    """
+    from compshift.training.onnx_export import check_onnx_path, export_onnx
+
+    check_onnx_path(output, model)
+    from compshift.cli.model_input import load_model
+
+    loaded = load_model(model, prior)
+    written = export_onnx(
+        loaded.clf if loaded.network is None else loaded.network,
+        output,
+        group_probabilities=groups,
+        fixed_prior=fixed_prior,
+        dtype="float64" if float64 else "float32",
+    )
+    from compshift.report.onnx_terminal import print_onnx_file
+
+    print_onnx_file(written, as_json=json)
