@@ -13,9 +13,11 @@ from compshift.estimators.combination_scores import Setting
 from compshift.estimators.crm_fit import Recipe
 from compshift.estimators.crm_fitter import CRMFitter
 from compshift.estimators.crm_model import CRMModel
+from compshift.estimators.dask_fit import is_dask, read_dask
 from compshift.estimators.model_selection import CombinationKFold
 from compshift.estimators.progress import visible_log
 from compshift.estimators.store_fit import MEMORY, fit_store, read_store_labels
+from compshift.estimators.streamed_fit import fit_streamed
 
 
 class CRMClassifier(CRMFitter):
@@ -161,10 +163,11 @@ class CRMClassifier(CRMFitter):
 
         Parameters
         ----------
-        X : array, DataFrame (n, p) or FeatureStore
+        X : array, DataFrame (n, p), FeatureStore, or Dask array or DataFrame
             Features, all finite numbers. Those of a ``compshift.data.FeatureStore`` are read in blocks, as often as the
             search needs them, and under torchrun each process reads a share; y and attributes are then names of its
-            columns.
+            columns. Those of a Dask collection stay with its workers; y and attributes are then collections too, in
+            partitions of the same rows.
         y : (n,) or (n, t)
             What is predicted: one target or several. Text, numbers, booleans or pandas categoricals.
         attributes : (n,) or (n, s), optional
@@ -180,8 +183,8 @@ class CRMClassifier(CRMFitter):
         """
         options, tol, max_iter = self.check_parameters()
         with visible_log(self.verbose):
-            if isinstance(X, FeatureStore):
-                return self._fit_store(X, y, attributes, sample_weight, space, options)
+            if isinstance(X, FeatureStore) or is_dask(X):
+                return self._fit_streamed(X, y, attributes, sample_weight, space, options)
             data = self._read(X, y, attributes, sample_weight, space)
             if options.single:
                 setting = options.first
@@ -191,27 +194,27 @@ class CRMClassifier(CRMFitter):
             self._fit_setting(data, setting, tol, max_iter)
         return self._use_prior(self.prior)
 
-    def _fit_store(
-        self,
-        store: FeatureStore,
-        y: Any,
-        attributes: Any,
-        sample_weight: Any,
-        space: GroupSpace | None,
-        options: Options,
+    def _fit_streamed(
+        self, X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupSpace | None, options: Options
     ) -> Self:
-        """Fit rows that are not held."""
+        """Fit rows that are not held here: of a store, or of a Dask collection."""
         if not options.single:
             raise InputError(
-                "rows of a FeatureStore are fitted with settings that are given: choose bias and the others on rows "
-                "that fit in memory, then pass what was chosen"
+                f"rows of a {type(X).__name__} are fitted with settings that are given: choose bias and the others on "
+                "rows that fit in memory, then pass what was chosen"
             )
-        labels = read_store_labels(store, y, attributes, sample_weight, space, self.support)
-        labels.candidates.log_prior(self.prior)
         tol, max_iter = check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
-        model = fit_store(store, labels, options.first.recipe, self.memory, tol=tol, max_iter=max_iter)
-        self.n_features_in_, self.n_missing_ = store.n_features, 0
-        self._take(model, options.first, labels.n_targets, labels.one_dimensional, tol, max_iter)
+        data: Any
+        if isinstance(X, FeatureStore):
+            data = read_store_labels(X, y, attributes, sample_weight, space, self.support)
+            data.candidates.log_prior(self.prior)  # one that cannot be used is refused before the work
+            model = fit_store(X, data, options.first.recipe, self.memory, tol=tol, max_iter=max_iter)
+        else:
+            data = read_dask(X, y, attributes, sample_weight, space, self.support)
+            data.candidates.log_prior(self.prior)
+            model = fit_streamed(data.rows, data.candidates, options.first.recipe, tol=tol, max_iter=max_iter)
+        self.n_features_in_, self.n_missing_ = len(model.feature_mean), 0
+        self._take(model, options.first, data.n_targets, data.one_dimensional, tol, max_iter)
         return self._use_prior(self.prior)
 
     @classmethod

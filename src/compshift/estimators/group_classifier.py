@@ -17,6 +17,7 @@ from compshift.core.groups import GroupSpace
 from compshift.core.logspace import logmatmulexp
 from compshift.core.partial import Pattern, known_patterns
 from compshift.data.feature_store import FeatureStore
+from compshift.estimators.dask_fit import is_dask
 from compshift.estimators.inputs import known_features, read_labels, training_features
 
 
@@ -67,10 +68,10 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: pass the class of each row"
             )
-        if isinstance(X, FeatureStore):
+        if isinstance(X, FeatureStore) or is_dask(X):
             raise InputError(
-                f"{type(self).__name__} needs all rows in memory: fit a CRMClassifier to a FeatureStore, or pass an "
-                "array of a sample of its rows"
+                f"{type(self).__name__} needs all rows in memory: fit a CRMClassifier to a {type(X).__name__}, or pass "
+                "an array of a sample of its rows"
             )
         X = training_features(self, X)
         weight = check_sample_weight(sample_weight, len(X))
