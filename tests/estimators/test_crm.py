@@ -393,6 +393,20 @@ class TestSupportAndHull:
         assert narrow.groups_.tolist() == [[0, 0], [0, 1], [1, 2]]
         np.testing.assert_allclose(narrow.predict_proba(X), inside.predict_proba(X), atol=1e-12)
 
+    def test_observed_support(self, fitted):
+        _, X, codes = fitted
+        seen = CRMClassifier(support="observed").fit(X, codes[:, 0], attributes=codes[:, 1])
+        np.testing.assert_array_equal(seen.groups_, seen.hull_.observed)
+        unseen = seen.hull_.missing()[:1]
+        more = CRMClassifier(support=("observed", unseen)).fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert more.seen_.sum() == len(seen.groups_) == len(more.groups_) - 1
+        assert {tuple(group) for group in more.groups_[~more.seen_]} == {tuple(unseen[0])}
+        whole = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
+        position = whole.space_.locate(more.groups_, whole.groups_)
+        np.testing.assert_allclose(more.bias_, whole.bias_[position], atol=1e-9)
+        with pytest.raises(InputError, match="support 'seen' is not known: use one of 'observed'"):
+            CRMClassifier(support=("seen", unseen)).fit(X, codes[:, 0], attributes=codes[:, 1])
+
     def test_listed_support(self, fitted):
         clf, X, codes = fitted
         listed = [[0, 0], [1, 1], [1, 2]]
@@ -430,7 +444,7 @@ class TestSupportAndHull:
     def test_too_many_groups_name_the_option(self):
         rng = np.random.default_rng(0)
         codes = rng.integers(0, 10, size=(200, 9))
-        with pytest.raises(InputError, match="pass support=codes"):
+        with pytest.raises(InputError, match='pass support=\\("observed", codes\\)'):
             CRMClassifier().fit(rng.normal(size=(200, 2)), codes[:, 0], attributes=codes[:, 1:])
         clf = CRMClassifier(support=codes[:50], alpha=1.0).fit(
             rng.normal(size=(200, 2)), codes[:, 0], attributes=codes[:, 1:]

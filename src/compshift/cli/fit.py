@@ -95,7 +95,7 @@ def fit(
         ),
     ] = None,
     jobs: Annotated[int, typer.Option(help="Processes to choose alpha with.", min=1)] = 1,
-    support: Annotated[str, typer.Option(help="Groups that can be predicted: all or hull.")] = "all",
+    support: Annotated[str, typer.Option(help="Groups that can be predicted: all, hull or observed.")] = "all",
     split: Annotated[
         str | None,
         typer.Option(help="Rows to fit on: train, val, test or all.", show_default="train if there are splits"),

@@ -16,7 +16,7 @@ from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 from compshift.core.prior import given_log_prior, log_probabilities, uniform_log_prior
 
-SUPPORTS = ("all", "hull")
+SUPPORTS = ("all", "hull", "observed")
 PRIORS = ("uniform", "hull", "train")
 
 
@@ -25,14 +25,21 @@ def candidate_groups(support: Any, space: GroupSpace, hull: AffineHull) -> IntAr
     if isinstance(support, str):
         if support not in SUPPORTS:
             raise unknown_name("support", support, SUPPORTS)
+        if support == "observed":
+            return hull.observed
         if space.n_groups > MAX_TABLE_GROUPS:
             raise InputError(
                 f"the attributes have {space.n_groups:.3g} combinations, too many to hold at once: "
-                "pass support=codes with the groups to predict"
+                'pass support=("observed", codes) with groups to predict beside the seen ones'
             )
         groups = space.codes(np.arange(space.n_groups))
         return groups if support == "all" else groups[hull.contains(groups)]
-    listed: IntArray = check_codes(support, space.cardinalities, "support")
+    with_observed = isinstance(support, tuple) and len(support) == 2 and isinstance(support[0], str)
+    if with_observed and support[0] != "observed":
+        raise unknown_name("support", support[0], ("observed",))
+    listed: IntArray = check_codes(support[1] if with_observed else support, space.cardinalities, "support")
+    if with_observed:
+        listed = np.concatenate([hull.observed, listed])
     if not len(listed):
         raise InputError("support lists no group: pass at least one, or 'all' or 'hull'")
     return space.distinct(listed)[0]

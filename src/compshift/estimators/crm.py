@@ -53,8 +53,9 @@ class CRMClassifier(CRMFitter):
     unseen_offset : float or "auto", default=0.0
         Nats by which groups that training lacks are favoured over the others, beyond what prior and bias say.
         ``"auto"``: chosen on seen groups that are held out, as by ``CRMClassifierCV``.
-    support : "all", "hull" or codes of shape (g, m), default="all"
-        The candidate groups: those that can be predicted at all.
+    support : "all", "hull", "observed", codes of shape (g, m), or ("observed", codes), default="all"
+        The candidate groups: those that can be predicted at all. With more combinations than a table can hold (a few
+        million) list them: ``("observed", codes)`` are the seen groups and those listed.
     tol : float, default=1e-6
         Largest gradient entry at which the fit counts as converged, per standardised weight (times 1e-2 / alpha, if
         alpha is below 1e-2) and per bias relative to its group's frequency. The learned and the extrapolated bias of
