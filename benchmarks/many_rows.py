@@ -67,9 +67,8 @@ def fit(folder: Path, memory: int) -> None:
     right = clf.predict(X) == codes[:, 0]
     seen = clf.seen_[SPACE.index(codes)]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(
-        f"{store.n_rows} rows of {store.n_features} features: {seconds:.0f} s, {clf.n_iter_} iterations, {peak:.1f} GB at most"
-    )
+    took = f"{seconds:.0f} s, {clf.n_iter_} iterations, {peak:.1f} GB at most"
+    print(f"{store.n_rows} rows of {store.n_features} features: {took}")
     print(f"accuracy: seen groups {right[seen].mean():.3f}, unseen groups {right[~seen].mean():.3f}")
 
 
