@@ -116,6 +116,23 @@ class TestClimb:
     def test_alphas(self, accuracy, best_at, expected):
         assert self.tried(accuracy, best_at) == expected
 
+    def test_it_starts_where_the_plain_bias_is_best(self):
+        """And each bias is held against itself, not against one that favours unseen groups."""
+        noise = np.random.default_rng(0).normal(scale=0.01, size=20)
+        settings = [Setting(Recipe(alpha), bias) for alpha in self.ALPHAS for bias in ("extrapolated", "cumulant")]
+        means = [0.4, 0.5, 0.4, 0.5, 0.5, 0.5, 0.4, 0.9, 0.4, 0.5]  # plain at 1e-1, the other bias at 1
+        first = table(np.array(means)[:, None] + noise, settings=tuple(settings))
+        calls = []
+
+        def score(recipes):
+            calls.append([recipe.alpha for recipe in recipes])
+            own = tuple(Setting(recipe, bias) for recipe in recipes for bias in ("extrapolated", "cumulant"))
+            return table(np.full((len(own), 1), 0.5) + noise[::-1], settings=own)
+
+        _climb(score, [Recipe(alpha, "gaussian") for alpha in self.ALPHAS], first, None)
+        assert calls[0] == [1e-1]
+        assert sorted(calls[1]) == [1e-2, 1.0]
+
     def test_ways_are_compared_at_the_alphas_that_were_tried(self):
         data = labelled(n=300)
         fold = CombinationKFold().group_folds(SPACE, data.candidates.seen_groups)
@@ -161,7 +178,7 @@ class TestLevels:
             for (part, own), values in right.items():
                 assert found[number, part, own] == pytest.approx(np.mean(values))
             assert np.isnan(found[number]).sum() == 2 * len(groups) - len(right)
-        inside = Fold(data, np.arange(len(groups)) == 3, row_parts(data.position, 0) == 1, "train")
+        inside = Fold(data, np.arange(len(groups)) == 3, row_parts(data.position, 0) == 1, "hull")
         middle = len(OFFSETS) // 2
         np.testing.assert_array_equal(found[middle], inside.accuracy(model, "extrapolated"))
         np.testing.assert_array_equal(found[8], inside.accuracy(model, "extrapolated", OFFSETS[8]))

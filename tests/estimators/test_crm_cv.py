@@ -140,6 +140,18 @@ class TestExpectedAccuracy:
         assert actual[1] > actual[0] + 0.3
         np.testing.assert_allclose(expected, actual, atol=0.1)
 
+    def test_it_is_that_of_the_prior_of_the_fit(self, fitted):
+        """Under the training prior unseen groups do worse, and are expected to; another prior is not spoken of."""
+        clf, X, codes = fitted
+        trained = clone(clf).set_params(alphas=[clf.alpha_], prior="train", unseen_offset=0.0)
+        trained.fit(X, codes[:, 0], attributes=codes[:, 1])
+        X_new, new = fresh([0, 5, 10])
+        found = trained.expected_group_accuracy_.accuracy.mean()
+        assert found == pytest.approx(trained.score(X_new, new[:, 0]), abs=0.1)
+        assert found < clf.expected_group_accuracy_.accuracy.mean() - 0.02
+        assert not hasattr(trained.set_prior("hull"), "expected_group_accuracy_")
+        assert hasattr(trained.set_prior("train"), "expected_group_accuracy_")
+
     def test_no_group_is_missing_or_inside(self):
         X, codes = make_data(n=500, missing=())
         clf = CRMClassifierCV([1e-2, 1e-1], bias="extrapolated", anchor="zero")
@@ -177,7 +189,7 @@ class TestExpectedAccuracy:
         ({"cross_fit": "maybe"}, "cross_fit is 'maybe'"),
         ({"cross_fit": 1}, "cross_fit is 1"),
         ({"confidence": 1.5}, "confidence is 1.5"),
-        ({"unseen_offset": "much"}, "unseen_offset is 'much': pass a finite number, or 'auto'"),
+        ({"unseen_offset": "much"}, "unseen_offset is 'much': pass a finite number .0 for none., or 'auto'"),
         ({"unseen_offset": np.inf}, "unseen_offset is inf"),
     ],
 )

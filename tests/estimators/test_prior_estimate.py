@@ -7,7 +7,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
-from compshift import AdditiveGaussian, AffineExtrapolation, CRMClassifier, InputError
+from compshift import AdditiveGaussian, AffineExtrapolation, CRMClassifier, InputError, diagnose
 from compshift.estimators import prior_estimate
 from compshift.estimators.prior_estimate import estimate_prior
 
@@ -181,3 +181,13 @@ def test_it_is_a_method_of_every_classifier_over_groups():
         np.testing.assert_array_equal(found.log_prior, same.log_prior)
         clf.set_prior(found.as_mapping())
         assert np.exp(clf.log_prior_)[clf.groups_[:, 0] == 1].sum() > 0.9
+
+
+def test_a_frame_of_the_columns_of_the_fit_is_no_surprise():
+    """Warnings are errors here: scikit-learn would warn of features without names."""
+    rng = np.random.default_rng(0)
+    z = np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], 30, axis=0)
+    frame = pd.DataFrame(3 * z + rng.normal(size=z.shape), columns=["height", "width"])
+    clf = CRMClassifier().fit(frame, z[:, 0], attributes=z[:, 1])
+    assert clf.estimate_prior(frame).to_frame().shape[0] == 4
+    assert diagnose(clf, frame, z[:, 0], z[:, 1]).rows.sum() == 120

@@ -200,6 +200,10 @@ class TestStore:
             CRMClassifier(anchor="gaussian").fit(store, "bird", attributes=["place"])
         with pytest.raises(InputError, match="there is no file or folder"):
             clf.fit(FeatureStore(tmp_path / "none"), "bird")
+        with pytest.raises(InputError, match="memory is '1G': pass a whole number"):
+            CRMClassifier(memory="1G").fit(store, "bird", attributes=["place"])
+        with pytest.raises(InputError, match="X is a FeatureStore, which can be fitted only"):
+            CRMClassifier().fit(store, "bird", attributes=["place"]).predict(store)
         X[3, 2] = np.nan
         broken = write_store(tmp_path / "broken", X, bird, place)
         with pytest.raises(InputError, match="NaN or infinite"):

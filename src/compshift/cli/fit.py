@@ -222,7 +222,10 @@ def _size(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None or float(match[1]) == 0:
         raise InputError(f"--memory is {text!r}: pass a size such as 500M or 2G")
-    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+    size = int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+    if size < 1 << 20:
+        raise InputError(f"--memory is {text!r}, less than a megabyte: pass a size such as 500M or 2G")
+    return size
 
 
 def _classifier(alpha: str, jobs: int, **options: Any) -> Any:

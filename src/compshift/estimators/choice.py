@@ -115,11 +115,18 @@ def _climb(
     ridges, unless it is far behind there.
     """
     alphas = [recipe.alpha for recipe in path]
-    standard = int(np.argmax(held_out_points(first, quantile)))
-    low = alphas.index(first.settings[standard].recipe.alpha)
+    plain = [number for number, setting in enumerate(first.settings) if setting.bias == first.settings[0].bias]
+    points = held_out_points(first, quantile)
+    standard = first.settings[max(plain, key=lambda number: points[number])].recipe.alpha
+    low = alphas.index(standard)
     high = low + 1
     scores = score(path[low:high])
-    if all(_far_behind(one, first.unseen[standard]) for one in scores.unseen):
+    before = {
+        setting.bias: row
+        for setting, row in zip(first.settings, first.unseen, strict=True)
+        if setting.recipe.alpha == standard
+    }
+    if all(_far_behind(row, before[setting.bias]) for setting, row in zip(scores.settings, scores.unseen, strict=True)):
         return scores
     lowest, highest = max(low - 1, 0), min(high + 1, len(path))
     while (lowest, highest) != (low, high):

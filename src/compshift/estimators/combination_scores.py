@@ -67,6 +67,8 @@ def combination_scores(
     """Fit every recipe without each fold of groups (k,). The recipes differ in alpha alone: the fits make a path."""
     path = sorted(recipes, key=lambda recipe: -recipe.alpha)
     part = row_parts(data.position, seed)
+    if isinstance(prior, str) and prior == "train":  # which gives held-out groups no chance
+        prior = "hull"
     n_folds = max(int(fold.max()) + 1, 1)  # without any group to hold out, rows still are
     found = Parallel(n_jobs=n_jobs)(
         delayed(_score_fold)(Fold(data, fold == number, part == number % ROW_PARTS, prior), path, biases, max_iter)
@@ -108,7 +110,7 @@ class Fold:
         kept_weight = np.bincount(position, weights=weight).astype(np.float64)
         self.candidates = Candidates.of(data.candidates.space, self.groups[kept], kept_weight, data.candidates.groups)
         self.rows = TrainingRows.of(data.X[train], position, weight, self.candidates)
-        self.log_prior = self.candidates.log_prior("hull" if isinstance(prior, str) and prior == "train" else prior)
+        self.log_prior = self.candidates.log_prior(prior)
         self.lacking = self.candidates.in_seen < 0  # (g,)
         self.X, self.weight = data.X[~train], data.sample_weight[~train]
         self.position, self.unseen = data.position[~train], held[~train]

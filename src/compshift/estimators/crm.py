@@ -205,11 +205,12 @@ class CRMClassifier(CRMFitter):
                 "rows that fit in memory, then pass what was chosen"
             )
         tol, max_iter = check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
+        memory = check_count(self.memory, "memory")
         data: Any
         if isinstance(X, FeatureStore):
             data = read_store_labels(X, y, attributes, sample_weight, space, self.support)
             data.candidates.log_prior(self.prior)  # one that cannot be used is refused before the work
-            model = fit_store(X, data, options.first.recipe, self.memory, tol=tol, max_iter=max_iter)
+            model = fit_store(X, data, options.first.recipe, memory, tol=tol, max_iter=max_iter)
         else:
             data = read_dask(X, y, attributes, sample_weight, space, self.support)
             data.candidates.log_prior(self.prior)

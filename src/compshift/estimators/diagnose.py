@@ -161,7 +161,8 @@ def _training_log_proba(clf: GroupClassifier, X: FloatArray, seen_groups: IntArr
     reader = copy.copy(clf)
     if hasattr(clf, "learned_bias_"):
         reader.set_params(bias="learned")
-    return reader.set_prior("train").group_log_proba(X, seen_groups)
+    reader.set_prior("train")
+    return reader._joint(X, reader.space_.locate(seen_groups, reader.groups_))
 
 
 def _compare(

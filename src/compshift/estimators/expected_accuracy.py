@@ -86,7 +86,7 @@ def expected_accuracy(
     held_out = hold_out(data, setting, fitted, prior, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
     if np.isnan(held_out.accuracy).all():
         return result
-    log_prior = candidates.log_prior("hull" if isinstance(prior, str) and prior == "train" else prior)
+    log_prior = candidates.log_prior(prior)
     log_score = log_prior + setting.offset * (candidates.in_seen < 0) - model.bias_of(setting.bias)
     opinion = _opinion(rows, fitted, model, log_score, groups, data.n_targets)
     leverage = extrapolation_leverage(candidates.hull, groups)

@@ -76,10 +76,15 @@ class FittedCRM(GroupClassifier):
 
     @property
     def expected_group_accuracy_(self) -> pd.DataFrame:
-        """Accuracy to expect on each group that training lacks and the seen ones determine, if it was estimated."""
+        """Accuracy to expect on each group that training lacks and the seen ones determine, if it was estimated.
+
+        It is that under the prior of the fit, and not there while ``set_prior`` has put another in force.
+        """
         expected = self._model.expected
         if expected is None:
             raise AttributeError("expected_group_accuracy_ is there after a fit of CRMClassifierCV only")
+        if not np.allclose(np.exp(self.log_prior_), np.exp(self._model.candidates.log_prior(self.prior)), atol=1e-9):
+            raise AttributeError("expected_group_accuracy_ is there under the prior of the fit only: set_prior to it")
         known = ~np.isnan(expected[:, 0])
         accuracy, lower, upper = expected[known].T
         return self.space_.frame_with(self.groups_[known], accuracy=accuracy, lower=lower, upper=upper)
@@ -152,5 +157,5 @@ class FittedCRM(GroupClassifier):
 def check_offset(offset: Any) -> float:
     """A finite number."""
     if isinstance(offset, str | bool) or not hasattr(offset, "__float__") or not math.isfinite(offset):
-        raise InputError(f"unseen_offset is {offset!r}: pass a finite number, or 'auto'")
+        raise InputError(f"unseen_offset is {offset!r}: pass a finite number (0 for none), or 'auto'")
     return float(offset)

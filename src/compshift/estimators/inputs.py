@@ -16,6 +16,7 @@ from compshift._errors import InputError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import Column, read_columns
 from compshift.core.groups import GroupSpace
+from compshift.data.feature_store import FeatureStore
 
 
 class Labels(NamedTuple):
@@ -37,6 +38,10 @@ def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
 def known_features(estimator: BaseEstimator, X: Any) -> FloatArray:
     """Features (n, p) for a fitted estimator: the columns it was fitted on, as finite float64."""
     check_is_fitted(estimator)
+    if isinstance(X, FeatureStore):
+        raise InputError(
+            "X is a FeatureStore, which can be fitted only: pass arrays, for example of store.blocks(10000)"
+        )
     shape = getattr(X, "shape", None) or np.asarray(X).shape
     if not hasattr(X, "columns") and len(shape) == 2 and shape[1] != estimator.n_features_in_:
         raise InputError(

@@ -95,8 +95,9 @@ class CombinationKFold(BaseCrossValidator):
         fold = combination_folds(space, groups, n_splits, np.random.default_rng(seed))
         if fold.max(initial=-1) < 0:
             raise InputError(
-                f"none of the {len(groups)} groups can be held out: each of them is needed to determine the others; "
-                "collect one more combination of values that are there already, or choose by rows instead"
+                f"none of the {len(groups)} groups can be held out: each of them is needed to determine the others"
+                + ("; pass attributes as well" if len(space.names) == 1 else "")
+                + "; collect one more combination of values that are there already, or choose by rows instead"
             )
         return fold
 

@@ -175,7 +175,7 @@ def _check_size(n_rows: int, n_groups: int) -> None:
 
 def _log_ratios(clf: GroupClassifier, X: FloatArray, chosen: IntArray) -> FloatArray:
     """Log q(z|x) − log q(z) of the chosen candidates, (n, g)."""
-    log_ratio = clf.group_log_proba(X, clf.groups_[chosen]) - clf.log_prior_[chosen]
+    log_ratio = clf._joint(X, chosen) - clf.log_prior_[chosen]
     bad = np.isnan(log_ratio).any(axis=1) | ~(log_ratio > -np.inf).any(axis=1)
     if bad.any():
         raise InputError(
