@@ -44,6 +44,15 @@ class TestChoice:
         plain.set_params(unseen_offset=clf.unseen_offset_)
         np.testing.assert_allclose(clf.predict_proba(X), plain.predict_proba(X), atol=1e-9)
 
+    def test_crmclassifier_chooses_on_the_same_folds(self):
+        X, codes = make_data()
+        chosen = CRMClassifierCV([3e-2]).fit(X, codes[:, 0], attributes=codes[:, 1])
+        single = CRMClassifier(3e-2, bias="auto", anchor="auto", unseen_offset="auto")
+        single.fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert single.unseen_offset_ == chosen.unseen_offset_ != 0
+        assert (single.anchor_, single.chosen_bias_) == (chosen.anchor_, chosen.chosen_bias_)
+        np.testing.assert_array_equal(single.predict_proba(X), chosen.predict_proba(X))
+
     def test_scores_are_those_of_separate_fits(self, fitted):
         """Without warm starts, and with the splitter, CRMClassifier and plain loops."""
         clf, X, codes = fitted

@@ -317,13 +317,39 @@ def test_bad_input_gets_a_sentence():
     with pytest.raises(InputError, match="n is 0"):
         model.sample(0, [0, 0])
     for nothing in ([], np.empty((0, 2), dtype=np.int64)):
-        with pytest.raises(InputError, match="codes lists no group: pass at least one"):
+        with pytest.raises(InputError, match="no group is listed: pass at least one"):
             model.sample(3, nothing)
-        with pytest.raises(InputError, match="codes lists no group: pass at least one"):
+        with pytest.raises(InputError, match="no group is listed: pass at least one"):
             model.log_density(X, nothing)
+    with pytest.raises(InputError, match="no group is listed: pass at least one"):
+        model.sample(3, groups=[])
+    with pytest.raises(InputError, match="pass either codes of groups, or groups="):
+        model.sample(3)
+    with pytest.raises(InputError, match="pass either codes of groups, or groups="):
+        model.log_density(X, [0, 0], groups=(0, 0))
+    with pytest.raises(InputError, match="groups is 'land': pass a tuple of values, or a list of such tuples"):
+        model.sample(3, groups="land")
+    with pytest.raises(InputError, match=r"groups has the key \(1,\): each must be one value of each attribute"):
+        model.sample(3, groups=(1,))
     with pytest.raises(InputError, match=r"coef has shape \(2, 2\): pass an array of shape \(5, 4\)"):
         model.extrapolated_bias(np.zeros((2, 2)), np.zeros(4), np.zeros(5))
     with pytest.raises(InputError, match=r"feature_mean is a str: pass an array of numbers of shape \(4,\)"):
         model.extrapolated_bias(np.zeros((5, 4)), "mean", np.zeros(5))
     with pytest.raises(InputError, match=r"learned_bias has shape \(6,\): pass an array of shape \(5,\)"):
         model.extrapolated_bias(np.zeros((5, 4)), np.zeros(4), np.zeros(6))
+
+
+def test_groups_may_be_named_by_their_values():
+    X, codes = Truth((2, 2)).sample([1, 2, 3], 200)
+    bird, place = np.array(["landbird", "waterbird"])[codes[:, 0]], np.array(["land", "water"])[codes[:, 1]]
+    model = AdditiveGaussian().fit(X, bird, attributes=place)
+    listed = [("waterbird", "land"), ("landbird", "land")]
+    by_code = [[1, 0], [0, 0]]
+    np.testing.assert_array_equal(model.log_density(X, groups=listed), model.log_density(X, by_code))
+    np.testing.assert_array_equal(
+        model.sample(5, groups=listed, random_state=0), model.sample(5, by_code, random_state=0)
+    )
+    np.testing.assert_array_equal(
+        model.sample(5, groups=listed[0], random_state=0), model.sample(5, by_code[0], random_state=0)
+    )
+    assert model.sample(5, groups=listed[0]).shape == (5, X.shape[1])

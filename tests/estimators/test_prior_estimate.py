@@ -58,8 +58,9 @@ def test_it_goes_into_set_prior_and_raises_accuracy_there():
     X, codes = rows(SKEWED, n=3000, spread=1.5)
     before = clf.score(X, codes[:, 0])
     found = estimate_prior(clf, X)
-    clf.set_prior(found.as_mapping())
+    clf.set_prior(found)
     np.testing.assert_allclose(clf.log_prior_, found.log_prior, atol=1e-9)
+    np.testing.assert_array_equal(clf.log_prior_, clf.set_prior(found.as_mapping()).log_prior_)
     assert clf.score(X, codes[:, 0]) > before + 0.005
 
 

@@ -90,7 +90,7 @@ class Candidates:
         return GroupTable.of(self.space, self.groups)
 
     def log_prior(self, prior: Any) -> FloatArray:
-        """Log prior (g,), from a name, an array over all groups, a Series or a mapping."""
+        """Log prior (g,), from a name, an array over all groups, a mapping or Series, or what has ``as_mapping``."""
         if isinstance(prior, str):
             if prior == "uniform":
                 return uniform_log_prior(np.ones(len(self.groups), dtype=np.bool_))
@@ -101,4 +101,5 @@ class Candidates:
                     raise InputError("prior='train' has nothing to stand on: support lists no group that training has")
                 return log_probabilities(self.weight / self.weight.sum())
             raise unknown_name("prior", prior, PRIORS)
-        return given_log_prior(prior, self.space, self.groups)
+        given = prior.as_mapping() if hasattr(prior, "as_mapping") else prior
+        return given_log_prior(given, self.space, self.groups)

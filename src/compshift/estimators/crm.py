@@ -11,7 +11,7 @@ from compshift.data.feature_store import FeatureStore
 from compshift.estimators.choice import Options, choose
 from compshift.estimators.combination_scores import Setting
 from compshift.estimators.crm_fit import Recipe
-from compshift.estimators.crm_fitter import CRMFitter
+from compshift.estimators.crm_fitter import CRMFitter, seed_of
 from compshift.estimators.crm_model import CRMModel
 from compshift.estimators.dask_fit import is_dask, read_dask
 from compshift.estimators.model_selection import CombinationKFold
@@ -190,8 +190,11 @@ class CRMClassifier(CRMFitter):
             if options.single:
                 setting = options.first
             else:
-                fold = CombinationKFold().group_folds(data.candidates.space, data.candidates.seen_groups)
-                setting = choose(data, options, fold, self.prior, None, max_iter=max_iter, seed=0, n_jobs=None).setting
+                seed = seed_of(0)  # the folds of CRMClassifierCV
+                splitter = CombinationKFold(random_state=seed)
+                fold = splitter.group_folds(data.candidates.space, data.candidates.seen_groups)
+                chosen = choose(data, options, fold, self.prior, None, max_iter=max_iter, seed=seed, n_jobs=None)
+                setting = chosen.setting
             self._fit_setting(data, setting, tol, max_iter)
         return self._use_prior(self.prior)
 

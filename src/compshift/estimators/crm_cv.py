@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from compshift._checks import check_positive
 from compshift._errors import InputError
@@ -15,7 +14,7 @@ from compshift.core.groups import GroupSpace
 from compshift.estimators.choice import Choice, Options, check_scoring, choose
 from compshift.estimators.combination_scores import Setting
 from compshift.estimators.crm_fit import TrainingRows, step_one
-from compshift.estimators.crm_fitter import CRMFitter
+from compshift.estimators.crm_fitter import CRMFitter, seed_of
 from compshift.estimators.expected_accuracy import TOL, expected_accuracy
 from compshift.estimators.group_classifier import Labelled
 from compshift.estimators.model_selection import CombinationKFold
@@ -129,7 +128,7 @@ class CRMClassifierCV(CRMFitter):
         options, tol, max_iter = self.check_parameters()
         with visible_log(self.verbose):
             data = self._read(X, y, attributes, sample_weight, space)
-            seed = int(check_random_state(self.random_state).randint(2**31))
+            seed = seed_of(self.random_state)
             fold = self._splitter(seed).group_folds(data.candidates.space, data.candidates.seen_groups)
             choice = choose(
                 data,
@@ -176,6 +175,11 @@ class CRMClassifierCV(CRMFitter):
         if isinstance(self.alphas, str) or not np.ndim(self.alphas) == 1 or not len(self.alphas):
             raise InputError(f"alphas is {self.alphas!r}: pass a list of positive numbers")
         alphas = tuple(sorted({check_positive(alpha, "alpha", allow_zero=True) for alpha in self.alphas}))
+        if alphas[0] == 0:
+            raise InputError(
+                "alphas has 0: without a ridge the weights have no optimum where features tell groups apart, and what "
+                "held-out groups score says nothing; pass numbers above 0, such as 1e-4"
+            )
         return self._check_options(alphas)
 
     def _splitter(self, seed: int = 0) -> CombinationKFold:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_count, check_same_rows
 from compshift._errors import InputError
@@ -18,7 +17,7 @@ from compshift.core.columns import read_columns
 from compshift.core.logspace import log_softmax, logmatmulexp
 from compshift.estimators.additivity import Comparison, compare, own_entries
 from compshift.estimators.diagnosis import Diagnosis, Difference
-from compshift.estimators.group_classifier import GroupClassifier
+from compshift.estimators.group_classifier import GroupClassifier, check_group_classifier
 from compshift.estimators.inputs import known_features
 
 MAX_CELLS = 1 << 26
@@ -80,11 +79,7 @@ def diagnose(
     >>> print(diagnosis.verdict[:50])
     The additive model fits as well as a saturated one
     """
-    if not isinstance(clf, GroupClassifier):
-        raise InputError(
-            f"clf is a {type(clf).__name__}: pass a fitted classifier over groups, for example a CRMClassifier"
-        )
-    check_is_fitted(clf)
+    check_group_classifier(clf)
     cv = check_count(cv, "cv")
     if cv < 3:
         raise InputError(f"cv is {cv}: pass 3 folds or more")

@@ -17,7 +17,7 @@ from compshift._checks import (
     check_positive,
 )
 from compshift._errors import ExtrapolationWarning, InputError, listing, unknown_name
-from compshift.core.arrays import FloatArray, row_blocks
+from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
 from compshift.core.cumulant_bias import MAX_PAIRS, EnergyMoments, cumulant_bias
 from compshift.core.gaussian import Gaussians, PerValueGaussians, SharedGaussians
@@ -230,14 +230,15 @@ class AdditiveGaussian(GroupClassifier):
             log_prior = log_prior - logsumexp(log_prior, axis=0)
         return log_prior
 
-    def log_density(self, X: Any, codes: Any = None) -> FloatArray:
-        """Log p(x|z) in the units of X, of every candidate group (n, g) or of the listed groups (n, q), seen or not.
+    def log_density(self, X: Any, codes: Any = None, *, groups: Any = None) -> FloatArray:
+        """Log p(x|z) in the units of X, of every candidate group (n, g) or of listed groups (n, q), seen or not.
 
-        It is NaN for a group without a density, and arbitrary for one outside the hull.
+        They are listed by their codes, or as ``groups`` by tuples of values. It is NaN for a group without a density,
+        and arbitrary for one outside the hull.
         """
         X = known_features(self, X)
-        gaussians = self._gaussians if codes is None else self._listed(codes)
-        return self._log_densities(X, gaussians)
+        every = codes is None and groups is None
+        return self._log_densities(X, self._gaussians if every else self._model.groups(self._listed(codes, groups)))
 
     def outlier_score(self, X: Any) -> FloatArray:
         """−log Σ_z q(z) p(x|z) under the prior in force, (n,): high where no group, seen or not, explains x."""
@@ -247,20 +248,22 @@ class AdditiveGaussian(GroupClassifier):
             result[rows] = -logsumexp(self._weighted(self._log_densities(X[rows], self._gaussians)), axis=1)
         return result
 
-    def sample(self, n: int, codes: Any, random_state: Any = None) -> FloatArray:
-        """Draw ``n`` samples of one group (m,), as (n, p), or of each of the groups (q, m), as (q, n, p)."""
+    def sample(self, n: int, codes: Any = None, random_state: Any = None, *, groups: Any = None) -> FloatArray:
+        """Draw ``n`` samples of one group, as (n, p), or of each of q groups, as (q, n, p).
+
+        They are given by codes, (m,) or (q, m), or as ``groups`` by values: a tuple, or a list of tuples.
+        """
         check_is_fitted(self)
         n = check_count(n, "n")
-        gaussians = self._listed(codes)
+        listed = self._listed(codes, groups)
+        gaussians = self._model.groups(listed)
         if not gaussians.proper.all():
-            lacking = np.reshape(codes, (-1, len(self.space_.names)))[~gaussians.proper]
-            raise InputError(
-                f"codes lists groups that have no density, {listing(self.space_.label(code) for code in lacking)}: "
-                "leave them out"
-            )
+            lacking = listing(self.space_.label(code) for code in listed[~gaussians.proper])
+            raise InputError(f"groups are listed that have no density, {lacking}: leave them out")
         noise = check_random_state(random_state).standard_normal((len(gaussians.means), n, len(self._centre)))
         samples = self._centre + self._scale * gaussians.sample(noise)
-        return samples[0] if np.ndim(codes) == 1 else samples
+        single = np.ndim(codes) == 1 if groups is None else isinstance(groups, tuple)
+        return samples[0] if single else samples
 
     def extrapolated_bias(self, coef: Any, feature_mean: Any, learned_bias: Any) -> FloatArray:
         """Bias of each candidate that linear energies ``coef @ (x − feature_mean)`` would have here, (g,).
@@ -290,12 +293,20 @@ class AdditiveGaussian(GroupClassifier):
             )
         return bias
 
-    def _listed(self, codes: Any) -> Gaussians:
-        """Densities of groups that the caller lists."""
-        listed = check_codes(codes, self.space_.cardinalities)
+    def _listed(self, codes: Any, groups: Any) -> IntArray:
+        """Codes (q, m) of groups that the caller lists, by codes or by values."""
+        if (codes is None) == (groups is None):
+            raise InputError("pass either codes of groups, or groups=, a tuple of values or a list of such tuples")
+        if groups is None:
+            listed: IntArray = check_codes(codes, self.space_.cardinalities)
+        elif isinstance(groups, (tuple, list)):
+            keys = [groups] if isinstance(groups, tuple) else groups
+            listed = self.space_.encode_keys(keys, "groups") if keys else np.empty((0, 0), dtype=np.int64)
+        else:
+            raise InputError(f"groups is {groups!r}: pass a tuple of values, or a list of such tuples")
         if not len(listed):
-            raise InputError("codes lists no group: pass at least one row of codes")
-        return self._model.groups(listed)
+            raise InputError("no group is listed: pass at least one")
+        return listed
 
     def _log_densities(self, X: FloatArray, gaussians: Gaussians) -> FloatArray:
         """Log densities in the input's units, (n, q)."""

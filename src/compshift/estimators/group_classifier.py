@@ -45,6 +45,15 @@ class Labelled(NamedTuple):
     incomplete: Incomplete | None = None  # further rows, if there are any with missing attributes
 
 
+def check_group_classifier(clf: Any) -> None:
+    """Refuse what is not a fitted classifier over groups."""
+    if not isinstance(clf, GroupClassifier):
+        raise InputError(
+            f"clf is a {type(clf).__name__}: pass a fitted classifier over groups, for example a CRMClassifier"
+        )
+    check_is_fitted(clf)
+
+
 class GroupClassifier(ClassifierMixin, BaseEstimator):
     """Classifier of one or several targets by the probabilities of groups, under any prior."""
 
@@ -109,14 +118,17 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = classes[0] if one_dimensional else classes
 
     def set_prior(self, prior: Any) -> Self:
-        """Predict under another prior from now on, without another fit; ``prior`` is as in the constructor."""
+        """Predict under another prior from now on, without another fit.
+
+        ``prior`` is as in the constructor, or what ``estimate_prior`` returned.
+        """
         check_is_fitted(self)
         return self._use_prior(prior)
 
     def estimate_prior(
         self, X: Any, *, sample_weight: Any = None, concentration: float = 2.0, confidence: float = 0.9
     ) -> EstimatedPrior:
-        """How frequent each group is among unlabelled inputs, with intervals; ``set_prior`` takes its ``as_mapping()``.
+        """How frequent each group is among unlabelled inputs, with intervals; ``set_prior`` takes the result.
 
         Never a default: where groups were about as frequent as the prior in force says, the noise in the estimate cost
         more than it gained. The parameters are those of ``compshift.estimators.prior_estimate.estimate_prior``.

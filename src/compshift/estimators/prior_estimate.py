@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_positive, check_sample_weight
 from compshift._errors import InputError
@@ -17,7 +16,7 @@ from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.core.prior_estimation import estimate_log_prior
 from compshift.core.told_apart import confused_pairs
-from compshift.estimators.group_classifier import GroupClassifier
+from compshift.estimators.group_classifier import GroupClassifier, check_group_classifier
 from compshift.estimators.inputs import known_features
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ CONFUSED = 0.1
 
 @dataclass(frozen=True, eq=False)
 class EstimatedPrior:
-    """The prior over a classifier's candidate groups in some inputs; ``clf.set_prior(estimate.as_mapping())`` uses it.
+    """The prior over a classifier's candidate groups in some inputs; ``clf.set_prior(estimate)`` uses it.
 
     The intervals are about the chance that brought these inputs and no others. They take the classifier's
     probabilities for right: if those are off, so is the estimate, and no interval says so. With the true densities
@@ -119,13 +118,9 @@ def estimate_prior(
     >>> estimate = estimate_prior(clf, rng.normal(size=mostly_unseen.shape) + 4 * mostly_unseen)
     >>> np.exp(estimate.log_prior).round(1)
     array([0.9, 0. , 0. , 0.1])
-    >>> clf = clf.set_prior(estimate.as_mapping())
+    >>> clf = clf.set_prior(estimate)
     """
-    if not isinstance(clf, GroupClassifier):
-        raise InputError(
-            f"clf is a {type(clf).__name__}: pass a fitted classifier over groups, for example a CRMClassifier"
-        )
-    check_is_fitted(clf)
+    check_group_classifier(clf)
     concentration = check_positive(concentration, "concentration")
     if concentration < 1:
         raise InputError(f"concentration is {concentration:g}: pass 1 for maximum likelihood, or more")
