@@ -13,7 +13,7 @@ from compshift import CRMClassifier, GroupSpace
 from compshift.bench.growth import Job
 from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import write_features
-from tests.estimators.test_crm import make_data
+from tests.estimators.made_data import make_data
 
 VALUES = {"bird": ["landbird", "waterbird"], "place": ["land", "[b]water[/b]", "sky"]}
 

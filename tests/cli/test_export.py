@@ -10,7 +10,7 @@ import pytest
 import compshift
 from compshift import CRMClassifier
 from tests.cli.test_cli import run
-from tests.estimators.test_crm import make_data
+from tests.estimators.made_data import make_data
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compshift import CRMClassifier, InputError
-from tests.estimators.test_crm import make_data
+from tests.estimators.made_data import make_data
 from tests.estimators.test_generative import VARIANTS, Truth, fit
 
 

@@ -11,7 +11,7 @@ from compshift.core.energy import GroupTable
 from compshift.estimators.gaussian_energies import gaussian_energies
 from compshift.estimators.gaussian_fit import own_units
 from compshift.estimators.generative import AdditiveGaussian
-from tests.estimators.test_crm import make_data
+from tests.estimators.made_data import make_data
 from tests.estimators.test_generative import VARIANTS, Truth, covariance_of, fit, likelihood
 
 UNITS = np.array([1e4, 1.0, 1e-9, 1e8])

@@ -9,7 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from compshift import ExtrapolationWarning, GroupSpace, InputError
 from compshift.estimators.generative import AdditiveGaussian
-from tests.estimators.test_crm import make_data
+from tests.estimators.made_data import make_data
 
 VARIANTS = ("shared", "per-value")
 

@@ -11,7 +11,7 @@ from compshift import InputError, LogitAdjustedClassifier
 from compshift.core.logit_offsets import adjustment_offset, correction_offset
 from compshift.estimators.logit_problem import LogitProblem
 from compshift.metrics import worst_group_accuracy
-from tests.estimators.test_crm import make_data
+from tests.estimators.made_data import make_data
 
 
 @parametrize_with_checks([LogitAdjustedClassifier(), LogitAdjustedClassifier("none")])

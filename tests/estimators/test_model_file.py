@@ -11,7 +11,7 @@ import pytest
 import compshift
 from compshift import CRMClassifier, InputError
 from compshift.estimators import model_file
-from tests.estimators.test_crm import make_data
+from tests.estimators.made_data import make_data
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from compshift import CRMClassifier
 from compshift.metrics import worst_group_accuracy
-from tests.estimators.test_crm import make_data
+from tests.estimators.made_data import make_data
 
 
 @parametrize_with_checks([CRMClassifier()])

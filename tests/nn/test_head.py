@@ -1,5 +1,6 @@
+"""The head's loss, biases and probabilities against the equations."""
+
 import copy
-import itertools
 import math
 
 import numpy as np
@@ -11,8 +12,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from compshift import GroupSpace, InputError  # noqa: E402
 from compshift.nn import AdditiveEnergyHead  # noqa: E402
+from tests.nn.heads import noisy_case, random_head  # noqa: E402
 from tests.references import group_log_posterior, step_one_log_probability  # noqa: E402
 
 
@@ -26,18 +27,6 @@ def slow_loss(energies, cardinalities, codes, seen, frequency, bias):
             for row, position in zip(energies, which, strict=True)
         ]
     )
-
-
-def random_head(rng, cardinalities, k, in_features=4, hidden=None):
-    everything = list(itertools.product(*(range(size) for size in cardinalities)))
-    seen = np.array([everything[index] for index in np.sort(rng.choice(len(everything), size=k, replace=False))])
-    counts = rng.integers(1, 9, size=k)
-    head = AdditiveEnergyHead(in_features, cardinalities, hidden)
-    head.set_train_groups(seen, counts)
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.copy_(torch.as_tensor(rng.normal(size=tuple(parameter.shape))))
-    return head.double(), seen, counts
 
 
 @settings(deadline=None, derandomize=True, max_examples=20)
@@ -118,32 +107,6 @@ def test_bias_of_an_exact_model_is_the_closed_form():
     assert (result.effective_sample_size > 100).all()
 
 
-class Noisy(nn.Module):
-    """BatchNorm and dropout: features depend on the batch, unless it is in eval mode."""
-
-    out_features = 4
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
-
-    def forward(self, x):
-        return self.layers(x)
-
-
-def noisy_case(seed=0):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        backbone = Noisy()
-        backbone(torch.randn(50, 3) * 2 + 1)  # running statistics
-        head = AdditiveEnergyHead(4, [2, 3], hidden=5)
-        head.set_train_groups([[0, 0], [0, 1], [1, 1], [1, 2]], [10, 5, 8, 14])
-        with torch.no_grad():
-            for parameter in head.parameters():
-                parameter.copy_(torch.randn(parameter.shape))
-        return backbone, head, torch.randn(37, 3)
-
-
 @pytest.mark.parametrize("batch_size", [1, 7, 37])
 def test_bias_does_not_depend_on_the_batch_size_nor_on_the_mode(batch_size):
     backbone, head, X = noisy_case()
@@ -202,83 +165,6 @@ def test_learned_bias_does_not_depend_on_where_the_features_are_centred():
     np.testing.assert_allclose(head.log_prob(X + shift, bias="learned").detach(), before.detach(), atol=1e-9)
 
 
-def test_a_checkpoint_predicts_by_itself(tmp_path):
-    _, head, _ = noisy_case()
-    features = torch.randn(6, 4)
-    head.extrapolate([features])
-    torch.save(head.state_dict(), tmp_path / "head.pt")
-    other = AdditiveEnergyHead(4, [2, 3], hidden=5)
-    other.load_state_dict(torch.load(tmp_path / "head.pt", weights_only=True))
-    assert torch.equal(other.log_prob(features), head.log_prob(features))
-    assert torch.equal(other.marginal_log_prob(features, 1, "train"), head.marginal_log_prob(features, 1, "train"))
-    assert other.loss(features[:1], [[1, 2]]).item() == head.loss(features[:1], [[1, 2]]).item()
-
-
-def test_groups_straight_from_a_loader():
-    codes = torch.tensor([[0, 0], [1, 1], [1, 1], [0, 1], [1, 1]])
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(5, 3), codes), batch_size=2)
-    head = AdditiveEnergyHead(3, [2, 2])
-    head.set_train_groups(loader)
-    assert head.group_weight.tolist() == [1, 1, 0, 3]
-    head.extrapolate(loader)
-    assert head.bias.shape == (4,)
-
-
-def test_millions_of_groups_need_no_column_each():
-    head = AdditiveEnergyHead(3, [2] * 16)
-    rng = np.random.default_rng(0)
-    codes = rng.integers(0, 2, size=(50, 16))
-    head.set_train_groups(codes)
-    X = torch.randn(50, 3)
-    head.loss(X, codes).backward()
-    assert head.layers[0].weight.grad.shape == (2, 3)
-    assert head.learned_bias.shape == (2**16,)
-
-
-def test_candidates_that_are_listed():
-    listed = np.random.default_rng(0).integers(0, 6, size=(40, 15))
-    head = AdditiveEnergyHead(3, [6] * 15, groups=listed)
-    head.set_train_groups(listed[:20])
-    X = torch.randn(20, 3)
-    head.loss(X, listed[:20]).backward()
-    head.extrapolate([X])
-    assert head.log_prob(X).shape == (20, 40)
-    with pytest.raises(InputError, match="not among the candidate groups"):
-        head.set_train_groups(np.zeros((1, 15), dtype=int))
-    with pytest.raises(InputError, match="pass groups="):
-        AdditiveEnergyHead(3, [6] * 15)
-
-
-def test_casting_leaves_the_statistics_their_precision():
-    _, head, _ = noisy_case()
-    head.extrapolate([torch.randn(6, 4)])
-    bias = head.bias.clone()
-    head.to(torch.bfloat16)
-    assert head.learned_bias.dtype == torch.bfloat16
-    assert head.bias.dtype == torch.float64
-    assert torch.equal(head.bias, bias)
-    assert head.loss(torch.randn(2, 4, dtype=torch.bfloat16), [[0, 0], [1, 2]]).dtype == torch.float32
-    head.float()
-
-    def no_doubles(tensor):
-        if tensor.dtype == torch.float64:
-            raise TypeError("no float64 on this device")
-        return tensor
-
-    head._apply(no_doubles)
-    assert head.bias.dtype == torch.float32
-
-
-def test_under_autocast_sums_are_in_full_precision():
-    _, head, _ = noisy_case()
-    features, codes = torch.randn(6, 4), [[0, 0], [0, 1], [1, 1], [1, 2], [0, 0], [1, 1]]
-    plain = head.loss(features, codes)
-    with torch.autocast("cpu", torch.bfloat16):
-        mixed = head.loss(features, codes)
-    assert mixed.dtype == torch.float32
-    assert mixed.item() == pytest.approx(plain.item(), rel=0.02)
-
-
 @pytest.mark.parametrize("shift", [1e4, -1e4])
 def test_a_constant_on_all_energies_changes_nothing(shift):
     rng = np.random.default_rng(0)
@@ -309,107 +195,3 @@ def test_a_user_loop_learns():
     head.extrapolate([X])
     unseen = torch.randn(100, 2, generator=rng) + torch.tensor([4.0, 0.0])
     assert (head.marginal_log_prob(unseen, 0).argmax(dim=1) == 1).float().mean() > 0.9
-
-
-def test_bad_input_gets_a_sentence():
-    head = AdditiveEnergyHead(3, GroupSpace(("bird", "place"), (("land", "water"), ("forest", "sea"))))
-    X = torch.randn(2, 3)
-    with pytest.raises(InputError, match="call set_train_groups first"):
-        head.loss(X, [[0, 0], [0, 1]])
-    head.set_train_groups([[0, 0], [0, 1]], [1, 2])
-    with pytest.raises(InputError, match=r"row 1 belongs to the group \(water, sea\), which training does not have"):
-        head.loss(X, [[0, 0], [1, 1]])
-    with pytest.raises(InputError, match="codes run from 0 to 1"):
-        head.loss(X, [[0, 0], [0, 2]])
-    with pytest.raises(InputError, match="codes has 1 rows but features has 2"):
-        head.loss(X, [[0, 0]])
-    with pytest.raises(InputError, match="integer codes"):
-        head.loss(X, torch.zeros(2, 2))
-    with pytest.raises(InputError, match="reduction 'none' is not known"):
-        head.loss(X, [[0, 0], [0, 1]], reduction="none")
-    with pytest.raises(InputError, match="call extrapolate with the training inputs first"):
-        head.log_prob(X)
-    with pytest.raises(InputError, match="given no rows"):
-        head.extrapolate([])
-    with torch.no_grad():
-        head.layers[0].weight.fill_(1.0)
-    with pytest.raises(InputError, match="NaN or infinite"):
-        head.extrapolate([torch.full((1, 3), math.nan)])
-    head.extrapolate([X])
-    with pytest.raises(InputError, match="from 0 to 1"):
-        head.marginal_log_prob(X, 2)
-    with pytest.raises(InputError, match="bias 'best' is not known"):
-        head.log_prob(X, bias="best")
-    with pytest.raises(InputError, match="in_features"):
-        AdditiveEnergyHead(0, [2])
-    with pytest.raises(InputError, match=r"as in \[2, 3\]"):
-        AdditiveEnergyHead(3, 2)
-    with pytest.raises(InputError, match=r"features have shape \(2, 5\): pass \(n, 3\)"):
-        head(torch.randn(2, 5))
-    with pytest.raises(InputError, match="does not end in integer codes"):
-        head.set_train_groups([(torch.zeros(2, 2, dtype=torch.long), torch.randn(2, 3))])
-    with pytest.raises(InputError, match="codes is empty"):
-        head.set_train_groups(np.zeros((0, 2), dtype=int))
-
-
-def test_the_loss_is_differentiable_once():
-    """A penalty on the gradient would be silently wrong: it is refused."""
-    head = AdditiveEnergyHead(3, [2, 2])
-    head.set_train_groups([[0, 0], [1, 1]], [1, 1])
-    with torch.no_grad():
-        head.layers[0].weight.normal_()
-    X = torch.randn(2, 3, requires_grad=True)
-    with pytest.raises(RuntimeError, match="differentiable once"):
-        torch.autograd.grad(head.loss(X, [[0, 0], [1, 1]]), X, create_graph=True)
-
-
-def test_a_move_that_fails_leaves_the_head_whole():
-    _, head, _ = noisy_case()
-    with pytest.raises(RuntimeError):
-        head.to("meta").to("cpu")
-    _, head, _ = noisy_case()
-    names = set(head.state_dict())
-
-    def broken(_):
-        raise RuntimeError("no such device")
-
-    with pytest.raises(RuntimeError, match="no such device"):
-        head._apply(broken)
-    assert set(head.state_dict()) == names
-
-
-def test_biases_of_earlier_weights_are_announced():
-    _, head, _ = noisy_case()
-    features = torch.randn(4, 4)
-    head.extrapolate([features])
-    head.log_prob(features)
-    other = copy.deepcopy(head)
-    with torch.no_grad():
-        head.learned_bias += 1
-    with pytest.warns(UserWarning, match="trained further since extrapolate"):
-        head.log_prob(features)
-    other.log_prob(features)
-    head.load_state_dict(other.state_dict())
-    head.log_prob(features)
-
-
-def test_forward_with_codes_is_the_loss():
-    _, head, _ = noisy_case()
-    features = torch.randn(2, 4)
-    assert head(features, [[0, 0], [1, 2]]).item() == head.loss(features, [[0, 0], [1, 2]]).item()
-
-
-def test_batches_in_a_list_and_attributes_by_name():
-    head = AdditiveEnergyHead(3, GroupSpace(("bird", "place"), (("land", "water"), ("forest", "sea"))))
-    batches = [(torch.randn(2, 3), torch.tensor([[0, 0], [0, 1]])), (torch.randn(1, 3), torch.tensor([[1, 1]]))]
-    head.set_train_groups(batches)
-    assert head.group_weight.tolist() == [1, 1, 0, 1]
-    head.extrapolate(batches)
-    by_name, by_number = (head.marginal_log_prob(batches[0][0], name) for name in ("place", 1))
-    assert torch.equal(by_name, by_number)
-    with pytest.raises(InputError, match="attribute 'plaice' is not known"):
-        head.marginal_log_prob(batches[0][0], "plaice")
-    with pytest.raises(InputError, match="pass a list of batches"):
-        head.extrapolate(batches[0][0])
-    with pytest.raises(InputError, match="sample_weight is zero"):
-        head.loss(*batches[0], sample_weight=torch.zeros(2))

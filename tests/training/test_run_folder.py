@@ -13,7 +13,7 @@ import compshift as cs  # noqa: E402
 from compshift import InputError  # noqa: E402
 from compshift.training import TrainedClassifier, train  # noqa: E402
 from compshift.training.run_folder import RunFolder  # noqa: E402
-from tests.training.test_loop import QUICK, Interrupt, assert_same, gaussians, weights  # noqa: E402
+from tests.training.small_runs import QUICK, Interrupt, assert_same, gaussians, weights  # noqa: E402
 
 
 def texts(n=40):

@@ -1,0 +1,22 @@
+"""Made-up rows around additive means, and tables with some of their values hidden."""
+
+import numpy as np
+
+from compshift import GroupSpace
+
+
+def make_data(cardinalities=(2, 3), n=400, p=4, missing=(0,), seed=0):
+    """Features around additive means; the groups with the ``missing`` flat indices have no rows."""
+    rng = np.random.default_rng(seed)
+    space = GroupSpace.from_cardinalities(cardinalities)
+    codes = space.codes(rng.choice(np.setdiff1d(np.arange(space.n_groups), missing), size=n))
+    means = [rng.normal(size=(size, p)) for size in cardinalities]
+    X = rng.normal(size=(n, p)) + sum(mean[column] for mean, column in zip(means, codes.T, strict=True))
+    return X, codes
+
+
+def hide(codes, share, seed=0, first=1):
+    """Codes as floats, with NaN in place of a share of the values from column ``first`` on."""
+    table = codes[:, first:].astype(float)
+    table[np.random.default_rng(seed).random(table.shape) < share] = np.nan
+    return table

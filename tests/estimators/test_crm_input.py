@@ -1,0 +1,135 @@
+"""Input of CRM that is extreme, and input that is wrong, with the sentence it gets."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from compshift import CRMClassifier, GroupSpace, InputError
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    def test_not_finite(self, fitted, bad):
+        clf, X, codes = fitted
+        spoilt = X.copy()
+        spoilt[5, 2] = bad
+        with pytest.raises(
+            InputError, match=r"X has 1 NaN or infinite .* row 5, column 2: remove those rows or impute"
+        ):
+            CRMClassifier().fit(spoilt, codes[:, 0], attributes=codes[:, 1])
+        with pytest.raises(InputError, match="row 5, column 2"):
+            clf.predict(spoilt)
+
+    def test_far_inputs_have_probabilities_that_sum_to_one(self, fitted):
+        clf, X, _ = fitted
+        far = X * 1e12
+        np.testing.assert_allclose(np.exp(clf.group_log_proba(far)).sum(axis=1), 1, atol=1e-9)
+        joint = np.exp(clf.group_log_proba(far)).reshape(-1, 2, 3).sum(axis=2)
+        np.testing.assert_allclose(joint, clf.predict_proba(far), atol=1e-9)
+
+    def test_constant_features_say_nothing(self):
+        clf = CRMClassifier().fit(np.full((30, 2), 0.1), np.arange(30) % 3)
+        assert (clf.coef_ == 0).all()
+        np.testing.assert_allclose(clf.predict_proba([[100.0, -100.0]]), 1 / 3)
+
+    def test_huge_but_finite_features_are_fine(self, fitted):
+        _, X, codes = fitted
+        clf = CRMClassifier().fit(X * 1e300, codes[:, 0], attributes=codes[:, 1])
+        assert np.isfinite(clf.predict_proba(X * 1e300)).all()
+
+    @pytest.mark.parametrize("name", ["y", "attributes", "sample_weight"])
+    def test_row_counts(self, fitted, name):
+        _, X, codes = fitted
+        columns = {"y": codes[:, 0], "attributes": codes[:, 1], "sample_weight": np.ones(len(X))}
+        columns[name] = columns[name][:3]
+        with pytest.raises(InputError, match=f"{name} has 3 rows but X has 400: pass one row of {name} per sample"):
+            CRMClassifier().fit(X, **columns)
+
+    def test_one_class(self, fitted):
+        _, X, codes = fitted
+        with pytest.raises(InputError, match=r"target 'y' has only one class \(0\): pass rows of at least two classes"):
+            CRMClassifier().fit(X, np.zeros(len(X), dtype=int), attributes=codes[:, 1])
+
+    def test_attribute_with_one_value_is_accepted(self, fitted):
+        _, X, codes = fitted
+        with pytest.warns(UserWarning, match="attribute 'a' has the single value 'same'") as caught:
+            clf = CRMClassifier().fit(X, codes[:, 0], attributes=["same"] * len(X))
+        assert caught[0].filename == __file__
+        alone = CRMClassifier().fit(X, codes[:, 0])
+        np.testing.assert_allclose(clf.predict_proba(X), alone.predict_proba(X), atol=1e-6)
+
+    def test_unfitted(self):
+        for call in ("predict", "predict_proba", "predict_group", "explain", "group_log_proba"):
+            with pytest.raises(NotFittedError, match=r"not fitted yet\. Call 'fit'"):
+                getattr(CRMClassifier(), call)([[0.0]])
+        with pytest.raises(NotFittedError):
+            CRMClassifier().score([[0.0]], [0])
+        with pytest.raises(NotFittedError):
+            CRMClassifier().set_prior("train")
+        with pytest.raises(NotFittedError):
+            CRMClassifier().save("nowhere")
+
+    def test_wrong_number_of_features(self, fitted):
+        clf, X, _ = fitted
+        with pytest.raises(InputError, match=r"X has 3 features, but CRMClassifier is expecting 4 .*pass the columns"):
+            clf.predict(X[:, :3])
+        named = CRMClassifier().fit(pd.DataFrame(X, columns=list("abcd")), np.arange(len(X)) % 2)
+        with pytest.raises(InputError, match=r"(?s)feature names.*Pass the columns it was fitted on"):
+            named.predict(pd.DataFrame(X[:, :3], columns=list("abc")))
+
+    def test_continuous_labels(self, fitted):
+        _, X, codes = fitted
+        with pytest.raises(InputError, match=r"Unknown label type: target 'y' is continuous .*for example by binning"):
+            CRMClassifier().fit(X, X[:, 0])
+        with pytest.raises(
+            InputError, match=r"attribute 'a' has 400 different values in 400 rows: it looks continuous"
+        ):
+            CRMClassifier().fit(X, codes[:, 0], attributes=X[:, 0])
+
+    def test_unknown_values_in_score(self, fitted):
+        clf, X, codes = fitted
+        with pytest.raises(InputError, match="attribute 'y' has the unknown value 5"):
+            clf.score(X, np.where(codes[:, 0] == 0, 5, 1))
+        with pytest.raises(InputError, match="y has 2 rows but X has 400"):
+            clf.score(X, [0, 1])
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"alpha": -1}, "alpha is -1: pass a finite number 0 or more"),
+            ({"alpha": "0.1"}, "alpha is '0.1': pass a number"),
+            ({"alpha": math.nan}, "alpha is nan"),
+            ({"tol": 0}, "tol is 0: pass a finite number above 0"),
+            ({"max_iter": 0}, "max_iter is 0: pass a whole number of 1 or more"),
+            ({"max_iter": 1.5}, "max_iter is 1.5"),
+            ({"bias": "extrapolate"}, "did you mean 'extrapolated'"),
+        ],
+    )
+    def test_parameters(self, fitted, parameters, message):
+        _, X, codes = fitted
+        with pytest.raises(InputError, match=message):
+            CRMClassifier(**parameters).fit(X, codes[:, 0], attributes=codes[:, 1])
+
+    @pytest.mark.parametrize(
+        ("weight", "message"),
+        [
+            (-1.0, r"negative \(-1 at row 0\)"),
+            (np.nan, "NaN"),
+            (0.0, "zero for every row"),
+            (1e308, "too large to add"),
+        ],
+    )
+    def test_weights(self, fitted, weight, message):
+        _, X, codes = fitted
+        with pytest.raises(InputError, match=message):
+            CRMClassifier().fit(X, codes[:, 0], sample_weight=np.full(len(X), weight))
+
+    def test_space_must_describe_every_column(self, fitted):
+        _, X, codes = fitted
+        with pytest.raises(InputError, match=r"there are 2 columns .* for 1 attributes"):
+            CRMClassifier().fit(
+                X, codes[:, 0], attributes=codes[:, 1], space=GroupSpace.from_cardinalities([2], names=["y"])
+            )

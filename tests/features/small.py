@@ -1,0 +1,20 @@
+"""A small embedder, and what tells whether two folders of features are the same."""
+
+import hashlib
+
+from compshift import GroupSpace
+
+SPACE = GroupSpace(("bird", "place"), (("waterbird", "landbird"), ("land", "water", "sky")))
+N = 22
+
+
+def embedder(home, model="resnet", **options):
+    from compshift.features.embedder import Embedder
+    from compshift.nn.backbones import load_backbone
+
+    kind = "text" if model == "bert" else "images"
+    return Embedder(load_backbone(str(home / model), kind), **{"batch_size": 4, "num_workers": 0, **options})
+
+
+def digests(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("part-*.parquet"))}

@@ -1,0 +1,96 @@
+"""The head as a PyTorch module: checkpoints, casts, moves, autocast and gradients."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from compshift.nn import AdditiveEnergyHead  # noqa: E402
+from tests.nn.heads import noisy_case  # noqa: E402
+
+
+def test_a_checkpoint_predicts_by_itself(tmp_path):
+    _, head, _ = noisy_case()
+    features = torch.randn(6, 4)
+    head.extrapolate([features])
+    torch.save(head.state_dict(), tmp_path / "head.pt")
+    other = AdditiveEnergyHead(4, [2, 3], hidden=5)
+    other.load_state_dict(torch.load(tmp_path / "head.pt", weights_only=True))
+    assert torch.equal(other.log_prob(features), head.log_prob(features))
+    assert torch.equal(other.marginal_log_prob(features, 1, "train"), head.marginal_log_prob(features, 1, "train"))
+    assert other.loss(features[:1], [[1, 2]]).item() == head.loss(features[:1], [[1, 2]]).item()
+
+
+def test_casting_leaves_the_statistics_their_precision():
+    _, head, _ = noisy_case()
+    head.extrapolate([torch.randn(6, 4)])
+    bias = head.bias.clone()
+    head.to(torch.bfloat16)
+    assert head.learned_bias.dtype == torch.bfloat16
+    assert head.bias.dtype == torch.float64
+    assert torch.equal(head.bias, bias)
+    assert head.loss(torch.randn(2, 4, dtype=torch.bfloat16), [[0, 0], [1, 2]]).dtype == torch.float32
+    head.float()
+
+    def no_doubles(tensor):
+        if tensor.dtype == torch.float64:
+            raise TypeError("no float64 on this device")
+        return tensor
+
+    head._apply(no_doubles)
+    assert head.bias.dtype == torch.float32
+
+
+def test_under_autocast_sums_are_in_full_precision():
+    _, head, _ = noisy_case()
+    features, codes = torch.randn(6, 4), [[0, 0], [0, 1], [1, 1], [1, 2], [0, 0], [1, 1]]
+    plain = head.loss(features, codes)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = head.loss(features, codes)
+    assert mixed.dtype == torch.float32
+    assert mixed.item() == pytest.approx(plain.item(), rel=0.02)
+
+
+def test_the_loss_is_differentiable_once():
+    """A penalty on the gradient would be silently wrong: it is refused."""
+    head = AdditiveEnergyHead(3, [2, 2])
+    head.set_train_groups([[0, 0], [1, 1]], [1, 1])
+    with torch.no_grad():
+        head.layers[0].weight.normal_()
+    X = torch.randn(2, 3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="differentiable once"):
+        torch.autograd.grad(head.loss(X, [[0, 0], [1, 1]]), X, create_graph=True)
+
+
+def test_a_move_that_fails_leaves_the_head_whole():
+    _, head, _ = noisy_case()
+    names = set(head.state_dict())
+
+    def broken(_):
+        raise RuntimeError("no such device")
+
+    with pytest.raises(RuntimeError, match="no such device"):
+        head._apply(broken)
+    assert set(head.state_dict()) == names
+
+
+def test_biases_of_earlier_weights_are_announced():
+    _, head, _ = noisy_case()
+    features = torch.randn(4, 4)
+    head.extrapolate([features])
+    head.log_prob(features)
+    other = copy.deepcopy(head)
+    with torch.no_grad():
+        head.learned_bias += 1
+    with pytest.warns(UserWarning, match="trained further since extrapolate"):
+        head.log_prob(features)
+    other.log_prob(features)
+    head.load_state_dict(other.state_dict())
+    head.log_prob(features)
+
+
+def test_forward_with_codes_is_the_loss():
+    _, head, _ = noisy_case()
+    features = torch.randn(2, 4)
+    assert head(features, [[0, 0], [1, 2]]).item() == head.loss(features, [[0, 0], [1, 2]]).item()

@@ -1,0 +1,90 @@
+"""Heads in PyTorch and models that were trained, against their ONNX files."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from compshift import GroupSpace, InputError, export_onnx  # noqa: E402
+from compshift.nn import AdditiveEnergyHead  # noqa: E402
+from tests.onnx_session import CLOSE, run  # noqa: E402
+
+
+def trained_head(cardinalities, hidden, n=300, p=5):
+    """A head whose biases are known, and the features that they rest on."""
+    rng = np.random.default_rng(0)
+    space = GroupSpace.from_cardinalities(cardinalities)
+    codes = space.codes(rng.integers(1, space.n_groups, size=n))
+    head = AdditiveEnergyHead(p, space, hidden)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.copy_(torch.as_tensor(rng.normal(size=tuple(parameter.shape))))
+    X = torch.as_tensor(rng.normal(size=(n, p)), dtype=torch.float32)
+    head.set_train_groups(codes)
+    head.extrapolate([X])
+    return head, X
+
+
+class TestHead:
+    """The head in PyTorch against its file."""
+
+    @pytest.mark.parametrize("hidden", [None, 8, [8, 6]])
+    @pytest.mark.parametrize("cardinalities", [(2, 3), (9, 9)])
+    def test_equals_the_head(self, cardinalities, hidden, tmp_path):
+        head, X = trained_head(cardinalities, hidden)
+        export_onnx(head, tmp_path / "model.onnx")
+        found = run(tmp_path / "model.onnx", X.numpy())
+        expected = head.double().marginal_log_prob(X, 0).exp().detach().numpy()
+        np.testing.assert_allclose(found["probabilities"], expected, atol=CLOSE)
+        head.float()
+        for prior in ("hull", "train"):
+            export_onnx(head, tmp_path / "model.onnx", prior=prior)
+            found = run(tmp_path / "model.onnx", X.numpy())
+            expected = head.marginal_log_prob(X, 0, prior).exp().detach().numpy()
+            np.testing.assert_allclose(found["probabilities"], expected, atol=CLOSE)
+
+    def test_what_is_common_to_an_attribute_changes_nothing(self, tmp_path):
+        head, X = trained_head((2, 3), 8)
+        head.double()
+        expected = head.marginal_log_prob(X, 0).exp().detach().numpy()
+        with torch.no_grad():
+            for layer in head.layers:
+                layer[-1].weight += 4096 * torch.arange(8)
+        head._extrapolated = None  # its biases are right up to a constant
+        export_onnx(head, tmp_path / "model.onnx")
+        found = run(tmp_path / "model.onnx", X.numpy())["probabilities"]
+        np.testing.assert_allclose(found, expected, atol=CLOSE)
+
+    def test_a_head_without_biases(self, tmp_path):
+        head = AdditiveEnergyHead(3, [2, 2])
+        head.set_train_groups(np.array([[0, 1], [1, 0], [1, 1]]))
+        with pytest.raises(InputError, match="call extrapolate with the training inputs first"):
+            export_onnx(head, tmp_path / "model.onnx")
+
+    @pytest.mark.parametrize("hidden", [0, 6])
+    def test_a_trained_model(self, hidden, tmp_path):
+        """The file takes what the backbone gives."""
+        from compshift.methods.crm import CRM
+        from compshift.training import Settings, train
+        from tests.training.small_runs import Wobbly, gaussians
+
+        data = gaussians()
+        settings = Settings(steps=20, batch_size=33, eval_every=10, learning_rate=0.05)
+        model = train(data, CRM(hidden=hidden), Wobbly(dropout=0.0), settings, device="cpu").set_prior("train")
+        export_onnx(model, tmp_path / "model.onnx")
+        samples = data.samples.astype(np.float32)
+        with torch.no_grad():
+            features = model.model.backbone(torch.as_tensor(samples)).numpy()
+        found = run(tmp_path / "model.onnx", features)
+        np.testing.assert_allclose(found["probabilities"], model.predict_proba(samples), atol=CLOSE)
+        assert set(found["label"]) == {"land", "water"}
+
+    def test_a_model_of_classes_alone(self, tmp_path):
+        from compshift.training import Settings, train
+        from tests.training.small_runs import Wobbly, gaussians
+
+        model = train(gaussians(), "erm", Wobbly(), Settings(steps=2, eval_every=2), device="cpu")
+        with pytest.raises(InputError, match="trained by 'erm', which predicts classes alone"):
+            export_onnx(model, tmp_path / "model.onnx")

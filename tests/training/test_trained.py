@@ -1,0 +1,75 @@
+"""The classifier that a run gives: its predictors, priors, targets and methods of a user's own."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("accelerate")
+
+import compshift as cs  # noqa: E402
+from compshift import GroupSpace, InputError  # noqa: E402
+from compshift.methods.erm import ERM  # noqa: E402
+from compshift.methods.registry import METHODS, make_method  # noqa: E402
+from compshift.training import TrainedClassifier, train  # noqa: E402
+from tests.training.small_runs import QUICK, assert_same, gaussians, weights  # noqa: E402
+
+
+def test_the_four_predictors_differ_as_they_should():
+    data = gaussians()
+    clf = train(data, "crm", "mlp", replace(QUICK, steps=60, eval_every=60), device="cpu")
+    prior = np.array([[0.97, 0.01], [0.01, 0.01]])
+    predictors = make_method("crm").predictors(clf.model, prior)
+    X = torch.tensor(data.X[:50], dtype=torch.float32)
+    with torch.no_grad():
+        found = {name: predict(clf.model.features({"features": X})).exp() for name, predict in predictors.items()}
+    assert all(torch.allclose(part.sum(dim=1), torch.ones(50)) for part in found.values())
+    assert (found["extrapolated-empirical"][:, 0] >= found["extrapolated-uniform"][:, 0]).all()
+    assert (found["extrapolated-empirical"] - found["extrapolated-uniform"]).abs().max() > 0.1
+    assert not torch.allclose(found["learned-uniform"], found["extrapolated-uniform"])
+    np.testing.assert_allclose(found["extrapolated-uniform"], clf.predict_proba(data.X[:50]), atol=1e-5)
+
+
+def test_priors_of_a_trained_model():
+    data = gaussians()
+    clf = train(data, "crm", "linear", QUICK, device="cpu")
+    before = clf.predict_proba(data.X)
+    certain = {("land", "forest"): 0.999, ("water", "sea"): 0.001}
+    after = clf.set_prior(certain).predict_proba(data.X)
+    assert (after[:, 0] >= before[:, 0] - 1e-9).mean() > 0.95
+    assert after[:, 0].mean() > before[:, 0].mean() + 0.1
+
+
+def test_a_target_that_is_not_the_first_attribute():
+    data = gaussians(drop=None)
+    clf = train(replace(data, targets=("place",)), "crm", "linear", replace(QUICK, steps=40), device="cpu")
+    assert clf.space_.names == ("place", "bird")
+    assert np.mean(clf.predict(data.X) == data.columns(["place"])["place"]) > 0.7
+    with pytest.raises(InputError, match="training predicts one attribute"):
+        train(replace(data, targets=("place", "bird")), "crm", "linear", QUICK, device="cpu")
+
+
+def test_one_attribute_alone():
+    data = gaussians(drop=None)
+    alone = replace(data, space=GroupSpace(("bird",), (("land", "water"),)), codes=data.codes[:, :1])
+    for method in ("erm", "irm", "crm", "crm-resolved", "sla"):
+        clf = train(alone, method, "linear", QUICK, device="cpu")
+        assert np.mean(clf.predict(data.X) == data.columns(["bird"])["bird"]) > 0.7
+
+
+class Plain(ERM):
+    """A method of a user's own, not even a dataclass."""
+
+    name = "plain"
+
+
+def test_a_method_of_ones_own(tmp_path, monkeypatch):
+    data = gaussians()
+    clf = train(data, Plain, "mlp", QUICK, folder=tmp_path, device="cpu")
+    assert_same(weights(clf), weights(train(data, "erm", "mlp", QUICK, device="cpu")))
+    with pytest.raises(InputError, match=r"method 'plain', which is not one of compshift's: pass it, as method="):
+        TrainedClassifier.load(tmp_path)
+    assert_same(weights(TrainedClassifier.load(tmp_path, method=Plain())), weights(clf))
+    monkeypatch.setitem(METHODS, "plain", Plain)
+    assert repr(cs.load(tmp_path)) == "<TrainedClassifier: plain, mlp, bird × place (2 × 2)>"
