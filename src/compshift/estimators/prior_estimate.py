@@ -38,7 +38,8 @@ class EstimatedPrior:
 
     The intervals are about the chance that brought these inputs and no others. They take the classifier's
     probabilities for right: if those are off, so is the estimate, and no interval says so. With the true densities
-    intervals of 90 % hold nine of ten shares; on embeddings of real images and texts they held about half.
+    intervals of 90 % hold nine of ten shares; on embeddings of real images and texts they held 39 to 82 % of
+    them, fewest with a strong ridge (docs/unseen.md).
     """
 
     space: GroupSpace
