@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from compshift._errors import InputError
+from compshift._errors import InputError, an
 
 MAX_TABLE_GROUPS = 1 << 22
 """More groups than this, about four million, are never held one by one."""
@@ -46,7 +46,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
     try:
         weight = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"sample_weight is a {type(sample_weight).__name__}: pass one number per sample") from None
+        raise InputError(f"sample_weight is {an(type(sample_weight).__name__)}: pass one number per sample") from None
     if weight.ndim == 0:
         weight = np.full(n_rows, float(weight))
     if weight.ndim != 1:

@@ -12,6 +12,13 @@ class ExtrapolationWarning(UserWarning):
     """Groups are predicted that the training groups do not determine."""
 
 
+def an(name: str) -> str:
+    """The name of a class after its article, for messages: ``an AdditiveGaussian``, ``a str``, ``an SVC``."""
+    spelt = name[:2].isupper()  # letter by letter
+    vowels = tuple("AEFHILMNORSX") if spelt else ("a", "e", "i", "o", "u", "ndarray")
+    return f"{'an' if (name if spelt else name.lower()).startswith(vowels) else 'a'} {name}"
+
+
 def listing(values: Iterable[object], limit: int = 8) -> str:
     """The values as ``'a', 'b' and 3 more``, for messages."""
     shown = [repr(value) for value in values]

@@ -15,6 +15,7 @@ from compshift.estimators.crm_fit import Recipe, TrainingRows, step_one, step_tw
 from compshift.estimators.gaussian_energies import gaussian_energies
 from compshift.estimators.gaussian_fit import fit_shared
 from compshift.estimators.row_folds import row_folds
+from compshift.estimators.row_sums import ArrayRows
 from compshift.estimators.solver import Start, solve
 from compshift.estimators.step_one_problem import TemperatureProblem
 
@@ -130,7 +131,8 @@ class TestCrossFit:
         rng = np.random.default_rng(3)
         X, codes = make_data(n=50)
         rows, _ = training_rows(X, codes)
-        problem = TemperatureProblem(rng.normal(size=(50, 6)), rows.position, rows.weight, rows.seen, rows.frequency)
+        energies = ArrayRows(rng.normal(size=(50, 6)), rows.position, rows.weight)
+        problem = TemperatureProblem(energies, rows.seen, rows.frequency)
         bias, step = rng.normal(size=7), 1e-6
         found = problem.evaluate(np.array([[1.3]]), bias)
         up, down = (problem.evaluate(np.array([[1.3 + sign * step]]), bias).value for sign in (1, -1))

@@ -73,7 +73,7 @@ class TestFit:
 def test_bad_input_gets_a_sentence():
     X, bird, _, frame = frames(n=100)
     features = frame[[f"f{i}" for i in range(6)]]
-    with pytest.raises(InputError, match="X is a Dask collection and y a ndarray: pass a Dask collection for both"):
+    with pytest.raises(InputError, match="X is a Dask collection and y an ndarray: pass a Dask collection for both"):
         CRMClassifier().fit(features, bird)
     with pytest.raises(InputError, match="y has 1 partitions and X 4: repartition one like the other"):
         CRMClassifier().fit(features, frame["bird"].repartition(npartitions=1))

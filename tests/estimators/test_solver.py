@@ -3,7 +3,9 @@ import pytest
 
 from compshift import GroupSpace
 from compshift.core.energy import GroupTable
-from compshift.estimators.solver import solve, standardise
+from compshift.estimators.row_sums import ArrayRows
+from compshift.estimators.solver import solve
+from compshift.estimators.standardise import standardise
 from compshift.estimators.step_one_problem import StepOneProblem
 
 
@@ -43,7 +45,8 @@ def test_solution_is_stationary_and_rare_groups_are_settled():
     frequency = np.bincount(position) / n
     assert frequency.min() < 1e-3
     features, _, _ = standardise(X, np.ones(n))
-    problem = StepOneProblem(features, position, np.full(n, 1 / n), GroupTable.of(space, groups), frequency, alpha=1e-3)
+    rows = ArrayRows(features, position, np.full(n, 1 / n))
+    problem = StepOneProblem(rows, GroupTable.of(space, groups), frequency, alpha=1e-3)
     solution = solve(problem, tol=1e-7, max_iter=1000)
     assert solution.converged
     assert solution.gradient <= 1e-7
@@ -61,9 +64,8 @@ def test_solution_beats_every_nearby_point():
     X = rng.normal(size=(80, 2)) + codes
     groups, position = space.distinct(codes)
     features, _, _ = standardise(X, np.ones(80))
-    problem = StepOneProblem(
-        features, position, np.full(80, 1 / 80), GroupTable.of(space, groups), np.bincount(position) / 80, alpha=0.1
-    )
+    rows = ArrayRows(features, position, np.full(80, 1 / 80))
+    problem = StepOneProblem(rows, GroupTable.of(space, groups), np.bincount(position) / 80, alpha=0.1)
     solution = solve(problem, tol=1e-8, max_iter=500)
 
     def penalised_risk(weight, bias):

@@ -13,8 +13,7 @@ import compshift
 from compshift import CRMClassifier, CRMClassifierCV, InputError
 from compshift.data.feature_store import FeatureStore
 from compshift.estimators.row_sums import Block, LocalRows
-from compshift.estimators.solver import standardise
-from compshift.estimators.streamed_fit import standard_of
+from compshift.estimators.standardise import standard_of, standardise
 
 BIRDS, PLACES = np.array(["gull", "owl", "wren"]), np.array(["land", "sea"])
 
@@ -187,7 +186,7 @@ class TestStore:
         clf = CRMClassifier()
         for columns, message in (
             (("brid", ["place"]), "did you mean 'bird'"),
-            ((bird, ["place"]), "y is a ndarray: with a FeatureStore, pass the name of a column"),
+            ((bird, ["place"]), "y is an ndarray: with a FeatureStore, pass the name of a column"),
             (("bird", []), "attributes is \\[\\]: with a FeatureStore"),
         ):
             with pytest.raises(InputError, match=message):

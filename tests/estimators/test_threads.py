@@ -1,13 +1,25 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from compshift.estimators.threads import one_thread_for_scipy
+import compshift.estimators.row_sums as row_sums
+from compshift import CRMClassifier, GroupSpace
+from compshift.core.energy import GroupTable
+from compshift.estimators.row_sums import ArrayRows, Sums
+from compshift.estimators.step_one_problem import block_risk
+from compshift.estimators.threads import one_thread_for_numpy, one_thread_for_scipy
+from tests.estimators.made_data import hide, make_data
 
 
 def scipy_threads():
     return [library["num_threads"] for library in threadpool_info() if "scipy.libs" in Path(library["filepath"]).parts]
+
+
+def numpy_threads():
+    return [library["num_threads"] for library in threadpool_info() if "numpy.libs" in Path(library["filepath"]).parts]
 
 
 def test_limit_holds_inside_and_is_lifted_after_the_last():
@@ -31,3 +43,54 @@ def test_many_fits_at_once_leave_no_limit_behind():
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(work, range(64)))
         assert scipy_threads() == before
+
+
+def test_the_limit_on_numpy_says_how_many_threads_there_may_be():
+    with threadpool_limits(2, user_api="blas"):
+        before = numpy_threads()
+        with one_thread_for_scipy(), one_thread_for_numpy() as outer, one_thread_for_numpy() as inner:
+            assert outer == inner == max(before, default=1)
+            assert set(numpy_threads()) <= {1}
+        assert numpy_threads() == before
+        with one_thread_for_numpy():
+            with one_thread_for_scipy():
+                pass
+            assert set(numpy_threads()) <= {1}
+        assert numpy_threads() == before
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """So small that a few hundred rows make many."""
+    monkeypatch.setattr(row_sums, "CELLS", 100)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_sums_over_blocks_are_those_over_all_rows_whatever_the_threads():
+    X, codes = make_data((3, 3), n=300)
+    space = GroupSpace.from_cardinalities([3, 3])
+    groups, position = space.distinct(codes)
+    table, rng = GroupTable.of(space, groups), np.random.default_rng(0)
+    weight, log_score = rng.normal(size=(6, X.shape[1])), rng.normal(size=len(groups))
+    rows = ArrayRows(X, position, rng.random(300))
+    found = []
+    for count in (1, 2):
+        with threadpool_limits(count, user_api="blas"):
+            found.append(rows.total(block_risk, Sums.add, table, weight, log_score))
+    whole = block_risk(row_sums.Block(X, position, rows.weight), table, weight, log_score)
+    for one, two, expected in zip(found[0].arrays, found[1].arrays, whole.arrays, strict=True):
+        np.testing.assert_array_equal(one, two)
+        np.testing.assert_allclose(one, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_a_fit_in_several_threads_is_that_in_one(missing):
+    X, codes = make_data((3, 3), n=300)
+    attributes = hide(codes, missing)
+    fits = []
+    for count in (1, 2):
+        with threadpool_limits(count, user_api="blas"):
+            fits.append(CRMClassifier(prior="hull", cross_fit=not missing).fit(X, codes[:, 0], attributes=attributes))
+    np.testing.assert_allclose(fits[0].coef_, fits[1].coef_, atol=1e-9)
+    np.testing.assert_allclose(fits[0].bias_, fits[1].bias_, atol=1e-9)

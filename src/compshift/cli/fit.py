@@ -123,6 +123,12 @@ def fit(
     from compshift.report.features_terminal import print_extraction
     from compshift.report.terminal import print_fit, progress_bar
 
+    if output.suffix == ".onnx":
+        fitted = output.with_suffix(".safetensors")
+        raise InputError(
+            f"--output is {str(output)!r}, and `compshift fit` writes no ONNX: fit with -o {fitted} first, then run "
+            f"`compshift export {fitted} -o {output}`"
+        )
     check_target(output, source)
     clf = _classifier(
         alpha,
@@ -145,6 +151,7 @@ def fit(
         further = {"--shares": shares, "--skip-broken": skip_broken, "--overwrite": overwrite}
         refuse({**given, **further}, "are for tables (with --path, --text or --features)")
         if memory is not None:
+            _check_streamed(alpha, bias=bias, anchor=anchor, cross_fit=cross_fit, unseen_offset=unseen_offset)
             n_rows = _fit_store(clf, source, targets, nuisances, split, prior, memory)
             clf.save(output, inputs=made_by(source))
             print_fit(clf, n_rows, output, as_json=json)
@@ -154,7 +161,11 @@ def fit(
         data = read_features(source, [*targets, *nuisances])
         inputs = made_by(source)
     else:
-        refuse({"--memory": memory}, "is for features in Parquet, such as `compshift features` writes")
+        if memory is not None:
+            raise InputError(
+                f"--memory given, and {source.name!r} is a table: leave it out, or pass features in Parquet, such as "
+                "`compshift features` writes"
+            )
         recipe = samples_recipe(path, text, features, backbone)
         if shares is not None and SPLIT_COLUMN in column_names(source):
             raise InputError("--shares given, and the table has a column 'split': leave one of them out")
@@ -189,6 +200,8 @@ def fit(
         attributes=data.columns(nuisances) if nuisances else None,
     )
     clf.save(output, inputs=inputs)
+    if not json:
+        _print_choice(clf)
     print_fit(clf, len(data), output, as_json=json)
 
 
@@ -199,14 +212,11 @@ def _fit_store(
     from compshift.core.groups import GroupSpace
     from compshift.data.feature_store import FeatureStore
     from compshift.data.table_files import PARQUET
-    from compshift.estimators.crm import CRMClassifier
 
     if not (source.is_dir() or source.suffix in PARQUET):
         raise InputError(
             f"--memory given, and {source.name!r} is not Parquet: leave it out, or store features as Parquet"
         )
-    if not isinstance(clf, CRMClassifier):
-        raise InputError("--memory given, and several alphas to choose from: choose one on rows that fit in memory")
     store = FeatureStore(source)
     part = ("train" if "split" in store.columns else None) if split is None else split
     store = FeatureStore(source, None if part == "all" else part)
@@ -215,6 +225,41 @@ def _fit_store(
         store, targets[0] if len(targets) == 1 else targets, attributes=nuisances or None
     )
     return store.n_rows
+
+
+def _check_streamed(
+    alpha: str, *, bias: str | None, anchor: str | None, cross_fit: bool, unseen_offset: str | None
+) -> None:
+    """Refuse settings that need all rows at once."""
+    options = {"--bias": bias, "--anchor": anchor, "--unseen-offset": unseen_offset}
+    chosen = [f"--alpha {alpha}"] if alpha == "auto" or "," in alpha else []
+    chosen += [f"{option} auto" for option, value in options.items() if value == "auto"]
+    if chosen:
+        raise InputError(
+            f"--memory given with {' and '.join(chosen)}: leave --memory out to choose one on rows that fit in memory, "
+            "for example on a sample of them, then pass what was chosen"
+        )
+    whole = [f"--anchor {anchor}"] if anchor not in (None, "zero") else []
+    whole += ["--cross-fit"] if cross_fit else []
+    if whole:
+        raise InputError(
+            f"--memory given with {' and '.join(whole)}: rows that are read in blocks are fitted with anchor='zero' "
+            "and cross_fit=False; leave one or the other out"
+        )
+
+
+def _print_choice(clf: Any) -> None:
+    """What was chosen beside alpha; where alpha was chosen too, the fit's own lines tell all of it."""
+    if hasattr(clf, "n_splits_"):
+        return
+    found = {
+        "anchor": f"{clf.anchor_} anchor",
+        "bias": f"{clf.chosen_bias_} bias",
+        "unseen_offset": f"unseen groups {round(clf.unseen_offset_, 2) + 0.0:+.2f} nats",  # never −0.00
+    }
+    chosen = [text for name, text in found.items() if getattr(clf, name) == "auto"]
+    if chosen:
+        typer.echo(f"chosen on held-out groups: {', '.join(chosen)}")
 
 
 def _size(text: str) -> int:

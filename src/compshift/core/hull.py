@@ -23,6 +23,9 @@ MAX_COUNTED = 10_000_000
 SAMPLE = 200_000
 """Size of that sample."""
 
+MAX_SHOWN = 1 << 16
+"""Up to so many groups are counted to show a hull."""
+
 
 class Coverage(float):
     """Share of all groups that are inside a hull, and how it was found.
@@ -75,6 +78,16 @@ class AffineHull:
         self.observed: IntArray = space.distinct(codes)[0]  # (k, m) in order of their codes
         self._span = Span(space.width)
         self._basis = self._span.add_all(self.observed + space.offsets, limit=self.full_rank)
+
+    def __repr__(self) -> str:
+        total = self.space.n_groups
+        size = f"{total} groups" if total <= MAX_COUNTED else f"{total:.3g} groups"
+        inside = f"{len(self.observed)} of {size} seen"
+        if self.is_complete:
+            inside += ", all inside"
+        elif len(self.space.names) == 2 or total <= MAX_SHOWN:
+            inside += f", {self.coverage().n_inside} inside"
+        return f"<AffineHull: {inside}, rank {self.rank} of {self.full_rank}>"
 
     @property
     def rank(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from compshift._errors import InputError, listing, unknown_name
+from compshift._errors import InputError, an, listing, unknown_name
 from compshift.core.arrays import BoolArray
 from compshift.data.table_files import list_matrix, shard_files
 
@@ -37,13 +37,18 @@ class FeatureStore:
     path: str | PathLike[str]
     split: str | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str | PathLike):
+            raise InputError(
+                f"path is {an(type(self.path).__name__)}: pass the path of a .parquet file or of a folder of them"
+            )
+        if not Path(self.path).exists():
+            raise InputError(f"there is no file or folder {str(self.path)!r}: pass a .parquet file or a folder of them")
+
     @cached_property
     def files(self) -> list[Path]:
         """The files, in order."""
-        source = Path(self.path)
-        if not source.exists():
-            raise InputError(f"there is no file or folder {str(self.path)!r}: pass a .parquet file or a folder of them")
-        return shard_files(source)
+        return shard_files(Path(self.path))
 
     @cached_property
     def columns(self) -> list[str]:
@@ -137,7 +142,7 @@ class FeatureStore:
         if "features" not in self.columns:
             raise InputError(
                 f"{str(self.path)!r} has no column 'features' (its columns are {listing(self.columns)}): a store has a "
-                "list of numbers there"
+                "list of numbers there, as pandas writes it from frame.assign(features=list(X))"
             )
         with reading(self.path), pq.ParquetFile(file) as source:
             for batch in source.iter_batches(block_rows, row_groups=[group], columns=["features"]):

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from compshift._errors import InputError
+from compshift._errors import InputError, an
 
 FIELDS = ("input_ids", "input_mask", "segment_ids", "label_id")
 TORCH_MAGIC = 0x1950A86A20F9469CFC6C
@@ -164,7 +164,7 @@ def read_glue_cache(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     except Exception as error:  # a damaged file makes the readers of pickles and archives fail in every way there is
         raise InputError(f"{str(path)!r} cannot be read as a feature cache ({_reason(error)})") from None
     if type(features) is not list or not features or type(features[0]) is not InputFeatures:
-        raise InputError(f"{str(path)!r} holds a {type(features).__name__}: a list of InputFeatures is expected")
+        raise InputError(f"{str(path)!r} holds {an(type(features).__name__)}: a list of InputFeatures is expected")
     try:
         length = len(features[0].input_ids)
         return {

@@ -24,7 +24,8 @@ from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.logspace import log_softmax
 from compshift.estimators.logit_problem import LogitProblem
 from compshift.estimators.row_folds import row_folds
-from compshift.estimators.solver import Evaluation, Solution, solve, standardise
+from compshift.estimators.solver import Evaluation, Solution, solve
+from compshift.estimators.standardise import standardise
 from compshift.estimators.threads import one_thread_for_scipy
 
 RIDGES = (100.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)

@@ -15,7 +15,8 @@ from compshift.core.logspace import log_softmax
 from compshift.estimators.inputs import read_labels
 from compshift.estimators.logit_problem import LogitProblem
 from compshift.estimators.row_folds import row_folds
-from compshift.estimators.solver import Start, solve, standardise
+from compshift.estimators.solver import Start, solve
+from compshift.estimators.standardise import standardise
 
 logger = logging.getLogger(__name__)
 

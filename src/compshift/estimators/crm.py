@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from compshift._checks import check_count, check_positive
-from compshift._errors import InputError
+from compshift._errors import InputError, an
 from compshift.core.groups import GroupSpace
 from compshift.data.feature_store import FeatureStore
 from compshift.estimators.choice import Options, choose
@@ -204,8 +204,8 @@ class CRMClassifier(CRMFitter):
         """Fit rows that are not held here: of a store, or of a Dask collection."""
         if not options.single:
             raise InputError(
-                f"rows of a {type(X).__name__} are fitted with settings that are given: choose bias and the others on "
-                "rows that fit in memory, then pass what was chosen"
+                f"rows of {an(type(X).__name__)} are fitted with settings that are given: choose bias and the others "
+                "on rows that fit in memory, then pass what was chosen"
             )
         tol, max_iter = check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
         memory = check_count(self.memory, "memory")

@@ -35,7 +35,7 @@ class CRMClassifierCV(CRMFitter):
     Parameters
     ----------
     alphas : sequence of floats, default=(0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
-        Ridges to choose from.
+        Ridges to choose from, all above 0.
     cv : int, CombinationKFold or None, default=None
         Folds of groups; a number stands for ``CombinationKFold(number)`` with a seed from ``random_state``, None for 5.
     scoring : "mean", "worst" or float, default="mean"

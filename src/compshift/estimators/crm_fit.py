@@ -18,7 +18,9 @@ from compshift.core.pareto import tail_indices
 from compshift.estimators.crm_model import CRMModel
 from compshift.estimators.gaussian_energies import gaussian_energies
 from compshift.estimators.row_folds import row_folds
-from compshift.estimators.solver import Solution, Start, solve, standardise
+from compshift.estimators.row_sums import ArrayRows
+from compshift.estimators.solver import Solution, Start, solve
+from compshift.estimators.standardise import standardise
 from compshift.estimators.step_one_problem import StepOneProblem, TemperatureProblem
 
 ANCHORS = ("zero", "gaussian")
@@ -94,7 +96,7 @@ class TrainingRows(NamedTuple):
         )
         anchor = gaussian_energies(features, position, weight, seen) if recipe.anchor == "gaussian" else None
         frequency = _sums(position, weight, len(seen.row))
-        return StepOneProblem(features, position, weight, seen, frequency, recipe.alpha, anchor)
+        return StepOneProblem(ArrayRows(features, position, weight), seen, frequency, recipe.alpha, anchor)
 
 
 def _sums(position: IntArray, weight: FloatArray, size: int) -> FloatArray:
@@ -160,7 +162,7 @@ def step_one(rows: TrainingRows, recipe: Recipe, *, tol: float, max_iter: int, s
     if not recipe.cross_fit:
         return StepOne(solution, 1.0, rows.features @ solution.weight.T, solution.bias)
     energies = _out_of_fold_energies(rows, recipe, solution, tol=max(tol, CROSS_FIT_TOL), max_iter=max_iter)
-    calibration = TemperatureProblem(energies, rows.position, rows.weight, rows.seen, rows.frequency)
+    calibration = TemperatureProblem(ArrayRows(energies, rows.position, rows.weight), rows.seen, rows.frequency)
     scaled = solve(calibration, tol=tol, max_iter=max_iter, start=Start(np.ones((1, 1)), solution.bias))
     temperature = max(float(scaled.weight[0, 0]), 0.0)
     return StepOne(solution, temperature, temperature * energies, scaled.bias)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compshift._checks import check_same_rows, check_sample_weight
-from compshift._errors import InputError
+from compshift._errors import InputError, an
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.core.groups import GroupSpace
@@ -92,7 +92,7 @@ def _partitions(values: Any, name: str) -> list[Any]:
     """Partitions of rows, still to be computed."""
     if not is_dask(values):
         raise InputError(
-            f"X is a Dask collection and {name} a {type(values).__name__}: pass a Dask collection for both"
+            f"X is a Dask collection and {name} {an(type(values).__name__)}: pass a Dask collection for both"
         )
     if hasattr(values, "chunks"):
         whole = values if values.ndim == 1 else values.rechunk({1: -1})

@@ -23,7 +23,7 @@ from compshift.core.gaussian import (
     second_moments,
 )
 from compshift.core.groups import GroupSpace
-from compshift.estimators.solver import ROUNDING
+from compshift.estimators.standardise import ROUNDING
 from compshift.estimators.threads import one_thread_for_scipy
 
 LARGEST = 1e100

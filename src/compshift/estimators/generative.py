@@ -16,7 +16,7 @@ from compshift._checks import (
     check_finite,
     check_positive,
 )
-from compshift._errors import ExtrapolationWarning, InputError, listing, unknown_name
+from compshift._errors import ExtrapolationWarning, InputError, an, listing, unknown_name
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
 from compshift.core.cumulant_bias import MAX_PAIRS, EnergyMoments, cumulant_bias
@@ -351,7 +351,7 @@ def _numbers(values: Any, name: str, shape: tuple[int, ...]) -> FloatArray:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{name} is a {type(values).__name__}: pass an array of numbers of shape {shape}") from None
+        raise InputError(f"{name} is {an(type(values).__name__)}: pass an array of numbers of shape {shape}") from None
     if array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}: pass an array of shape {shape}")
     check_finite(array, name)

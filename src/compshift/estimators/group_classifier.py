@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_codes, check_same_rows, check_sample_weight
-from compshift._errors import ExtrapolationWarning, InputError, unknown_name
+from compshift._errors import ExtrapolationWarning, InputError, an, unknown_name
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import SUPPORTS, Candidates
 from compshift.core.groups import GroupSpace
@@ -49,7 +49,7 @@ def check_group_classifier(clf: Any) -> None:
     """Refuse what is not a fitted classifier over groups."""
     if not isinstance(clf, GroupClassifier):
         raise InputError(
-            f"clf is a {type(clf).__name__}: pass a fitted classifier over groups, for example a CRMClassifier"
+            f"clf is {an(type(clf).__name__)}: pass a fitted classifier over groups, for example a CRMClassifier"
         )
     check_is_fitted(clf)
 
@@ -79,8 +79,8 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
             )
         if isinstance(X, FeatureStore) or is_dask(X):
             raise InputError(
-                f"{type(self).__name__} needs all rows in memory: fit a CRMClassifier to a {type(X).__name__}, or pass "
-                "an array of a sample of its rows"
+                f"{type(self).__name__} needs all rows in memory: fit a CRMClassifier to {an(type(X).__name__)}, or "
+                "pass an array of a sample of its rows"
             )
         X = training_features(self, X)
         weight = check_sample_weight(sample_weight, len(X))

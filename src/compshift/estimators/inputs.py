@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from os import PathLike, fspath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +13,14 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from compshift._checks import check_finite, check_same_rows
-from compshift._errors import InputError, listing
+from compshift._errors import InputError, an, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
-from compshift.core.columns import Column, read_columns
+from compshift.core.columns import Column, plain_value, read_columns
 from compshift.core.groups import GroupSpace
 from compshift.data.feature_store import FeatureStore
+
+MOST_NAMES = 10
+"""A shorter list of texts, other than one for each row, may hold names of columns."""
 
 
 class Labels(NamedTuple):
@@ -30,9 +34,12 @@ class Labels(NamedTuple):
 
 def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
     """Features (n, p) to fit on, as finite float64; the estimator notes their number and names."""
-    array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False)
-    check_finite(array)
-    return np.asarray(array)
+    if isinstance(X, str | PathLike):
+        raise InputError(
+            f"X is {fspath(X)!r}: pass features as an array or DataFrame or, to a CRMClassifier, "
+            f"compshift.data.FeatureStore({fspath(X)!r})"
+        )
+    return _numbers(estimator, X, fitted=False)
 
 
 def known_features(estimator: BaseEstimator, X: Any) -> FloatArray:
@@ -42,20 +49,73 @@ def known_features(estimator: BaseEstimator, X: Any) -> FloatArray:
         raise InputError(
             "X is a FeatureStore, which can be fitted only: pass arrays, for example of store.blocks(10000)"
         )
+    if isinstance(X, str | PathLike):
+        raise InputError(f"X is {fspath(X)!r}: pass features as an array or DataFrame, the columns it was fitted on")
     shape = getattr(X, "shape", None) or np.asarray(X).shape
     if not hasattr(X, "columns") and len(shape) == 2 and shape[1] != estimator.n_features_in_:
         raise InputError(
             f"X has {shape[1]} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
             "features as input: pass the columns it was fitted on, in the same order"
         )
+    return _numbers(estimator, X, fitted=True)
+
+
+def _numbers(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
+    """Features as finite float64, by scikit-learn's rules."""
     try:
-        array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=False)
-    except ValueError as error:
-        if "feature names" not in str(error):
+        array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=not fitted)
+    except (TypeError, ValueError) as error:
+        if fitted and isinstance(error, ValueError) and "feature names" in str(error):
+            raise InputError(f"{str(error).rstrip()}\nPass the columns it was fitted on, in the same order.") from None
+        odd = _odd_columns(X) if isinstance(error, ValueError) or hasattr(X, "columns") else []
+        if not odd:
             raise
-        raise InputError(f"{str(error).rstrip()}\nPass the columns it was fitted on, in the same order.") from None
+        raise _not_numbers(odd, frame=hasattr(X, "columns"), fitted=fitted) from None
     check_finite(array)
     return np.asarray(array)
+
+
+def _not_numbers(odd: Sequence[tuple[Any, Any]], *, frame: bool, fitted: bool) -> InputError:
+    """The error for columns of features that cannot be numbers."""
+    (first, value), names = odd[0], [name for name, _ in odd]
+    if first is None:
+        return InputError(f"X holds {value!r}, which is not a number: pass a matrix of numbers, one row per sample")
+    remedy = "encode or drop them, as for the fit" if fitted else "encode them as numbers or drop them"
+    if frame and not fitted:
+        remedy += f", as in X=df[features]; targets and attributes go beside X as values, as in y=df[{first!r}]"
+    where = f"column{'s' * (len(odd) > 1)} {listing(names)}"
+    return InputError(f"X has values that are not numbers in {where} ({value!r} is the first): {remedy}")
+
+
+def _odd_columns(X: Any) -> list[tuple[Any, Any]]:
+    """Name or number of each column with values that cannot be numbers, and its first such value."""
+    if hasattr(X, "columns") and hasattr(X, "iloc"):
+        columns = [(name, X.iloc[:, position]) for position, name in enumerate(X.columns)]
+    elif hasattr(X, "get_columns"):  # a Polars DataFrame
+        columns = [(column.name, column.to_numpy()) for column in X.get_columns()]
+    else:
+        array = np.asarray(X, dtype=object) if isinstance(X, list | tuple) else np.asarray(X)
+        if array.ndim == 1:
+            return [(None, value) for value in _odd_values(array) if isinstance(value, str)]
+        columns = list(enumerate(array.T)) if array.ndim == 2 and array.dtype.kind in "OUST" else []
+    return [(name, value) for name, values in columns for value in _odd_values(np.asarray(values))]
+
+
+def _odd_values(array: Any) -> list[Any]:
+    """The first value that cannot be a number, if there is one."""
+    if array.dtype.kind in "biuf" or not len(array):
+        return []
+    if array.dtype.kind in "cmM":  # complex numbers and times
+        return [str(array[0])]
+    import pandas as pd
+
+    for value in array:
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            if np.ndim(value) or not pd.isna(value):  # what is missing is told of elsewhere
+                return [plain_value(value)]
+    return []
 
 
 def read_labels(
@@ -72,6 +132,8 @@ def read_labels(
     The values of a target are sorted, as scikit-learn expects of ``classes_``. Warnings point ``stacklevel`` calls up.
     ``missing`` allows attributes, though not targets, to be missing in some rows.
     """
+    for name, values in (("y", y), ("attributes", attributes)):
+        _refuse_names(values, name, len(keep))
     targets = read_columns(y, default="y")
     names = [column.name for column in targets]
     nuisances = [] if attributes is None else read_columns(attributes, default="a", taken=names, missing=missing)
@@ -99,6 +161,23 @@ def read_labels(
             stacklevel=stacklevel,
         )
     return Labels(space, _encode(space, columns), len(targets), len(targets) == 1)
+
+
+def _refuse_names(values: Any, name: str, n_rows: int) -> None:
+    """Refuse names of columns where the columns themselves are expected."""
+    if isinstance(values, str):
+        raise InputError(
+            f"{name} is the text {values!r}: pass the values of the column, as in {name}=df[{values!r}], beside "
+            "X=df[features]; names alone are for a FeatureStore"
+        )
+    if not isinstance(values, list | tuple) or len(values) >= min(n_rows, MOST_NAMES):
+        return
+    if len(values) and all(isinstance(value, str) for value in values):
+        columns = values[0] if len(values) == 1 else list(values)
+        raise InputError(
+            f"{name} is {values!r} but X has {n_rows} rows: pass one value per sample or, if these are names of "
+            f"columns, the columns, as in {name}=df[{columns!r}], beside X=df[features]"
+        )
 
 
 def _encode(space: GroupSpace, columns: Sequence[Column]) -> IntArray:
@@ -150,7 +229,7 @@ def _labels_space(columns: Sequence[Column], n_targets: int, space: GroupSpace |
     if space is None:
         space = GroupSpace.from_columns(columns)
     elif not isinstance(space, GroupSpace):
-        raise InputError(f"space is a {type(space).__name__}: pass a compshift.GroupSpace")
+        raise InputError(f"space is {an(type(space).__name__)}: pass a compshift.GroupSpace")
     order = space.match(columns)
     values: list[Sequence[Any]] = [space.values[position] for position in order]
     values[:n_targets] = [sorted(part) for part in values[:n_targets]]

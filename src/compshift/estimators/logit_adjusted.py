@@ -18,7 +18,8 @@ from compshift.core.logspace import log_softmax
 from compshift.estimators.inputs import Labels, known_features, read_labels, training_features
 from compshift.estimators.logit_problem import LogitProblem
 from compshift.estimators.progress import visible_log
-from compshift.estimators.solver import solve, standardise
+from compshift.estimators.solver import solve
+from compshift.estimators.standardise import standardise
 
 ADJUSTMENTS = ("none", "lc", "sla")
 

@@ -10,6 +10,7 @@ on the seen groups as ever.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,11 @@ from compshift.core.partial import Pattern, partial_risk, posterior_sums, poster
 from compshift.estimators.crm_fit import Recipe, StepOne, TrainingRows, step_two
 from compshift.estimators.crm_model import CRMModel
 from compshift.estimators.group_classifier import Incomplete
-from compshift.estimators.solver import PATIENCE, Evaluation, Solution, Start, solve, standardise
-from compshift.estimators.step_one_problem import blocked_risk
+from compshift.estimators.row_sums import ArrayRows, Sums, in_threads
+from compshift.estimators.solver import PATIENCE, Evaluation, Solution, Start, solve
+from compshift.estimators.standardise import standardise
+from compshift.estimators.step_one_problem import block_risk
+from compshift.estimators.threads import one_thread_for_numpy
 
 START_TOL = 1e-3
 """Of the fit to the complete rows, which is only a place to start from."""
@@ -69,6 +73,24 @@ class PartialRows(NamedTuple):
         weight = self.weight[:c] / self.weight[:c].sum()
         return TrainingRows(self.features[:c], self.mean, self.scale, self.position, weight, self.seen)
 
+    def risk(self, weight: FloatArray, log_score: FloatArray) -> Sums:
+        """Risk of what is known, and its gradient: value, (D, p) and (k,)."""
+        c = len(self.position)
+        complete = ArrayRows(self.features[:c], self.position, self.weight[:c])
+        found = complete.total(block_risk, Sums.add, self.seen, weight, log_score)
+        width = self.seen.width + len(weight) + len(weight[0])
+        parts = ((pattern, part) for pattern in self.patterns for part in row_blocks(len(pattern.rows), width))
+        with one_thread_for_numpy() as n_threads:
+            return reduce(Sums.add, in_threads(self._pattern_risk, parts, (weight, log_score), n_threads), found)
+
+    def _pattern_risk(self, part: tuple[Pattern, slice], weight: FloatArray, log_score: FloatArray) -> Sums:
+        """The same of some rows that lack the same attributes."""
+        pattern, some = part
+        rows = pattern.rows[some]
+        features = self.features[rows]
+        risk = partial_risk(features @ weight.T, self.weight[rows], self.seen, pattern, log_score)
+        return Sums((np.asarray(risk.value), risk.energy_gradient.T @ features, risk.score_gradient))
+
     def expected_frequency(self, energies: FloatArray, log_score: FloatArray) -> FloatArray:
         """p̂ of the seen groups as expected counts, (k,)."""
         c = len(self.position)
@@ -109,23 +131,12 @@ class PartialProblem(NamedTuple):
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Penalised risk and gradient."""
-        rows, c = self.rows, len(self.rows.position)
-        energies, log_score = rows.features @ weight.T, np.log(self.frequency) - bias
-        value, gradient, score_gradient = blocked_risk(
-            energies[:c], rows.position, rows.weight[:c], rows.seen, log_score
-        )
-        energy_gradient = np.concatenate([gradient, np.empty((len(energies) - c, energies.shape[1]))])
-        for pattern in rows.patterns:
-            for part in row_blocks(len(pattern.rows), rows.seen.width + energies.shape[1]):
-                own = pattern.rows[part]
-                risk = partial_risk(energies[own], rows.weight[own], rows.seen, pattern, log_score)
-                value += float(risk.value)
-                energy_gradient[own] = risk.energy_gradient
-                score_gradient += risk.score_gradient
+        log_score = np.log(self.frequency) - bias
+        value, weight_gradient, score_gradient = self.rows.risk(weight, log_score).arrays
         moved = weight if self.anchor is None else weight - self.anchor.weight
         return Evaluation(
             value=float(value) + 0.5 * self.alpha * float(np.vdot(moved, moved)),
-            weight_gradient=self.alpha * moved + energy_gradient.T @ rows.features,
+            weight_gradient=self.alpha * moved + weight_gradient,
             bias_gradient=-score_gradient,
         )
 

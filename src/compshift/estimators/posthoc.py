@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_random_state, has_fit_parameter
 
 from compshift._checks import check_count, check_positive
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, an, unknown_name
 from compshift.core.affine_posterior import (
     affine_log_posterior,
     log_floored,
@@ -46,6 +46,8 @@ class AffineExtrapolation(GroupClassifier):
 
     with the affine weights α of z'. It holds for the true p(z|x) only, so that probabilities of training rows come from
     folds that do not have them, are calibrated there, and serve in the expectation.
+
+    It has no ``save``, ``explain`` or ``group_frame``, as ``CRMClassifier`` has; ``joblib.dump`` keeps it.
 
     Parameters
     ----------
@@ -229,7 +231,7 @@ class AffineExtrapolation(GroupClassifier):
         name = type(base).__name__
         if not hasattr(base, "predict_proba"):
             raise InputError(
-                f"base_estimator is a {name} without predict_proba: pass a classifier that gives probabilities, or "
+                f"base_estimator is {an(name)} without predict_proba: pass a classifier that gives probabilities, or "
                 "wrap it in sklearn.calibration.CalibratedClassifierCV"
             )
         if weighted and not has_fit_parameter(base, "sample_weight"):

@@ -26,9 +26,6 @@ CURVATURE = 1e-2
 """Where the penalty is weaker than this, weights may lie on slopes of no more curvature than the penalty's own. A small
 gradient then says little, so that of the weights is counted by this many times the penalty's inverse."""
 
-ROUNDING = 16 * float(np.finfo(np.float64).eps)
-"""Features that differ by less than this, relative to their size, do not differ."""
-
 PATIENCE = 300
 """So many iterations of L-BFGS, and Newton's method gets its turn."""
 
@@ -87,22 +84,6 @@ class Solution(NamedTuple):
     def start(self) -> Start:
         """Where the search of a problem nearby may begin."""
         return Start(self.weight, self.bias)
-
-
-def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Centred features of mean square 1, with the mean (p,) and the scale that were taken out."""
-    total = sample_weight.sum()
-    mean = (sample_weight @ X) / total  # (p,)
-    mean += (sample_weight @ (X - mean)) / total  # the first mean's rounding, which a large offset makes felt
-    centred = X - mean
-    largest = float(np.abs(centred).max(initial=0.0))
-    if largest <= ROUNDING * float(np.abs(X).max(initial=0.0)):  # constant: what is left is the mean's rounding
-        return np.zeros_like(centred), mean, 1.0
-    # Divided by the largest entry first, so that squares of very large or very small features stay representable.
-    centred /= largest
-    scale = math.sqrt(float(sample_weight @ np.einsum("ij,ij->i", centred, centred)) / (total * X.shape[1]))
-    centred /= scale
-    return centred, mean, scale * largest
 
 
 def solve(problem: Problem, *, tol: float, max_iter: int, start: Start | None = None) -> Solution:

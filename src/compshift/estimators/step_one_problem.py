@@ -1,51 +1,68 @@
 """Step 1 of CRM on fixed features, as something to minimise."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
 from compshift.core.energy import GroupTable
 from compshift.core.objective import Risk, step_one_risk
+from compshift.estimators.row_sums import Block, RowSums, Sums
 from compshift.estimators.solver import Evaluation, Start
+from compshift.estimators.standardise import Standard
 
 
-class StepOneProblem(NamedTuple):
-    """Energies are features · weightᵀ; there is a bias for each seen group. The ridge pulls weights to the anchor."""
+@dataclass(frozen=True, eq=False)
+class StepOneProblem:
+    """Energies are features · weightᵀ; there is a bias for each seen group. The ridge pulls weights to the anchor.
 
-    features: FloatArray  # (n, p) standardised
-    position: IntArray  # (n,) seen group of each sample
-    sample_weight: FloatArray  # (n,) summing to 1
+    Each evaluation is a pass over the rows.
+    """
+
+    rows: RowSums
     seen: GroupTable
     frequency: FloatArray  # (k,) p̂(z)
     alpha: float
     anchor: Start | None = None  # with the biases that go with it; None for zero
+    standard: Standard | None = None  # of the rows' features; None if they are standardised
+    total_weight: float = 1.0  # of the rows
 
     @property
     def shape(self) -> tuple[int, int]:
         """Of the weights."""
-        return self.seen.space.width, self.features.shape[1]
+        return self.seen.space.width, self.rows.n_features
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Penalised risk and gradient."""
+        log_score = np.log(self.frequency) - bias
+        found = self.rows.total(block_risk, Sums.add, self.seen, weight, log_score, self.standard)
+        value, weight_gradient, score_gradient = (part / self.total_weight for part in found.arrays)
         moved = weight if self.anchor is None else weight - self.anchor.weight
-        energies = self.features @ weight.T  # (n, D)
-        risk = blocked_risk(energies, self.position, self.sample_weight, self.seen, np.log(self.frequency) - bias)
         return Evaluation(
-            value=risk.value + 0.5 * self.alpha * float(np.vdot(moved, moved)),
-            weight_gradient=self.alpha * moved + risk.energy_gradient.T @ self.features,
-            bias_gradient=-risk.score_gradient,
+            value=float(value) + 0.5 * self.alpha * float(np.vdot(moved, moved)),
+            weight_gradient=self.alpha * moved + weight_gradient,
+            bias_gradient=-score_gradient,
         )
 
 
-class TemperatureProblem(NamedTuple):
+def block_risk(
+    block: Block, seen: GroupTable, weight: FloatArray, log_score: FloatArray, standard: Standard | None = None
+) -> Sums:
+    """Risk of the rows of a block, by their own weights, and its gradient: value, (D, p) and (k,)."""
+    features = block.features if standard is None else standard.of(block.features)
+    risk = blocked_risk(features @ weight.T, block.position, block.weight, seen, log_score)
+    return Sums((np.asarray(risk.value), risk.energy_gradient.T @ features, risk.score_gradient))
+
+
+@dataclass(frozen=True, eq=False)
+class TemperatureProblem:
     """Energies are given, and only their common factor and the biases are sought."""
 
-    energies: FloatArray  # (n, D)
-    position: IntArray
-    sample_weight: FloatArray
+    rows: RowSums  # whose features are the energies (n, D); their weights sum to 1
     seen: GroupTable
-    frequency: FloatArray
+    frequency: FloatArray  # (k,) p̂(z)
 
     @property
     def alpha(self) -> float:
@@ -59,10 +76,17 @@ class TemperatureProblem(NamedTuple):
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Risk and gradient."""
-        scaled = float(weight[0, 0]) * self.energies
-        risk = blocked_risk(scaled, self.position, self.sample_weight, self.seen, np.log(self.frequency) - bias)
-        factor_gradient = np.full((1, 1), np.vdot(risk.energy_gradient, self.energies))
-        return Evaluation(float(risk.value), factor_gradient, -risk.score_gradient)
+        log_score = np.log(self.frequency) - bias
+        found = self.rows.total(_scaled_risk, Sums.add, self.seen, float(weight[0, 0]), log_score)
+        value, factor_gradient, score_gradient = found.arrays
+        return Evaluation(float(value), factor_gradient, -score_gradient)
+
+
+def _scaled_risk(block: Block, seen: GroupTable, factor: float, log_score: FloatArray) -> Sums:
+    """Risk of the rows of a block by a multiple of their energies, and its gradient: value, (1, 1) and (k,)."""
+    risk = blocked_risk(factor * block.features, block.position, block.weight, seen, log_score)
+    factor_gradient = np.full((1, 1), np.vdot(risk.energy_gradient, block.features))
+    return Sums((np.asarray(risk.value), factor_gradient, risk.score_gradient))
 
 
 def blocked_risk(

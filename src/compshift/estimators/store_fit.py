@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from compshift._checks import check_sample_weight
-from compshift._errors import InputError
+from compshift._errors import InputError, an
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.core.groups import GroupSpace
@@ -23,6 +21,7 @@ from compshift.estimators.crm_model import CRMModel
 from compshift.estimators.inputs import read_labels
 from compshift.estimators.row_sums import Block, LocalRows
 from compshift.estimators.streamed_fit import fit_streamed
+from compshift.estimators.threads import one_thread_for_numpy
 
 MEMORY = 1 << 30
 """Bytes that blocks of features may take, unless told otherwise."""
@@ -94,12 +93,11 @@ def fit_store(
     store: FeatureStore, labels: StoredLabels, recipe: Recipe, memory: int, *, tol: float, max_iter: int
 ) -> CRMModel:
     """Fit the rows of a store; under torchrun, each process reads its share of them."""
-    n_threads = os.cpu_count() or 1
     per_row = 40 * store.n_features + 80 * (labels.candidates.table.width + labels.candidates.space.width)
-    block_rows = int(np.clip(memory // ((n_threads + 2) * per_row), FEWEST_ROWS, MOST_ROWS))
     processes = _processes()
-    rows = LocalRows(StoreBlocks(store, labels, block_rows, processes), n_threads, processes)
-    with threadpool_limits(limits=1, user_api="blas"):  # blocks are spread over threads already
+    with one_thread_for_numpy() as n_threads:
+        block_rows = int(np.clip(memory // ((n_threads + 2) * per_row), FEWEST_ROWS, MOST_ROWS))
+        rows = LocalRows(StoreBlocks(store, labels, block_rows, processes), n_threads, processes)
         return fit_streamed(rows, labels.candidates, recipe, tol=tol, max_iter=max_iter)
 
 
@@ -116,6 +114,6 @@ def _names(names: Any, what: str) -> list[str]:
     """Names of columns."""
     found = [names] if isinstance(names, str) else names
     if not isinstance(found, list | tuple) or not len(found) or not all(isinstance(name, str) for name in found):
-        given = repr(names) if isinstance(names, list | tuple) and len(names) < 5 else f"a {type(names).__name__}"
+        given = repr(names) if isinstance(names, list | tuple) and len(names) < 5 else f"{an(type(names).__name__)}"
         raise InputError(f"{what} is {given}: with a FeatureStore, pass the name of a column, or a list of names")
     return list(found)

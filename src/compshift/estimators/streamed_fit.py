@@ -7,14 +7,8 @@ rows as it evaluates the risk.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from compshift._checks import check_finite
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, row_blocks
 from compshift.core.bias import BiasSums, extrapolated_bias, merge_sums, sums_over
@@ -24,31 +18,10 @@ from compshift.core.energy import GroupTable
 from compshift.core.objective import log_evidence
 from compshift.estimators.crm_fit import Recipe
 from compshift.estimators.crm_model import CRMModel
-from compshift.estimators.row_sums import Block, RowSums
-from compshift.estimators.solver import ROUNDING, Evaluation, Solution, solve
-from compshift.estimators.step_one_problem import blocked_risk
-
-
-class Sums(NamedTuple):
-    """Arrays that add up entry by entry."""
-
-    arrays: tuple[Any, ...]
-
-    @staticmethod
-    def add(one: Sums, other: Sums) -> Sums:
-        """The sums over the rows of both."""
-        return Sums(tuple(left + right for left, right in zip(one.arrays, other.arrays, strict=True)))
-
-
-class Standard(NamedTuple):
-    """What makes features standardised ones: (x − mean) / scale."""
-
-    mean: FloatArray  # (p,)
-    scale: float
-
-    def energies(self, features: Any, weight: FloatArray) -> FloatArray:
-        """Energies (b, D) of rows by weights (D, p) of standardised features."""
-        return (np.asarray(features, dtype=np.float64) - self.mean) @ (weight.T / self.scale)
+from compshift.estimators.row_sums import Block, RowSums, Sums
+from compshift.estimators.solver import Solution, solve
+from compshift.estimators.standardise import Standard, standard_of
+from compshift.estimators.step_one_problem import StepOneProblem
 
 
 def fit_streamed(rows: RowSums, candidates: Candidates, recipe: Recipe, *, tol: float, max_iter: int) -> CRMModel:
@@ -59,92 +32,25 @@ def fit_streamed(rows: RowSums, candidates: Candidates, recipe: Recipe, *, tol: 
         )
     standard = standard_of(rows)
     seen = GroupTable.of(candidates.space, candidates.seen_groups)
-    problem = StreamedProblem(rows, standard, seen, candidates.seen_weight, recipe.alpha)
+    total = float(candidates.seen_weight.sum())
+    frequency = candidates.seen_weight / total
+    problem = StepOneProblem(rows, seen, frequency, recipe.alpha, standard=standard, total_weight=total)
     solution = solve(problem, tol=tol, max_iter=max_iter)
-    return _step_two(problem, candidates, solution)
+    return _step_two(rows, standard, seen, candidates, solution)
 
 
-def standard_of(rows: RowSums) -> Standard:
-    """Mean and root mean square of the features, in two passes."""
-    total, weighted, largest = rows.total(_first_sums, _add_and_max).arrays
-    mean = weighted / total
-    correction, squares, spread = rows.total(_second_sums, _add_and_max, mean).arrays
-    mean = mean + correction / total  # the first mean's rounding
-    if float(spread) <= ROUNDING * float(largest):
-        return Standard(mean, 1.0)
-    scale = math.sqrt(float(squares) / (float(total) * rows.n_features))
-    return Standard(mean, scale)
-
-
-def _first_sums(block: Block) -> Sums:
-    """Weight, weighted sum of the features, and their largest entry."""
-    features = np.asarray(block.features, dtype=np.float64)
-    check_finite(features, "the store")
-    return Sums((np.asarray(block.weight.sum()), block.weight @ features, np.abs(features).max(initial=0.0)))
-
-
-def _second_sums(block: Block, mean: FloatArray) -> Sums:
-    """Weighted sums of the centred features and of their squares, and their largest entry."""
-    centred = np.asarray(block.features, dtype=np.float64) - mean
-    squares = block.weight @ np.einsum("ij,ij->i", centred, centred)
-    return Sums((block.weight @ centred, np.asarray(squares), np.abs(centred).max(initial=0.0)))
-
-
-def _add_and_max(one: Sums, other: Sums) -> Sums:
-    """The first two added, the last the larger."""
-    (a, b, c), (d, e, f) = one.arrays, other.arrays
-    return Sums((a + d, b + e, np.maximum(c, f)))
-
-
-@dataclass(frozen=True, eq=False)
-class StreamedProblem:
-    """Step 1 as something to minimise, each evaluation a pass over the rows."""
-
-    rows: RowSums
-    standard: Standard
-    seen: GroupTable
-    seen_weight: FloatArray  # (k,) of the rows of each seen group
-    alpha: float
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Of the weights."""
-        return self.seen.space.width, self.rows.n_features
-
-    @cached_property
-    def frequency(self) -> FloatArray:
-        """p̂ of the seen groups, (k,)."""
-        return np.asarray(self.seen_weight / self.seen_weight.sum())
-
-    def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
-        """Penalised risk and gradient."""
-        log_score = np.log(self.frequency) - bias
-        found = self.rows.total(_risk, Sums.add, self.standard, self.seen, weight, log_score)
-        value, weight_gradient, score_gradient = (part / self.seen_weight.sum() for part in found.arrays)
-        return Evaluation(
-            value=float(value) + 0.5 * self.alpha * float(np.vdot(weight, weight)),
-            weight_gradient=self.alpha * weight + weight_gradient,
-            bias_gradient=-score_gradient,
-        )
-
-
-def _risk(block: Block, standard: Standard, seen: GroupTable, weight: FloatArray, log_score: FloatArray) -> Sums:
-    """Risk of the rows of a block, by their own weights, and its gradient."""
-    features = (np.asarray(block.features, dtype=np.float64) - standard.mean) / standard.scale
-    risk = blocked_risk(features @ weight.T, block.position, block.weight, seen, log_score)
-    return Sums((np.asarray(risk.value), risk.energy_gradient.T @ features, risk.score_gradient))
-
-
-def _step_two(problem: StreamedProblem, candidates: Candidates, solution: Solution) -> CRMModel:
+def _step_two(
+    rows: RowSums, standard: Standard, seen: GroupTable, candidates: Candidates, solution: Solution
+) -> CRMModel:
     """Bias of every candidate, in two further passes."""
-    rows, standard, seen, weight = problem.rows, problem.standard, problem.seen, solution.weight
-    log_score = np.log(problem.frequency) - solution.bias
+    weight = solution.weight
+    log_score = np.log(candidates.seen_weight / candidates.seen_weight.sum()) - solution.bias
     in_candidates = candidates.space.locate(candidates.seen_groups, candidates.groups)  # (k,)
     tables = (candidates.table,) if (in_candidates >= 0).all() else (candidates.table, seen)
     sums = rows.total(_bias_sums, _merge_all, standard, seen, weight, log_score, tables)
     found, *own = (extrapolated_bias(table, part) for table, part in zip(tables, sums, strict=True))
     seen_bias = own[0].bias if own else found.bias[in_candidates]
-    moments = _moments(problem, weight)
+    moments = _moments(rows, standard, candidates.seen_weight, weight)
     n_groups = len(candidates.groups)
     return CRMModel(
         candidates=candidates,
@@ -174,7 +80,7 @@ def _bias_sums(
     tables: tuple[GroupTable, ...],
 ) -> tuple[BiasSums, ...]:
     """Sums of B* over the rows of a block, for each of the tables."""
-    energies = standard.energies(block.features, weight)
+    energies = standard.of(block.features) @ weight.T
     evidence = np.empty(len(energies))
     for part in row_blocks(len(energies), seen.width + energies.shape[1]):
         evidence[part] = log_evidence(energies[part], seen, log_score)
@@ -185,18 +91,17 @@ def _merge_all(one: tuple[BiasSums, ...], other: tuple[BiasSums, ...]) -> tuple[
     return tuple(merge_sums(left, right) for left, right in zip(one, other, strict=True))
 
 
-def _moments(problem: StreamedProblem, weight: FloatArray) -> EnergyMoments:
+def _moments(rows: RowSums, standard: Standard, seen_weight: FloatArray, weight: FloatArray) -> EnergyMoments:
     """Mean energies of each seen group, and the covariance about them, pooled."""
-    n_seen = len(problem.seen_weight)
-    sums, squares = problem.rows.total(_energy_sums, Sums.add, problem.standard, weight, n_seen).arrays
-    mean = sums / problem.seen_weight[:, None]  # (k, D)
-    between = (mean * problem.seen_weight[:, None]).T @ mean
-    return EnergyMoments(mean, (squares - between) / problem.seen_weight.sum())
+    sums, squares = rows.total(_energy_sums, Sums.add, standard, weight, len(seen_weight)).arrays
+    mean = sums / seen_weight[:, None]  # (k, D)
+    between = (mean * seen_weight[:, None]).T @ mean
+    return EnergyMoments(mean, (squares - between) / seen_weight.sum())
 
 
 def _energy_sums(block: Block, standard: Standard, weight: FloatArray, n_seen: int) -> Sums:
     """Sums of the energies by group (k, D), and of their products (D, D)."""
-    energies = standard.energies(block.features, weight)
+    energies = standard.of(block.features) @ weight.T
     weighted = energies * block.weight[:, None]
     by_group = np.stack([np.bincount(block.position, weights=column, minlength=n_seen) for column in weighted.T])
     return Sums((by_group.T, weighted.T @ energies))

@@ -1,16 +1,60 @@
 """Which linear algebra library may use how many threads."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-_lock = threading.Lock()
-_inside = 0
-_limit: Any = None
+
+class _Limit:
+    """A limit of one thread on some libraries, for as long as anybody in this process wants it."""
+
+    def __init__(self, concerns: Callable[[Path], bool]) -> None:
+        self._concerns = concerns
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._allowed = 1
+        self._limit: Any = None
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """Hold the limit; how many threads the libraries were allowed without it."""
+        with self._lock:
+            self._holders += 1
+            if self._holders == 1:
+                self._set()
+        try:
+            yield self._allowed
+        finally:
+            with self._lock:
+                self._holders -= 1
+                if self._holders == 0:
+                    self._limit.restore_original_limits()
+
+    def _set(self) -> None:
+        libraries = _controller().info()
+        paths = [library["filepath"] for library in libraries if library["user_api"] == "blas"]
+        ours = [path for path in paths if self._concerns(Path(path))]
+        counts = [library["num_threads"] for library in libraries if library["filepath"] in ours]
+        self._allowed = max(counts, default=1)
+        self._limit = _controller().select(filepath=ours).limit(limits=1)
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """The libraries that are loaded. NumPy's and SciPy's are, before anything is computed."""
+    return ThreadpoolController()
+
+
+def _of_scipy(path: Path) -> bool:
+    return "scipy.libs" in path.parts
+
+
+_scipy, _numpy = _Limit(_of_scipy), _Limit(lambda path: not _of_scipy(path))
 
 
 @contextmanager
@@ -22,18 +66,15 @@ def one_thread_for_scipy() -> Iterator[None]:
     computes there are short vectors. The limit holds for the whole process, so that of several fits at once the first
     sets it and the last lifts it.
     """
-    global _inside, _limit
-    with _lock:
-        _inside += 1
-        if _inside == 1:
-            controller = ThreadpoolController()
-            paths = [library["filepath"] for library in controller.info() if library["user_api"] == "blas"]
-            ours = [path for path in paths if "scipy.libs" in Path(path).parts]
-            _limit = controller.select(filepath=ours).limit(limits=1)
-    try:
+    with _scipy.held():
         yield
-    finally:
-        with _lock:
-            _inside -= 1
-            if _inside == 0:
-                _limit.restore_original_limits()
+
+
+@contextmanager
+def one_thread_for_numpy() -> Iterator[int]:
+    """Keep NumPy's linear algebra to one thread, while blocks of rows are spread over threads; how many there may be.
+
+    Threads of ours also take the exponentials and sums between matrix products, which those of BLAS leave to one.
+    """
+    with _numpy.held() as allowed:
+        yield allowed

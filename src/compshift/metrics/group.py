@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compshift._checks import check_positive, check_same_rows
-from compshift._errors import InputError
+from compshift._errors import InputError, an
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import Column, read_columns
 from compshift.core.groups import GroupSpace
@@ -140,7 +140,7 @@ def group_report(
     if space is None:
         space = GroupSpace.from_columns(columns)
     elif not isinstance(space, GroupSpace):
-        raise InputError(f"space is a {type(space).__name__}: pass a compshift.GroupSpace")
+        raise InputError(f"space is {an(type(space).__name__)}: pass a compshift.GroupSpace")
     codes = space.encode_columns(columns)
 
     if space.n_groups <= MAX_LISTED_GROUPS:

@@ -76,7 +76,8 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
     if expected is not None:
         how = "" if (clf.anchor_, clf.chosen_bias_) == ("zero", "extrapolated") else f", {clf.anchor_} anchor"
         how += "" if clf.chosen_bias_ == "extrapolated" else f", {clf.chosen_bias_} bias"
-        how += "" if not clf.unseen_offset_ else f", unseen groups {clf.unseen_offset_:+.2f} nats"
+        offset = round(clf.unseen_offset_, 2) + 0.0  # never −0.00
+        how += f", unseen groups {offset:+.2f} nats" if offset else ""
         print(f"chosen on held-out groups ({clf.n_splits_} folds): alpha {clf.alpha_:g}{how}")
     if expected is not None and len(expected):
         worst = expected.loc[expected["accuracy"].idxmin()]

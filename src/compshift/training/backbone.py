@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compshift._errors import InputError
+from compshift._errors import InputError, an
 from compshift.data.dataset import GroupedDataset
 from compshift.data.geometry import Geometry
 from compshift.nn.backbones import FRESH, Backbone, load_backbone
@@ -39,7 +39,7 @@ def choose_backbone(backbone: str | Backbone | None, rows: TrainingData, seed: i
         backbone = named_backbone(backbone, rows.data, seed)
     if not isinstance(backbone, Backbone):
         raise InputError(
-            f"the backbone is a {type(backbone).__name__}: pass a subclass of compshift.nn.Backbone, a module with a "
+            f"the backbone is {an(type(backbone).__name__)}: pass a subclass of compshift.nn.Backbone, a module with a "
             "name, the kind of samples it takes, and out_features"
         )
     if backbone.kind != kind:

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from compshift._errors import InputError
+from compshift._errors import InputError, an
 from compshift.data.dataset import GroupedDataset
 from compshift.methods.method import Method
 from compshift.methods.registry import make_method
@@ -74,7 +74,7 @@ def train(
         (settings, Settings, "settings"),
     ):
         if not isinstance(value, kind):
-            raise InputError(f"{name} is a {type(value).__name__}: pass a compshift {kind.__name__}")
+            raise InputError(f"{name} is {an(type(value).__name__)}: pass a compshift {kind.__name__}")
     rows = TrainingData.of(data)
     if settings.patience and not len(rows.validation):
         raise InputError(f"patience is {settings.patience}, and there are no validation rows to be patient with")

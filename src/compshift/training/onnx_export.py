@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compshift._errors import InputError, unknown_name
+import numpy as np
+
+from compshift._errors import InputError, an, unknown_name
 from compshift._files import check_target, replacing
 
 if TYPE_CHECKING:
     from compshift.estimators.onnx_source import OnnxSource
+
+PRECISIONS = ("float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ def export_onnx(
     prior: Any = None,
     group_probabilities: bool = False,
     fixed_prior: bool = False,
-    dtype: str = "float32",
+    dtype: Any = "float32",
 ) -> OnnxFile:
     """Write a model as one ONNX file, which predicts without compshift, scikit-learn or PyTorch.
 
@@ -56,7 +61,7 @@ def export_onnx(
         Whether there is a further output, ``group_probabilities`` (N, g), in the order of ``groups_``.
     fixed_prior : bool, default=False
         Leave out the input ``prior``. With thousands of groups a sample by itself is then predicted faster.
-    dtype : "float32" or "float64", default="float32"
+    dtype : "float32" or "float64", or the like of NumPy, default="float32"
         Precision of inputs, outputs and all that is between them. With 32 bits probabilities are those of the
         classifier for the same features within about 1e-6. Features far from zero lose digits before they get here.
 
@@ -77,9 +82,9 @@ def export_onnx(
     >>> label.tolist()
     [0, 1]
     """
+    _check_order(model, path)
     check_onnx_path(path)
-    if dtype not in ("float32", "float64"):
-        raise unknown_name("dtype", dtype, ("float32", "float64"))
+    dtype = _precision(dtype)
     source = _source(model, prior)
     from compshift.estimators.onnx_model import onnx_model
 
@@ -88,6 +93,29 @@ def export_onnx(
     with replacing(path) as temporary:
         temporary.write_bytes(content)
     return OnnxFile(Path(path), len(content), _shapes(proto.graph.input), _shapes(proto.graph.output))
+
+
+def _check_order(model: Any, path: Any) -> None:
+    """Refuse a path that is none, above all a model in its place."""
+    if isinstance(path, str | PathLike):
+        return
+    what = an(type(path).__name__)
+    if isinstance(model, str | PathLike):
+        raise InputError(
+            f"the first argument is {fspath(model)!r} and the second {what}: pass the model first, then the path, as "
+            f"in export_onnx(model, {fspath(model)!r})"
+        )
+    raise InputError(f"path is {what}: pass the path of a file, as in 'model.onnx'")
+
+
+def _precision(dtype: Any) -> str:
+    """The name of what NumPy takes for 32 or 64 bits."""
+    name = dtype
+    with suppress(TypeError, ValueError, SyntaxError):
+        name = dtype if dtype is None else np.dtype(dtype).name  # which takes None for 64 bits
+    if name not in PRECISIONS:
+        raise unknown_name("dtype", name, PRECISIONS)
+    return str(name)
 
 
 def check_onnx_path(path: str | PathLike[str], *sources: str | PathLike[str]) -> None:
@@ -122,10 +150,11 @@ def _source(model: Any, prior: Any) -> OnnxSource:
                 f"the model was trained by {model.method.name!r}, which predicts classes alone: those that CRM "
                 "trained can be written as ONNX"
             )
-    given = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+    given = f"the class {model.__name__}" if isinstance(model, type) else an(type(model).__name__)
+    stored = f", for example compshift.load({fspath(model)!r})" if isinstance(model, str | PathLike) else ""
     raise InputError(
         f"{given} cannot be written as ONNX: pass a fitted CRMClassifier or CRMClassifierCV, an AdditiveEnergyHead, or "
-        "a TrainedClassifier of CRM"
+        f"a TrainedClassifier of CRM{stored}"
     )
 
 

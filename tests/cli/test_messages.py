@@ -1,0 +1,105 @@
+"""What ``compshift fit`` says to options that do not go together, and of what it chose."""
+
+import json
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import compshift
+from tests.estimators.test_store_fit import BIRDS, PLACES, sightings, write_store
+
+FIT = ("--target", "bird", "--attributes", "place")
+MODEL = ("-o", "m.safetensors")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    X, bird, place = sightings(n=400, p=3)
+    write_store(tmp_path / "birds", X, bird, place)
+    rows = "\n".join(f"{a},{b},{c},{y},{z}" for (a, b, c), y, z in zip(X, bird, place, strict=True))
+    (tmp_path / "birds.csv").write_text(f"f0,f1,f2,bird,place\n{rows}\n")
+    columns = {f"f{number}": column for number, column in enumerate(X.T)}
+    pq.write_table(pa.table({**columns, "bird": bird, "place": place}), tmp_path / "columns.parquet")
+    codes = np.stack([np.searchsorted(BIRDS, bird), np.searchsorted(PLACES, place)], axis=1)
+    values = json.dumps({"bird": BIRDS.tolist(), "place": PLACES.tolist()})
+    np.savez(tmp_path / "birds.npz", X=X, Z=codes, attribute_names=["bird", "place"], value_names=values)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("source", "more", "message"),
+    [
+        (
+            "birds.npz",
+            ("-o", "x.onnx"),
+            "--output is 'x.onnx', and `compshift fit` writes no ONNX: fit with -o x.safetensors first, then run "
+            "`compshift export x.safetensors -o x.onnx`",
+        ),
+        (
+            "birds.csv",
+            ("--features", "f0,f1,f2", "--memory", "1G", *MODEL),
+            "--memory given, and 'birds.csv' is a table: leave it out, or pass features in Parquet, such as "
+            "`compshift features` writes",
+        ),
+        ("birds.csv", ("--memory", "1G", *MODEL), "--memory given, and 'birds.csv' is a table: leave it out"),
+        ("birds.npz", ("--memory", "1G", *MODEL), "--memory given, and 'birds.npz' is not Parquet: leave it out"),
+        (
+            "columns.parquet",
+            ("--memory", "1G", *MODEL),
+            "a store has a list of numbers there, as pandas writes it from frame.assign(features=list(X))",
+        ),
+        (
+            "birds",
+            ("--memory", "1G", "--unseen-offset", "auto", *MODEL),
+            "--memory given with --unseen-offset auto: leave --memory out to choose one on rows that fit in memory, "
+            "for example on a sample of them, then pass what was chosen",
+        ),
+        (
+            "birds",
+            ("--memory", "1G", "--alpha", "0.1,1", "--bias", "auto", "--anchor", "auto", *MODEL),
+            "--memory given with --alpha 0.1,1 and --bias auto and --anchor auto: leave --memory out",
+        ),
+        (
+            "birds",
+            ("--memory", "1G", "--anchor", "gaussian", "--cross-fit", *MODEL),
+            "--memory given with --anchor gaussian and --cross-fit: rows that are read in blocks are fitted with",
+        ),
+        ("birds.npz", ("--alpha", "0,1", *MODEL), "alphas has 0: without a ridge the weights have no optimum"),
+    ],
+)
+def test_options_that_do_not_go_together(folder, call, source, more, message):
+    before = sorted(folder.iterdir())
+    result = call("fit", source, *FIT, *more, cwd=folder)
+    assert result.returncode == 2
+    assert message in result.err
+    assert result.err.startswith("error: ")
+    assert result.err.count("\n") == 1
+    assert sorted(folder.iterdir()) == before
+
+
+def test_the_offset_that_was_chosen(folder, call):
+    result = call("fit", "birds.npz", *FIT, *MODEL, "--unseen-offset", "auto", "--alpha", "0.01", cwd=folder)
+    assert result.returncode == 0, result.err
+    (found,) = re.findall(r"^chosen on held-out groups: unseen groups ([+-]\d\.\d\d) nats$", result.out, re.MULTILINE)
+    assert float(found) == pytest.approx(compshift.load(folder / "m.safetensors").unseen_offset_, abs=0.005001)
+    assert found != "-0.00"
+
+
+def test_all_that_was_chosen_and_nothing_that_was_given(folder, call):
+    auto = ("--bias", "auto", "--anchor", "auto", "--alpha", "0.01")
+    result = call("fit", "birds.npz", *FIT, *MODEL, *auto, cwd=folder)
+    clf = compshift.load(folder / "m.safetensors")
+    assert f"chosen on held-out groups: {clf.anchor_} anchor, {clf.chosen_bias_} bias\n" in result.out
+    assert "chosen" not in call("fit", "birds.npz", *FIT, *MODEL, cwd=folder).out
+    assert "chosen" not in call("fit", "birds", *FIT, *MODEL, "--memory", "1G", cwd=folder).out
+    alphas = call("fit", "birds.npz", *FIT, *MODEL, "--alpha", "0.1,1", cwd=folder).out
+    assert alphas.count("chosen on held-out groups") == 1
+
+
+def test_json_has_it_too(folder, call):
+    result = call("fit", "birds.npz", *FIT, *MODEL, "--unseen-offset", "auto", "--json", cwd=folder)
+    content = json.loads(result.out)
+    assert content["unseen_offset"] == pytest.approx(compshift.load(folder / "m.safetensors").unseen_offset_)
