@@ -1,3 +1,6 @@
+import multiprocessing
+import os
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -62,7 +65,8 @@ def test_the_limit_on_numpy_says_how_many_threads_there_may_be():
 @pytest.fixture
 def small_blocks(monkeypatch):
     """So small that a few hundred rows make many."""
-    monkeypatch.setattr(row_sums, "CELLS", 100)
+    monkeypatch.setattr(row_sums, "BLOCK_ROWS", 30)
+    monkeypatch.setattr(row_sums, "COARSE_CELLS", 1)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -94,3 +98,16 @@ def test_a_fit_in_several_threads_is_that_in_one(missing):
             fits.append(CRMClassifier(prior="hull", cross_fit=not missing).fit(X, codes[:, 0], attributes=attributes))
     np.testing.assert_allclose(fits[0].coef_, fits[1].coef_, atol=1e-9)
     np.testing.assert_allclose(fits[0].bias_, fits[1].bias_, atol=1e-9)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.usefixtures("small_blocks")
+def test_a_forked_process_has_threads_of_its_own():
+    X, codes = make_data((3, 3), n=300)
+    with threadpool_limits(2, user_api="blas"):
+        clf = CRMClassifier(prior="hull").fit(X, codes[:, 0], attributes=codes[:, 1])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, which is the point
+            with multiprocessing.get_context("fork").Pool(1) as pool:
+                found = pool.apply_async(clf.predict_proba, (X,)).get(timeout=60)
+    np.testing.assert_array_equal(found, clf.predict_proba(X))

@@ -17,25 +17,40 @@ BLOCK_CELLS = 1 << 17
 """How many numbers a block of rows may hold: 1 MB of float64, about what a core's own cache keeps."""
 
 
+_NUMPY = array_namespace(np.empty(0))
+
+
+def namespace(*arrays: Array) -> Any:
+    """The functions of the arrays' library; those of NumPy are found at once, which small blocks feel."""
+    return _NUMPY if all(type(array) is np.ndarray for array in arrays) else array_namespace(*arrays)
+
+
 def like(values: Array, reference: Array) -> Array:
     """``values`` as a floating array of the library, precision and device of ``reference``."""
-    xp = array_namespace(reference)
-    if is_array_api_obj(values) and array_namespace(values) is xp:
+    xp = namespace(reference)
+    if is_array_api_obj(values) and namespace(values) is xp:
         return to_device(xp.astype(values, reference.dtype, copy=False), device(reference))
     return xp.asarray(values, dtype=reference.dtype, device=device(reference))
 
 
 def index_like(index: IntArray, reference: Array) -> Array:
     """``index`` as an integer array of the library and device of ``reference``."""
-    return array_namespace(reference).asarray(index, device=device(reference))
+    return namespace(reference).asarray(index, device=device(reference))
 
 
 def sums_by(values: Array, index: Array, size: int) -> Array:
     """Sum of the values (n,) of each index (n,) from 0 to ``size``, (size,)."""
-    xp = array_namespace(values)
+    xp = namespace(values)
     if is_torch_array(values):  # its bincount has no deterministic version on a GPU
         return xp.zeros(size, dtype=values.dtype, device=device(values)).index_add(0, index, values)
     return xp.bincount(index, weights=values, minlength=size)
+
+
+def weighted_sum(weight: Array, values: Array) -> Array:
+    """Σ ω v, (); NumPy's in double precision, whatever the arrays' own."""
+    if isinstance(values, np.ndarray):
+        return np.dot(weight.astype(np.float64), values.astype(np.float64))
+    return namespace(values).sum(weight * values)
 
 
 def row_blocks(n_rows: int, width: int, cells: int = BLOCK_CELLS) -> Iterator[slice]:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
-from compshift.core.arrays import Array, row_blocks
+from compshift.core.arrays import Array, namespace, row_blocks
 from compshift.core.energy import GroupTable
-from compshift.core.logspace import log_power_sums
+from compshift.core.logspace import log_moments
 
 BLOCK_CELLS_OF_SUMS = 1 << 19
 """How many numbers a block of samples holds: more than elsewhere, because every block's sums are merged."""
@@ -41,7 +41,7 @@ class ExtrapolatedBias(NamedTuple):
 
 def empty_sums(table: GroupTable, reference: Array) -> BiasSums:
     """Sums over no samples, of the library, precision and device of ``reference``."""
-    xp = array_namespace(reference)
+    xp = namespace(reference)
     nothing = xp.full(table.shape, -math.inf, dtype=reference.dtype, device=device(reference))
     return BiasSums(nothing, nothing, 0.0)
 
@@ -51,21 +51,24 @@ def block_sums(table: GroupTable, energies: Array, log_evidence: Array, sample_w
 
     ``energies`` (n, D) and ``log_evidence`` (n,) belong to the same training samples; every weight must be above 0.
     """
-    xp = array_namespace(energies)
-    log_left, log_right = table.halves(energies)
+    xp = namespace(energies)
     total = float(energies.shape[0])
     log_share = -log_evidence  # (n,)
     if sample_weight is not None:
         log_share = log_share + xp.log(sample_weight)
         total = float(xp.sum(sample_weight))
-    log_left = log_left + log_share[:, None]  # (n, l)
-    log_first, log_second = log_power_sums(log_left.T, log_right, powers=(1, 2))
-    return BiasSums(log_first, log_second, total)
+
+    def log_factors() -> Array:
+        halves = table.joined_halves(energies)
+        halves[:, : len(table.left)] += log_share[:, None]
+        return halves
+
+    return BiasSums(*log_moments(log_factors, len(table.left)), total)
 
 
 def sums_over(table: GroupTable, energies: Array, log_evidence: Array, sample_weight: Array | None = None) -> BiasSums:
     """Sums over any number of samples, a block at a time, so that no more than a cache is filled."""
-    cells = max(BLOCK_CELLS_OF_SUMS, len(table.left) * len(table.right))  # a block is worth the merging of its sums
+    cells = worth_merging(table)
     sums = empty_sums(table, energies)
     for rows in row_blocks(energies.shape[0], table.width + energies.shape[1], cells):
         own = None if sample_weight is None else sample_weight[rows]
@@ -73,9 +76,14 @@ def sums_over(table: GroupTable, energies: Array, log_evidence: Array, sample_we
     return sums
 
 
+def worth_merging(table: GroupTable) -> int:
+    """How many numbers a block of samples has, at ``table.width`` each, that is worth the merging of its sums."""
+    return max(BLOCK_CELLS_OF_SUMS, 4 * len(table.left) * len(table.right))
+
+
 def merge_sums(first: BiasSums, second: BiasSums) -> BiasSums:
     """Sums over the samples of both."""
-    xp = array_namespace(first.log_first)
+    xp = namespace(first.log_first)
     return BiasSums(
         xp.logaddexp(first.log_first, second.log_first),
         xp.logaddexp(first.log_second, second.log_second),
@@ -91,7 +99,7 @@ def extrapolated_bias(table: GroupTable, sums: BiasSums) -> ExtrapolatedBias:
     A bias that rests on a handful of samples is not to be trusted, however many rows there are. A row of weight 2
     counts as one sample here, not as two: it holds no more information.
     """
-    xp = array_namespace(sums.log_first)
+    xp = namespace(sums.log_first)
     log_first = table.pick(sums.log_first)
     size = xp.exp(2 * log_first - table.pick(sums.log_second))
     return ExtrapolatedBias(log_first - math.log(sums.total_weight), size)

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
-from compshift.core.arrays import Array, FloatArray, IntArray, index_like, like
+from compshift.core.arrays import Array, FloatArray, IntArray, index_like, like, namespace
 from compshift.core.groups import GroupSpace
 
 WIDE = 16
@@ -27,7 +27,7 @@ def group_energies(energies: Array, space: GroupSpace, codes: Any) -> Array:
 
     Paper, eq. "n2". ``energies`` (n, D), ``codes`` (q, m); the result is (n, q).
     """
-    xp = array_namespace(energies)
+    xp = namespace(energies)
     columns = codes + space.offsets  # (q, m)
     total = xp.take(energies, index_like(columns[:, 0], energies), axis=1)
     for attribute in range(1, columns.shape[1]):
@@ -91,16 +91,25 @@ class GroupTable:
         return _value_matrix(self.right, self.space.cardinalities[self.left.shape[1] :])
 
     def halves(self, energies: Array) -> tuple[Array, Array]:
-        """Negated energies of the rows (n, l) and of the columns (n, r); a group's is the sum of its two."""
+        """Negated energies of the rows (n, l) and of the columns (n, r); a group's is the sum of its two.
+
+        They are new arrays, NumPy's laid out in memory like ``energies``.
+        """
         split, sizes, m = self.left_width, self.space.cardinalities, self.left.shape[1]
         return (
             _half(energies[:, :split], self.left, sizes[:m], self._left_values),
             _half(energies[:, split:], self.right, sizes[m:], self._right_values),
         )
 
+    def joined_halves(self, energies: Array) -> Array:
+        """The same side by side, (n, l + r)."""
+        if self._left_values is None and self._right_values is None:
+            return -energies
+        return namespace(energies).concat(self.halves(energies), axis=1)
+
     def by_value(self, left: Array, right: Array) -> Array:
         """Amounts per row (n, l) and per column (n, r), summed for each attribute value: (n, D)."""
-        xp = array_namespace(left)
+        xp = namespace(left)
         parts = [
             part if values is None else xp.matmul(part, like(values, part))
             for part, values in ((left, self._left_values), (right, self._right_values))
@@ -109,7 +118,7 @@ class GroupTable:
 
     def fill(self, log_values: Array) -> Array:
         """One log value per group, (k,), laid out as the table (l, r) with −inf where no group stands."""
-        xp = array_namespace(log_values)
+        xp = namespace(log_values)
         table = xp.full(self.shape, -math.inf, dtype=log_values.dtype, device=device(log_values))
         table[index_like(self.row, table), index_like(self.column, table)] = log_values
         return table
@@ -125,7 +134,9 @@ def _half(energies: Array, codes: IntArray, cardinalities: tuple[int, ...], valu
         return -energies
     if values.shape[1] > WIDE * codes.shape[1]:
         return -group_energies(energies, GroupSpace.from_cardinalities(cardinalities), codes)
-    return -array_namespace(energies).matmul(energies, like(values.T, energies))
+    xp, negated = namespace(energies), -like(values, energies)
+    by_value = isinstance(energies, np.ndarray) and energies.flags.f_contiguous
+    return xp.matmul(negated, energies.T).T if by_value else xp.matmul(energies, negated.T)
 
 
 def _half_sizes(space: GroupSpace, groups: IntArray, split: int) -> tuple[int, int]:

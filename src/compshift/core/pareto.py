@@ -6,12 +6,9 @@ import math
 
 import numpy as np
 
-from compshift.core.arrays import FloatArray, IntArray, row_blocks
+from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.energy import group_energies
 from compshift.core.groups import GroupSpace
-
-MAX_WEIGHTS = 20_000_000
-"""Up to so many weights (samples times groups) are sorted; of more, tails are not looked at."""
 
 TIE = 1e-12
 """Logarithms of weights that differ by less than this do not differ."""
@@ -23,20 +20,13 @@ FEWEST = 5
 def tail_indices(
     space: GroupSpace, groups: IntArray, energies: FloatArray, log_evidence: FloatArray, sample_weight: FloatArray
 ) -> FloatArray:
-    """Pareto k̂ of the samples' weights in the bias of each of the groups (g, m), (g,); NaN if there are too many.
+    """Pareto k̂ of the samples' weights in the bias of each of the groups (g, m), (g,).
 
     ``energies`` (n, D) and ``log_evidence`` (n,) are those of the training samples. Below 0.5 the mean has a variance;
     above 0.7 it is not to be trusted (Vehtari et al., 2024).
     """
-    n = len(energies)
-    result = np.full(len(groups), np.nan)
-    if n * len(groups) > MAX_WEIGHTS:
-        return result
     log_sample = np.log(sample_weight) - log_evidence
-    for part in row_blocks(len(groups), n):
-        log_weights = log_sample[:, None] - group_energies(energies, space, groups[part])  # (n, q)
-        result[part] = pareto_k(log_weights)
-    return result
+    return pareto_k(log_sample[:, None] - group_energies(energies, space, groups))
 
 
 def pareto_k(log_weights: FloatArray) -> FloatArray:

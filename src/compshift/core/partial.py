@@ -17,10 +17,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from compshift._errors import InputError
-from compshift.core.arrays import Array, IntArray, index_like, like
+from compshift.core.arrays import Array, IntArray, index_like, like, namespace
 from compshift.core.energy import GroupTable
 from compshift.core.groups import GroupSpace
 from compshift.core.objective import Risk, group_expectations
@@ -85,7 +84,7 @@ def posterior_sums(energies: Array, sample_weight: Array, pattern: Pattern, log_
     """Expected sum of the energies in each agreeing group, Σ_x ω r_x(z) E(x), (q, D)."""
     log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
     own_score = log_score[index_like(pattern.agreeing, energies)]
-    responsibility = array_namespace(energies).exp(group_log_posterior(energies, pattern.table, own_score))  # (n, q)
+    responsibility = namespace(energies).exp(group_log_posterior(energies, pattern.table, own_score))  # (n, q)
     return (responsibility * sample_weight[:, None]).T @ energies
 
 

@@ -8,9 +8,8 @@ With ``log_score`` s(z) = log q(z) − B*(z) over the candidate groups (paper, e
 import math
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from compshift.core.arrays import Array, IntArray, like
+from compshift.core.arrays import Array, IntArray, like, namespace
 from compshift.core.energy import GroupTable, group_energies
 from compshift.core.logspace import log_softmax, logmatmulexp
 from compshift.core.objective import log_evidence
@@ -23,7 +22,7 @@ def group_log_posterior(
 
     A position of −1 stands for a group that is no candidate: its probability is 0.
     """
-    xp = array_namespace(energies)
+    xp = namespace(energies)
     if position is None:
         position = np.arange(len(table.row))
     log_score = like(log_score, energies)

@@ -54,6 +54,10 @@ class Correction(NamedTuple):
     alpha: float
 
     @property
+    def coarse(self) -> None:
+        """There is none."""
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Of the weights."""
         return self.codes.shape[1], self.logits.features.shape[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from compshift._checks import check_count
 from compshift._errors import InputError, unknown_name
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
-from compshift.core.bias import ExtrapolatedBias, extrapolated_bias, sums_over
+from compshift.core.bias import BiasSums, ExtrapolatedBias, extrapolated_bias, merge_sums, sums_over, worth_merging
 from compshift.core.candidates import Candidates
 from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias, energy_moments
 from compshift.core.energy import GroupTable
@@ -18,12 +19,16 @@ from compshift.core.pareto import tail_indices
 from compshift.estimators.crm_model import CRMModel
 from compshift.estimators.gaussian_energies import gaussian_energies
 from compshift.estimators.row_folds import row_folds
-from compshift.estimators.row_sums import ArrayRows
+from compshift.estimators.row_sums import ArrayRows, in_threads, over_blocks
 from compshift.estimators.solver import Solution, Start, solve
 from compshift.estimators.standardise import standardise
 from compshift.estimators.step_one_problem import StepOneProblem, TemperatureProblem
+from compshift.estimators.threads import one_thread_for_numpy
 
 ANCHORS = ("zero", "gaussian")
+
+MAX_TAIL_WEIGHTS = 20_000_000
+"""Up to so many weights (samples times groups) are sorted; of more, tails are not looked at."""
 
 PARTS = 5
 """Of cross-fitting, unless another number is given."""
@@ -190,10 +195,7 @@ def _out_of_fold_energies(
 
 def step_two(rows: FittedRows, candidates: Candidates, fitted: StepOne, *, tails: bool = True) -> CRMModel:
     """Bias of every candidate, by each way there is; ``tails`` asks for the Pareto tail indices too."""
-    log_score = np.log(rows.frequency) - fitted.bias
-    evidence = np.empty(len(fitted.energies))
-    for part in row_blocks(len(evidence), rows.seen.width + fitted.energies.shape[1]):
-        evidence[part] = log_evidence(fitted.energies[part], rows.seen, log_score)
+    evidence = evidence_of(fitted.energies, rows.seen, np.log(rows.frequency) - fitted.bias)
     found = _extrapolate(fitted.energies, evidence, rows.weight, candidates.table)
     in_candidates = candidates.space.locate(candidates.seen_groups, candidates.groups)  # (k,)
     if (in_candidates >= 0).all():
@@ -209,7 +211,7 @@ def step_two(rows: FittedRows, candidates: Candidates, fitted: StepOne, *, tails
         learned_bias=np.where(candidates.in_seen >= 0, fitted.bias[candidates.in_seen], 0.0),
         cumulant_bias=cumulant_bias(candidates.space, candidates.groups, candidates.seen_groups, fitted.bias, moments),
         effective_sample_size=found.effective_sample_size,
-        pareto_k=tail_indices(candidates.space, candidates.groups, fitted.energies, evidence, rows.weight)
+        pareto_k=_tails(candidates, fitted.energies, evidence, rows.weight)
         if tails
         else np.full(len(candidates.groups), np.nan),
         temperature=fitted.temperature,
@@ -220,6 +222,34 @@ def step_two(rows: FittedRows, candidates: Candidates, fitted: StepOne, *, tails
     )
 
 
+def evidence_of(energies: FloatArray, seen: GroupTable, log_score: FloatArray) -> FloatArray:
+    """c(x) of any number of rows, (n,)."""
+
+    def some(rows: slice) -> FloatArray:
+        blocks = row_blocks(rows.stop - rows.start, seen.width + energies.shape[1])
+        return np.concatenate([log_evidence(energies[rows][part], seen, log_score) for part in blocks])
+
+    return np.concatenate(over_blocks(some, len(energies)))
+
+
 def _extrapolate(energies: FloatArray, evidence: FloatArray, weight: FloatArray, table: GroupTable) -> ExtrapolatedBias:
     """B* over the training inputs."""
-    return extrapolated_bias(table, sums_over(table, energies, evidence, weight))
+
+    def some(rows: slice) -> BiasSums:
+        return sums_over(table, energies[rows], evidence[rows], weight[rows])
+
+    sums = over_blocks(some, len(energies), worth_merging(table) // table.width)
+    return extrapolated_bias(table, reduce(merge_sums, sums))
+
+
+def _tails(candidates: Candidates, energies: FloatArray, evidence: FloatArray, weight: FloatArray) -> FloatArray:
+    """Pareto k̂ of each candidate, (g,); NaN if there are too many to look at."""
+    groups = candidates.groups
+    if len(energies) * len(groups) > MAX_TAIL_WEIGHTS:
+        return np.full(len(groups), np.nan)
+
+    def some(part: slice) -> FloatArray:
+        return tail_indices(candidates.space, groups[part], energies, evidence, weight)
+
+    with one_thread_for_numpy() as n_threads:
+        return np.concatenate(list(in_threads(some, row_blocks(len(groups), len(energies)), (), n_threads)))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from compshift._errors import InputError
-from compshift.core.arrays import FloatArray, IntArray, row_blocks
+from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
-from compshift.core.logspace import log_softmax
-from compshift.core.posterior import group_log_posterior, marginal_log_sums
+from compshift.core.posterior import group_log_posterior, marginal_log_posterior, marginal_log_sums
+from compshift.estimators.row_sums import over_blocks
 
 BIASES = ("extrapolated", "learned", "cumulant", "shrunk")
 """B*; the fitted bias, 0 for unseen groups; B* by two moments; B* drawn to the latter where few samples bear it."""
@@ -58,7 +58,7 @@ class CRMModel:
         What is common to an attribute's values cancels in every probability, but far from the data it is large enough
         to take the others' digits with it.
         """
-        energies = (X - self.feature_mean) @ self.coef.T
+        energies = (self.coef @ (X - self.feature_mean).T).T  # value by value in memory, which sums over values like
         for start, size in zip(self.candidates.space.offsets, self.candidates.space.cardinalities, strict=True):
             block = energies[:, start : start + size]
             block -= block.min(axis=1, keepdims=True)
@@ -66,32 +66,53 @@ class CRMModel:
 
     def marginals(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         """Log q(z_i|x) for each of the attributes, (n, d_i) each."""
-        return [log_softmax(sums) for sums in self.log_sums(X, log_score, attributes)]
+        return self._attribute_blocks(X, log_score, attributes, marginal_log_posterior)
 
     def log_sums(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         """The same, but for what is common to a row: sums of two sets of groups can be added."""
+        return self._attribute_blocks(X, log_score, attributes, marginal_log_sums)
+
+    def _attribute_blocks(
+        self, X: FloatArray, log_score: FloatArray, attributes: range, function: Callable[..., FloatArray]
+    ) -> list[FloatArray]:
+        table = self.candidates.table
         results = [np.empty((len(X), self.candidates.space.cardinalities[attribute])) for attribute in attributes]
-        for rows, energies in self._blocks(X, self.candidates.table.width):
+
+        def fill(rows: slice, energies: FloatArray) -> None:
             for attribute, result in zip(attributes, results, strict=True):
-                result[rows] = marginal_log_sums(energies, self.candidates.table, log_score, attribute)
+                result[rows] = function(energies, table, log_score, attribute)
+
+        self._fill_blocks(X, table.width, fill)
         return results
 
     def joint(self, X: FloatArray, log_score: FloatArray, position: IntArray | None = None) -> FloatArray:
         """Log q(z|x) of the candidates (n, g), or of those at ``position`` (n, q), −1 standing for any other group."""
         result = np.empty((len(X), len(self.candidates.groups) if position is None else len(position)))
-        for rows, energies in self._blocks(X, result.shape[1] + self.candidates.table.width):
+
+        def fill(rows: slice, energies: FloatArray) -> None:
             result[rows] = group_log_posterior(energies, self.candidates.table, log_score, position)
+
+        self._fill_blocks(X, result.shape[1] + self.candidates.table.width, fill)
         return result
 
     def best_group(self, X: FloatArray, log_score: FloatArray) -> tuple[IntArray, FloatArray]:
         """Position of the most probable candidate and its log q(z|x), (n,) each."""
         best, log_proba = np.empty(len(X), dtype=np.int64), np.empty(len(X))
-        for rows, energies in self._blocks(X, len(self.candidates.groups)):
+
+        def fill(rows: slice, energies: FloatArray) -> None:
             posterior = group_log_posterior(energies, self.candidates.table, log_score)
             best[rows] = np.argmax(posterior, axis=1)
             log_proba[rows] = np.max(posterior, axis=1)
+
+        self._fill_blocks(X, len(self.candidates.groups), fill)
         return best, log_proba
 
-    def _blocks(self, X: FloatArray, width: int) -> Iterator[tuple[slice, FloatArray]]:
-        for rows in row_blocks(len(X), width + X.shape[1]):
-            yield rows, self.energies(X[rows])
+    def _fill_blocks(self, X: FloatArray, width: int, fill: Callable[[slice, FloatArray], None]) -> None:
+        """Call ``fill`` with blocks of rows and their energies, of ``width`` numbers a row."""
+
+        def some(rows: slice) -> None:
+            for part in row_blocks(rows.stop - rows.start, width, 2 * BLOCK_CELLS):
+                own = slice(rows.start + part.start, rows.start + part.stop)
+                fill(own, self.energies(X[own]))
+
+        over_blocks(some, len(X))

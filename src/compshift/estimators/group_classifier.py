@@ -165,7 +165,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Any:
         """Probability of each value of the target, (n, c); a list of such arrays if y had two dimensions."""
-        parts = [np.exp(part) for part in self._target_marginals(known_features(self, X))]
+        parts = [np.exp(part, out=part) for part in self._target_marginals(known_features(self, X))]
         return parts[0] if self._one_dimensional else parts
 
     def predict_log_proba(self, X: Any) -> Any:

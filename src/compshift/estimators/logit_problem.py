@@ -24,6 +24,10 @@ class LogitProblem(NamedTuple):
     alpha: float
 
     @property
+    def coarse(self) -> None:
+        """There is none."""
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Of the weights."""
         return len(self.frequency), self.features.shape[1]

@@ -125,6 +125,10 @@ class PartialProblem(NamedTuple):
     anchor: Start | None = None
 
     @property
+    def coarse(self) -> None:
+        """There is none."""
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Of the weights."""
         return self.rows.seen.space.width, self.rows.features.shape[1]

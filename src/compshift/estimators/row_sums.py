@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, reduce
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from compshift.core.arrays import FloatArray, IntArray, row_blocks
+import numpy as np
+
+from compshift.core.arrays import FloatArray, IntArray
 from compshift.distributed.collective import ALONE, Collective
 from compshift.estimators.threads import one_thread_for_numpy
 
@@ -19,8 +22,11 @@ Part = Callable[..., T]
 
 Merge = Callable[[T, T], T]
 
-CELLS = 1 << 19
-"""How many numbers a block of rows in memory holds, so that the sums of blocks are few beside the rows."""
+BLOCK_ROWS = 2048
+"""Most rows of a block in memory: enough that threads seldom wait for each other, and for each to have several."""
+
+COARSE_CELLS = 1 << 18
+"""From so many numbers on, single precision is worth a copy of them."""
 
 
 class Block(NamedTuple):
@@ -57,9 +63,16 @@ class RowSums(Protocol):
 class ArrayRows:
     """Rows in memory, in blocks that do not depend on the number of threads, so that sums do not either."""
 
-    features: FloatArray  # (n, p)
+    features: FloatArray  # (n, p) or, if they are coarse, float32
     position: IntArray  # (n,)
     weight: FloatArray  # (n,)
+
+    @cached_property
+    def coarse(self) -> ArrayRows | None:
+        """The same in single precision; None if there are so few that nothing is gained."""
+        if self.features.size < COARSE_CELLS:
+            return None
+        return replace(self, features=self.features.astype(np.float32))
 
     @property
     def n_features(self) -> int:
@@ -68,12 +81,12 @@ class ArrayRows:
 
     def total(self, part: Part[T], merge: Merge[T], *arguments: Any) -> T:
         """``part(block, *arguments)`` of every block, merged in order."""
-        slices = list(row_blocks(len(self.features), self.n_features, CELLS))
-        blocks = (Block(self.features[rows], self.position[rows], self.weight[rows]) for rows in slices)
-        if len(slices) == 1:
-            return part(*blocks, *arguments)
-        with one_thread_for_numpy() as n_threads:
-            return reduce(merge, in_threads(part, blocks, arguments, n_threads))
+
+        def own(rows: slice) -> T:
+            block = Block(self.features[rows], self.position[rows], self.weight[rows])
+            return part(block, *arguments)
+
+        return reduce(merge, over_blocks(own, len(self.features)))
 
 
 class Blocks(Protocol):
@@ -106,17 +119,41 @@ class LocalRows:
         return reduce(merge, found)
 
 
+def over_blocks(part: Callable[[slice], T], n_rows: int, fewest_rows: int = 0) -> list[T]:
+    """What each block of rows in memory contributes, in order; ``fewest_rows`` if that is worth as many."""
+    n_blocks = max(1, -(-n_rows // max(BLOCK_ROWS, fewest_rows)))
+    blocks = [slice(n_rows * i // n_blocks, n_rows * (i + 1) // n_blocks) for i in range(n_blocks)]  # of one length
+    if n_blocks == 1:
+        return [part(*blocks)]
+    with one_thread_for_numpy() as n_threads:
+        return list(in_threads(part, blocks, (), n_threads))
+
+
 def in_threads(part: Part[T], blocks: Iterable[Any], arguments: tuple[Any, ...], n_threads: int) -> Iterator[T]:
     """What each block contributes, in order. No more blocks are drawn than threads work on, and one that waits."""
     if n_threads == 1:
         for block in blocks:
             yield part(block, *arguments)
         return
-    with ThreadPoolExecutor(n_threads) as pool:
-        waiting: deque[Future[T]] = deque()
+    pool = _pool(n_threads)
+    waiting: deque[Future[T]] = deque()
+    try:
         for block in blocks:
             if len(waiting) > n_threads:
                 yield waiting.popleft().result()
             waiting.append(pool.submit(part, block, *arguments))
         while waiting:
             yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+@cache
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    """Threads that are kept, because a search asks for them hundreds of times."""
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="compshift")
+
+
+if hasattr(os, "register_at_fork"):  # a child process has the pool but not its threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)

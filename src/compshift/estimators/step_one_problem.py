@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
+from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, like, row_blocks
 from compshift.core.energy import GroupTable
 from compshift.core.objective import Risk, step_one_risk
 from compshift.estimators.row_sums import Block, RowSums, Sums
@@ -34,6 +34,12 @@ class StepOneProblem:
         """Of the weights."""
         return self.seen.space.width, self.rows.n_features
 
+    @property
+    def coarse(self) -> StepOneProblem | None:
+        """The same in single precision."""
+        rows = getattr(self.rows, "coarse", None)
+        return None if rows is None else replace(self, rows=rows)
+
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Penalised risk and gradient."""
         log_score = np.log(self.frequency) - bias
@@ -52,8 +58,10 @@ def block_risk(
 ) -> Sums:
     """Risk of the rows of a block, by their own weights, and its gradient: value, (D, p) and (k,)."""
     features = block.features if standard is None else standard.of(block.features)
-    risk = blocked_risk(features @ weight.T, block.position, block.weight, seen, log_score)
-    return Sums((np.asarray(risk.value), risk.energy_gradient.T @ features, risk.score_gradient))
+    energies = (like(weight, features) @ features.T).T  # (n, D), value by value in memory
+    risk = blocked_risk(energies, block.position, block.weight, seen, log_score)
+    gradient = (risk.energy_gradient.T @ features).astype(np.float64, copy=False)
+    return Sums((np.asarray(risk.value), gradient, risk.score_gradient))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +71,8 @@ class TemperatureProblem:
     rows: RowSums  # whose features are the energies (n, D); their weights sum to 1
     seen: GroupTable
     frequency: FloatArray  # (k,) p̂(z)
+
+    coarse = None
 
     @property
     def alpha(self) -> float:
@@ -93,10 +103,13 @@ def blocked_risk(
     energies: FloatArray, position: IntArray, sample_weight: FloatArray, seen: GroupTable, log_score: FloatArray
 ) -> Risk:
     """Risk and gradient of step 1, with the sums over groups in blocks of samples that fit a core's cache."""
+    cells = max(2 * BLOCK_CELLS, len(seen.left) * len(seen.right))  # a block is worth its share of the table
+    blocks = list(row_blocks(len(energies), seen.width + energies.shape[1], cells))
+    if len(blocks) == 1:
+        return step_one_risk(energies, position, sample_weight, seen, log_score)
     value = 0.0
     energy_gradient, score_gradient = np.empty_like(energies), np.zeros(len(log_score))
-    cells = max(BLOCK_CELLS, len(seen.left) * len(seen.right))  # a block is worth its share of the table
-    for rows in row_blocks(len(energies), seen.width + energies.shape[1], cells):
+    for rows in blocks:
         risk = step_one_risk(energies[rows], position[rows], sample_weight[rows], seen, log_score)
         value += float(risk.value)
         energy_gradient[rows] = risk.energy_gradient
