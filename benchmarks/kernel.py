@@ -15,9 +15,9 @@ import numpy as np
 from measure import Row, seconds
 
 from compshift import GroupSpace
-from compshift.core.bias import extrapolated_bias, sums_over
 from compshift.core.energy import GroupTable
 from compshift.core.objective import log_evidence
+from compshift.estimators.crm_fit import extrapolate
 
 CASES = ((64_800, 30, 30, 40.0, 40.0), (62_700, 60, 6, 15.0, None))
 """Samples, values of the two attributes, how many times faster it should be, and how many megabytes it may take."""
@@ -33,7 +33,7 @@ def _case(n: int, first: int, second: int, faster: float, megabytes: float | Non
     table, energies, evidence = problem(n, first, second)
 
     def ours() -> np.ndarray:
-        return extrapolated_bias(table, sums_over(table, energies, evidence)).bias
+        return bias_of(table, energies, evidence)
 
     ratio = seconds(lambda: tensor(energies, evidence, first)) / seconds(ours, 15)
     name = f"B*, {first} × {second} groups, n = {n}"
@@ -54,6 +54,11 @@ def problem(n: int, first: int, second: int) -> tuple[GroupTable, np.ndarray, np
     return table, energies, log_evidence(energies, table, log_score)
 
 
+def bias_of(table: GroupTable, energies: np.ndarray, evidence: np.ndarray) -> np.ndarray:
+    """B* as a fit computes it."""
+    return extrapolate(energies, evidence, np.ones(len(energies), dtype=energies.dtype), table).bias
+
+
 def tensor(energies: np.ndarray, evidence: np.ndarray, first: int) -> np.ndarray:
     """B* by materialising every weight."""
     import torch
@@ -64,8 +69,7 @@ def tensor(energies: np.ndarray, evidence: np.ndarray, first: int) -> np.ndarray
 
 
 def _in_double(table: GroupTable, energies: np.ndarray, evidence: np.ndarray) -> np.ndarray:
-    double = energies.astype(np.float64), evidence.astype(np.float64)
-    return extrapolated_bias(table, sums_over(table, *double)).bias
+    return bias_of(table, energies.astype(np.float64), evidence.astype(np.float64))
 
 
 def _memory(n: int, first: int, second: int, way: str) -> float:
@@ -80,11 +84,11 @@ def main() -> None:
     table, energies, evidence = problem(n, first, second)
     small = problem(100, first, second)
     tensor(*small[1:], first)  # libraries are loaded before the measurement
-    extrapolated_bias(table, sums_over(*small))
+    bias_of(*small)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before = _resident("VmHWM")
     if sys.argv[4] == "ours":
-        extrapolated_bias(table, sums_over(table, energies, evidence))
+        bias_of(table, energies, evidence)
     else:
         tensor(energies, evidence, first)
     print(_resident("VmHWM") - before)

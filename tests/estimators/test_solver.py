@@ -57,6 +57,56 @@ def test_solution_is_stationary_and_rare_groups_are_settled():
     np.testing.assert_allclose(posterior.mean(axis=0), frequency, rtol=1e-6)
 
 
+def test_a_search_that_begins_in_single_precision_ends_in_double():
+    rng = np.random.default_rng(0)
+    space = GroupSpace.from_cardinalities([2, 3])
+    codes = space.codes(rng.integers(6, size=400))
+    groups, position = space.distinct(codes)
+    features, _, _ = standardise(rng.normal(size=(400, 3)) + codes @ rng.normal(size=(2, 3)), np.ones(400))
+    seen, frequency = GroupTable.of(space, groups), np.bincount(position) / 400
+    rows = ArrayRows(features, position, np.full(400, 1 / 400))
+    plain = StepOneProblem(rows, seen, frequency, alpha=1e-2)
+    assert plain.coarse is None  # there are too few rows for it to pay
+
+    asked = []
+
+    class Mixed:
+        shape, frequency, alpha = plain.shape, plain.frequency, plain.alpha
+
+        def __init__(self, problem, coarse):
+            self.problem, self.coarse = problem, coarse
+
+        def evaluate(self, weight, bias):
+            asked.append(self.problem is plain)
+            return self.problem.evaluate(weight, bias)
+
+    rounded = ArrayRows(features.astype(np.float16).astype(np.float64), position, rows.weight)  # coarser than any
+    coarse = Mixed(StepOneProblem(rounded, seen, frequency, alpha=1e-2), None)
+    found = solve(Mixed(plain, coarse), tol=1e-8, max_iter=500)
+    expected = solve(plain, tol=1e-8, max_iter=500)
+    assert found.converged
+    assert asked == sorted(asked)  # first the one, then the other
+    assert asked.count(False) > 5
+    np.testing.assert_allclose(found.weight, expected.weight, atol=1e-7)
+    np.testing.assert_allclose(found.bias, expected.bias, atol=1e-7)
+
+
+def test_single_precision_is_close_and_sums_in_double():
+    rng = np.random.default_rng(0)
+    space = GroupSpace.from_cardinalities([3, 4])
+    codes = space.codes(rng.integers(12, size=60_000))
+    groups, position = space.distinct(codes)
+    features, _, _ = standardise(rng.normal(size=(60_000, 5)) + codes @ rng.normal(size=(2, 5)), np.ones(60_000))
+    rows = ArrayRows(features, position, np.full(60_000, 1 / 60_000))
+    problem = StepOneProblem(rows, GroupTable.of(space, groups), np.bincount(position) / 60_000, alpha=1e-2)
+    weight, bias = rng.normal(size=problem.shape), rng.normal(size=12)
+    exact, close = problem.evaluate(weight, bias), problem.coarse.evaluate(weight, bias)
+    assert close.value == pytest.approx(exact.value, rel=3e-8)  # below the rounding of a single number
+    np.testing.assert_allclose(close.weight_gradient, exact.weight_gradient, atol=1e-6)
+    np.testing.assert_allclose(close.bias_gradient, exact.bias_gradient, rtol=1e-4, atol=1e-7)
+    assert close.weight_gradient.dtype == close.bias_gradient.dtype == np.float64
+
+
 def test_solution_beats_every_nearby_point():
     rng = np.random.default_rng(1)
     space = GroupSpace.from_cardinalities([2, 3])

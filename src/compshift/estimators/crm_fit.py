@@ -196,12 +196,12 @@ def _out_of_fold_energies(
 def step_two(rows: FittedRows, candidates: Candidates, fitted: StepOne, *, tails: bool = True) -> CRMModel:
     """Bias of every candidate, by each way there is; ``tails`` asks for the Pareto tail indices too."""
     evidence = evidence_of(fitted.energies, rows.seen, np.log(rows.frequency) - fitted.bias)
-    found = _extrapolate(fitted.energies, evidence, rows.weight, candidates.table)
+    found = extrapolate(fitted.energies, evidence, rows.weight, candidates.table)
     in_candidates = candidates.space.locate(candidates.seen_groups, candidates.groups)  # (k,)
     if (in_candidates >= 0).all():
         seen_bias = found.bias[in_candidates]
     else:
-        seen_bias = _extrapolate(fitted.energies, evidence, rows.weight, rows.seen).bias
+        seen_bias = extrapolate(fitted.energies, evidence, rows.weight, rows.seen).bias
     moments = rows.moments(fitted.energies)
     return CRMModel(
         candidates=candidates,
@@ -232,8 +232,8 @@ def evidence_of(energies: FloatArray, seen: GroupTable, log_score: FloatArray) -
     return np.concatenate(over_blocks(some, len(energies)))
 
 
-def _extrapolate(energies: FloatArray, evidence: FloatArray, weight: FloatArray, table: GroupTable) -> ExtrapolatedBias:
-    """B* over the training inputs."""
+def extrapolate(energies: FloatArray, evidence: FloatArray, weight: FloatArray, table: GroupTable) -> ExtrapolatedBias:
+    """B* over the training inputs, and its effective sample size; weights (n,) are above 0."""
 
     def some(rows: slice) -> BiasSums:
         return sums_over(table, energies[rows], evidence[rows], weight[rows])

@@ -28,6 +28,7 @@ class StepOneProblem:
     anchor: Start | None = None  # with the biases that go with it; None for zero
     standard: Standard | None = None  # of the rows' features; None if they are standardised
     total_weight: float = 1.0  # of the rows
+    precision: type = np.float64  # in which features that are not standardised yet are taken
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -36,14 +37,16 @@ class StepOneProblem:
 
     @property
     def coarse(self) -> StepOneProblem | None:
-        """The same in single precision."""
+        """The same in single precision: rows in memory by a copy, others as they are read."""
+        if self.standard is not None:
+            return replace(self, precision=np.float32)
         rows = getattr(self.rows, "coarse", None)
         return None if rows is None else replace(self, rows=rows)
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Penalised risk and gradient."""
         log_score = np.log(self.frequency) - bias
-        found = self.rows.total(block_risk, Sums.add, self.seen, weight, log_score, self.standard)
+        found = self.rows.total(block_risk, Sums.add, self.seen, weight, log_score, self.standard, self.precision)
         value, weight_gradient, score_gradient = (part / self.total_weight for part in found.arrays)
         moved = weight if self.anchor is None else weight - self.anchor.weight
         return Evaluation(
@@ -54,10 +57,15 @@ class StepOneProblem:
 
 
 def block_risk(
-    block: Block, seen: GroupTable, weight: FloatArray, log_score: FloatArray, standard: Standard | None = None
+    block: Block,
+    seen: GroupTable,
+    weight: FloatArray,
+    log_score: FloatArray,
+    standard: Standard | None = None,
+    precision: type = np.float64,
 ) -> Sums:
     """Risk of the rows of a block, by their own weights, and its gradient: value, (D, p) and (k,)."""
-    features = block.features if standard is None else standard.of(block.features)
+    features = block.features if standard is None else standard.of(block.features).astype(precision, copy=False)
     energies = (like(weight, features) @ features.T).T  # (n, D), value by value in memory
     risk = blocked_risk(energies, block.position, block.weight, seen, log_score)
     gradient = (risk.energy_gradient.T @ features).astype(np.float64, copy=False)
