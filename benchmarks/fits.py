@@ -1,6 +1,5 @@
 """Time of fits and predictions against scikit-learn's logistic regression, and a million groups."""
 
-import resource
 import subprocess
 import sys
 import time
@@ -8,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 
 import numpy as np
-from measure import Row, seconds
+from measure import Row, peak_megabytes, seconds_in_turns
 from sklearn.linear_model import LogisticRegression
 
 from compshift import CRMClassifier, GroupSpace
@@ -37,13 +36,12 @@ def _data(n: int, p: int, cardinalities: list[int]) -> tuple[np.ndarray, np.ndar
 def _fit() -> Iterator[Row]:
     X, codes = _data(20_000, 256, [30, 6])
     tol = _tolerance(X, codes)
-    ours, by_default = (
-        seconds(lambda tol=tol: CRMClassifier(ALPHA, tol=tol).fit(X, codes[:, 0], attributes=codes[:, 1]), 5)
-        for tol in (tol, TOL)
-    )
+    works = [
+        lambda tol=tol: CRMClassifier(ALPHA, tol=tol).fit(X, codes[:, 0], attributes=codes[:, 1]) for tol in (tol, TOL)
+    ]
     for name, y, target in (("y", codes[:, 0], 0.7), ("the 180 groups", codes[:, 0] * 6 + codes[:, 1], 0.2)):
         plain = LogisticRegression(C=1 / (ALPHA * len(X)), tol=TOL, max_iter=1000)
-        theirs = seconds(lambda plain=plain, y=y: plain.fit(X, y), 3)
+        ours, by_default, theirs = seconds_in_turns([*works, lambda plain=plain, y=y: plain.fit(X, y)], 5)
         what = "CRMClassifier.fit, n = 20000, p = 256, 30 × 6 groups"
         against = f"LogisticRegression on {name}, no gradient entry above {TOL:g} in either"
         yield Row(what, against, f"{ours / theirs:.2f}×", f"{target}×", ours <= target * theirs)
@@ -70,7 +68,8 @@ def _predict() -> Iterator[Row]:
     some = slice(0, 5000)
     clf = CRMClassifier(0.1, tol=1e-2).fit(X[some], codes[some, 0], attributes=codes[some, 1])
     plain = LogisticRegression(C=1e-2, tol=1e-2).fit(X[some], codes[some, 0])
-    ratio = seconds(lambda: clf.predict_proba(X)) / seconds(lambda: plain.predict_proba(X))
+    ours, theirs = seconds_in_turns([lambda: clf.predict_proba(X), lambda: plain.predict_proba(X)], 9)
+    ratio = ours / theirs
     yield Row(
         "predict_proba, 100000 rows, p = 256, 60 × 6 groups",
         "LogisticRegression on y",
@@ -101,7 +100,7 @@ def main() -> None:
     clf = CRMClassifier(ALPHA, tol=TOL).fit(X, codes[:, 0], attributes=codes[:, 1:])
     clf.predict(X[:10_000])
     took = time.perf_counter() - start
-    print(took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, clf.n_iter_)
+    print(took, peak_megabytes() / 1024, clf.n_iter_)
 
 
 if __name__ == "__main__":

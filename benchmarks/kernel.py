@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from measure import Row, seconds
+from measure import Row, peak_megabytes, seconds_in_turns
 
 from compshift import GroupSpace
 from compshift.core.energy import GroupTable
@@ -35,14 +35,16 @@ def _case(n: int, first: int, second: int, faster: float, megabytes: float | Non
     def ours() -> np.ndarray:
         return bias_of(table, energies, evidence)
 
-    ratio = seconds(lambda: tensor(energies, evidence, first)) / seconds(ours, 15)
+    theirs, own = seconds_in_turns([lambda: tensor(energies, evidence, first), ours], 9)
+    ratio = theirs / own
     name = f"B*, {first} × {second} groups, n = {n}"
     yield Row(name, f"n×{first}×{second} tensor in torch", f"{ratio:.0f}× faster", f"{faster:.0f}×", ratio > faster)
     difference = float(np.abs(ours() - _in_double(table, energies, evidence)).max())
     yield Row("the same: largest error", "float64", f"{difference:.0e}", "1e-5", difference < 1e-5)
     if megabytes is not None:
-        own, theirs = (_memory(n, first, second, way) for way in ("ours", "tensor"))
-        yield Row("the same: extra memory", f"{theirs:.0f} MB", f"{own:.0f} MB", f"{megabytes:.0f} MB", own < megabytes)
+        extra, their_extra = (_memory(n, first, second, way) for way in ("ours", "tensor"))
+        figures = f"{their_extra:.0f} MB", f"{extra:.0f} MB", f"{megabytes:.0f} MB"
+        yield Row("the same: extra memory", *figures, extra < megabytes)
 
 
 def problem(n: int, first: int, second: int) -> tuple[GroupTable, np.ndarray, np.ndarray]:
@@ -86,18 +88,12 @@ def main() -> None:
     tensor(*small[1:], first)  # libraries are loaded before the measurement
     bias_of(*small)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    before = _resident("VmHWM")
+    before = peak_megabytes()
     if sys.argv[4] == "ours":
         bias_of(table, energies, evidence)
     else:
         tensor(energies, evidence, first)
-    print(_resident("VmHWM") - before)
-
-
-def _resident(name: str) -> float:
-    """A size from the process's status, in megabytes."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
-    return float(line.split()[1]) / 1024
+    print(peak_megabytes() - before)
 
 
 if __name__ == "__main__":

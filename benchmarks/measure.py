@@ -4,37 +4,54 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. ``target`` is in words; ``met`` says whether the figure reaches it."""
+    """A line of the table. ``target`` is in words; ``met`` says whether the figure reaches it, ``why`` if not."""
 
     what: str
     against: str
     figure: str
     target: str
     met: bool
+    why: str = ""
 
 
 def seconds(work: Callable[[], Any], repeat: int = 5) -> float:
     """Median time of some work, after one run that is not counted."""
-    work()
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return seconds_in_turns([work], repeat)[0]
 
 
-def process_seconds(*arguments: str, repeat: int = 7) -> float:
-    """Median wall time of a fresh Python process."""
+def seconds_in_turns(works: Sequence[Callable[[], Any]], repeat: int = 5) -> list[float]:
+    """Median time of each of several works, after one run that is not counted.
+
+    They take turns, so that whatever else the machine does at a time is a burden to all of them.
+    """
+    times: list[list[float]] = [[] for _ in works]
+    for number in range(repeat + 1):
+        for work, own in zip(works, times, strict=True):
+            start = time.perf_counter()
+            work()
+            if number:
+                own.append(time.perf_counter() - start)
+    return [statistics.median(own) for own in times]
+
+
+def process(*arguments: str) -> Callable[[], None]:
+    """A fresh Python process, as some work."""
 
     def work() -> None:
         subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
 
-    return seconds(work, repeat)
+    return work
+
+
+def peak_megabytes() -> float:
+    """The largest resident size of this process so far. (``ru_maxrss`` would count its parent's.)"""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return float(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024

@@ -1,6 +1,7 @@
 """Arrays of any library that speaks the array API standard; NumPy and PyTorch are the tested ones."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,12 +18,15 @@ BLOCK_CELLS = 1 << 17
 """How many numbers a block of rows may hold: 1 MB of float64, about what a core's own cache keeps."""
 
 
-_NUMPY = array_namespace(np.empty(0))
-
-
 def namespace(*arrays: Array) -> Any:
     """The functions of the arrays' library; those of NumPy are found at once, which small blocks feel."""
-    return _NUMPY if all(type(array) is np.ndarray for array in arrays) else array_namespace(*arrays)
+    return _numpy() if all(type(array) is np.ndarray for array in arrays) else array_namespace(*arrays)
+
+
+@cache
+def _numpy() -> Any:
+    """NumPy as the standard has it. Found when first asked for: it loads all parts of NumPy, which takes 0.1 s."""
+    return array_namespace(np.empty(0))
 
 
 def like(values: Array, reference: Array) -> Array:

@@ -63,7 +63,7 @@ class CRMClassifier(CRMFitter):
     max_iter : int, default=1000
         Most iterations of L-BFGS.
     memory : int, default=2**30
-        Bytes that blocks of a ``FeatureStore`` may take. Labels are held beside, 40 bytes a row or so.
+        Bytes that blocks of a ``FeatureStore`` may take. Labels are held beside, 110 bytes a row or so.
     verbose : bool or int, default=False
         Whether to log every iteration, to the logger ``compshift`` (or to standard error if logging is not set up).
 

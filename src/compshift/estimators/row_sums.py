@@ -121,7 +121,7 @@ class LocalRows:
 
 def over_blocks(part: Callable[[slice], T], n_rows: int, fewest_rows: int = 0) -> list[T]:
     """What each block of rows in memory contributes, in order; ``fewest_rows`` if that is worth as many."""
-    n_blocks = max(1, -(-n_rows // max(BLOCK_ROWS, fewest_rows)))
+    n_blocks = max(2 if n_rows >= BLOCK_ROWS // 2 else 1, -(-n_rows // max(BLOCK_ROWS, fewest_rows)))
     blocks = [slice(n_rows * i // n_blocks, n_rows * (i + 1) // n_blocks) for i in range(n_blocks)]  # of one length
     if n_blocks == 1:
         return [part(*blocks)]
