@@ -111,3 +111,29 @@ def test_a_forked_process_has_threads_of_its_own():
             with multiprocessing.get_context("fork").Pool(1) as pool:
                 found = pool.apply_async(clf.predict_proba, (X,)).get(timeout=60)
     np.testing.assert_array_equal(found, clf.predict_proba(X))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_limit_that_is_held_at_a_fork_is_lifted_in_the_child():
+    with threadpool_limits(2, user_api="blas"):
+        before = numpy_threads()
+        with one_thread_for_numpy(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            with multiprocessing.get_context("fork").Pool(1) as pool:
+                assert pool.apply_async(numpy_threads).get(timeout=60) == before
+            assert set(numpy_threads()) <= {1}
+
+
+def test_a_limit_that_cannot_be_set_is_not_counted(monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with threadpool_limits(2, user_api="blas"):
+        before = numpy_threads()
+        with monkeypatch.context() as patch:
+            patch.setattr("compshift.estimators.threads._Limit._set", interrupted)
+            with pytest.raises(KeyboardInterrupt), one_thread_for_numpy():
+                pass
+        with one_thread_for_numpy():
+            assert set(numpy_threads()) <= {1}
+        assert numpy_threads() == before

@@ -195,3 +195,22 @@ def test_a_user_loop_learns():
     head.extrapolate([X])
     unseen = torch.randn(100, 2, generator=rng) + torch.tensor([4.0, 0.0])
     assert (head.marginal_log_prob(unseen, 0).argmax(dim=1) == 1).float().mean() > 0.9
+
+
+@pytest.mark.parametrize("cardinalities", [(3, 2), (2, 3, 2), (4,)])
+def test_log_probabilities_can_be_differentiated(cardinalities):
+    rng = np.random.default_rng(0)
+    head, seen, _ = random_head(rng, cardinalities, k=2)
+    X = torch.as_tensor(rng.normal(size=(20, 4)), dtype=torch.float64)
+    head.extrapolate([(X, torch.as_tensor(seen[rng.integers(2, size=20)]))])
+    point = X[:3].clone().requires_grad_()
+
+    def probability(x):
+        return head.log_prob(x).exp()[:, 0].sum()
+
+    probability(point).backward()
+    step = torch.zeros_like(point)
+    step[1, 2] = 1e-6
+    with torch.no_grad():
+        slope = (probability(point + step) - probability(point - step)) / 2e-6
+    assert point.grad[1, 2].item() == pytest.approx(slope.item(), abs=1e-7)

@@ -68,17 +68,17 @@ def block_sums(table: GroupTable, energies: Array, log_evidence: Array, sample_w
 
 def sums_over(table: GroupTable, energies: Array, log_evidence: Array, sample_weight: Array | None = None) -> BiasSums:
     """Sums over any number of samples, a block at a time, so that no more than a cache is filled."""
-    cells = worth_merging(table)
     sums = empty_sums(table, energies)
-    for rows in row_blocks(energies.shape[0], table.width + energies.shape[1], cells):
+    for rows in row_blocks(energies.shape[0], 1, rows_worth_merging(table)):
         own = None if sample_weight is None else sample_weight[rows]
         sums = merge_sums(sums, block_sums(table, energies[rows], log_evidence[rows], own))
     return sums
 
 
-def worth_merging(table: GroupTable) -> int:
-    """How many numbers a block of samples has, at ``table.width`` each, that is worth the merging of its sums."""
-    return max(BLOCK_CELLS_OF_SUMS, 4 * len(table.left) * len(table.right))
+def rows_worth_merging(table: GroupTable) -> int:
+    """How many samples a block has that is worth the merging of its sums."""
+    cells = max(BLOCK_CELLS_OF_SUMS, 4 * len(table.left) * len(table.right))
+    return cells // (table.width + table.space.width) + 1
 
 
 def merge_sums(first: BiasSums, second: BiasSums) -> BiasSums:

@@ -35,7 +35,7 @@ def logmatmulexp(log_a: Array, log_b: Array) -> Array:
     xp = namespace(log_a, log_b)
     shift_a = _finite_max(log_a, axis=1)  # (l, 1)
     shift_b = _finite_max(log_b, axis=0)  # (1, r)
-    total = xp.matmul(exp_of_new(log_a - shift_a), exp_of_new(log_b - shift_b))  # (l, r), of factors up to 1
+    total = xp.matmul(xp.exp(log_a - shift_a), xp.exp(log_b - shift_b))  # (l, r), of factors up to 1
     result = _safe_log(total) + shift_a + shift_b
     doubtful = total < underflow_floor(log_a, n_terms=log_a.shape[1])
     if bool(xp.any(doubtful)):
@@ -55,8 +55,7 @@ def log_moments(log_factors: Callable[[], Array], n_left: int) -> tuple[Array, A
     factors = log_factors()
     xp = namespace(factors)
     shift = xp.max(factors, axis=0)  # (l + r,)
-    factors -= shift
-    factors = exp_of_new(factors)
+    factors = exp_less(factors, shift)
     shifts = shift[:n_left, None] + shift[None, n_left:]  # (l, r)
     floor = underflow_floor(factors, n_terms=factors.shape[0])
     results = []
@@ -85,9 +84,15 @@ def _sum_again(result: Array, doubtful: Array, log_a: Array, log_b: Array) -> No
         result[row, column] = logsumexp(log_a[row] + log_b[:, column].T, axis=1)
 
 
-def exp_of_new(values: Array) -> Array:
-    """Exponentials of an array that nobody else needs: NumPy's are put in its place, which saves a pass over memory."""
-    return np.exp(values, out=values) if isinstance(values, np.ndarray) else namespace(values).exp(values)
+def exp_less(values: Array, shift: Array) -> Array:
+    """exp(v − shift) of an array that nobody else needs: NumPy's is put in its place, which saves passes over memory.
+
+    Of other libraries it is a new array: what they differentiate must not be written over.
+    """
+    if isinstance(values, np.ndarray):
+        values -= shift
+        return np.exp(values, out=values)
+    return namespace(values).exp(values - shift)
 
 
 def underflow_floor(reference: Array, n_terms: int) -> float:

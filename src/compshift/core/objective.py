@@ -17,7 +17,7 @@ import numpy as np
 
 from compshift.core.arrays import BLOCK_CELLS, Array, index_like, like, namespace, sums_by, weighted_sum
 from compshift.core.energy import GroupTable, group_energies
-from compshift.core.logspace import exp_of_new, logsumexp, underflow_floor
+from compshift.core.logspace import exp_less, logsumexp, underflow_floor
 
 
 class Risk(NamedTuple):
@@ -116,9 +116,7 @@ def _partition(energies: Array, seen: GroupTable, log_score: Array) -> _Partitio
     log_left, log_right = (half.T for half in seen.halves(energies))  # (l, n), (r, n), and nobody else's
     shift_left, shift_right = xp.max(log_left, axis=0), xp.max(log_right, axis=0)  # (n,)
     shift_table = xp.max(log_score)
-    log_left -= shift_left
-    log_right -= shift_right
-    left, right = exp_of_new(log_left), exp_of_new(log_right)
+    left, right = exp_less(log_left, shift_left), exp_less(log_right, shift_right)
     table = xp.exp(seen.fill(log_score - shift_table))
     left_sum = xp.matmul(table.T, left)
     total = xp.sum(left_sum * right, axis=0)

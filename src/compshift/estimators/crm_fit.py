@@ -10,7 +10,7 @@ import numpy as np
 from compshift._checks import check_count
 from compshift._errors import InputError, unknown_name
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
-from compshift.core.bias import BiasSums, ExtrapolatedBias, extrapolated_bias, merge_sums, sums_over, worth_merging
+from compshift.core.bias import BiasSums, ExtrapolatedBias, extrapolated_bias, merge_sums, rows_worth_merging, sums_over
 from compshift.core.candidates import Candidates
 from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias, energy_moments
 from compshift.core.energy import GroupTable
@@ -229,7 +229,7 @@ def evidence_of(energies: FloatArray, seen: GroupTable, log_score: FloatArray) -
         blocks = row_blocks(rows.stop - rows.start, seen.width + energies.shape[1])
         return np.concatenate([log_evidence(energies[rows][part], seen, log_score) for part in blocks])
 
-    return np.concatenate(over_blocks(some, len(energies)))
+    return np.concatenate(list(over_blocks(some, len(energies))))
 
 
 def extrapolate(energies: FloatArray, evidence: FloatArray, weight: FloatArray, table: GroupTable) -> ExtrapolatedBias:
@@ -238,7 +238,7 @@ def extrapolate(energies: FloatArray, evidence: FloatArray, weight: FloatArray, 
     def some(rows: slice) -> BiasSums:
         return sums_over(table, energies[rows], evidence[rows], weight[rows])
 
-    sums = over_blocks(some, len(energies), worth_merging(table) // table.width)
+    sums = over_blocks(some, len(energies), rows_worth_merging(table))
     return extrapolated_bias(table, reduce(merge_sums, sums))
 
 

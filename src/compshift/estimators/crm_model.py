@@ -115,4 +115,4 @@ class CRMModel:
                 own = slice(rows.start + part.start, rows.start + part.stop)
                 fill(own, self.energies(X[own]))
 
-        over_blocks(some, len(X))
+        list(over_blocks(some, len(X)))

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, reduce
+from functools import cache, reduce
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -67,9 +67,9 @@ class ArrayRows:
     position: IntArray  # (n,)
     weight: FloatArray  # (n,)
 
-    @cached_property
+    @property
     def coarse(self) -> ArrayRows | None:
-        """The same in single precision; None if there are so few that nothing is gained."""
+        """A copy in single precision; None if there are so few that nothing is gained."""
         if self.features.size < COARSE_CELLS:
             return None
         return replace(self, features=self.features.astype(np.float32))
@@ -119,14 +119,18 @@ class LocalRows:
         return reduce(merge, found)
 
 
-def over_blocks(part: Callable[[slice], T], n_rows: int, fewest_rows: int = 0) -> list[T]:
-    """What each block of rows in memory contributes, in order; ``fewest_rows`` if that is worth as many."""
+def over_blocks(part: Callable[[slice], T], n_rows: int, fewest_rows: int = 0) -> Iterator[T]:
+    """What each block of rows in memory contributes, in order; ``fewest_rows`` if that is worth as many.
+
+    Nothing is done before it is asked for, so that sums can be merged as they come.
+    """
     n_blocks = max(2 if n_rows >= BLOCK_ROWS // 2 else 1, -(-n_rows // max(BLOCK_ROWS, fewest_rows)))
     blocks = [slice(n_rows * i // n_blocks, n_rows * (i + 1) // n_blocks) for i in range(n_blocks)]  # of one length
     if n_blocks == 1:
-        return [part(*blocks)]
+        yield part(*blocks)
+        return
     with one_thread_for_numpy() as n_threads:
-        return list(in_threads(part, blocks, (), n_threads))
+        yield from in_threads(part, blocks, (), n_threads)
 
 
 def in_threads(part: Part[T], blocks: Iterable[Any], arguments: tuple[Any, ...], n_threads: int) -> Iterator[T]:

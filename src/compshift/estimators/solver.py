@@ -1,10 +1,11 @@
 """Convex risks of linear models on fixed features: they are solved, not trained.
 
 The penalised risk is minimised by SciPy's L-BFGS with the exact gradient, and finished by Newton–Krylov steps where
-rounding of the risk stops the line search first: those look at the gradient alone. Features are centred and divided by
-one common scale, their root mean square, which makes the penalty free of the features' unit. The bias of a group
-or class is optimised in units of 1/√p̂(z): its curvature is about p̂(z), so rare ones would otherwise be the last to
-settle.
+rounding of the risk stops the line search first: those look at the gradient alone. A problem that has it is evaluated
+in single precision until gradients or steps come near its rounding, and in double precision from then on. Features are
+centred and divided by one common scale, their root mean square, which makes the penalty free of the features' unit. The
+bias of a group or class is optimised in units of 1/√p̂(z): its curvature is about p̂(z), so rare ones would otherwise be
+the last to settle.
 """
 
 from __future__ import annotations
@@ -106,14 +107,12 @@ def solve(problem: Problem, *, tol: float, max_iter: int, start: Start | None = 
     """
     search = _Search(problem, tol, max_iter, start)
     with one_thread_for_scipy():
-        if search.coarse is not None:
-            search.lbfgs()
-        while not search.done:
-            before = search.size
+        while not search.done or search.coarse is not None:
+            before, began_precise = search.size, search.coarse is None
             search.lbfgs()
             if not search.done:
                 search.newton()
-            if search.size > 0.9 * before:  # neither gets any further
+            if began_precise and search.size > 0.9 * before:  # neither gets any further
                 break
     weight, bias = search.parameters(search.theta)
     return Solution(
@@ -143,7 +142,7 @@ class _Search:
         self.coarse = problem.coarse
         self.last: tuple[Problem, FloatArray, float, FloatArray] | None = None
         self.value, gradient = self.objective(self.theta)
-        if self.coarse is not None and self.last_size <= COARSE:
+        if self.coarse is not None and self.last_size <= max(COARSE, tol):
             self.coarse = None
             self.value, gradient = self.objective(self.theta)
         self.size = self.norm(gradient)

@@ -37,7 +37,7 @@ def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, F
     def fill(rows: slice) -> None:
         result[rows] = standard.of(X[rows])
 
-    over_blocks(fill, len(X))
+    list(over_blocks(fill, len(X)))
     return result, standard.mean, standard.scale
 
 

@@ -46,8 +46,10 @@ class StepOneProblem:
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Penalised risk and gradient."""
         log_score = np.log(self.frequency) - bias
-        found = self.rows.total(block_risk, Sums.add, self.seen, weight, log_score, self.standard, self.precision)
-        value, weight_gradient, score_gradient = (part / self.total_weight for part in found.arrays)
+        found = self.rows.total(
+            block_risk, Sums.add, self.seen, weight, log_score, self.standard, self.precision, self.total_weight
+        )
+        value, weight_gradient, score_gradient = found.arrays
         moved = weight if self.anchor is None else weight - self.anchor.weight
         return Evaluation(
             value=float(value) + 0.5 * self.alpha * float(np.vdot(moved, moved)),
@@ -63,11 +65,12 @@ def block_risk(
     log_score: FloatArray,
     standard: Standard | None = None,
     precision: type = np.float64,
+    total_weight: float = 1.0,
 ) -> Sums:
-    """Risk of the rows of a block, by their own weights, and its gradient: value, (D, p) and (k,)."""
+    """Share of a block in the risk and in its gradient: value, (D, p) and (k,)."""
     features = block.features if standard is None else standard.of(block.features).astype(precision, copy=False)
     energies = (like(weight, features) @ features.T).T  # (n, D), value by value in memory
-    risk = blocked_risk(energies, block.position, block.weight, seen, log_score)
+    risk = blocked_risk(energies, block.position, block.weight / total_weight, seen, log_score)
     gradient = (risk.energy_gradient.T @ features).astype(np.float64, copy=False)
     return Sums((np.asarray(risk.value), gradient, risk.score_gradient))
 

@@ -114,6 +114,6 @@ def _names(names: Any, what: str) -> list[str]:
     """Names of columns."""
     found = [names] if isinstance(names, str) else names
     if not isinstance(found, list | tuple) or not len(found) or not all(isinstance(name, str) for name in found):
-        given = repr(names) if isinstance(names, list | tuple) and len(names) < 5 else f"{an(type(names).__name__)}"
+        given = repr(names) if isinstance(names, list | tuple) and len(names) < 5 else an(type(names).__name__)
         raise InputError(f"{what} is {given}: with a FeatureStore, pass the name of a column, or a list of names")
     return list(found)

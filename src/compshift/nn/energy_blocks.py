@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from compshift._errors import InputError
-from compshift.core.arrays import BLOCK_CELLS
+from compshift.core.bias import rows_worth_merging
 from compshift.core.energy import GroupTable
 
 
@@ -20,7 +20,7 @@ def energy_blocks(
 
     The sums hold a number per cell of the table, and merging them costs as much for one row as for thousands.
     """
-    wanted = max(BLOCK_CELLS, table.shape[0] * table.shape[1]) // table.width + 1
+    wanted = rows_worth_merging(table)
     energies: list[Tensor] = []
     weights: list[Tensor] = []
     n_rows = 0
