@@ -37,29 +37,39 @@ class DataSource:
         return None if self.name is None else benchmark(self.name)
 
     def load(self) -> GroupedDataset:
-        """The data set, the class first. Loaded once in a process; its digest is with it."""
-        return _loaded(self)[0]
+        """The data set, the class first. Loaded once in a process."""
+        return _loaded(self)
 
     def labels(self) -> GroupedDataset:
         """The data set with whatever samples cost least: for what looks at groups alone."""
-        known = self.known
-        return known.load().class_first() if known is not None and known.embedded else self.load()
+        return _loaded(replace(self, features=False) if self._made else self)
 
     def digest(self) -> str:
         """Tells the data from others, wherever they lie."""
-        return _loaded(self)[1]
+        return _digest(self)
+
+    @property
+    def _made(self) -> bool:
+        """Whether the samples are made here; they may then differ in the last bit elsewhere."""
+        return self.known is not None and self.known.embedded
 
 
 @lru_cache(maxsize=4)
-def _loaded(source: DataSource) -> tuple[GroupedDataset, str]:
+def _loaded(source: DataSource) -> GroupedDataset:
     data = _read(source).class_first()
     if "train" not in data.splits or "test" not in data.splits:
         raise InputError(
             f"{source.label} has the splits {', '.join(data.splits) or 'none'}: a benchmark needs train and test rows; "
             "split a file at random with --shares 0.7,0.1,0.2"
         )
-    made = source.known is not None and source.known.embedded  # its samples may differ in the last bit elsewhere
-    return data, data_digest(data, samples=not made)
+    return data
+
+
+@lru_cache(maxsize=4)
+def _digest(source: DataSource) -> str:
+    if source._made:
+        return data_digest(source.labels(), samples=False, kind="features" if source.features else None)
+    return data_digest(source.load())
 
 
 def _read(source: DataSource) -> GroupedDataset:
@@ -70,7 +80,10 @@ def _read(source: DataSource) -> GroupedDataset:
         shares = None if source.shares is None else dict(source.shares)
         return load_features(source.path, targets, source.attributes, shares, source.split_seed)
     if known.embedded:
-        return known.features() if source.features else known.load()
+        if not source.features:
+            return known.load()
+        data = source.labels()
+        return data if known.feature_map is None else replace(data, samples=known.feature_map(data.samples))
     data = known.load(source.root)
     if source.path is None:
         return data
@@ -131,9 +144,11 @@ def is_named(source: str) -> bool:
     return source in MODULES
 
 
-def data_digest(data: GroupedDataset, *, samples: bool = True) -> str:
-    """A digest of labels, splits and, on request, samples. Of image files, names and sizes must do."""
-    content = hashlib.sha256(repr((data.kind, data.space.names, data.space.values, data.targets)).encode())
+def data_digest(data: GroupedDataset, *, samples: bool = True, kind: str | None = None) -> str:
+    """A digest of labels, splits, the kind of the samples and, on request, samples. Of image files, names and sizes
+    must do.
+    """
+    content = hashlib.sha256(repr((kind or data.kind, data.space.names, data.space.values, data.targets)).encode())
     content.update(np.ascontiguousarray(data.codes).tobytes())
     if data.split is not None:
         content.update(np.ascontiguousarray(data.split).tobytes())

@@ -141,9 +141,9 @@ class Run:
         losses: list[float] = []
         plan = (self._share(step) for step in range(self.step, self.settings.steps))
         stream = self.reader.read(self.data.train[rows] for rows in plan)
+        self._train_mode()  # evaluations leave the modes as they find them
         while self.step < self.settings.steps and not self._out_of_patience() and not self._converged():
-            _, inputs = next(stream)
-            losses.append(self._make_step(inputs))
+            losses.append(self._make_step(*next(stream)))
             self.step += 1
             self.listener.stepped(self.step, losses[-1])
             last = self.step == self.settings.steps or self._converged()
@@ -151,15 +151,14 @@ class Run:
                 self._evaluate(float(np.mean(losses)))
                 losses = []
 
-    def _make_step(self, inputs: dict[str, Tensor]) -> float:
+    def _make_step(self, rows: IntArray, inputs: dict[str, Tensor]) -> float:
         step, settings = self.step, self.settings
         seed = step_seed(settings.seed, step, self.processes.rank)
         seed_generators(seed, self.device)
-        self._train_mode()
         if self.method.resets_optimiser(step):
             forget_moments(self.optimiser)
         set_rate(self.optimiser, settings.rate(step))
-        group = torch.as_tensor(self.data.group[self._share(step)], device=self.device)
+        group = torch.as_tensor(self.data.group_of_row[rows], device=self.device)
         batch = Batch(inputs, group, self.task, np.random.default_rng(seed), self.processes)
         loss, state = self.objective(batch, self.state, step)
         value = float(loss.detach())

@@ -42,11 +42,12 @@ class Sampler:
         n = len(self.rows)
         if self.batch_size == n:
             return self.rows[_shuffled(n, self.seed, 0)]  # all of them, so that the loss is one function
-        position = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
-        order = np.concatenate(
-            [_shuffled(n, self.seed, epoch) for epoch in range(position[0] // n, position[-1] // n + 1)]
-        )
-        chosen: IntArray = self.rows[order[position - position[0] // n * n]]
+        parts, position, end = [], step * self.batch_size, (step + 1) * self.batch_size
+        while position < end:
+            epoch, first = divmod(position, n)
+            parts.append(_shuffled(n, self.seed, epoch)[first : first + end - position])
+            position += len(parts[-1])
+        chosen: IntArray = self.rows[np.concatenate(parts)]
         return chosen
 
     def group_weight(self, group: IntArray, n_groups: int) -> FloatArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -38,6 +39,13 @@ class TrainingData:
             raise InputError("there are no training rows: the split 'train' is empty")
         seen, group = data.space.distinct(data.codes[train])
         return cls(data, train, validation, seen, group)
+
+    @cached_property
+    def group_of_row(self) -> IntArray:
+        """The same for every row of the data set; −1 for rows of other splits."""
+        found = np.full(len(self.data), -1)
+        found[self.train] = self.group
+        return found
 
     def digest(self) -> str:
         """A digest of samples, labels and splits, which tells one data set from another.
