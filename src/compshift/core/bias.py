@@ -20,7 +20,7 @@ from compshift.core.arrays import Array, namespace, row_blocks
 from compshift.core.energy import GroupTable
 from compshift.core.logspace import log_moments
 
-BLOCK_CELLS_OF_SUMS = 1 << 19
+BLOCK_CELLS_OF_SUMS = 1 << 20
 """How many numbers a block of samples holds: more than elsewhere, because every block's sums are merged."""
 
 
