@@ -258,3 +258,13 @@ def test_bad_options(options, message):
     X, codes = make_data(n=60)
     with pytest.raises(InputError, match=message):
         CRMClassifier(**options).fit(X, codes[:, 0], attributes=codes[:, 1])
+
+
+def test_tails_of_too_many_weights_are_not_looked_at(monkeypatch):
+    X, codes = make_data()
+    looked = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
+    assert np.isfinite(looked.pareto_k_).any()
+    monkeypatch.setattr("compshift.estimators.crm_fit.MAX_TAIL_WEIGHTS", len(X) * len(looked.groups_) - 1)
+    skipped = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
+    assert np.isnan(skipped.pareto_k_).all()
+    np.testing.assert_array_equal(skipped.bias_, looked.bias_)
