@@ -43,6 +43,8 @@ class Batch:
 
     def mean_of(self, total: Tensor) -> Tensor:
         """Mean over the rows of all processes, from the sum over this one's."""
+        if self.processes.size == 1:  # a short step notices two more tensors
+            return total / len(self.group)
         both = self.processes.sum(torch.stack([total, total.new_tensor(float(len(self.group)))]))
         mean: Tensor = both[0] / both[1]
         return mean
