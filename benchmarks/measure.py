@@ -1,6 +1,5 @@
 """What every benchmark is made of: a thing, what it is held against, and the ratio of the two in one run."""
 
-import statistics
 import subprocess
 import sys
 import time
@@ -23,14 +22,16 @@ class Row:
 
 
 def seconds(work: Callable[[], Any], repeat: int = 5) -> float:
-    """Median time of some work, after one run that is not counted."""
+    """Least time of some work, after one run that is not counted."""
     return seconds_in_turns([work], repeat)[0]
 
 
 def seconds_in_turns(works: Sequence[Callable[[], Any]], repeat: int = 5) -> list[float]:
-    """Median time of each of several works, after one run that is not counted.
+    """Least time of each of several works, after one run that is not counted.
 
-    They take turns, so that whatever else the machine does at a time is a burden to all of them.
+    They take turns, so that whatever else the machine does at a time is a burden to all of them. The least is what the
+    work itself takes: other programs, and on a shared host other machines, only ever add to it, and they add more to
+    works that wait for their slowest thread.
     """
     times: list[list[float]] = [[] for _ in works]
     for number in range(repeat + 1):
@@ -39,7 +40,7 @@ def seconds_in_turns(works: Sequence[Callable[[], Any]], repeat: int = 5) -> lis
             work()
             if number:
                 own.append(time.perf_counter() - start)
-    return [statistics.median(own) for own in times]
+    return [min(own) for own in times]
 
 
 def process(*arguments: str) -> Callable[[], None]:
