@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import asdict
 from importlib import import_module
-from multiprocessing import get_context
+from multiprocessing import get_context, set_start_method
 from pathlib import Path
 from subprocess import CalledProcessError
 
@@ -73,6 +73,7 @@ def _in_own_process(name: str) -> tuple[list[Row], Row | None]:
 def rows_of(name: str) -> tuple[list[Row], Row | None]:
     """The rows of a benchmark up to where it fails, if it does."""
     found: list[Row] = []
+    set_start_method(None, force=True)  # a spawned process would spawn in its turn, which is not what users have
     try:
         found.extend(import_module(name).rows())
     except Exception as error:

@@ -16,7 +16,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from compshift.bench.results import PAPER_METHODS, VARIANTS, printed
+from compshift.bench.chosen import PAPER_METHODS, printed
+from compshift.bench.results import VARIANTS
 from compshift.bench.scores import dropped_accuracy, group_accuracy, reported, scores
 from compshift.bench.selection import choose_draw
 from compshift.bench.store import Store

@@ -57,32 +57,36 @@ def test_solution_is_stationary_and_rare_groups_are_settled():
     np.testing.assert_allclose(posterior.mean(axis=0), frequency, rtol=1e-6)
 
 
-def test_a_search_that_begins_in_single_precision_ends_in_double():
+def additive_problem(cardinalities, n, p, features_as=np.float64):
+    """Additive means in unit noise, seen in every group; features pass through another type on their way."""
     rng = np.random.default_rng(0)
-    space = GroupSpace.from_cardinalities([2, 3])
-    codes = space.codes(rng.integers(6, size=400))
+    space = GroupSpace.from_cardinalities(cardinalities)
+    codes = space.codes(rng.integers(space.n_groups, size=n))
     groups, position = space.distinct(codes)
-    features, _, _ = standardise(rng.normal(size=(400, 3)) + codes @ rng.normal(size=(2, 3)), np.ones(400))
-    seen, frequency = GroupTable.of(space, groups), np.bincount(position) / 400
-    rows = ArrayRows(features, position, np.full(400, 1 / 400))
-    plain = StepOneProblem(rows, seen, frequency, alpha=1e-2)
+    features, _, _ = standardise(rng.normal(size=(n, p)) + codes @ rng.normal(size=(2, p)), np.ones(n))
+    rows = ArrayRows(features.astype(features_as).astype(np.float64), position, np.full(n, 1 / n))
+    return StepOneProblem(rows, GroupTable.of(space, groups), np.bincount(position) / n, alpha=1e-2)
+
+
+class Mixed:
+    """A problem with a coarser one, which notes who was asked, and may add noise to the coarse risks."""
+
+    def __init__(self, problem, coarse, asked, noise=0.0):
+        self.problem, self.coarse, self.asked, self.noise = problem, coarse, asked, noise
+        self.shape, self.frequency, self.alpha = problem.shape, problem.frequency, problem.alpha
+        self.rng = np.random.default_rng(1)
+
+    def evaluate(self, weight, bias):
+        self.asked.append(self.coarse is not None)
+        found = self.problem.evaluate(weight, bias)
+        return found._replace(value=found.value + self.noise * self.rng.normal())
+
+
+def test_a_search_that_begins_in_single_precision_ends_in_double():
+    plain, asked = additive_problem([2, 3], 400, 3), []
     assert plain.coarse is None  # there are too few rows for it to pay
-
-    asked = []
-
-    class Mixed:
-        shape, frequency, alpha = plain.shape, plain.frequency, plain.alpha
-
-        def __init__(self, problem, coarse):
-            self.problem, self.coarse = problem, coarse
-
-        def evaluate(self, weight, bias):
-            asked.append(self.problem is plain)
-            return self.problem.evaluate(weight, bias)
-
-    rounded = ArrayRows(features.astype(np.float16).astype(np.float64), position, rows.weight)  # coarser than any
-    coarse = Mixed(StepOneProblem(rounded, seen, frequency, alpha=1e-2), None)
-    found = solve(Mixed(plain, coarse), tol=1e-8, max_iter=500)
+    coarse = Mixed(additive_problem([2, 3], 400, 3, np.float16), None, asked)  # coarser than any
+    found = solve(Mixed(plain, coarse, asked), tol=1e-8, max_iter=500)
     expected = solve(plain, tol=1e-8, max_iter=500)
     assert found.converged
     assert asked == sorted(asked)  # first the one, then the other
@@ -91,14 +95,19 @@ def test_a_search_that_begins_in_single_precision_ends_in_double():
     np.testing.assert_allclose(found.bias, expected.bias, atol=1e-7)
 
 
+def test_a_line_search_lost_in_rounding_is_taken_up_in_double_without_newton():
+    plain, asked = additive_problem([2, 3], 400, 3), []
+    coarse = Mixed(plain, None, asked, noise=1e-3)
+    found = solve(Mixed(plain, coarse, asked), tol=1e-6, max_iter=500)
+    assert found.converged
+    assert asked == sorted(asked)
+    alone = []
+    solve(Mixed(plain, None, alone), tol=1e-6, max_iter=500)
+    assert asked.count(True) <= 2 * len(alone)  # Newton's products would be many more
+
+
 def test_single_precision_is_close_and_sums_in_double():
-    rng = np.random.default_rng(0)
-    space = GroupSpace.from_cardinalities([3, 4])
-    codes = space.codes(rng.integers(12, size=60_000))
-    groups, position = space.distinct(codes)
-    features, _, _ = standardise(rng.normal(size=(60_000, 5)) + codes @ rng.normal(size=(2, 5)), np.ones(60_000))
-    rows = ArrayRows(features, position, np.full(60_000, 1 / 60_000))
-    problem = StepOneProblem(rows, GroupTable.of(space, groups), np.bincount(position) / 60_000, alpha=1e-2)
+    problem, rng = additive_problem([3, 4], 60_000, 5), np.random.default_rng(2)
     weight, bias = rng.normal(size=problem.shape), rng.normal(size=12)
     exact, close = problem.evaluate(weight, bias), problem.coarse.evaluate(weight, bias)
     assert close.value == pytest.approx(exact.value, rel=3e-8)  # below the rounding of a single number

@@ -39,9 +39,9 @@ MINRES_STEPS = 200
 """At most so many products with the Hessian make one Newton step."""
 
 
-COARSE, COARSE_STEP = 1e-4, 3e-7
+COARSE, COARSE_STEP = 1e-4, 3e-6
 """While the gradient is above the first, and a step lowers the risk by more than the second, single precision will do:
-its rounding changes gradients by about 1e-6 and risks by about 1e-7."""
+its rounding changes gradients by about 1e-6 and risks by about 1e-7, and a line search must see its way in that."""
 
 
 class Evaluation(NamedTuple):
@@ -110,7 +110,7 @@ def solve(problem: Problem, *, tol: float, max_iter: int, start: Start | None = 
         while not search.done or search.coarse is not None:
             before, began_precise = search.size, search.coarse is None
             search.lbfgs()
-            if not search.done:
+            if not search.done and began_precise:  # Newton's many products are for where precision has been tried
                 search.newton()
             if began_precise and search.size > 0.9 * before:  # neither gets any further
                 break
