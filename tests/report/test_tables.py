@@ -7,7 +7,8 @@ import re
 import pytest
 
 from compshift.bench.paper import read_table
-from compshift.bench.results import Results, Score, paper_results
+from compshift.bench.paper_results import paper_results
+from compshift.bench.results import Results, Score
 from compshift.report.grid import Cell, Grid, to_latex, to_markdown, to_rich
 from compshift.report.tables import make_tables, shown, to_csv
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from compshift._checks import check_count
 from compshift._errors import ExtrapolationWarning, InputError, unknown_name
+from compshift.bench.chosen import FURTHER_METHODS, PAPER_METHODS
 from compshift.bench.plan import PlannedData, PlannedMethod, Unit, make_units
 from compshift.bench.protocol import Protocol, feature_protocol, tuning_protocol
-from compshift.bench.results import FURTHER_METHODS, PAPER_METHODS
 from compshift.bench.solved import SAME_ON_FEATURES, SOLVED
 from compshift.bench.source import DataSource
 from compshift.bench.store import Store

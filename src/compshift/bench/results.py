@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from compshift.bench.paper import read_table
+from compshift.bench.chosen import Chosen, Key, Scenario, chosen_records, is_done, printed
 from compshift.bench.scores import dropped_accuracy, n_unseen, scores
 from compshift.bench.selection import choose_draw
 from compshift.bench.solved import DETERMINISTIC
 from compshift.bench.store import Record, Store
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
-
-PAPER_METHODS = {
-    "erm": "ERM",
-    "groupdro": "GroupDRO",
-    "lc": "LC",
-    "sla": "sLA",
-    "irm": "IRM",
-    "vrex": "VREx",
-    "mixup": "Mixup",
-    "crm": "CRM",
-}
-"""The paper's eight methods, in its order, as it names them."""
-
-FURTHER_METHODS = {"rwg": "RWG", "subg": "SUBG", "dfr": "DFR", "crm-resolved": "CRM resolved"}
 
 VARIANTS = {
     "extrapolated-uniform": "CRM",
@@ -39,9 +24,6 @@ VARIANTS = {
     "learned-empirical": "B_hat + Emp Prior",
 }
 """CRM's predictors, as the paper's ablation names them."""
-
-PAPER_METRICS = {"average_acc": "average", "balanced_acc": "balanced", "worst_group_acc": "worst"}
-STANDARD = "worst_group_acc_no_groups_dropped"
 
 
 @dataclass(frozen=True)
@@ -67,9 +49,6 @@ class Score:
 
 Scores = dict[str, Score]
 """By metric."""
-
-Scenario = tuple[tuple[int, ...], ...]
-"""Codes of the dropped groups."""
 
 
 @dataclass(eq=False)
@@ -102,32 +81,23 @@ class Results:
 
 def stored_results(store: Store) -> Results:
     """The numbers of a folder of results."""
-    results, about = Results(), store.read_about()
-    units: dict[tuple[str, Scenario, str], dict[tuple[int, int], Record]] = defaultdict(dict)
-    strange = 0
-    for record in store.records():
-        config = record["config"]
-        if not _fits(config, about):
-            strange += 1
+    return results_of(chosen_records(store), sum(1 for _ in store.failures()))
+
+
+def results_of(folder: Chosen, n_failures: int = 0) -> Results:
+    """The numbers of the chosen records."""
+    results, about, units = Results(labels=dict(folder.labels)), folder.about, folder.units
+    chosen = {key: found for key, found in folder.records.items() if found}
+    for key in units:
+        where = f"{printed(key[2])} on {key[0]} {folder.labels[key[:2]]}"
+        if key not in chosen:
+            results.notes.append(f"{where}: every draw diverged")
             continue
-        dropped = tuple(sorted(tuple(code) for code in config["dropped"]))
-        units[config["data"], dropped, config["method"]][config["draw"], config["seed"]] = record
-        results.labels[config["data"], dropped] = config["scenario"]
-    order = {name: rank for rank, name in enumerate((*PAPER_METHODS, *FURTHER_METHODS))}
-    chosen: dict[tuple[str, Scenario, str], dict[int, Record]] = {}
-    for key in sorted(units, key=lambda key: (key[0], key[1], order.get(key[2], len(order)), key[2])):
-        found = _chosen_seeds(units[key], about["data"][key[0]]["protocol"]["select"])
-        if found:
-            chosen[key] = found
-        else:
-            results.notes.append(f"{printed(key[2])} on {key[0]} {results.labels[key[:2]]}: every draw diverged")
-    for key, found in chosen.items():
-        lost = [record for (_, seed), record in units[key].items() if seed > 0 and not _done(record)]
+        lost = [record for (_, seed), record in units[key].items() if seed > 0 and not is_done(record)]
         if lost:
             results.partial.add((key[0], printed(key[2])))
             results.notes.append(
-                f"{printed(key[2])} on {key[0]} {results.labels[key[:2]]}: {len(lost)} of {len(lost) + len(found)} "
-                "seeds diverged and are left out"
+                f"{where}: {len(lost)} of {len(lost) + len(chosen[key])} seeds diverged and are left out"
             )
     for data in dict.fromkeys(key[0] for key in chosen):
         _add_data_set(results, data, {key[1:]: found for key, found in chosen.items() if key[0] == data})
@@ -139,26 +109,14 @@ def stored_results(store: Store) -> Results:
         if about["data"][data].get("name") == data:
             results.named.add(data)
     results.notes += _completeness(about, units)
-    if strange:
-        results.notes.append(f"{strange} results of other data, settings or versions of a method are left out")
-    failures = sum(1 for _ in store.failures())
-    if failures:
-        results.notes.append(f"{failures} job{'s' * (failures > 1)} failed: see the folder failures")
+    if folder.n_strange:
+        results.notes.append(f"{folder.n_strange} results of other data, settings or versions of a method are left out")
+    if n_failures:
+        results.notes.append(f"{n_failures} job{'s' * (n_failures > 1)} failed: see the folder failures")
     versions = sorted({record["versions"]["compshift"] for unit in units.values() for record in unit.values()})
     if len(versions) > 1:
         results.notes.append(f"results of several versions of compshift: {', '.join(versions)}")
     return results
-
-
-def printed(method: str) -> str:
-    """A method as tables name it."""
-    return {**PAPER_METHODS, **FURTHER_METHODS}.get(method, method)
-
-
-def _chosen_seeds(records: Mapping[tuple[int, int], Record], metric: str) -> dict[int, Record]:
-    """The chosen draw's finished records, by seed."""
-    draw = choose_draw({draw: record for (draw, seed), record in records.items() if seed == 0}, metric)
-    return {seed: record for (number, seed), record in sorted(records.items()) if number == draw and _done(record)}
 
 
 def _add_extent(results: Results, data: str, draws: Mapping[tuple[Scenario, str], int], how: str) -> None:
@@ -195,25 +153,11 @@ def _outside_hull(data: str, records: Mapping[Scenario, Record]) -> list[str]:
     ]
 
 
-def _fits(config: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
-    """Whether a record is of the data, the protocol and the version of its method that the folder is of."""
-    known = about["data"].get(config["data"])
-    return (
-        known is not None
-        and (config["digest"], config["protocol"]) == (known["digest"], known["protocol"])
-        and config["code"] == about["methods"].get(config["method"])
-    )
-
-
 def _how(protocol: Mapping[str, Any]) -> str:
     """A protocol in words."""
     if protocol["mode"] == "features":
         return "linear heads on fixed features"
     return f"fine-tuning of {protocol['backbone']}, {protocol['steps']} steps"
-
-
-def _done(record: Record) -> bool:
-    return bool(record["status"] == "done")
 
 
 def _add_data_set(results: Results, data: str, units: Mapping[tuple[Scenario, str], Mapping[int, Record]]) -> None:
@@ -275,9 +219,7 @@ def _over_scenarios(scenarios: Sequence[Mapping[int, Mapping[str, float]]]) -> S
     return _over_seeds(means)
 
 
-def _completeness(
-    about: Mapping[str, Any], units: Mapping[tuple[str, Scenario, str], Mapping[tuple[int, int], Record]]
-) -> list[str]:
+def _completeness(about: Mapping[str, Any], units: Mapping[Key, Mapping[tuple[int, int], Record]]) -> list[str]:
     """A sentence for every data set of which planned results are missing."""
     notes = []
     for label, plan in about["plans"].items():
@@ -300,35 +242,3 @@ def _is_full(found: Mapping[tuple[int, int], Record], draws: int, seeds: int, me
         return False
     chosen = choose_draw({draw: record for (draw, seed), record in found.items() if seed == 0}, metric)
     return chosen is None or all((chosen, seed) in found for seed in range(seeds))
-
-
-def paper_results() -> Results:
-    """The paper's numbers, as printed, in the same form as our own.
-
-    Its groups of MetaShift are numbered the other way round in the table of scenarios than in its text: that without
-    (1, 0) the average stays what it was fits a group with 7 % of the test rows, which (cat, outdoor) is and (dog,
-    indoor), with 22 %, is not. Keys have the numbers of the text, as our loader has, and labels those of the table.
-    """
-    results = Results()
-    for row in [*read_table("main_results"), *read_table("celeba_multi_attribute")]:
-        data = row.get("dataset", "celeba5")
-        results.main[data, row["method"]] = _printed_scores(row)
-        error = float(row[f"{STANDARD}_se"])
-        results.standard[data, row["method"]] = {"worst": Score(float(row[STANDARD]), error, 3)}
-    for row in read_table("standard_subpopulation"):
-        results.standard[row["dataset"], row["method"]] = _printed_scores(row)
-    for row in read_table("scenarios"):
-        code = (int(row["dropped_y"]), int(row["dropped_a"]))
-        dropped = ((1 - code[0], 1 - code[1]) if row["dataset"] == "metashift" else code,)
-        results.scenarios[row["dataset"], dropped, row["method"]] = _printed_scores(row)
-        results.labels[row["dataset"], dropped] = f"({row['dropped_y']}, {row['dropped_a']})"
-    for row in read_table("ablations"):
-        results.ablations[row["dataset"], row["variant"]] = _printed_scores(row)
-    results.named = {data for data, _ in results.main}
-    return results
-
-
-def _printed_scores(row: Mapping[str, str]) -> Scores:
-    return {
-        metric: Score(float(row[column]), float(row[f"{column}_se"]), 3) for column, metric in PAPER_METRICS.items()
-    }

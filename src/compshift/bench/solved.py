@@ -26,6 +26,9 @@ SAME_ON_FEATURES = {"crm-resolved": "crm", "dfr": "rwg"}
 ADJUSTMENTS = {"lc": "lc", "sla": "sla"}
 """Of ``LogitAdjustedClassifier``; none for the others."""
 
+MAX_EXTRAPOLATED = 1000
+"""Of more unseen groups a record keeps the first."""
+
 Predict = Callable[[Any], IntArray]
 """Features (n, p) → classes (n,)."""
 
@@ -76,8 +79,23 @@ def _solve_crm(X: FloatArray, codes: IntArray, space: GroupSpace, alpha: float, 
         "converged": clf.converged_,
         "bias_gap": clf.bias_gap_,
         "outside_hull": int((~clf.inside_hull_).sum()),
+        "extrapolated": extrapolated_groups(clf),
     }
     return Solved(predictors, detail)
+
+
+def extrapolated_groups(clf: Any) -> list[list[Any]]:
+    """Code, effective sample size and Pareto k̂ (None if unknown) of unseen groups inside the hull, the first of them."""
+    chosen = np.flatnonzero(clf.inside_hull_ & ~clf.seen_)[:MAX_EXTRAPOLATED]
+    tail = getattr(clf, "pareto_k_", np.full(len(clf.groups_), np.nan))
+    return [
+        [
+            clf.groups_[group].tolist(),
+            float(clf.effective_sample_size_[group]),
+            float(tail[group]) if np.isfinite(tail[group]) else None,
+        ]
+        for group in chosen
+    ]
 
 
 def _variant(clf: CRMClassifier, bias: str, prior: Any) -> Predict:

@@ -11,6 +11,7 @@ from scipy.sparse.linalg import svds
 
 from compshift._errors import InputError
 from compshift.bench.protocol import Protocol
+from compshift.bench.solved import extrapolated_groups
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import GroupedDataset
@@ -85,6 +86,8 @@ def train_method(
         raise BusyError from None
     result = read_json(RunFolder(folder).result)
     detail = {name: result[name] for name in ("steps", "best_step", "gradient")}
+    if hasattr(clf.head_, "effective_sample_size_"):
+        detail |= {"bias_gap": clf.head_.bias_gap_, "extrapolated": extrapolated_groups(clf.head_)}
     return Trained(lambda part, frequency: _predict(clf, part, frequency), detail)
 
 

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compshift.bench.chosen import printed
 from compshift.bench.plan import Job, Unit
-from compshift.bench.results import Results, printed
+from compshift.bench.results import Results
 from compshift.bench.runner import BenchListener, Outcome
 from compshift.bench.store import Record
 from compshift.report.tables import main_numbers, short_tables
