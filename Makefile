@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types check base bench clean
+.PHONY: help demo test lint format types check base browser bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -31,6 +31,9 @@ check: $(VENV)/.dev ## pytest
 base: ## the tests in a second environment that has the base install only, no torch and no plots
 	$(MAKE) VENV=.venv-base .venv-base/.base
 	.venv-base/bin/pytest -q tests
+
+browser: ## install Chromium and its driver, which the tests of pages need; without them these are skipped (Debian, Ubuntu)
+	{ command -v chromium && command -v chromedriver; } || { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium chromium-driver; }
 
 bench: $(VENV)/.dev ## measure, and print one table
 	$(BIN)/python benchmarks/run.py

@@ -85,7 +85,7 @@ def _solve_crm(X: FloatArray, codes: IntArray, space: GroupSpace, alpha: float, 
 
 
 def extrapolated_groups(clf: Any) -> list[list[Any]]:
-    """Code, effective sample size and Pareto k̂ (None if unknown) of unseen groups inside the hull, the first of them."""
+    """Code, effective sample size and Pareto k̂ (None if unknown) of unseen groups inside the hull, the first ones."""
     chosen = np.flatnonzero(clf.inside_hull_ & ~clf.seen_)[:MAX_EXTRAPOLATED]
     tail = getattr(clf, "pareto_k_", np.full(len(clf.groups_), np.nan))
     return [

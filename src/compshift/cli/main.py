@@ -20,6 +20,7 @@ from compshift.cli.figure import figure
 from compshift.cli.fit import fit
 from compshift.cli.methods import methods
 from compshift.cli.predict import predict
+from compshift.cli.report import report
 from compshift.cli.tables import tables
 from compshift.cli.train import train
 
@@ -41,6 +42,7 @@ app.command()(evaluate)
 app.command()(export)
 app.command()(bench)
 app.command()(tables)
+app.command()(report)
 app.command()(figure)
 app.add_typer(datasets.app, name="datasets")
 

@@ -90,6 +90,11 @@ class AffineHull:
         return f"<AffineHull: {inside}, rank {self.rank} of {self.full_rank}>"
 
     @property
+    def basis(self) -> IntArray:
+        """Codes (rank, m) of seen groups that determine the same hull, none of which can be left out."""
+        return self.observed[self._basis]
+
+    @property
     def rank(self) -> int:
         """Rank of the seen codes; the hull has this dimension less one."""
         return self._span.rank

@@ -1,0 +1,163 @@
+"""``compshift report``: one self-contained page from a benchmark, a model or a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from compshift._errors import InputError
+from compshift.cli.options import MovedBackbone, Prior, Root, SkipBroken, names
+
+if TYPE_CHECKING:
+    from compshift.report.page import Page
+
+MODEL, TABLE = "Models", "Tables"
+
+
+def report(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR|MODEL|TABLE",
+            help="Folder of `compshift bench`, model of `fit` or `train`, or a table.",
+            show_default=False,
+        ),
+    ],
+    rows: Annotated[
+        str | None,
+        typer.Argument(metavar="[INPUT]", help="Labelled rows to evaluate a model on.", show_default=False),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Page to write: .html.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Title of the page.", show_default="the source's name")] = None,
+    attributes: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns whose combinations are the groups, separated by commas.",
+            show_default=False,
+            rich_help_panel=TABLE,
+        ),
+    ] = None,
+    count: Annotated[
+        str | None,
+        typer.Option(help="Column with the number of rows of each line.", show_default=False, rich_help_panel=TABLE),
+    ] = None,
+    max_values: Annotated[
+        int, typer.Option(help="Most values an attribute may have.", min=1, rich_help_panel=TABLE)
+    ] = 1000,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="Rows to count or to score: train, val, test or all.",
+            show_default="all of a table; test for a model if there is one",
+        ),
+    ] = None,
+    diagnose: Annotated[
+        bool | None,
+        typer.Option(
+            "--diagnose/--no-diagnose",
+            help="Judge whether energies add up.",
+            show_default="if it takes seconds",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    prior: Prior = None,
+    root: Root = None,
+    skip_broken: SkipBroken = False,
+    backbone: MovedBackbone = None,
+) -> None:
+    """Write one HTML page: what was missing, what was extrapolated, how well, and how sure.
+
+    The page needs no network. In its grid, combinations can be marked as ones that will be collected, to see what would
+    follow from them.
+    """
+    from dataclasses import replace
+
+    from compshift._files import check_target, replacing
+    from compshift.report.page import check_report_packages, render_page
+
+    check_report_packages()
+    if output.suffix not in (".html", ".htm"):
+        raise InputError(f"{output.name!r} has the ending {output.suffix!r}: a report is written as .html")
+    check_target(output, source)
+    kind = _kind(source)
+    if kind != "table" and (attributes or count):
+        raise InputError(f"--attributes and --count are for tables, and {str(source)!r} is a {kind}: leave them out")
+    if kind != "model" and (rows is not None or prior or backbone):
+        raise InputError(
+            f"INPUT, --prior and --backbone are for models, and {str(source)!r} is a {kind}: leave them out"
+        )
+    if kind == "benchmark":
+        page = _of_benchmark(source, split)
+    elif kind == "model":
+        page = _of_model(source, rows, prior, split, root, backbone, skip_broken=skip_broken, judge=diagnose)
+    else:
+        page = _of_table(source, attributes, count, max_values, split)
+    if title is not None:
+        page = replace(page, title=title)
+    text = render_page(page)
+    with replacing(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    for warning in page.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    typer.echo(f"report written to {output} ({len(text.encode()) / 1e6:.1f} MB)")
+
+
+def _kind(source: Path) -> str:
+    """What a path holds."""
+    if not source.exists():
+        raise InputError(f"there is no file or folder {str(source)!r}: pass a benchmark's folder, a model or a table")
+    if source.is_dir():
+        if (source / "bench.json").is_file():
+            return "benchmark"
+        if (source / "run.json").is_file():
+            return "model"
+        if any(source.glob("*.parquet")):
+            return "table"
+        raise InputError(
+            f"{str(source)!r} holds no results: pass the folder that `compshift bench` or `compshift train` wrote, or "
+            "one with Parquet shards"
+        )
+    return "model" if source.suffix == ".safetensors" else "table"
+
+
+def _of_benchmark(source: Path, split: str | None) -> Page:
+    from compshift.report.bench_page import bench_page
+
+    if split is not None:
+        raise InputError("--split is for models and tables: a benchmark reports the test rows")
+    return bench_page(source)
+
+
+def _of_model(
+    source: Path,
+    rows: str | None,
+    prior: str | None,
+    split: str | None,
+    root: Path | None,
+    backbone: str | None,
+    *,
+    skip_broken: bool,
+    judge: bool | None,
+) -> Page:
+    from compshift.cli.model_input import labelled_rows, load_model
+    from compshift.report.model_page import model_page
+
+    loaded = load_model(source, prior)
+    if rows is None:
+        return model_page(loaded.clf, source.name)
+    data, part = labelled_rows(loaded, rows, root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+    return model_page(loaded.clf, source.name, data, part, rows, judge)
+
+
+def _of_table(source: Path, attributes: str | None, count: str | None, max_values: int, split: str | None) -> Page:
+    from compshift.data.audit import audit_groups
+    from compshift.data.group_counts import read_group_counts
+    from compshift.report.table_page import table_page
+
+    if attributes is None:
+        raise InputError("a table needs --attributes: name the columns whose combinations are the groups")
+    wanted = names(attributes, "--attributes")
+    counts = read_group_counts(source, wanted, count=count, max_values=max_values, split=split)
+    return table_page(audit_groups(counts), source.name)

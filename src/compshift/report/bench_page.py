@@ -1,0 +1,233 @@
+"""A page on a benchmark: what was dropped, how every method did on it, and how that compares with the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compshift._errors import InputError
+from compshift.bench.chosen import Chosen, chosen_records
+from compshift.bench.group_results import GroupResults, group_results
+from compshift.bench.paper_results import paper_results
+from compshift.bench.results import Results, results_of
+from compshift.bench.store import Record, Store
+from compshift.data.audit import audit_groups
+from compshift.data.group_counts import GroupCounts
+from compshift.estimators.crm_model import ENOUGH_SAMPLES
+from compshift.estimators.diagnosis import HEAVY_TAIL
+from compshift.report.bench_terminal import duration
+from compshift.report.charts import scenario_dots, trust_dots
+from compshift.report.coverage_section import Dropped, coverage_section
+from compshift.report.group_accuracy import GroupAccuracy, accuracy_blocks, bar_blocks
+from compshift.report.made_with import made_section
+from compshift.report.page import Block, Card, Charts, Heading, Numbers, Page, Section, Words
+from compshift.report.tables import make_tables, scenario_label
+from compshift.report.trust_section import ESS_CAPTION, MAX_DOTS, TAIL_CAPTION
+
+UNFINISHED = ("not finished", "failed", "diverged", "left out", "several versions")
+"""Words by which a note of the results is one that a reader must see first."""
+
+
+def bench_page(folder: Path) -> Page:
+    """Everything that a folder of results has, finished or not."""
+    store = Store.open(folder)
+    chosen = chosen_records(store)
+    results = results_of(chosen, sum(1 for _ in store.failures()))
+    parts = list(group_results(chosen))
+    if not parts:
+        raise InputError(
+            f"{str(folder)!r} has no finished results to show: run the same `compshift bench` command again, and the "
+            "report after it"
+        )
+    several = len(parts) > 1
+    sections: list[Section] = []
+    for part in parts:
+        name = f": {part.data}" if several else ""
+        sections += [_coverage(part, f"Coverage{name}"), _accuracy(part, results, f"Accuracy{name}")]
+        trust = _trust(part, f"Trust{name}")
+        sections += [trust] if trust else []
+    sections += _tables(results)
+    sections.append(made_section(*_facts(chosen, folder)))
+    warnings = [note for note in results.notes if any(word in note for word in UNFINISHED)]
+    lead = [sentence for part in parts for sentence in _lead(part, results)]
+    return Page(folder.resolve().name, "benchmark", lead, sections, _cards(parts, chosen), warnings)
+
+
+def _lead(part: GroupResults, results: Results) -> list[str]:
+    """Who does best on what training lacked."""
+    scenarios = len(part.scenarios)
+    how = (
+        f"{len(part.methods)} methods on {part.data}" if len(part.methods) > 1 else f"{part.methods[0]} on {part.data}"
+    )
+    if not scenarios:
+        return [f"{how}, with no group dropped from training."]
+    dropped = sorted({len(codes) for _, codes in part.scenarios})
+    each = "one group" if dropped == [1] else f"{dropped[0]} groups" if len(dropped) == 1 else "groups"
+    noun = "scenarios that each drop" if scenarios > 1 else "scenario that drops"
+    sentence = f"{how}, in {scenarios} {noun} {each} from training."
+    scores = {method: results.main.get((part.data, method), {}) for method in part.methods}
+    ranked: dict[str, list[tuple[float, str]]] = {
+        metric: sorted(
+            ((own[metric].mean, method) for method, own in scores.items() if metric in own and own[metric].mean >= 0),
+            reverse=True,
+        )
+        for metric in ("unseen", "worst")
+    }
+    words = [sentence]
+    for metric, what in (("unseen", "On the groups that training lacked"), ("worst", "On the worst group")):
+        best = ranked[metric]
+        if len(best) > 1:
+            (high, first), (low, last) = best[0], best[-1]
+            words.append(f"{what}, {first} is right most often, in {high:.1f} % of rows; {last} least, in {low:.1f} %.")
+        elif best:
+            words.append(f"{what}, {best[0][1]} is right in {best[0][0]:.1f} % of rows.")
+    return words
+
+
+def _cards(parts: list[GroupResults], chosen: Chosen) -> list[Card]:
+    jobs = sum(len(unit) for unit in chosen.units.values())
+    seconds = sum(record["seconds"] for unit in chosen.units.values() for record in unit.values())
+    methods = dict.fromkeys(method for part in parts for method in part.methods)
+    return [
+        Card(str(len(parts)), f"data set{'s' * (len(parts) != 1)}"),
+        Card(str(sum(max(1, len(part.scenarios)) for part in parts)), "scenarios"),
+        Card(str(len(methods)), f"method{'s' * (len(methods) != 1)}"),
+        Card(f"{jobs:,}", f"finished jobs, {duration(seconds)} of computing"),
+    ]
+
+
+def _coverage(part: GroupResults, title: str) -> Section:
+    """The training grid, and what each scenario leaves of it."""
+    held = part.train_rows > 0
+    rows = part.train_rows[held].astype(np.float64)
+    audit = audit_groups(GroupCounts(part.space, part.groups[held], rows, float(rows.sum()), 0, {}))
+    return coverage_section(audit, [Dropped(label, codes) for label, codes in part.scenarios], title)
+
+
+def _accuracy(part: GroupResults, results: Results, title: str) -> Section:
+    blocks: list[Block] = [*bar_blocks(part.methods, part.seen, part.unseen)]
+    for unseen, accuracy, words in (
+        (True, part.unseen, "while training lacked the group"),
+        (False, part.seen, "while training had the group"),
+    ):
+        flags = np.full(len(part.groups), unseen)
+        found = GroupAccuracy(part.space, part.groups, flags, part.test_rows, part.methods, accuracy)
+        own = accuracy_blocks(
+            found,
+            f"Accuracy in percent {words}, mean over seeds and scenarios. Intervals are those of as many test rows.",
+        )
+        blocks += [Heading(f"Each group {words}"), *own] if own else []
+    blocks += _scenario_chart(part, results)
+    return Section(title, blocks)
+
+
+def _scenario_chart(part: GroupResults, results: Results) -> list[Block]:
+    """Each method's worst scenario, among all."""
+    found = {key[1:]: scores["worst"].mean for key, scores in results.scenarios.items() if key[0] == part.data}
+    lowest = {
+        method: min((v for (_, own), v in found.items() if own == method), default=-1.0) for method in part.methods
+    }
+    rows, named = [], set()
+    for (scenario, method), value in found.items():
+        first = value == lowest[method] and method not in named
+        named |= {method} if first else set()
+        rows.append(
+            {
+                "method": method,
+                "scenario": scenario_label(results, part.data, scenario),
+                "accuracy": round(value / 100, 4),
+                "lowest": first,
+            }
+        )
+    if len({row["scenario"] for row in rows}) < 2:
+        return []
+    caption = "Accuracy on the worst group in every scenario; each method's worst scenario has its name."
+    return [Heading("Every scenario"), Charts([scenario_dots(rows, part.methods, caption)])]
+
+
+def _trust(part: GroupResults, title: str) -> Section | None:
+    """What CRM's biases of the dropped groups rest on, if the records say."""
+    known = np.flatnonzero(~np.isnan(part.trust[:, 0]))
+    if not len(known):
+        return None
+    size, tail = part.trust[:, 0], part.trust[:, 1]
+    few = known[(size[known] < ENOUGH_SAMPLES) | (tail[known] > HEAVY_TAIL)]
+    words = [
+        f"CRM extrapolated the biases of {len(known)} groups in one scenario or another; "
+        + (
+            f"{len(few)} of them rest on fewer than {ENOUGH_SAMPLES} effective samples or have a heavy tail."
+            if len(few)
+            else f"each rests on {ENOUGH_SAMPLES} effective samples or more, without a heavy tail."
+        )
+    ]
+    if not np.isnan(part.bias_gap):
+        end = (
+            "as they should at the optimum"
+            if part.bias_gap <= 0.01
+            else "which should be 0: some fit had not converged"
+        )
+        words.append(f"B* and the learned bias of seen groups differ by {part.bias_gap:.1e} at most, {end}.")
+    order = known[np.argsort(size[known], kind="stable")][:MAX_DOTS]
+    labels = [part.space.label(part.groups[group]) for group in order]
+    rows = [
+        {
+            "group": label,
+            "state": "unseen",
+            "ess": round(float(size[group]), 2),
+            "k": None if np.isnan(tail[group]) else round(float(tail[group]), 3),
+        }
+        for label, group in zip(labels, order, strict=True)
+    ]
+    cut = f" The {MAX_DOTS} lowest of {len(known)} are shown." if len(known) > MAX_DOTS else ""
+    charts = [trust_dots(rows, labels, "ess", "effective sample size", ENOUGH_SAMPLES, ESS_CAPTION + cut)]
+    with_tail = [row for row in rows if row["k"] is not None]
+    if with_tail:
+        charts.append(trust_dots(with_tail, labels, "k", "Pareto k̂", HEAVY_TAIL, TAIL_CAPTION + cut))
+    return Section(title, [Words(words), Charts(charts)])
+
+
+def _tables(results: Results) -> list[Section]:
+    """Our tables; and beside the paper's, where the paper has the same data and scenarios."""
+    own = [Numbers(grid, folded=grid.name == "scenarios") for grid in make_tables(results)]
+    sections = [Section("Tables", own)] if own else []
+    beside = make_tables(results, paper_results())
+    if beside:
+        sections.append(
+            Section("Beside the paper", [Numbers(grid, folded=grid.name == "scenarios") for grid in beside])
+        )
+    return sections
+
+
+def _facts(chosen: Chosen, folder: Path) -> list[tuple[str, str]]:
+    """Seeds, settings, versions and time of the records."""
+    records: list[Record] = [record for unit in chosen.units.values() for record in unit.values()]
+    seeds = sorted({record["config"]["seed"] for record in records})
+    draws = sorted({record["config"]["draw"] for record in records})
+    times = sorted(record["finished"] for record in records)
+    seconds = sum(record["seconds"] for record in records)
+    versions = dict.fromkeys(_text(record["versions"]) for record in records)
+    modes = dict.fromkeys(
+        f"{label}: {data['protocol']['mode']}, chosen by {data['protocol']['select']} validation accuracy"
+        for label, data in chosen.about["data"].items()
+    )
+    return [
+        ("folder", str(folder)),
+        ("protocol", "; ".join(modes)),
+        (
+            "draws and seeds",
+            f"{len(draws)} draw{'s' * (len(draws) != 1)}, seed{'s' * (len(seeds) != 1)} {_range(seeds)}",
+        ),
+        ("jobs", f"{len(records):,}, {duration(seconds)} of computing, finished {times[0]} to {times[-1]}"),
+        ("computed with", "; ".join(versions)),
+    ]
+
+
+def _text(versions: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions.items())
+
+
+def _range(numbers: list[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"

@@ -1,0 +1,258 @@
+"""What training has, what follows from it and what is out of reach: the first section of every page."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compshift.core.arrays import IntArray
+from compshift.core.hull import AffineHull
+from compshift.data.audit import Audit
+from compshift.report.audit_words import plan_words, rows_words, small_words
+from compshift.report.charts import PAIR_STATES, pair_panel
+from compshift.report.grid import Grid
+from compshift.report.page import Block, Card, Chart, Charts, Explorer, Heading, Numbers, Section, Words
+
+WINDOW = 60
+"""Values of an attribute that the grid shows at a time."""
+
+MAX_SEEN = 20_000
+"""Of more seen groups the grid knows those of the values with the most rows."""
+
+MAX_LISTED_GROUPS = 50_000
+"""Unseen groups are listed, explained and drawn in pairs if there are no more groups than this."""
+
+MAX_WITNESSES = 1000
+MAX_TABLE_ROWS = 200
+MAX_PANEL_VALUES = 30
+MAX_PANELS = 15
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A scenario: the groups that training goes without."""
+
+    label: str
+    codes: IntArray  # (q, m)
+
+
+def coverage_section(audit: Audit, scenarios: Sequence[Dropped] = (), title: str = "Coverage") -> Section:
+    """Sentences, the grid to explore, pairs of attributes if there are more than two, and the missing groups."""
+    blocks: list[Block] = [Words([_as_sentence(line) for line in (*rows_words(audit), *small_words(audit))])]
+    data, notes = explorer_data(audit, scenarios)
+    blocks.append(Explorer(data, notes))
+    if len(audit.space.names) > 2:
+        blocks += _pair_blocks(audit)
+    blocks += [] if scenarios else _missing_blocks(audit)
+    return Section(title, blocks)
+
+
+def coverage_cards(audit: Audit) -> list[Card]:
+    """How many groups are seen, follow, and are out of reach."""
+    seen, total = len(audit.counts.groups), audit.space.n_groups
+    inside = audit.coverage.n_inside
+    cards = [Card(f"{seen:,} of {_count(total)}", "groups seen in training")]
+    if inside is None:
+        return [*cards, Card(f"≈ {float(audit.coverage):.1%}", "of all groups determined")]
+    return [
+        *cards,
+        Card(f"{inside - seen:,}", "unseen groups that can be extrapolated"),
+        Card(_count(total - inside), "groups out of reach"),
+    ]
+
+
+def coverage_lead(audit: Audit) -> list[str]:
+    """What is missing and what to collect, for the top of a page."""
+    seen, total, inside = len(audit.counts.groups), audit.space.n_groups, audit.coverage.n_inside
+    names = " × ".join(audit.space.names)
+    missing = total - seen
+    if not missing:
+        return [f"Training has rows of every combination of {names}: nothing is missing."]
+    if inside is None:
+        known = f"about {float(audit.coverage):.1%} of all groups are determined by the seen ones"
+    elif missing == 1:
+        known = "it follows from the seen ones" if inside > seen else "it does not follow from the seen ones"
+    else:
+        number = {0: "none", missing: "all"}.get(inside - seen, f"{inside - seen:,}")
+        known = f"{number} of them follow{'s' * (inside - seen < 2)} from the seen ones"
+    lacking = "one is" if missing == 1 else f"{_count(missing)} are"
+    sentence = f"Of the {_count(total)} combinations of {names}, {lacking} missing from training; {known}."
+    return [sentence, *map(_as_sentence, plan_words(audit))]
+
+
+def explorer_data(audit: Audit, scenarios: Sequence[Dropped] = ()) -> tuple[dict[str, Any], list[str]]:
+    """What the grid in the page knows, and sentences on what it leaves out."""
+    space, counts, notes = audit.space, audit.counts, []
+    order = [_by_rows(audit, attribute) for attribute in range(len(space.names))]
+    kept = np.arange(len(counts.groups))
+    if len(kept) > MAX_SEEN:
+        order = [values[:WINDOW] for values in order]
+        shown = [np.isin(counts.groups[:, i], values) for i, values in enumerate(order)]
+        kept = np.flatnonzero(np.all(shown, axis=0))
+        kept = kept[np.argsort(-counts.count[kept], kind="stable")[:MAX_SEEN]]
+        notes.append(
+            f"There are {len(counts.groups):,} seen groups: the grid has the {WINDOW} values of each attribute with "
+            "the most rows; coverage, rank and plan are of all groups."
+        )
+    for name, values, own in zip(space.names, space.values, order, strict=True):
+        if len(own) > WINDOW:
+            notes.append(
+                f"{name} has {len(values):,} values: the grid shows {WINDOW} at a time, those with the most rows "
+                "first; coverage, rank and plan are of all."
+            )
+    position = {tuple(code): number for number, code in enumerate(counts.groups[kept].tolist())}
+    data = {
+        "names": list(space.names),
+        "values": [[str(value) for value in values] for values in space.values],
+        "order": [values.tolist() for values in order],
+        "seen": counts.groups[kept].tolist(),
+        "n_seen": len(counts.groups),
+        "counts": [_whole(count) for count in counts.count[kept]],
+        "base": counts.groups[int(np.argmax(counts.count))].tolist(),
+        "basis": audit.hull.basis.tolist(),
+        "plan": np.asarray(audit.plan).reshape(-1, len(space.names)).tolist(),
+        "scenarios": [
+            {
+                "label": scenario.label,
+                "dropped": [position[code] for code in map(tuple, scenario.codes.tolist()) if code in position],
+                "witnesses": _scenario_witnesses(audit, scenario, MAX_WITNESSES // len(scenarios)),
+            }
+            for scenario in scenarios
+        ],
+        "witnesses": {} if scenarios else _witnesses(audit.hull, listed_missing(audit, inside=True), MAX_WITNESSES),
+    }
+    return data, notes
+
+
+def _witnesses(hull: AffineHull, unseen: IntArray | None, limit: int) -> dict[str, str]:
+    """Unseen groups as combinations of seen ones, by their codes; those that follow from none are left out.
+
+    Of two attributes the page finds them by itself.
+    """
+    if unseen is None or len(hull.space.names) == 2:
+        return {}
+    inside = unseen[hull.contains(unseen)][:limit]
+    return {",".join(map(str, code)): _reason(hull, np.array(code)) for code in inside.tolist()}
+
+
+def _reason(hull: AffineHull, code: IntArray) -> str:
+    """The combination of seen groups that gives a group."""
+    return hull.explain(code).removeprefix(f"{hull.space.label(code)} = ")
+
+
+def _scenario_witnesses(audit: Audit, scenario: Dropped, limit: int) -> dict[str, str]:
+    """The dropped groups of a scenario as combinations of those that are left."""
+    left = audit.counts.groups[audit.space.locate(audit.counts.groups, audit.space.distinct(scenario.codes)[0]) < 0]
+    return _witnesses(AffineHull(audit.space, left), scenario.codes, limit) if len(left) else {}
+
+
+def listed_missing(audit: Audit, *, inside: bool) -> IntArray | None:
+    """Unseen groups inside or outside the hull, unless there are too many groups to list."""
+    return audit.hull.missing(inside=inside) if audit.space.n_groups <= MAX_LISTED_GROUPS else None
+
+
+def _missing_blocks(audit: Audit) -> list[Block]:
+    """The missing groups as a table: what each follows from, or that it does not."""
+    inside, outside = listed_missing(audit, inside=True), listed_missing(audit, inside=False)
+    if inside is None or outside is None:
+        return [Words([f"There are {_count(audit.space.n_groups)} groups, too many to list the missing ones."], True)]
+    missing = len(inside) + len(outside)
+    if not missing:
+        return []
+    title = "The missing group" if missing == 1 else f"The {missing:,} missing groups"
+    grid = Grid("missing", title, [*audit.space.names, "follows from"], len(audit.space.names) + 1)
+    rows = [(code, True) for code in inside] + [(code, False) for code in outside]
+    for code, follows in rows[:MAX_TABLE_ROWS]:
+        why = _reason(audit.hull, code) if follows else "out of reach"
+        grid.add([*map(str, audit.space.decode(code[None])[0]), why], [])
+    if missing > MAX_TABLE_ROWS:
+        grid.notes.append(f"The first {MAX_TABLE_ROWS} of {missing:,}; `compshift audit --json` has them all.")
+    return [Numbers(grid, folded=True)]
+
+
+def _pair_blocks(audit: Audit) -> list[Block]:
+    """A panel for each pair of attributes."""
+    space = audit.space
+    if space.n_groups > MAX_LISTED_GROUPS:
+        return [Words([f"There are {_count(space.n_groups)} groups, too many to draw each pair of attributes."], True)]
+    every = space.codes(np.arange(space.n_groups))
+    inside = audit.hull.contains(every)
+    count = np.zeros(len(every))
+    count[space.index(audit.counts.groups)] = audit.counts.count
+    pairs = list(itertools.combinations(range(len(space.names)), 2))
+    charts = [_panel(audit, pair, every, inside, count) for pair in pairs[:MAX_PANELS]]
+    blocks: list[Block] = [
+        Heading("Pairs of attributes"),
+        Words(["A cell stands for all groups that have its two values, whatever their other attributes are."]),
+        Charts(charts),
+    ]
+    if len(pairs) > MAX_PANELS:
+        blocks.append(Words([f"The first {MAX_PANELS} of {len(pairs)} pairs are drawn."], soft=True))
+    return blocks
+
+
+def _panel(audit: Audit, pair: tuple[int, int], every: IntArray, inside: Any, count: Any) -> Chart:
+    space = audit.space
+    orders = [_by_rows(audit, attribute)[:MAX_PANEL_VALUES] for attribute in pair]
+    sizes = [space.cardinalities[attribute] for attribute in pair]
+    cell = every[:, pair[0]] * sizes[1] + every[:, pair[1]]
+    total, known, seen, n = (
+        np.bincount(cell, weights=weights, minlength=sizes[0] * sizes[1]).reshape(sizes)
+        for weights in (np.ones(len(every)), inside, count > 0, count)
+    )
+    names = space.names[pair[0]], space.names[pair[1]]
+    labels = [
+        [str(space.values[attribute][value]) for value in own] for attribute, own in zip(pair, orders, strict=True)
+    ]
+    rows = [
+        {
+            "first": labels[0][i],
+            "second": labels[1][j],
+            "n": float(n[left, right]),
+            "groups": int(total[left, right]),
+            "seen": int(seen[left, right]),
+            "inside": int(known[left, right]),
+            "state": _pair_state(total[left, right], seen[left, right], known[left, right]),
+        }
+        for i, left in enumerate(orders[0])
+        for j, right in enumerate(orders[1])
+    ]
+    cut = [
+        f"the {len(own)} values of {name} with the most rows"
+        for name, own, size in zip(names, orders, sizes, strict=True)
+        if len(own) < size
+    ]
+    caption = f"{names[0]} × {names[1]}" + (f"; {' and '.join(cut)} are shown" if cut else "")
+    return pair_panel(rows, names, labels, caption)
+
+
+def _pair_state(total: float, seen: float, inside: float) -> str:
+    every_seen, every_inside, some, none = PAIR_STATES
+    if seen == total:
+        return every_seen
+    return every_inside if inside == total else some if inside else none
+
+
+def _by_rows(audit: Audit, attribute: int) -> IntArray:
+    """Values of an attribute: in their order, or the most frequent first if there are many."""
+    size = audit.space.cardinalities[attribute]
+    if size <= WINDOW:
+        return np.arange(size)
+    rows = np.bincount(audit.counts.groups[:, attribute], weights=audit.counts.count, minlength=size)
+    return np.argsort(-rows, kind="stable")
+
+
+def _whole(count: float) -> float | int:
+    return int(count) if float(count).is_integer() else float(count)
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number < 10**9 else f"{number:.3g}"
+
+
+def _as_sentence(line: str) -> str:
+    return line[:1].upper() + line[1:] + ("" if line.endswith(".") else ".")

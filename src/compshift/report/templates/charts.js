@@ -1,0 +1,23 @@
+"use strict";
+// Every chart of the page, drawn as SVG by Vega; its expressions are interpreted, never compiled.
+
+const THEME = {
+  background: null,
+  font: "system-ui, sans-serif",
+  axis: { labelColor: "currentColor", titleColor: "currentColor", domainColor: "currentColor", tickColor: "currentColor", gridColor: "currentColor", gridOpacity: 0.15, labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal" },
+  legend: { labelColor: "currentColor", titleColor: "currentColor", labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal" },
+  title: { color: "currentColor", fontSize: 13 },
+  header: { labelColor: "currentColor", titleColor: "currentColor", labelFontSize: 12 },
+  view: { stroke: null },
+};
+
+for (const figure of document.querySelectorAll("figure.chart")) {
+  const spec = JSON.parse(figure.querySelector("script").textContent);
+  const place = figure.querySelector(".drawing");
+  vegaEmbed(place, spec, { mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: THEME })
+    .then(() => figure.classList.add("drawn"))
+    .catch((error) => {
+      place.textContent = `this chart cannot be drawn: ${error.message}`;
+      console.error(error);
+    });
+}
