@@ -68,7 +68,7 @@ def test_the_round_with_the_most_mistakes_counts(monkeypatch):
         return _Fit(np.log(np.where(taken[:, None] == [0, 1], 0.9, 0.1)), None)
 
     monkeypatch.setattr(_Twins, "_fit", fit)
-    twins = _Twins(np.zeros((20, 1)), truth, 2, np.arange(20) >= 10, 1.0)
+    twins = _Twins(np.zeros((20, 1)), truth, 2, np.arange(20) >= 10, 1.0, 1.0)
     found = twins.run(3, np.random.RandomState(0))
     np.testing.assert_array_equal(found, np.where(np.arange(20) < 5, 1 - truth, truth))
 

@@ -41,9 +41,13 @@ class TestAnchor:
         X, codes = make_data(n=5000)
         rows, _ = training_rows(X, codes)
         weight, bias = gaussian_energies(rows.features, rows.position, rows.weight, rows.seen)
-        true = np.random.default_rng(7).normal(size=(6, 4)) * rows.scale  # identity covariance in the input's units
+        true = (
+            np.random.default_rng(7).normal(size=(6, 4)) * rows.standard.scale
+        )  # identity covariance in the input's units
         for value, other in ((0, 1), (1, 2), (3, 5)):
-            np.testing.assert_allclose(weight[other] - weight[value], true[value] - true[other], atol=0.35 * rows.scale)
+            np.testing.assert_allclose(
+                weight[other] - weight[value], true[value] - true[other], atol=0.35 * rows.standard.scale
+            )
         fitted, _ = fit_shared(rows.features, rows.position, rows.weight * 5000, SPACE, rows.seen.codes, None)
         x = rows.features[0]
         common = []
@@ -58,7 +62,7 @@ class TestAnchor:
         rows, _ = training_rows(X, codes)
         anchor = gaussian_energies(rows.features, rows.position, rows.weight, rows.seen).weight
         clf = CRMClassifier(1e6, anchor="gaussian").fit(X, codes[:, 0], attributes=codes[:, 1])
-        np.testing.assert_allclose(clf.coef_ * rows.scale, anchor, atol=1e-4)
+        np.testing.assert_allclose(clf.coef_ * rows.standard.scale, anchor, atol=1e-4)
         assert clf.bias_gap_ < 1e-5
 
     def test_no_ridge_forgets_it(self):

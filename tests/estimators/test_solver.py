@@ -12,7 +12,7 @@ from compshift.estimators.step_one_problem import StepOneProblem
 def test_standardised_features():
     rng = np.random.default_rng(0)
     X, weight = rng.normal(size=(50, 3)) * [1, 5, 20] + 100, rng.uniform(0.1, 2, size=50)
-    features, mean, scale = standardise(X, weight)
+    features, (mean, scale, *_) = standardise(X, weight)
     np.testing.assert_allclose(np.average(X, axis=0, weights=weight), mean)
     np.testing.assert_allclose(np.average(features, axis=0, weights=weight), 0, atol=1e-12)
     assert np.average((features**2).mean(axis=1), weights=weight) == pytest.approx(1)
@@ -23,12 +23,12 @@ def test_standardised_features():
 def test_any_unit_can_be_standardised(unit):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 2))
-    expected, _, _ = standardise(X, np.ones(20))
+    expected, _ = standardise(X, np.ones(20))
     np.testing.assert_allclose(standardise(X * unit, np.ones(20))[0], expected, rtol=1e-10)
 
 
 def test_constant_features_have_no_scale():
-    features, mean, scale = standardise(np.full((4, 2), 7.0), np.ones(4))
+    features, (mean, scale, *_) = standardise(np.full((4, 2), 7.0), np.ones(4))
     assert scale == 1.0
     assert (features == 0).all()
     assert (mean == 7).all()
@@ -44,7 +44,7 @@ def test_solution_is_stationary_and_rare_groups_are_settled():
     groups, position = space.distinct(codes)
     frequency = np.bincount(position) / n
     assert frequency.min() < 1e-3
-    features, _, _ = standardise(X, np.ones(n))
+    features, _ = standardise(X, np.ones(n))
     rows = ArrayRows(features, position, np.full(n, 1 / n))
     problem = StepOneProblem(rows, GroupTable.of(space, groups), frequency, alpha=1e-3)
     solution = solve(problem, tol=1e-7, max_iter=1000)
@@ -63,7 +63,7 @@ def additive_problem(cardinalities, n, p, features_as=np.float64):
     space = GroupSpace.from_cardinalities(cardinalities)
     codes = space.codes(rng.integers(space.n_groups, size=n))
     groups, position = space.distinct(codes)
-    features, _, _ = standardise(rng.normal(size=(n, p)) + codes @ rng.normal(size=(2, p)), np.ones(n))
+    features, _ = standardise(rng.normal(size=(n, p)) + codes @ rng.normal(size=(2, p)), np.ones(n))
     rows = ArrayRows(features.astype(features_as).astype(np.float64), position, np.full(n, 1 / n))
     return StepOneProblem(rows, GroupTable.of(space, groups), np.bincount(position) / n, alpha=1e-2)
 
@@ -74,6 +74,7 @@ class Mixed:
     def __init__(self, problem, coarse, asked, noise=0.0):
         self.problem, self.coarse, self.asked, self.noise = problem, coarse, asked, noise
         self.shape, self.frequency, self.alpha = problem.shape, problem.frequency, problem.alpha
+        self.curvature = problem.curvature
         self.rng = np.random.default_rng(1)
 
     def evaluate(self, weight, bias):
@@ -122,7 +123,7 @@ def test_solution_beats_every_nearby_point():
     codes = space.codes(rng.choice([0, 1, 3, 5], size=80))
     X = rng.normal(size=(80, 2)) + codes
     groups, position = space.distinct(codes)
-    features, _, _ = standardise(X, np.ones(80))
+    features, _ = standardise(X, np.ones(80))
     rows = ArrayRows(features, position, np.full(80, 1 / 80))
     problem = StepOneProblem(rows, GroupTable.of(space, groups), np.bincount(position) / 80, alpha=0.1)
     solution = solve(problem, tol=1e-8, max_iter=500)

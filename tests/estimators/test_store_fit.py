@@ -164,9 +164,10 @@ class TestSums:
     def test_the_standard_is_that_of_rows_in_memory(self, offset, scale):
         X = (np.random.default_rng(0).normal(size=(500, 3)) + offset) * scale
         found = standard_of(LocalRows(Rows(X, 64)))
-        _, mean, spread = standardise(X, np.ones(500))
-        np.testing.assert_allclose(found.mean, mean, rtol=1e-12, atol=1e-12 * scale)
-        assert found.scale == pytest.approx(spread, rel=1e-9)
+        _, expected = standardise(X, np.ones(500))
+        np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12, atol=1e-12 * scale)
+        assert found.scale == pytest.approx(expected.scale, rel=1e-9)
+        assert found.spread == pytest.approx(expected.spread, rel=1e-6)
 
 
 class TestStore:

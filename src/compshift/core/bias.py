@@ -20,7 +20,7 @@ from compshift.core.arrays import Array, namespace, row_blocks
 from compshift.core.energy import GroupTable
 from compshift.core.logspace import log_moments
 
-BLOCK_CELLS_OF_SUMS = 1 << 20
+BLOCK_CELLS_OF_SUMS = 1 << 21
 """How many numbers a block of samples holds: more than elsewhere, because every block's sums are merged."""
 
 
@@ -50,6 +50,7 @@ def block_sums(table: GroupTable, energies: Array, log_evidence: Array, sample_w
     """Sums over one block of samples: matrix products in log space.
 
     ``energies`` (n, D) and ``log_evidence`` (n,) belong to the same training samples; every weight must be above 0.
+    Fastest where the energies of a value are next to each other in memory, as ``linear_energies`` has them.
     """
     xp = namespace(energies)
     total = float(energies.shape[0])
@@ -58,12 +59,12 @@ def block_sums(table: GroupTable, energies: Array, log_evidence: Array, sample_w
         log_share = log_share + xp.log(sample_weight)
         total = float(xp.sum(sample_weight))
 
-    def log_factors() -> Array:
-        halves = table.joined_halves(energies)
-        halves[:, : len(table.left)] += log_share[:, None]
-        return halves
+    def log_factors() -> tuple[Array, Array]:
+        left, right = (half.T for half in table.halves(energies))  # (l, n), (r, n), and nobody else's
+        left += log_share
+        return left, right
 
-    return BiasSums(*log_moments(log_factors, len(table.left)), total)
+    return BiasSums(*log_moments(log_factors), total)
 
 
 def sums_over(table: GroupTable, energies: Array, log_evidence: Array, sample_weight: Array | None = None) -> BiasSums:

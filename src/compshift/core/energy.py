@@ -20,19 +20,24 @@ EXP_COST = 50
 """What a column of exponentials costs, counted in cells of a matrix product; only their ratio matters."""
 
 
+def linear_energies(features: Array, weight: Array) -> Array:
+    """Energies (n, D) of features (n, p) by weights (D, p), value by value in memory: sums over samples like that."""
+    return namespace(features, weight).matmul(weight, features.T).T
+
+
 def group_energies(energies: Array, space: GroupSpace, codes: Any) -> Array:
     r"""Energy of each listed group for each sample: the sum of its values' energies.
 
     .. math:: \langle \sigma(z), E(x) \rangle = \sum_i E_i(x, z_i)
 
-    Paper, eq. "n2". ``energies`` (n, D), ``codes`` (q, m); the result is (n, q).
+    Paper, eq. "n2". ``energies`` (n, D), ``codes`` (q, m); the result is (n, q), group by group in memory.
     """
-    xp = namespace(energies)
-    columns = codes + space.offsets  # (q, m)
-    total = xp.take(energies, index_like(columns[:, 0], energies), axis=1)
-    for attribute in range(1, columns.shape[1]):
-        total = total + xp.take(energies, index_like(columns[:, attribute], energies), axis=1)
-    return total
+    xp, by_value = namespace(energies), energies.T  # whose rows are looked up much faster, if they lie together
+    first, *others = (codes + space.offsets).T  # (q,) each
+    total = xp.take(by_value, index_like(first, energies), axis=0)  # (q, n)
+    for own in others:
+        total = total + xp.take(by_value, index_like(own, energies), axis=0)
+    return total.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,12 +105,6 @@ class GroupTable:
             _half(energies[:, :split], self.left, sizes[:m], self._left_values),
             _half(energies[:, split:], self.right, sizes[m:], self._right_values),
         )
-
-    def joined_halves(self, energies: Array) -> Array:
-        """The same side by side, (n, l + r)."""
-        if self._left_values is None and self._right_values is None:
-            return -energies
-        return namespace(energies).concat(self.halves(energies), axis=1)
 
     def by_value(self, left: Array, right: Array) -> Array:
         """Amounts per row (n, l) and per column (n, r), summed for each attribute value: (n, D)."""

@@ -43,31 +43,31 @@ def logmatmulexp(log_a: Array, log_b: Array) -> Array:
     return result
 
 
-def log_moments(log_factors: Callable[[], Array], n_left: int) -> tuple[Array, Array]:
+def log_moments(log_factors: Callable[[], tuple[Array, Array]]) -> tuple[Array, Array]:
     r"""First and second moments of products of factors, in log space, (l, r) each.
 
-    .. math:: \log \sum_j \exp(a_{jl} + b_{jr}), \qquad \log \sum_j \exp(2 (a_{jl} + b_{jr}))
+    .. math:: \log \sum_j \exp(a_{lj} + b_{rj}), \qquad \log \sum_j \exp(2 (a_{lj} + b_{rj}))
 
-    ``log_factors`` makes a new array of finite logarithms, a (j, l) and b (j, r) side by side, with ``n_left`` columns
-    of the former. It is worked on in place, which takes half the time of new arrays, and made again where underflow
-    is in doubt, as in ``logmatmulexp``.
+    ``log_factors`` makes new arrays of finite logarithms, a (l, j) and b (r, j). They are worked on in place, which
+    takes half the time of new arrays, and made again where underflow is in doubt, as in ``logmatmulexp``.
     """
     factors = log_factors()
-    xp = namespace(factors)
-    shift = xp.max(factors, axis=0)  # (l + r,)
-    factors = exp_less(factors, shift)
-    shifts = shift[:n_left, None] + shift[None, n_left:]  # (l, r)
-    floor = underflow_floor(factors, n_terms=factors.shape[0])
+    xp = namespace(*factors)
+    shift_a, shift_b = (xp.max(log_values, axis=1) for log_values in factors)  # (l,), (r,)
+    a, b = exp_less(factors[0], shift_a[:, None]), exp_less(factors[1], shift_b[:, None])
+    shifts = shift_a[:, None] + shift_b[None, :]  # (l, r)
+    floor = underflow_floor(a, n_terms=a.shape[1])
     results = []
     for power in (1, 2):
         if power == 2:
-            factors *= factors
-        total = xp.matmul(factors[:, :n_left].T, factors[:, n_left:])
+            a *= a
+            b *= b
+        total = xp.matmul(a, b.T)
         result = _safe_log(total) + power * shifts
         doubtful = total < floor
         if bool(xp.any(doubtful)):
-            again = power * log_factors()
-            _sum_again(result, doubtful, again[:, :n_left].T, again[:, n_left:])
+            log_a, log_b = log_factors()
+            _sum_again(result, doubtful, power * log_a, power * log_b.T)
         results.append(result)
     first, second = results
     return first, second

@@ -61,7 +61,7 @@ def step_one_risk(energies: Array, position: Array, sample_weight: Array, seen: 
         \frac{\partial R}{\partial E_i(x, v)} = \omega_x \left(1[z_{x,i} = v] - \tilde p(z_i = v | x)\right)
 
     ``position`` (n,) says which of the k groups of ``seen`` a sample belongs to, ``sample_weight`` (n,) is ω. Fastest
-    where the energies of a value are next to each other in memory, as in the transpose of a (D, n) array.
+    where the energies of a value are next to each other in memory, as ``linear_energies`` has them.
     """
     log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
     evidence, expected_values, expected_groups = group_expectations(energies, sample_weight, seen, log_score)

@@ -22,6 +22,7 @@ import numpy as np
 
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.logspace import log_softmax
+from compshift.estimators.curvature import softmax_curvature
 from compshift.estimators.logit_problem import LogitProblem
 from compshift.estimators.row_folds import row_folds
 from compshift.estimators.solver import Evaluation, Solution, solve
@@ -58,6 +59,11 @@ class Correction(NamedTuple):
         """There is none."""
 
     @property
+    def curvature(self) -> FloatArray:
+        """About that along the weights of each value, or of each group, (d,)."""
+        return softmax_curvature(self.frequency @ self.codes, self.logits.spread, self.alpha)
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Of the weights."""
         return self.codes.shape[1], self.logits.features.shape[1]
@@ -80,17 +86,18 @@ class GroupRows(NamedTuple):
     features: FloatArray  # (n, p) standardised
     position: IntArray  # (n,) of the k groups
     log_proba: FloatArray  # (n, k)
+    spread: float  # of the features, about
 
     def part(self, rows: IntArray) -> GroupRows:
         """Some of the rows."""
-        return GroupRows(self.features[rows], self.position[rows], self.log_proba[rows])
+        return self._replace(features=self.features[rows], position=self.position[rows], log_proba=self.log_proba[rows])
 
     def corrections(self, codes: FloatArray) -> Iterator[Solution]:
         """Corrections at each of ``RIDGES``, every search beginning where the last one ended."""
         n, k = self.log_proba.shape
         frequency = np.bincount(self.position, minlength=k) / n
         logits = LogitProblem(
-            self.features, self.position, np.arange(n), self.log_proba, np.full(n, 1 / n), frequency, 0.0
+            self.features, self.position, np.arange(n), self.log_proba, np.full(n, 1 / n), frequency, 0.0, self.spread
         )
         found = None
         for alpha in RIDGES:
@@ -122,8 +129,8 @@ def compare(
     ``log_proba`` (n, k) is the model's, ``position`` (n,) the group of each row, ``one_hot`` (k, D) are the groups'
     codes. Every group has rows in more than two folds.
     """
-    features, _, _ = standardise(X, np.ones(len(X)))
-    everything = GroupRows(features, position, log_proba)
+    features, standard = standardise(X, np.ones(len(X)))
+    everything = GroupRows(features, position, log_proba, standard.spread)
     identity = np.eye(len(one_hot))
     fold = row_folds(position, n_folds, random)
     additive, saturated = np.empty(len(X)), np.empty(len(X))

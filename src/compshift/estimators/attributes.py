@@ -77,8 +77,9 @@ def infer_attributes(
         name = labels.space.values[0][int(np.argmin(np.bincount(truth)))]
         raise InputError(f"class {name!r} has {rare} rows: infer_attributes halves the rows and needs four or more")
     random = check_random_state(random_state)
-    standardised, _, _ = standardise(features, np.ones(len(features)))
-    found = _Twins(standardised, truth, n_classes, row_folds(truth, 2, random) == 1, alpha).run(rounds, random)
+    standardised, standard = standardise(features, np.ones(len(features)))
+    second = row_folds(truth, 2, random) == 1
+    found = _Twins(standardised, truth, n_classes, second, alpha, standard.spread).run(rounds, random)
     return np.array(labels.space.values[0])[found]
 
 
@@ -97,6 +98,7 @@ class _Twins(NamedTuple):
     n_classes: int
     second: BoolArray  # (n,) which rows are in the second half
     alpha: float
+    spread: float  # of the features, about
 
     def run(self, rounds: int, random: np.random.RandomState) -> IntArray:
         """What each row is taken for by the model that never saw it, (n,), in the round that changed most labels."""
@@ -130,6 +132,7 @@ class _Twins(NamedTuple):
             sample_weight=np.full(n, 1 / n),
             frequency=np.bincount(own, minlength=self.n_classes) / n,
             alpha=self.alpha,
+            spread=self.spread,
         )
         solution = solve(problem, tol=TOL, max_iter=MAX_ITER, start=start)
         logits = self.features @ solution.weight.T + solution.bias

@@ -150,7 +150,9 @@ class CRMClassifierCV(CRMFitter):
         """Predict the accuracy on groups that training lacks."""
         rows = TrainingRows.of(data.X, data.position, data.sample_weight, data.candidates)
         own = data.candidates.space.locate(data.candidates.seen_groups, self.groups_)
-        start = Start(self.coef_ * rows.scale / self.temperature_, np.where(own >= 0, self.learned_bias_[own], 0.0))
+        start = Start(
+            self.coef_ * rows.standard.scale / self.temperature_, np.where(own >= 0, self.learned_bias_[own], 0.0)
+        )
         fitted = step_one(rows, setting.recipe, tol=TOL, max_iter=max_iter, start=start)
         expected = expected_accuracy(
             data,

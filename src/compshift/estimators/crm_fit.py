@@ -13,7 +13,7 @@ from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.bias import BiasSums, ExtrapolatedBias, extrapolated_bias, merge_sums, rows_worth_merging, sums_over
 from compshift.core.candidates import Candidates
 from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias, energy_moments
-from compshift.core.energy import GroupTable
+from compshift.core.energy import GroupTable, linear_energies
 from compshift.core.objective import log_evidence
 from compshift.core.pareto import tail_indices
 from compshift.estimators.crm_model import CRMModel
@@ -21,7 +21,7 @@ from compshift.estimators.gaussian_energies import gaussian_energies
 from compshift.estimators.row_folds import row_folds
 from compshift.estimators.row_sums import ArrayRows, in_threads, over_blocks
 from compshift.estimators.solver import Solution, Start, solve
-from compshift.estimators.standardise import standardise
+from compshift.estimators.standardise import Standard, standardise
 from compshift.estimators.step_one_problem import StepOneProblem, TemperatureProblem
 from compshift.estimators.threads import one_thread_for_numpy
 
@@ -29,6 +29,9 @@ ANCHORS = ("zero", "gaussian")
 
 MAX_TAIL_WEIGHTS = 20_000_000
 """Up to so many weights (samples times groups) are sorted; of more, tails are not looked at."""
+
+TAIL_BLOCK = 1 << 20
+"""How many weights a thread sorts at a time: it has many small things to do with them, which need Python's lock."""
 
 PARTS = 5
 """Of cross-fitting, unless another number is given."""
@@ -56,8 +59,7 @@ class TrainingRows(NamedTuple):
     """Standardised features with their groups."""
 
     features: FloatArray  # (n, p)
-    mean: FloatArray  # (p,)
-    scale: float
+    standard: Standard  # what was taken out of them
     position: IntArray  # (n,) seen group of each row
     weight: FloatArray  # (n,) summing to 1
     seen: GroupTable
@@ -65,9 +67,9 @@ class TrainingRows(NamedTuple):
     @classmethod
     def of(cls, X: FloatArray, position: IntArray, sample_weight: FloatArray, candidates: Candidates) -> TrainingRows:
         """``position`` (n,) is the seen group of each row; every weight is above 0."""
-        features, mean, scale = standardise(X, sample_weight)
+        features, standard = standardise(X, sample_weight)
         seen = GroupTable.of(candidates.space, candidates.seen_groups)
-        return cls(features, mean, scale, position, sample_weight / sample_weight.sum(), seen)
+        return cls(features, standard, position, sample_weight / sample_weight.sum(), seen)
 
     @property
     def frequency(self) -> FloatArray:
@@ -101,7 +103,8 @@ class TrainingRows(NamedTuple):
         )
         anchor = gaussian_energies(features, position, weight, seen) if recipe.anchor == "gaussian" else None
         frequency = _sums(position, weight, len(seen.row))
-        return StepOneProblem(ArrayRows(features, position, weight), seen, frequency, recipe.alpha, anchor)
+        own = ArrayRows(features, position, weight)
+        return StepOneProblem(own, seen, frequency, recipe.alpha, anchor, spread=self.standard.spread)
 
 
 def _sums(position: IntArray, weight: FloatArray, size: int) -> FloatArray:
@@ -113,12 +116,8 @@ class FittedRows(Protocol):
     """What the second step asks of rows whose energies are fitted."""
 
     @property
-    def mean(self) -> FloatArray:
-        """Of the features, (p,)."""
-
-    @property
-    def scale(self) -> float:
-        """By which the features were divided."""
+    def standard(self) -> Standard:
+        """What was taken out of the features."""
 
     @property
     def weight(self) -> FloatArray:
@@ -165,7 +164,7 @@ def step_one(rows: TrainingRows, recipe: Recipe, *, tol: float, max_iter: int, s
     problem = rows.problem(recipe)
     solution = solve(problem, tol=tol, max_iter=max_iter, start=problem.anchor if start is None else start)
     if not recipe.cross_fit:
-        return StepOne(solution, 1.0, rows.features @ solution.weight.T, solution.bias)
+        return StepOne(solution, 1.0, linear_energies(rows.features, solution.weight), solution.bias)
     energies = _out_of_fold_energies(rows, recipe, solution, tol=max(tol, CROSS_FIT_TOL), max_iter=max_iter)
     calibration = TemperatureProblem(ArrayRows(energies, rows.position, rows.weight), rows.seen, rows.frequency)
     scaled = solve(calibration, tol=tol, max_iter=max_iter, start=Start(np.ones((1, 1)), solution.bias))
@@ -182,14 +181,14 @@ def _out_of_fold_energies(
 ) -> FloatArray:
     """Energies (n, D) of each row by a fit to the rows of other folds; every group is spread over the folds."""
     fold = row_folds(rows.position, recipe.cross_fit, np.random.default_rng(0))
-    energies = np.empty((len(fold), rows.seen.space.width))
+    energies = np.empty((rows.seen.space.width, len(fold))).T
     for number in range(recipe.cross_fit):
         own = fold == number
         if not own.any():
             continue
         problem, present = rows.part(recipe, np.flatnonzero(~own))
         found = solve(problem, tol=tol, max_iter=max_iter, start=Start(solution.weight, solution.bias[present]))
-        energies[own] = rows.features[own] @ found.weight.T
+        energies[own] = linear_energies(rows.features[own], found.weight)
     return energies
 
 
@@ -205,8 +204,8 @@ def step_two(rows: FittedRows, candidates: Candidates, fitted: StepOne, *, tails
     moments = rows.moments(fitted.energies)
     return CRMModel(
         candidates=candidates,
-        coef=fitted.temperature * fitted.solution.weight / rows.scale,
-        feature_mean=rows.mean,
+        coef=fitted.temperature * fitted.solution.weight / rows.standard.scale,
+        feature_mean=rows.standard.mean,
         bias=found.bias,
         learned_bias=np.where(candidates.in_seen >= 0, fitted.bias[candidates.in_seen], 0.0),
         cumulant_bias=cumulant_bias(candidates.space, candidates.groups, candidates.seen_groups, fitted.bias, moments),
@@ -252,4 +251,4 @@ def _tails(candidates: Candidates, energies: FloatArray, evidence: FloatArray, w
         return tail_indices(candidates.space, groups[part], energies, evidence, weight)
 
     with one_thread_for_numpy() as n_threads:
-        return np.concatenate(list(in_threads(some, row_blocks(len(groups), len(energies)), (), n_threads)))
+        return np.concatenate(list(in_threads(some, row_blocks(len(groups), len(energies), TAIL_BLOCK), (), n_threads)))

@@ -10,6 +10,7 @@ import numpy as np
 from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
+from compshift.core.energy import linear_energies
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior, marginal_log_sums
 from compshift.estimators.row_sums import over_blocks
 
@@ -58,7 +59,7 @@ class CRMModel:
         What is common to an attribute's values cancels in every probability, but far from the data it is large enough
         to take the others' digits with it.
         """
-        energies = (self.coef @ (X - self.feature_mean).T).T  # value by value in memory, which sums over values like
+        energies = linear_energies(X - self.feature_mean, self.coef)
         for start, size in zip(self.candidates.space.offsets, self.candidates.space.cardinalities, strict=True):
             block = energies[:, start : start + size]
             block -= block.min(axis=1, keepdims=True)

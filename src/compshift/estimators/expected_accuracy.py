@@ -144,7 +144,7 @@ def _opinion(
 ) -> FloatArray:
     """What a fit expects of each of the groups (q, m)."""
     evidence = log_evidence(fitted.energies, rows.seen, np.log(rows.frequency) - fitted.bias)
-    X = rows.features * rows.scale + rows.mean
+    X = rows.features * rows.standard.scale + rows.standard.mean
     marginals = model.marginals(X, log_score, range(n_targets))
     return importance_accuracy(rows.seen.space, groups, fitted.energies, evidence, rows.weight, marginals)
 

@@ -116,7 +116,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
         attribute = _attribute_of(labels)
         counts = np.zeros((labels.space.cardinalities[0], int(attribute.max()) + 1))
         np.add.at(counts, (labels.codes[:, 0], attribute), weight)
-        features, mean, scale = standardise(X, weight)
+        features, standard = standardise(X, weight)
         total = weight.sum()
         problem = LogitProblem(
             features=features,
@@ -126,6 +126,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
             sample_weight=weight / total,
             frequency=counts.sum(axis=1) / total,
             alpha=alpha,
+            spread=standard.spread,
         )
         with visible_log(self.verbose):
             solution = solve(problem, tol=tol, max_iter=max_iter)
@@ -136,8 +137,8 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        self.coef_ = solution.weight / scale
-        self.intercept_ = solution.bias - self.coef_ @ mean
+        self.coef_ = solution.weight / standard.scale
+        self.intercept_ = solution.bias - self.coef_ @ standard.mean
         self.classes_ = np.array(labels.space.values[0])
         self.converged_ = solution.converged
         self.n_iter_ = solution.n_iter

@@ -6,6 +6,7 @@ import numpy as np
 
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.logspace import logsumexp
+from compshift.estimators.curvature import softmax_curvature
 from compshift.estimators.solver import Evaluation
 
 
@@ -22,10 +23,16 @@ class LogitProblem(NamedTuple):
     sample_weight: FloatArray  # (n,) summing to 1
     frequency: FloatArray  # (c,) of the classes
     alpha: float
+    spread: float = 1.0  # of the features, about
 
     @property
     def coarse(self) -> None:
         """There is none."""
+
+    @property
+    def curvature(self) -> FloatArray:
+        """About that along the weights of each class, (c,)."""
+        return softmax_curvature(self.frequency, self.spread, self.alpha)
 
     @property
     def shape(self) -> tuple[int, int]:

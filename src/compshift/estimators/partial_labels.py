@@ -18,15 +18,15 @@ import numpy as np
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
 from compshift.core.cumulant_bias import EnergyMoments
-from compshift.core.energy import GroupTable
+from compshift.core.energy import GroupTable, linear_energies
 from compshift.core.partial import Pattern, partial_risk, posterior_sums, posterior_totals
 from compshift.estimators.crm_fit import Recipe, StepOne, TrainingRows, step_two
 from compshift.estimators.crm_model import CRMModel
 from compshift.estimators.group_classifier import Incomplete
 from compshift.estimators.row_sums import ArrayRows, Sums, in_threads
 from compshift.estimators.solver import PATIENCE, Evaluation, Solution, Start, solve
-from compshift.estimators.standardise import standardise
-from compshift.estimators.step_one_problem import block_risk
+from compshift.estimators.standardise import Standard, standardise
+from compshift.estimators.step_one_problem import block_risk, value_curvature
 from compshift.estimators.threads import one_thread_for_numpy
 
 START_TOL = 1e-3
@@ -43,8 +43,7 @@ class PartialRows(NamedTuple):
     """Standardised features of all rows, the complete ones first, with what is known of their groups."""
 
     features: FloatArray  # (n, p)
-    mean: FloatArray  # (p,)
-    scale: float
+    standard: Standard  # what was taken out of the features
     weight: FloatArray  # (n,) summing to 1
     seen: GroupTable
     position: IntArray  # (c,) seen group of each complete row
@@ -61,17 +60,17 @@ class PartialRows(NamedTuple):
     ) -> PartialRows:
         """``X`` (c, p), ``position`` (c,) and ``sample_weight`` (c,) are of the complete rows."""
         weight = np.concatenate([sample_weight, incomplete.sample_weight])
-        features, mean, scale = standardise(np.concatenate([X, incomplete.X]), weight)
+        features, standard = standardise(np.concatenate([X, incomplete.X]), weight)
         seen = GroupTable.of(candidates.space, candidates.seen_groups)
         patterns = tuple(pattern._replace(rows=pattern.rows + len(X)) for pattern in incomplete.patterns)
-        return cls(features, mean, scale, weight / weight.sum(), seen, position, patterns)
+        return cls(features, standard, weight / weight.sum(), seen, position, patterns)
 
     @property
     def complete(self) -> TrainingRows:
         """The complete rows alone."""
         c = len(self.position)
         weight = self.weight[:c] / self.weight[:c].sum()
-        return TrainingRows(self.features[:c], self.mean, self.scale, self.position, weight, self.seen)
+        return TrainingRows(self.features[:c], self.standard, self.position, weight, self.seen)
 
     def risk(self, weight: FloatArray, log_score: FloatArray) -> Sums:
         """Risk of what is known, and its gradient: value, (D, p) and (k,)."""
@@ -127,6 +126,11 @@ class PartialProblem(NamedTuple):
     @property
     def coarse(self) -> None:
         """There is none."""
+
+    @property
+    def curvature(self) -> FloatArray:
+        """About that along the energies' weights, (D,)."""
+        return value_curvature(self.rows.seen, self.frequency, self.rows.standard.spread, self.alpha)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -190,8 +194,7 @@ def alternate(rows: PartialRows, recipe: Recipe, *, tol: float, max_iter: int) -
 class _FittedRows(NamedTuple):
     """All rows, as the second step sees them."""
 
-    mean: FloatArray
-    scale: float
+    standard: Standard
     weight: FloatArray
     seen: GroupTable
     frequency: FloatArray
@@ -216,11 +219,11 @@ def fit_partial(
     """Both steps, on complete rows and on others; the candidates of the model have expected counts as weights."""
     rows = PartialRows.of(X, position, sample_weight, incomplete, candidates)
     fit = alternate(rows, recipe, tol=tol, max_iter=max_iter)
-    energies = rows.features @ fit.solution.weight.T
+    energies = linear_energies(rows.features, fit.solution.weight)
     moments = rows.energy_moments(energies, fit.log_score)
     total = float(sample_weight.sum() + incomplete.sample_weight.sum())
     return step_two(
-        _FittedRows(rows.mean, rows.scale, rows.weight, rows.seen, fit.frequency, moments),
+        _FittedRows(rows.standard, rows.weight, rows.seen, fit.frequency, moments),
         replace(candidates, seen_weight=total * fit.frequency),
         StepOne(fit.solution, 1.0, energies, fit.solution.bias),
     )

@@ -22,8 +22,11 @@ Part = Callable[..., T]
 
 Merge = Callable[[T, T], T]
 
-BLOCK_ROWS = 2048
-"""Most rows of a block in memory: enough that threads seldom wait for each other, and for each to have several."""
+BLOCK_ROWS = 5120
+"""Most rows of a block in memory: so many that threads seldom wait for each other, or for Python's lock."""
+
+WORTH_THREADS = 1024
+"""Fewer rows are one block."""
 
 COARSE_CELLS = 1 << 18
 """From so many numbers on, single precision is worth a copy of them."""
@@ -124,7 +127,8 @@ def over_blocks(part: Callable[[slice], T], n_rows: int, fewest_rows: int = 0) -
 
     Nothing is done before it is asked for, so that sums can be merged as they come.
     """
-    n_blocks = max(2 if n_rows >= BLOCK_ROWS // 2 else 1, -(-n_rows // max(BLOCK_ROWS, fewest_rows)))
+    pairs = -(-n_rows // (2 * max(BLOCK_ROWS, fewest_rows)))  # an even number of blocks is shared by two threads
+    n_blocks = 2 * pairs if n_rows >= WORTH_THREADS else 1
     blocks = [slice(n_rows * i // n_blocks, n_rows * (i + 1) // n_blocks) for i in range(n_blocks)]  # of one length
     if n_blocks == 1:
         yield part(*blocks)

@@ -3,9 +3,9 @@
 The penalised risk is minimised by SciPy's L-BFGS with the exact gradient, and finished by Newton–Krylov steps where
 rounding of the risk stops the line search first: those look at the gradient alone. A problem that has it is evaluated
 in single precision until gradients or steps come near its rounding, and in double precision from then on. Features are
-centred and divided by one common scale, their root mean square, which makes the penalty free of the features' unit. The
-bias of a group or class is optimised in units of 1/√p̂(z): its curvature is about p̂(z), so rare ones would otherwise be
-the last to settle.
+centred and divided by one common scale, their root mean square, which makes the penalty free of the features' unit.
+Weights and biases are optimised in units that make their curvatures about 1: the bias of a group or class in units of
+1/√p̂(z), so that rare ones are not the last to settle.
 """
 
 from __future__ import annotations
@@ -71,6 +71,10 @@ class Problem(Protocol):
     def alpha(self) -> float:
         """Strength of the penalty."""
 
+    @property
+    def curvature(self) -> FloatArray:
+        """About the curvature along the weights of each row, (d,)."""
+
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Penalised risk and gradient."""
 
@@ -132,13 +136,15 @@ class _Search:
         self.problem, self.tol, self.max_iter = problem, tol, max_iter
         self.shape = problem.shape
         self.n_weights = math.prod(self.shape)
-        self.bias_unit = 1.0 / np.sqrt(problem.frequency)  # (k,)
-        self.weight_count = max(1.0, CURVATURE / problem.alpha) if problem.alpha > 0 else 1.0
+        curvatures = np.concatenate([np.repeat(problem.curvature, self.shape[1]), problem.frequency])
+        self.unit = 1 / np.sqrt(curvatures)  # (d p + k,)
+        weight_count = max(1.0, CURVATURE / problem.alpha) if problem.alpha > 0 else 1.0
+        self.count = np.concatenate([np.full(self.n_weights, weight_count), 1 / problem.frequency]) / self.unit
         self.n_iter = 0
         if start is None:
-            self.theta = np.zeros(self.n_weights + len(problem.frequency))
+            self.theta = np.zeros(len(self.unit))
         else:
-            self.theta = np.concatenate([start.weight.ravel(), start.bias / self.bias_unit])
+            self.theta = np.concatenate([start.weight.ravel(), start.bias]) / self.unit
         self.coarse = problem.coarse
         self.last: tuple[Problem, FloatArray, float, FloatArray] | None = None
         self.value, gradient = self.objective(self.theta)
@@ -153,12 +159,12 @@ class _Search:
 
     def parameters(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Weights (d, p) and biases (k,)."""
-        return theta[: self.n_weights].reshape(self.shape), theta[self.n_weights :] * self.bias_unit
+        values = theta * self.unit
+        return values[: self.n_weights].reshape(self.shape), values[self.n_weights :]
 
     def norm(self, gradient: FloatArray) -> float:
         """Largest entry of a gradient in the optimiser's units, counted as ``solve`` says."""
-        weights = self.weight_count * np.abs(gradient[: self.n_weights]).max(initial=0.0)
-        return max(float(weights), float(np.abs(gradient[self.n_weights :] * self.bias_unit).max()))
+        return float(np.abs(gradient * self.count).max())
 
     def objective(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Penalised risk and its gradient in the optimiser's units; searches ask for where they begin and end twice."""
@@ -166,7 +172,7 @@ class _Search:
         if self.last is not None and self.last[0] is problem and np.array_equal(self.last[1], theta):
             return self.last[2], self.last[3].copy()
         value, weight_gradient, bias_gradient = problem.evaluate(*self.parameters(theta))
-        gradient = np.concatenate([weight_gradient.ravel(), bias_gradient * self.bias_unit])
+        gradient = np.concatenate([weight_gradient.ravel(), bias_gradient]) * self.unit
         self.last_value, self.last_size = value, self.norm(gradient)
         self.last = problem, theta.copy(), value, gradient.copy()
         return value, gradient

@@ -9,6 +9,7 @@ import numpy as np
 
 from compshift._checks import check_finite
 from compshift.core.arrays import FloatArray
+from compshift.estimators.curvature import probes, spread_of
 from compshift.estimators.row_sums import ArrayRows, Block, RowSums, Sums, over_blocks
 
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
@@ -21,6 +22,7 @@ class Standard(NamedTuple):
     mean: FloatArray  # (p,)
     scale: float
     constant: bool = False  # whether all rows are alike, so that nothing but rounding is left
+    spread: float = 1.0  # of the standardised features, about
 
     def of(self, features: Any) -> FloatArray:
         """Rows (b, p) with this taken out."""
@@ -29,8 +31,8 @@ class Standard(NamedTuple):
         return result
 
 
-def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Centred features of mean square 1, with the mean (p,) and the scale that were taken out."""
+def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, Standard]:
+    """Centred features of mean square 1, and what was taken out."""
     standard = standard_of(ArrayRows(X, np.zeros(len(X), dtype=np.int64), sample_weight))
     result = np.empty_like(X)
 
@@ -38,7 +40,7 @@ def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, F
         result[rows] = standard.of(X[rows])
 
     list(over_blocks(fill, len(X)))
-    return result, standard.mean, standard.scale
+    return result, standard
 
 
 def standard_of(rows: RowSums) -> Standard:
@@ -46,11 +48,12 @@ def standard_of(rows: RowSums) -> Standard:
     total, weighted, largest = rows.total(_first_sums, _add_and_max).arrays
     mean = weighted / total
     unit = float(largest) or 1.0  # in which squares of very large or very small features stay representable
-    correction, squares, spread = rows.total(_second_sums, _add_and_max, mean, unit).arrays
+    correction, squares, products, largest_centred = rows.total(_second_sums, _add_and_max, mean, unit).arrays
     mean = mean + correction / total  # the first mean's rounding, which a large offset makes felt
-    if float(spread) <= ROUNDING * float(largest):
+    if float(largest_centred) <= ROUNDING * float(largest):
         return Standard(mean, 1.0, constant=True)
-    return Standard(mean, unit * math.sqrt(float(squares) / (float(total) * rows.n_features)))
+    variance = float(squares) / (float(total) * rows.n_features)
+    return Standard(mean, unit * math.sqrt(variance), spread=spread_of(products / (total * variance)))
 
 
 def _first_sums(block: Block) -> Sums:
@@ -63,12 +66,14 @@ def _first_sums(block: Block) -> Sums:
 
 
 def _second_sums(block: Block, mean: FloatArray, unit: float) -> Sums:
-    """Weighted sums of the centred features and of their squares in some unit, and their largest entry."""
+    """Weighted sums of the centred features, of their squares and products in some unit, and their largest entry."""
     centred = np.subtract(block.features, mean, dtype=np.float64)
     correction, largest = block.weight @ centred, _largest(centred)
     centred /= unit
     squares = block.weight @ np.einsum("ij,ij->i", centred, centred)
-    return Sums((correction, np.asarray(squares), np.asarray(largest)))
+    along = centred @ probes(centred.shape[1])  # (b, q)
+    products = centred.T @ (block.weight[:, None] * along)  # (p, q)
+    return Sums((correction, np.asarray(squares), products, np.asarray(largest)))
 
 
 def _largest(values: FloatArray) -> float:
@@ -77,6 +82,5 @@ def _largest(values: FloatArray) -> float:
 
 
 def _add_and_max(one: Sums, other: Sums) -> Sums:
-    """The first two added, the last the larger."""
-    (a, b, c), (d, e, f) = one.arrays, other.arrays
-    return Sums((a + d, b + e, np.maximum(c, f)))
+    """All added but the last, of which the larger is kept."""
+    return Sums((*Sums.add(one, other).arrays[:-1], np.maximum(one.arrays[-1], other.arrays[-1])))

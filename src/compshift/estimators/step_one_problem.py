@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, like, row_blocks
-from compshift.core.energy import GroupTable
+from compshift.core.energy import GroupTable, linear_energies
 from compshift.core.objective import Risk, step_one_risk
+from compshift.estimators.curvature import softmax_curvature
 from compshift.estimators.row_sums import Block, RowSums, Sums
 from compshift.estimators.solver import Evaluation, Start
 from compshift.estimators.standardise import Standard
@@ -28,12 +29,18 @@ class StepOneProblem:
     anchor: Start | None = None  # with the biases that go with it; None for zero
     standard: Standard | None = None  # of the rows' features; None if they are standardised
     total_weight: float = 1.0  # of the rows
+    spread: float = 1.0  # of the features, about
     precision: type = np.float64  # in which features that are not standardised yet are taken
 
     @property
     def shape(self) -> tuple[int, int]:
         """Of the weights."""
         return self.seen.space.width, self.rows.n_features
+
+    @property
+    def curvature(self) -> FloatArray:
+        """About that along the energies' weights, (D,)."""
+        return value_curvature(self.seen, self.frequency, self.spread, self.alpha)
 
     @property
     def coarse(self) -> StepOneProblem | None:
@@ -58,6 +65,11 @@ class StepOneProblem:
         )
 
 
+def value_curvature(seen: GroupTable, frequency: FloatArray, spread: float, alpha: float) -> FloatArray:
+    """About the curvature along the weights of each attribute value, (D,), if groups have these frequencies (k,)."""
+    return softmax_curvature(frequency @ seen.space.one_hot(seen.codes), spread, alpha)
+
+
 def block_risk(
     block: Block,
     seen: GroupTable,
@@ -69,7 +81,7 @@ def block_risk(
 ) -> Sums:
     """Share of a block in the risk and in its gradient: value, (D, p) and (k,)."""
     features = block.features if standard is None else standard.of(block.features).astype(precision, copy=False)
-    energies = (like(weight, features) @ features.T).T  # (n, D), value by value in memory
+    energies = linear_energies(features, like(weight, features))  # (n, D)
     risk = blocked_risk(energies, block.position, block.weight / total_weight, seen, log_score)
     gradient = (risk.energy_gradient.T @ features).astype(np.float64, copy=False)
     return Sums((np.asarray(risk.value), gradient, risk.score_gradient))
@@ -84,6 +96,7 @@ class TemperatureProblem:
     frequency: FloatArray  # (k,) p̂(z)
 
     coarse = None
+    curvature = np.ones(1)
 
     @property
     def alpha(self) -> float:

@@ -14,7 +14,7 @@ from compshift.core.arrays import FloatArray, row_blocks
 from compshift.core.bias import BiasSums, extrapolated_bias, merge_sums, sums_over
 from compshift.core.candidates import Candidates
 from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias
-from compshift.core.energy import GroupTable
+from compshift.core.energy import GroupTable, linear_energies
 from compshift.core.objective import log_evidence
 from compshift.estimators.crm_fit import Recipe
 from compshift.estimators.crm_model import CRMModel
@@ -34,7 +34,9 @@ def fit_streamed(rows: RowSums, candidates: Candidates, recipe: Recipe, *, tol: 
     seen = GroupTable.of(candidates.space, candidates.seen_groups)
     total = float(candidates.seen_weight.sum())
     frequency = candidates.seen_weight / total
-    problem = StepOneProblem(rows, seen, frequency, recipe.alpha, standard=standard, total_weight=total)
+    problem = StepOneProblem(
+        rows, seen, frequency, recipe.alpha, standard=standard, total_weight=total, spread=standard.spread
+    )
     solution = solve(problem, tol=tol, max_iter=max_iter)
     return _step_two(rows, standard, seen, candidates, solution)
 
@@ -80,7 +82,7 @@ def _bias_sums(
     tables: tuple[GroupTable, ...],
 ) -> tuple[BiasSums, ...]:
     """Sums of B* over the rows of a block, for each of the tables."""
-    energies = standard.of(block.features) @ weight.T
+    energies = linear_energies(standard.of(block.features), weight)
     evidence = np.empty(len(energies))
     for part in row_blocks(len(energies), seen.width + energies.shape[1]):
         evidence[part] = log_evidence(energies[part], seen, log_score)
@@ -101,7 +103,7 @@ def _moments(rows: RowSums, standard: Standard, seen_weight: FloatArray, weight:
 
 def _energy_sums(block: Block, standard: Standard, weight: FloatArray, n_seen: int) -> Sums:
     """Sums of the energies by group (k, D), and of their products (D, D)."""
-    energies = standard.of(block.features) @ weight.T
+    energies = linear_energies(standard.of(block.features), weight)
     weighted = energies * block.weight[:, None]
     by_group = np.stack([np.bincount(block.position, weights=column, minlength=n_seen) for column in weighted.T])
     return Sums((by_group.T, weighted.T @ energies))
