@@ -30,6 +30,7 @@ MODULES = (
     "growth",
     "training_loop",
     "job_grid",
+    "report_page",
     "many_rows",
     "onnx_latency",
     "gaussian2d",

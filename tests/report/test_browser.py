@@ -1,0 +1,184 @@
+"""Pages in a real browser; without one these tests are skipped."""
+
+import csv
+import io
+import time
+
+import numpy as np
+import pytest
+
+from compshift import AffineHull, GroupSpace
+from compshift.data.audit import audit_groups
+from compshift.data.group_counts import GroupCounts
+from tests.report.browser import Browser
+
+pytest.importorskip("altair")
+
+from compshift.report.page import render_page
+from compshift.report.table_page import table_page
+
+EVIL = "<script>alert(1)</script>"
+WATERBIRDS = GroupSpace(("bird", "place"), (("landbird", "waterbird"), ("land", "water")))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    found = Browser(tmp_path_factory.mktemp("profile"))
+    yield found
+    found.driver.quit()
+
+
+def table_file(folder, space, groups, counts=None):
+    """The page of a table that has these groups."""
+    groups = space.distinct(np.asarray(groups))[0]
+    count = np.full(len(groups), 7.0) if counts is None else np.asarray(counts, dtype=np.float64)
+    audit = audit_groups(GroupCounts(space, groups, count, float(count.sum()), 0, {}))
+    path = folder / "page.html"
+    path.write_text(render_page(table_page(audit, "a table")), encoding="utf-8")
+    return path
+
+
+def cell(*code):
+    return f'.cell[data-code="{",".join(map(str, code))}"]'
+
+
+def test_marking_two_cells_of_waterbirds_grows_the_hull(browser, tmp_path):
+    browser.open(table_file(tmp_path, WATERBIRDS, [[0, 0]], [3498]))
+    assert browser.text(".determined") == "1 of 4 groups determined"
+    assert browser.text(".share") == "25 %"
+    assert browser.text(".remaining").startswith("2 more groups, the fewest,")
+    browser.click(cell(0, 1))
+    assert browser.text(".determined") == "2 of 4 groups determined"
+    assert browser.text(".remaining").startswith("1 more group, the fewest,")
+    browser.click(cell(1, 1))
+    assert browser.text(".determined") == "4 of 4 groups determined"
+    assert browser.text(".share") == "100 %"
+    assert browser.text(".rank") == "rank 3 of 3"
+    assert browser.text(cell(1, 0)) == "+"
+    assert browser.text(".remaining") == "Every combination is determined."
+    browser.click(cell(0, 1))  # and back
+    assert browser.text(".determined") == "2 of 4 groups determined"
+    assert browser.logs() == []
+
+
+def test_the_list_is_copied_as_csv(browser, tmp_path):
+    space = GroupSpace(('a "quoted", name', "b"), (("x", "y, z", 'say "so"'), ("1", "2")))
+    path = table_file(tmp_path, space, [[0, 0]])
+    browser.open(path)
+    browser.click(cell(1, 0))
+    browser.click(cell(2, 1))
+    browser.click(".copy")
+    time.sleep(0.2)
+    assert browser.text(".detail") == "2 groups copied as CSV"
+    browser.run(
+        "const box = document.createElement('textarea'); box.id = 'paste'; document.body.append(box); box.focus();"
+    )
+    from selenium.webdriver.common.keys import Keys
+
+    browser.driver.find_element("id", "paste").send_keys(Keys.CONTROL, "v")
+    pasted = browser.run("return document.getElementById('paste').value")
+    expected = [['a "quoted", name', "b"], ["y, z", "1"], ['say "so"', "2"]]
+    assert list(csv.reader(io.StringIO(pasted))) == expected
+    assert browser.run("return document.querySelector('.csv').value") == pasted
+
+
+def test_a_value_that_looks_like_a_script_is_text(browser, tmp_path):
+    space = GroupSpace((EVIL, 'b"><img src=x onerror=alert(2)>'), ((EVIL, "</script>"), ("a", "<!--<script>")))
+    browser.open(table_file(tmp_path, space, [[0, 0], [1, 1]]))
+    assert browser.texts("tbody th") == [EVIL, "</script>"]
+    assert EVIL in browser.text(".corner")
+    assert browser.run("return document.querySelectorAll('img').length") == 0
+    browser.click(cell(0, 1))
+    assert EVIL in browser.text(".marked-list")
+    assert browser.logs() == []
+    from selenium.common.exceptions import NoAlertPresentException
+
+    with pytest.raises(NoAlertPresentException):
+        _ = browser.driver.switch_to.alert.text
+
+
+@pytest.mark.parametrize("sizes", [(5,), (4, 6), (2, 3, 4), (2, 2, 2, 3)])
+def test_the_hull_in_the_page_is_the_hull(browser, tmp_path, sizes):
+    """Marks at random: coverage, rank, state of cells and length of the plan are those of AffineHull."""
+    rng = np.random.default_rng(sum(sizes))
+    space = GroupSpace.from_cardinalities(sizes)
+    seen = space.codes(rng.choice(space.n_groups, 2, replace=False))
+    browser.open(table_file(tmp_path, space, seen))
+    marked = []
+    for _ in range(4):
+        shown = browser.run("return [...document.querySelectorAll('.cell[data-code]')].map((c) => c.dataset.code)")
+        codes = np.array([[int(value) for value in code.split(",")] for code in shown])
+        hull = AffineHull(space, [*seen.tolist(), *marked])
+        coverage = hull.coverage()
+        assert browser.text(".determined") == f"{coverage.n_inside} of {space.n_groups} groups determined"
+        assert browser.text(".rank") == f"rank {hull.rank} of {hull.full_rank}"
+        states = browser.run("return [...document.querySelectorAll('.cell[data-code]')].map((c) => c.classList[1])")
+        np.testing.assert_array_equal(np.array(states) != "outside", hull.contains(codes))
+        lacking = browser.text(".remaining")
+        assert lacking.startswith(f"{len(hull.plan())} more" if len(hull.plan()) else "Every combination")
+        outside = codes[~hull.contains(codes)]
+        if not len(outside):
+            break
+        marked.append(outside[rng.integers(len(outside))].tolist())
+        browser.click(cell(*marked[-1]))
+    if browser.run("return !document.querySelector('.complete').disabled"):
+        browser.click(".complete")
+    assert browser.text(".share") == "100 %"
+    listed = browser.run("return document.querySelector('.csv').value").strip().splitlines()[1:]
+    added = space.encode(
+        np.array([[int(value) for value in line.split(",")] for line in listed]).reshape(-1, len(sizes))
+    )
+    assert AffineHull(space, [*seen.tolist(), *added.tolist()]).is_complete
+    assert browser.logs() == []
+
+
+def test_the_grid_can_be_used_by_keyboard(browser, tmp_path):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(table_file(tmp_path, WATERBIRDS, [[0, 0], [1, 1]]))
+    browser.run("document.querySelector('.cell[tabindex=\"0\"]').focus()")
+    assert browser.run("return document.querySelectorAll('table .cell[tabindex=\"0\"]').length") == 1
+    browser.press(Keys.ARROW_RIGHT)
+    assert "(landbird, water): not seen, out of reach" in browser.text(".detail")
+    browser.press(Keys.ENTER)
+    assert browser.text(".share") == "100 %"
+    assert browser.run("return document.activeElement.dataset.code") == "0,1"
+    assert browser.run("return document.activeElement.getAttribute('aria-pressed')") == "true"
+    browser.press(Keys.ARROW_DOWN, Keys.HOME)
+    assert browser.text(".detail").startswith("(waterbird, land): not seen, could be extrapolated")
+    assert "(waterbird, water) − (landbird, water) + (landbird, land)" in browser.text(".detail")
+    browser.press(Keys.ARROW_UP, Keys.SPACE)  # a seen group cannot be marked
+    assert browser.texts(".marked-list li") == ["(landbird, water) ✕"]
+
+
+def test_many_values_are_shown_in_windows(browser, tmp_path):
+    space = GroupSpace.from_cardinalities([1000, 3])
+    groups = space.codes(np.arange(0, 3000, 7))
+    browser.open(table_file(tmp_path, space, groups, np.arange(len(groups)) + 1))
+    assert len(browser.texts("tbody th")) == 60
+    assert "shows 60 at a time" in browser.text(".explorer .notes")
+    last = browser.texts(".choices option")[-1]
+    assert last == "961–1000 of 1000"
+    browser.run(
+        "const list = document.querySelector('.choices select'); list.selectedIndex = list.options.length - 1;"
+        "list.dispatchEvent(new Event('change'))"
+    )
+    assert len(browser.texts("tbody th")) == 40
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_fits_a_phone_in_both_schemes(browser, tmp_path, scheme):
+    space = GroupSpace(
+        ("a rather long name of an attribute", "b", "c"),
+        (tuple(f"value number {i} of many" for i in range(9)), tuple("abcdefgh"), ("x", "y")),
+    )
+    browser.open(table_file(tmp_path, space, space.codes(np.arange(0, 144, 5))), width=390, scheme=scheme)
+    assert browser.run("return document.documentElement.scrollWidth") == 390
+    background = browser.run("return getComputedStyle(document.body).backgroundColor")
+    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 28)"}[scheme]
+    drawn = browser.run("return document.querySelectorAll('figure.drawn svg .mark-rect path').length")
+    assert drawn >= 9 * 8 + 9 * 2 + 8 * 2
+    assert browser.logs() == []
+    assert [url for url in browser.requests() if not url.startswith("data:")] == [
+        (tmp_path / "page.html").resolve().as_uri()
+    ]

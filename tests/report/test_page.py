@@ -1,0 +1,266 @@
+"""A page is one file: it loads nothing, runs its own scripts alone, and whatever comes from data is text in it."""
+
+import base64
+import hashlib
+import json
+import math
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from compshift._errors import InputError
+from compshift.core.groups import GroupSpace
+from compshift.data.audit import audit_groups
+from compshift.data.group_counts import GroupCounts
+from compshift.report.bench_page import bench_page
+from compshift.report.grid import Cell, Grid
+from compshift.report.page import (
+    Card,
+    Chart,
+    Charts,
+    Explorer,
+    Facts,
+    Heading,
+    Numbers,
+    Page,
+    Section,
+    Words,
+    check_report_packages,
+    content_policy,
+    json_island,
+    render_page,
+)
+from compshift.report.table_page import table_page
+from tests.report.records import Made, write_results
+
+NASTY = (
+    "<script>alert(1)</script>",
+    "</script><b>bold</b>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "<!-- <script>",
+    "two\nlines & \u2028 more",
+    "{{ 7 * 7 }}{% raw %}",
+)
+LOADED = {"src", "href", "srcset", "data", "action", "formaction", "poster", "background", "xlink:href", "style"}
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class ReadPage(HTMLParser):
+    """The elements, scripts, styles and text of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.scripts, self.islands, self.styles, self.texts, self._open = [], [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self._open == [], "elements are left open"
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+        if tag == "script":
+            (self.islands if dict(attrs).get("type") == "application/json" else self.scripts).append("")
+        elif tag == "style":
+            self.styles.append("")
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        last = self._open[-1] if self._open else ""
+        if last == "script":
+            kind = self.elements[-1][1].get("type")
+            (self.islands if kind == "application/json" else self.scripts)[-1] += data
+        elif last == "style":
+            self.styles[-1] += data
+        else:
+            self.texts.append((last, data))
+
+    @property
+    def tags(self):
+        return [tag for tag, _ in self.elements]
+
+    def text(self, tag=None):
+        """All text outside scripts, or that of one kind of element."""
+        return "".join(data for last, data in self.texts if tag in (None, last))
+
+    @property
+    def policy(self):
+        (policy,) = [attributes["content"] for _, attributes in self.elements if "http-equiv" in attributes]
+        return {part.split()[0]: part.split()[1:] for part in policy.split("; ")}
+
+
+def assert_safe(text, n_scripts, n_islands):
+    """The page has the scripts that it should, known to its policy, loads nothing, and handles no event."""
+    page = ReadPage(text)
+    assert len(page.scripts) == n_scripts
+    assert len(page.islands) == n_islands
+    assert page.tags.count("script") == n_scripts + n_islands
+    assert {"img", "iframe", "object", "embed", "base", "form", "b"} & set(page.tags) <= {"b"}
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in page.scripts]
+    assert page.policy["script-src"] == ([f"'sha256-{value}'" for value in hashes] or ["'none'"])
+    assert page.policy["default-src"] == ["'none'"]
+    for _, attributes in page.elements:
+        assert not [name for name in attributes if name.startswith("on")]
+        for name in LOADED & set(attributes):
+            assert re.match(r"#|data:,?", attributes[name]), (name, attributes[name])
+    assert not re.search(r"url\(|@import", "".join(page.styles))
+    for island in page.islands:
+        json.loads(island)
+    return page
+
+
+def every_block(text, chart):
+    """A page of all kinds of blocks that says one thing all over."""
+    grid = Grid("main", text, [text, text], 1, notes=[text])
+    grid.add([text], [Cell(text, best=True, marked=True)])
+    data = {"names": [text], "values": [[text]], "scenarios": [{"label": text}]}
+    blocks = [
+        Words([text]),
+        Words([text], soft=True),
+        Heading(text),
+        Numbers(grid),
+        Numbers(grid, folded=True),
+        Facts([(text, text), ("command", text)]),
+        Explorer(data, [text]),
+        Charts([Chart({"title": text, **chart}, text, wide=True)]),
+    ]
+    return Page(text, text, [text], [Section(text, blocks)], [Card(text, text)], [text])
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_an_island_cannot_be_left(text):
+    content = {"a": [text, {text: 1}], "b": None, "number": 0.1, "sign": "é−×"}
+    island = json_island(content)
+    assert json.loads(island) == content
+    assert "<" not in island
+    assert "é−×" in island
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_an_island_has_no_numbers_that_json_lacks(number):
+    with pytest.raises(ValueError, match="JSON compliant"):
+        json_island({"a": [1.0, number]})
+
+
+def test_a_policy_knows_scripts_by_their_hashes():
+    one = "'sha256-" + base64.b64encode(hashlib.sha256(b"f(\xc3\xa9)").digest()).decode() + "'"
+    assert f"script-src {one};" in content_policy(["f(é)"])
+    assert content_policy(["f(é)", "g()"]).count("'sha256-") == 2
+    assert "script-src 'none';" in content_policy([])
+    for policy in (content_policy([]), content_policy(["f()"])):
+        assert policy.startswith("default-src 'none';")
+        assert "unsafe-eval" not in policy
+        assert "http" not in policy
+        assert "script-src 'unsafe-inline'" not in policy
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_whatever_is_said_is_text(text):
+    pytest.importorskip("altair")
+    html = render_page(every_block(text, {"mark": "bar"}))
+    page = assert_safe(html, 3, 2)
+    for tag in ("title", "h1", "h2", "h3", "p", "td", "th", "summary", "dt", "dd", "code", "figcaption", "b", "span"):
+        assert text in page.text(tag), tag
+    assert page.tags.count("b") == 3  # the card's, and the best cell of two tables
+    assert page.text("b") == text * 3
+    assert [attributes for _, attributes in page.elements if attributes.get("aria-label") == text]
+    assert [json.loads(island) for island in page.islands] == [
+        {"names": [text], "values": [[text]], "scenarios": [{"label": text}]},
+        {"title": text, "mark": "bar"},
+    ]
+
+
+def test_a_page_has_the_scripts_that_it_needs():
+    pytest.importorskip("altair")
+    words = Section("a", [Words(["b"])])
+    explorer = Section("c", [Explorer({}, [])])
+    charts = Section("d", [Charts([Chart({}, "e"), Chart({}, "f")])])
+    for sections, n_scripts, n_islands in (
+        ([words], 0, 0),
+        ([words, explorer], 1, 1),
+        ([charts], 2, 2),
+        ([explorer, words, charts], 3, 3),
+    ):
+        page = assert_safe(render_page(Page("t", "table", [], sections)), n_scripts, n_islands)
+        assert any("vegaEmbed" in script for script in page.scripts) == (charts in sections)
+        assert any("class Explorer" in script for script in page.scripts) == (explorer in sections)
+        links = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
+        parts = [f"#{attributes['id']}" for tag, attributes in page.elements if tag == "section"]
+        assert links == parts
+        assert len(parts) == len(sections)
+
+
+def test_tables_and_words_on_a_page():
+    pytest.importorskip("altair")
+    grid = Grid("main", "A title", ["key", "one", "two"], 1, sections=[1, 2])
+    grid.add(["x"], [Cell("1", best=True), Cell("2", marked=True)])
+    grid.add(["y"], [Cell("3"), Cell("", best=True)])
+    html = render_page(Page("t", "k", [], [Section("s", [Numbers(grid), Numbers(replace(grid, title=""))])]))
+    page = ReadPage(html)
+    assert page.text("h3") == "A title"
+    assert page.text("b") == "11"  # nothing is bold that is empty
+    assert page.text("td") == "x2 ▾y3" * 2
+    lines = [attributes for tag, attributes in page.elements if tag == "tr"]
+    assert [line.get("class") for line in lines] == [None, "section", None] * 2  # no line after the last
+    folded = ReadPage(render_page(Page("t", "k", [], [Section("s", [Numbers(grid, folded=True)])])))
+    assert (folded.text("summary"), folded.text("h3")) == ("A title", "")
+
+
+def test_a_page_on_a_table_of_nasty_values():
+    """Attributes and values of three attributes, in words, tables, the grid and charts."""
+    pytest.importorskip("altair")
+    values = (NASTY[:3], NASTY[3:6], NASTY[1:4])
+    space = GroupSpace((NASTY[0], NASTY[2], NASTY[6]), values)
+    groups = np.array([code for code in np.ndindex(3, 3, 3) if sum(code) < 3])
+    count = np.arange(len(groups)) + 1.0
+    counts = GroupCounts(space, groups, count, float(count.sum()), 2, {NASTY[0]: 2})
+    page = assert_safe(render_page(table_page(audit_groups(counts), NASTY[1])), 3, 1 + 3)
+    assert page.text("h1") == page.text("title") == NASTY[1]
+    for text in {*values[0], *values[1], *values[2], *space.names}:
+        assert text in page.text()
+    data = json.loads(page.islands[0])
+    assert (tuple(data["names"]), tuple(map(tuple, data["values"]))) == (space.names, values)
+
+
+def test_a_page_on_a_benchmark_of_nasty_names(tmp_path):
+    pytest.importorskip("altair")
+    made = Made(
+        label=NASTY[0],
+        names=(NASTY[1], NASTY[2]),
+        values=(NASTY[:3], NASTY[3:5]),
+        methods=("erm", "crm", NASTY[2]),
+        scenarios={NASTY[4]: [(0, 1)], NASTY[2]: [(1, 0)]},
+    )
+    folder = write_results(tmp_path / "<i>results", made).path
+    html = render_page(bench_page(folder))
+    page = ReadPage(html)
+    n_charts = page.tags.count("figure")
+    assert n_charts > 3
+    assert_safe(html, 3, 1 + n_charts)
+    assert page.text("h1") == "<i>results"
+    assert NASTY[0] in page.text("p")
+    assert NASTY[2] in page.text("td")
+    assert NASTY[4] in page.text("td")
+    specs = [json.loads(island) for island in page.islands[1:]]
+    assert all(spec["$schema"].startswith("https://vega.github.io/schema/vega-lite/") for spec in specs)  # a name
+    names = {row["method"] for spec in specs for row in rows_of(spec) if "method" in row}
+    assert names == {"ERM", "CRM", NASTY[2]}
+
+
+def test_what_a_report_needs(monkeypatch):
+    monkeypatch.setattr("compshift.report.page.find_spec", lambda name: None if name != "jinja2" else object())
+    with pytest.raises(InputError, match=r"needs altair and vl_convert: pip install 'compshift\[report\]'"):
+        check_report_packages()
+    monkeypatch.setattr("compshift.report.page.find_spec", lambda _: object())
+    check_report_packages()
+
+
+def rows_of(spec):
+    """The rows of a chart's data, of all its layers."""
+    return [row for rows in spec["datasets"].values() for row in rows]
