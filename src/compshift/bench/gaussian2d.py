@@ -31,6 +31,24 @@ class Gaussian2DStudy:
     classes: dict[str, GroupReport]  # predicting z1
     groups: dict[str, GroupReport]  # predicting (z1, z2)
 
+    def numbers(self) -> list[dict[str, Any]]:
+        """Accuracy of each method on each group, for both tasks."""
+        return [
+            {
+                "predicting": task,
+                "method": method,
+                **dict(zip(("z1", "z2"), group, strict=True)),
+                "seen": bool(seen),
+                "accuracy": float(accuracy),
+                "rows": int(count),
+            }
+            for task, reports in (("z1", self.classes), ("group", self.groups))
+            for method, report in reports.items()
+            for group, seen, accuracy, count in zip(
+                report.space.decode(report.groups).tolist(), self.crm.seen_, report.accuracy, report.count, strict=True
+            )
+        ]
+
     def erm_group(self, X: FloatArray) -> Any:
         """Values (n, 2) that ERM's two classifiers give."""
         return np.stack([model.predict(X) for model in self.erm], axis=1)

@@ -8,7 +8,7 @@ import typer
 from compshift._errors import unknown_name
 from compshift.cli.options import Json
 
-FIGURES = ("gaussian2d", "hull-growth", "growth")
+FIGURES = ("gaussian2d", "hull", "hull-growth", "growth")
 
 
 def figure(
@@ -22,7 +22,7 @@ def figure(
     seed: Annotated[int, typer.Option(help="Seed of whatever is random.", min=0)] = 0,
     json: Json = False,
 ) -> None:
-    """Draw a figure of the paper, and print its numbers."""
+    """Draw a figure of the paper, print its numbers, and write them as CSV beside it."""
     if name not in FIGURES:
         raise unknown_name("figure", name, FIGURES)
     from compshift.report.figure_file import check_figure_path
@@ -30,6 +30,8 @@ def figure(
     check_figure_path(output)
     if name == "gaussian2d":
         _gaussian2d(output, samples, seed, as_json=json)
+    elif name == "hull":
+        _hull(output, as_json=json)
     elif name == "growth":
         _growth(output, quick=quick, as_json=json)
     else:
@@ -39,12 +41,26 @@ def figure(
 
 def _gaussian2d(output: Path, samples: int, seed: int, *, as_json: bool) -> None:
     from compshift.bench.gaussian2d import run_gaussian2d
+    from compshift.report.figure_file import write_numbers
     from compshift.report.gaussian2d import draw_gaussian2d
     from compshift.report.terminal import print_gaussian2d
 
     study = run_gaussian2d(n_train=samples, random_state=seed)
     print_gaussian2d(study, as_json=as_json)
+    write_numbers(study.numbers(), output.with_suffix(".csv"))
     draw_gaussian2d(study, output)
+
+
+def _hull(output: Path, *, as_json: bool) -> None:
+    from compshift.bench.hull_example import hull_example
+    from compshift.report.figure_file import write_numbers
+    from compshift.report.hull_example import draw_hull_example
+    from compshift.report.terminal import print_hull_example
+
+    cells = hull_example()
+    print_hull_example(cells, as_json=as_json)
+    write_numbers(cells, output.with_suffix(".csv"))
+    draw_hull_example(cells, output)
 
 
 def _hull_growth(output: Path, trials: int, seed: int, *, as_json: bool) -> None:

@@ -21,10 +21,10 @@ def check_figure_path(path: Path, *sources: Path) -> None:
     check_target(path, *sources)
 
 
-def save_figure(figure: Any, path: Path, *, legend: tuple[Any, Any] | None = None) -> None:
-    """Write a figure whole or not at all, with a legend of (handles, labels) below it."""
+def save_figure(figure: Any, path: Path, *, legend: tuple[Any, Any] | None = None, columns: int = 3) -> None:
+    """Write a figure whole or not at all, with a legend of (handles, labels) in some columns below it."""
     if legend is not None:
-        figure.legend(*legend, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        figure.legend(*legend, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=160)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -198,6 +198,25 @@ def print_gaussian2d(study: Gaussian2DStudy, *, as_json: bool) -> None:
         table.add_row("average", *(f"{report.average:.3f}" for report in reports.values()))
         table.add_row("worst group", *(f"{report.worst:.3f}" for report in reports.values()))
         console.print(table, "")
+
+
+def print_hull_example(cells: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+    """How many cells of the grid are seen, follow and do not, for each component."""
+    if as_json:
+        print(json.dumps(list(cells)))
+        return
+    from rich.console import Console
+
+    table = plain_table("cells of the 6 × 6 grid")
+    table.add_column("component")
+    for heading in ("seen", "can be extrapolated"):
+        table.add_column(heading, justify="right")
+    for number in sorted({cell["component"] for cell in cells} - {0}):
+        states = [cell["state"] for cell in cells if cell["component"] == number]
+        table.add_row(str(number), str(states.count("seen")), str(states.count("extrapolable")))
+    console = Console()
+    console.print(table)
+    console.print(f"{sum(not cell['component'] for cell in cells)} cells are out of reach", highlight=False)
 
 
 def print_hull_growth(rows: Sequence[Growth], *, as_json: bool) -> None:
