@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import compshift
-from compshift import CRMClassifier, GroupSpace
+from compshift import AffineHull, CRMClassifier, GroupSpace
 from compshift.bench.growth import Job
 from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import write_features
@@ -257,6 +257,10 @@ def test_figure(tmp_path):
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
     for word in ("ERM", "CRM (B̂)", "CRM (B*)", "Bayes", "never seen", "worst group"):
         assert word in result.stdout
+    numbers = pd.read_csv(tmp_path / "out.csv").set_index(["predicting", "method", "z1", "z2"])
+    assert len(numbers) == 2 * 4 * 4
+    assert (~numbers["seen"]).sum() == 8
+    assert f"{numbers.loc[('z1', 'ERM', -1, -1), 'accuracy']:.3f}" in result.stdout
     content = json.loads(
         run("figure", "gaussian2d", "-o", "out.svg", "--samples", "300", "--json", cwd=tmp_path).stdout
     )
@@ -316,3 +320,20 @@ def test_alpha_by_held_out_groups(tmp_path, call):
     assert foretold[0]["expected_lower"] <= foretold[0]["expected_accuracy"] <= foretold[0]["expected_upper"]
     plain = call(*fit, "--alpha", "1e-2", cwd=tmp_path).out
     assert "held-out" not in plain
+
+
+def test_hull_figure_has_every_cell_beside(tmp_path, call):
+    pytest.importorskip("matplotlib")
+    result = call("figure", "hull", "-o", "hull.svg", cwd=tmp_path)
+    assert result.returncode == 0, result.err
+    assert "18 cells are out of reach" in result.out
+    cells = pd.read_csv(tmp_path / "hull.csv", keep_default_na=False)
+    assert len(cells) == 36
+    assert cells.groupby("state").size().to_dict() == {"extrapolable": 8, "out of reach": 18, "seen": 10}
+    hull = AffineHull(GroupSpace.from_cardinalities([6, 6]), cells.loc[cells["state"] == "seen", ["z1", "z2"]] - 1)
+    inside = hull.contains((cells[["z1", "z2"]] - 1).to_numpy())
+    np.testing.assert_array_equal(inside, cells["component"] > 0)
+    first = cells.loc[cells["component"] == 1, ["z1", "z2"]]
+    assert set(map(tuple, first.to_numpy().tolist())) == {(i, j) for i in (1, 2, 3) for j in (1, 2, 3)}
+    assert cells.loc[1, "witness"] == "(1, 2) = (1, 3) − (3, 3) + (3, 2)"
+    assert (tmp_path / "hull.svg").read_text().startswith("<?xml")

@@ -45,14 +45,14 @@ def cell(*code):
 def test_marking_two_cells_of_waterbirds_grows_the_hull(browser, tmp_path):
     browser.open(table_file(tmp_path, WATERBIRDS, [[0, 0]], [3498]))
     assert browser.text(".determined") == "1 of 4 groups determined"
-    assert browser.text(".share") == "25 %"
+    assert browser.text(".share") == "25%"
     assert browser.text(".remaining").startswith("2 more groups, the fewest,")
     browser.click(cell(0, 1))
     assert browser.text(".determined") == "2 of 4 groups determined"
     assert browser.text(".remaining").startswith("1 more group, the fewest,")
     browser.click(cell(1, 1))
     assert browser.text(".determined") == "4 of 4 groups determined"
-    assert browser.text(".share") == "100 %"
+    assert browser.text(".share") == "100%"
     assert browser.text(".rank") == "rank 3 of 3"
     assert browser.text(cell(1, 0)) == "+"
     assert browser.text(".remaining") == "Every combination is determined."
@@ -123,7 +123,7 @@ def test_the_hull_in_the_page_is_the_hull(browser, tmp_path, sizes):
         browser.click(cell(*marked[-1]))
     if browser.run("return !document.querySelector('.complete').disabled"):
         browser.click(".complete")
-    assert browser.text(".share") == "100 %"
+    assert browser.text(".share") == "100%"
     listed = browser.run("return document.querySelector('.csv').value").strip().splitlines()[1:]
     added = space.encode(
         np.array([[int(value) for value in line.split(",")] for line in listed]).reshape(-1, len(sizes))
@@ -141,7 +141,7 @@ def test_the_grid_can_be_used_by_keyboard(browser, tmp_path):
     browser.press(Keys.ARROW_RIGHT)
     assert "(landbird, water): not seen, out of reach" in browser.text(".detail")
     browser.press(Keys.ENTER)
-    assert browser.text(".share") == "100 %"
+    assert browser.text(".share") == "100%"
     assert browser.run("return document.activeElement.dataset.code") == "0,1"
     assert browser.run("return document.activeElement.getAttribute('aria-pressed')") == "true"
     browser.press(Keys.ARROW_DOWN, Keys.HOME)

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from compshift.bench.chosen import Chosen, Key, Scenario, chosen_records, is_done, printed
+from compshift.bench.chosen import Chosen, Scenario, chosen_records, is_done, printed
+from compshift.bench.completeness import lacking_results, lacking_words
 from compshift.bench.scores import dropped_accuracy, n_unseen, scores
-from compshift.bench.selection import choose_draw
-from compshift.bench.solved import DETERMINISTIC
 from compshift.bench.store import Record, Store
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
@@ -108,7 +107,7 @@ def results_of(folder: Chosen, n_failures: int = 0) -> Results:
         )
         if about["data"][data].get("name") == data:
             results.named.add(data)
-    results.notes += _completeness(about, units)
+    results.notes += lacking_words(about, lacking_results(about, units))
     if folder.n_strange:
         results.notes.append(f"{folder.n_strange} results of other data, settings or versions of a method are left out")
     if n_failures:
@@ -217,28 +216,3 @@ def _over_scenarios(scenarios: Sequence[Mapping[int, Mapping[str, float]]]) -> S
         if len(rows) == most
     ]
     return _over_seeds(means)
-
-
-def _completeness(about: Mapping[str, Any], units: Mapping[Key, Mapping[tuple[int, int], Record]]) -> list[str]:
-    """A sentence for every data set of which planned results are missing."""
-    notes = []
-    for label, plan in about["plans"].items():
-        protocol = about["data"][label]["protocol"]
-        lacking = 0
-        for dropped, method, draws, seeds in plan:
-            found = units.get((label, tuple(sorted(map(tuple, dropped))), method), {})
-            repeated = 1 if protocol["mode"] == "features" and method in DETERMINISTIC else seeds
-            lacking += not _is_full(found, draws, repeated, protocol["select"])
-        if lacking:
-            notes.append(
-                f"{label} is not finished: {lacking} of {len(plan)} pairs of scenario and method lack draws or seeds."
-            )
-    return notes
-
-
-def _is_full(found: Mapping[tuple[int, int], Record], draws: int, seeds: int, metric: str) -> bool:
-    """Whether a unit has all draws at the first seed and, if one of them was chosen, that one at all seeds."""
-    if not all((draw, 0) in found for draw in range(draws)):
-        return False
-    chosen = choose_draw({draw: record for (draw, seed), record in found.items() if seed == 0}, metric)
-    return chosen is None or all((chosen, seed) in found for seed in range(seeds))

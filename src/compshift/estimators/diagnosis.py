@@ -98,7 +98,12 @@ class Diagnosis:
     @property
     def verdict(self) -> str:
         """A few sentences for people."""
-        return " ".join([*self._on_additivity(), *self._on_biases(), *self._on_calibration()])
+        return " ".join([self.additivity_verdict, *self._on_biases(), *self._on_calibration()])
+
+    @property
+    def additivity_verdict(self) -> str:
+        """Those on whether energies add up."""
+        return " ".join(self._on_additivity())
 
     def _on_additivity(self) -> Iterator[str]:
         gain = self.interaction

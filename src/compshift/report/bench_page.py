@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError
-from compshift.bench.chosen import Chosen, chosen_records
+from compshift.bench.chosen import Chosen, chosen_records, printed
+from compshift.bench.completeness import lacking_results
 from compshift.bench.group_results import GroupResults, group_results
 from compshift.bench.paper_results import paper_results
 from compshift.bench.results import Results, results_of
@@ -21,6 +22,7 @@ from compshift.estimators.diagnosis import HEAVY_TAIL
 from compshift.report.bench_terminal import duration
 from compshift.report.charts import scenario_dots, trust_dots
 from compshift.report.coverage_section import Dropped, coverage_section
+from compshift.report.grid import Cell, Grid
 from compshift.report.group_accuracy import GroupAccuracy, accuracy_blocks, bar_blocks
 from compshift.report.made_with import made_section
 from compshift.report.page import Block, Card, Charts, Heading, Numbers, Page, Section, Words
@@ -29,6 +31,10 @@ from compshift.report.trust_section import ESS_CAPTION, MAX_DOTS, TAIL_CAPTION
 
 UNFINISHED = ("not finished", "failed", "diverged", "left out", "several versions")
 """Words by which a note of the results is one that a reader must see first."""
+
+
+MAX_UNFINISHED = 200
+"""Pairs of scenario and method that are listed if they are not finished."""
 
 
 def bench_page(folder: Path) -> Page:
@@ -50,6 +56,8 @@ def bench_page(folder: Path) -> Page:
         trust = _trust(part, f"Trust{name}")
         sections += [trust] if trust else []
     sections += _tables(results)
+    missing = _missing(chosen)
+    sections += [missing] if missing else []
     sections.append(made_section(*_facts(chosen, folder)))
     warnings = [note for note in results.notes if any(word in note for word in UNFINISHED)]
     lead = [sentence for part in parts for sentence in _lead(part, results)]
@@ -77,13 +85,16 @@ def _lead(part: GroupResults, results: Results) -> list[str]:
         for metric in ("unseen", "worst")
     }
     words = [sentence]
+    done = {(method, scenario) for data, scenario, method in results.scenarios if data == part.data}
+    if len(done) < len(part.methods) * len({scenario for _, scenario in done}):
+        return [*words, "Methods are not compared: not all of them have results of the same scenarios yet."]
     for metric, what in (("unseen", "On the groups that training lacked"), ("worst", "On the worst group")):
         best = ranked[metric]
         if len(best) > 1:
             (high, first), (low, last) = best[0], best[-1]
-            words.append(f"{what}, {first} is right most often, in {high:.1f} % of rows; {last} least, in {low:.1f} %.")
+            words.append(f"{what}, {first} is right most often, in {high:.1f}% of rows; {last} least, in {low:.1f}%.")
         elif best:
-            words.append(f"{what}, {best[0][1]} is right in {best[0][0]:.1f} % of rows.")
+            words.append(f"{what}, {best[0][1]} is right in {best[0][0]:.1f}% of rows.")
     return words
 
 
@@ -158,7 +169,8 @@ def _trust(part: GroupResults, title: str) -> Section | None:
     words = [
         f"CRM extrapolated the biases of {len(known)} groups in one scenario or another; "
         + (
-            f"{len(few)} of them rest on fewer than {ENOUGH_SAMPLES} effective samples or have a heavy tail."
+            f"for {len(few)} of them they rest on fewer than {ENOUGH_SAMPLES} effective samples, or on weights with a "
+            "heavy tail."
             if len(few)
             else f"each rests on {ENOUGH_SAMPLES} effective samples or more, without a heavy tail."
         )
@@ -199,6 +211,22 @@ def _tables(results: Results) -> list[Section]:
             Section("Beside the paper", [Numbers(grid, folded=grid.name == "scenarios") for grid in beside])
         )
     return sections
+
+
+def _missing(chosen: Chosen) -> Section | None:
+    """What is planned and not finished."""
+    lacking = lacking_results(chosen.about, chosen.units)
+    if not lacking:
+        return None
+    headings = ["data set", "training without", "method", "jobs"]
+    grid = Grid("unfinished", "Jobs that are there, of those that are planned", headings, 3)
+    for item in lacking[:MAX_UNFINISHED]:
+        scenario = chosen.labels.get((item.data, item.dropped)) or " ".join(map(str, item.dropped)) or "nothing"
+        grid.add([item.data, scenario, printed(item.method)], [Cell(f"{item.finished} of {item.planned}")])
+    if len(lacking) > MAX_UNFINISHED:
+        grid.notes.append(f"The first {MAX_UNFINISHED} of {len(lacking):,}.")
+    words = "All figures rest on the jobs that are there; the same `compshift bench` command goes on with the others."
+    return Section("Not finished", [Words([words]), Numbers(grid)])
 
 
 def _facts(chosen: Chosen, folder: Path) -> list[tuple[str, str]]:

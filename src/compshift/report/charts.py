@@ -48,11 +48,17 @@ def heat_map(rows: Rows, groups: Sequence[str], methods: Sequence[str], caption:
 
 
 def accuracy_maps(
-    rows: Rows, names: Sequence[str], orders: Sequence[Sequence[str]], methods: Sequence[str], caption: str
+    rows: Rows,
+    names: Sequence[str],
+    orders: Sequence[Sequence[str]],
+    methods: Sequence[str],
+    caption: str,
+    mark_unseen: bool,
 ) -> Chart:
     """Accuracy on the grid of two attributes, of the method that is chosen if there are several.
 
-    A row has ``first`` and ``second``, its values, instead of ``group``, and else what rows of ``heat_map`` have.
+    Unseen groups have a ∘ if they are to be told from others. A row has ``first`` and ``second``, its values, instead
+    of ``group``, and else what rows of ``heat_map`` have.
     """
     import altair as alt
 
@@ -75,7 +81,8 @@ def accuracy_maps(
     cells = base.mark_rect().encode(
         color=alt.Color("accuracy:Q", scale=alt.Scale(domain=[0, 1], scheme="blues"), legend=_percent_legend())
     )
-    mark = alt.expr.if_(alt.datum.unseen, " ∘", "") + alt.expr.if_(alt.datum.worst, " ▾", "")
+    mark = alt.expr.if_(alt.datum.worst, " ▾", "")
+    mark = alt.expr.if_(alt.datum.unseen, " ∘", "") + mark if mark_unseen else mark
     number = alt.expr.format(100 * alt.datum.accuracy, ".0f") if wide else ""
     texts = (
         base.transform_calculate(label=number + mark)
@@ -200,11 +207,12 @@ def scenario_dots(rows: Rows, methods: Sequence[str], caption: str) -> Chart:
 
 
 PAIR_STATES = {
-    "every group seen": "var(--seen)",
-    "every group determined": "var(--inside)",
-    "some determined": "var(--gained)",
-    "none determined": "var(--outside)",
+    "has rows, all determined": "var(--seen)",
+    "has rows, not all determined": "var(--gained)",
+    "no rows, all determined": "var(--inside)",
+    "no rows, not all determined": "var(--outside)",
 }
+"""What may be known of the groups that share two values."""
 
 
 def pair_panel(rows: Rows, names: tuple[str, str], orders: Sequence[Sequence[str]], caption: str) -> Chart:
@@ -214,22 +222,28 @@ def pair_panel(rows: Rows, names: tuple[str, str], orders: Sequence[Sequence[str
     """
     import altair as alt
 
-    legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=200)
-    chart = (
-        alt.Chart(_data(rows))
-        .mark_rect(stroke="var(--paper)", strokeWidth=2)
-        .encode(
-            x=alt.X("second:N", sort=list(orders[1]), axis=_axis(orient="top", labelAngle=-40), title=names[1]),
-            y=alt.Y("first:N", sort=list(orders[0]), axis=_axis(), title=names[0]),
-            color=alt.Color(
-                "state:N", scale=alt.Scale(domain=list(PAIR_STATES), range=list(PAIR_STATES.values())), legend=legend
-            ),
-            tooltip=_tooltips(
-                first="down", second="across", n="rows", groups="groups", seen="seen", inside="determined"
-            ),
-        )
-        .properties(width=alt.Step(30), height=alt.Step(CELL_HEIGHT))
+    base = alt.Chart(_data(rows)).encode(
+        x=alt.X("second:N", sort=list(orders[1]), axis=_axis(orient="top", labelAngle=-40), title=names[1]),
+        y=alt.Y("first:N", sort=list(orders[0]), axis=_axis(), title=names[0]),
+        tooltip=_tooltips(first="down", second="across", n="rows", groups="groups", seen="seen", inside="determined"),
     )
+    cells = base.mark_rect(stroke="var(--paper)", strokeWidth=2).encode(
+        color=alt.Color(
+            "state:N",
+            scale=alt.Scale(domain=list(PAIR_STATES), range=list(PAIR_STATES.values())),
+            legend=alt.Legend(title=None, orient="bottom", columns=1, labelLimit=220),
+        )
+    )
+    complete = alt.datum.state == next(iter(PAIR_STATES))
+    texts = (
+        base.transform_filter(alt.datum.n > 0)
+        .mark_text(fontSize=11)
+        .encode(
+            text=alt.Text("n:Q", format="~s"),
+            color=alt.condition(complete, alt.value("var(--seen-ink)"), alt.value("var(--gained-ink)")),
+        )
+    )
+    chart = (cells + texts).properties(width=alt.Step(38), height=alt.Step(CELL_HEIGHT))
     return Chart(chart.to_dict(), caption)
 
 

@@ -60,8 +60,8 @@ def coverage_cards(audit: Audit) -> list[Card]:
         return [*cards, Card(f"≈ {float(audit.coverage):.1%}", "of all groups determined")]
     return [
         *cards,
-        Card(f"{inside - seen:,}", "unseen groups that can be extrapolated"),
-        Card(_count(total - inside), "groups out of reach"),
+        Card(f"{inside - seen:,}", f"unseen group{'s' * (inside - seen != 1)} that can be extrapolated"),
+        Card(_count(total - inside), f"group{'s' * (total - inside != 1)} out of reach"),
     ]
 
 
@@ -187,7 +187,7 @@ def _pair_blocks(audit: Audit) -> list[Block]:
     charts = [_panel(audit, pair, every, inside, count) for pair in pairs[:MAX_PANELS]]
     blocks: list[Block] = [
         Heading("Pairs of attributes"),
-        Words(["A cell stands for all groups that have its two values, whatever their other attributes are."]),
+        Words(["A cell stands for all groups that have its two values, and has the number of their rows."]),
         Charts(charts),
     ]
     if len(pairs) > MAX_PANELS:
@@ -231,10 +231,10 @@ def _panel(audit: Audit, pair: tuple[int, int], every: IntArray, inside: Any, co
 
 
 def _pair_state(total: float, seen: float, inside: float) -> str:
-    every_seen, every_inside, some, none = PAIR_STATES
-    if seen == total:
-        return every_seen
-    return every_inside if inside == total else some if inside else none
+    rows_all, rows_some, none_all, none_some = PAIR_STATES
+    if seen:
+        return rows_all if inside == total else rows_some
+    return none_all if inside == total else none_some
 
 
 def _by_rows(audit: Audit, attribute: int) -> IntArray:

@@ -66,7 +66,7 @@ def accuracy_blocks(found: GroupAccuracy, caption: str) -> list[Block]:
     tested = np.flatnonzero(~np.isnan(found.accuracy).all(axis=0))
     if not len(tested):
         return []
-    interval = "Pointing at a cell shows its 95 % interval; ▾ marks the worst group of each method."
+    interval = "Pointing at a cell shows its 95% interval; ▾ marks the worst group of each method."
     order = tested[np.lexsort((tested, ~found.unseen[tested]))]  # unseen groups first
     blocks: list[Block] = []
     if found.groups.shape[1] == 2 and (len(found.methods) == 1 or len(order) > MAX_LISTED):
@@ -75,8 +75,9 @@ def accuracy_blocks(found: GroupAccuracy, caption: str) -> list[Block]:
             [str(values[code]) for code in np.unique(found.groups[order, attribute])]
             for attribute, values in enumerate(found.space.values)
         ]
-        whole = f"{caption} ∘ marks groups that training lacked. {interval}"
-        blocks.append(Charts([accuracy_maps(rows, found.space.names, orders, found.methods, whole)]))
+        mixed = len(np.unique(found.unseen[order])) > 1
+        whole = f"{caption}{' ∘ marks groups that training lacked.' if mixed else ''} {interval}"
+        blocks.append(Charts([accuracy_maps(rows, found.space.names, orders, found.methods, whole, mixed)]))
         if len(found.methods) == 1:
             return blocks
     if len(order) <= MAX_LISTED:

@@ -67,12 +67,11 @@ def _accuracy_words(evaluation: Evaluation, found: GroupAccuracy, part: str) -> 
     report = evaluation.report
     worst = ", ".join(map(str, report.worst_group))
     tested = found.unseen & (report.count > 0)
-    unseen = (
-        f"; on the {int(tested.sum())} tested groups that training lacked it is {report.accuracy[tested].mean():.1%} "
-        "on average"
-        if tested.any()
-        else ""
-    )
+    unseen = ""
+    if tested.any():
+        number = int(tested.sum())
+        groups, end = (f"{number} tested groups", " on average") if number > 1 else ("one tested group", "")
+        unseen = f"; on the {groups} that training lacked it is {report.accuracy[tested].mean():.1%}{end}"
     return (
         f"On {_rows(report, part)} the accuracy is {report.average:.1%}, and {report.worst:.1%} on "
         f"the worst group, ({worst}){unseen}."
@@ -91,8 +90,12 @@ def _accuracy_cards(evaluation: Evaluation, found: GroupAccuracy) -> list[Card]:
     ]
     tested = found.unseen & (report.count > 0)
     if tested.any():
-        cards.append(Card(f"{report.accuracy[tested].mean():.1%}", f"mean over {int(tested.sum())} unseen groups"))
+        cards.append(Card(f"{report.accuracy[tested].mean():.1%}", _unseen_words(int(tested.sum()))))
     return cards
+
+
+def _unseen_words(number: int) -> str:
+    return "the unseen group" if number == 1 else f"mean over {number} unseen groups"
 
 
 def _accuracy_section(evaluation: Evaluation, found: GroupAccuracy, part: str) -> Section:

@@ -135,8 +135,8 @@ def _extrapolation_words(clf: Any) -> str:
             "more, without a heavy tail."
         )
     return (
-        f"Of the {int(unseen.sum())} extrapolated groups {int(few.sum())} have a bias that rests on fewer than "
-        f"{ENOUGH_SAMPLES} effective samples or has a heavy tail: do not rely on these without data."
+        f"Biases that rest on fewer than {ENOUGH_SAMPLES} effective samples, or on weights with a heavy tail: those of "
+        f"{int(few.sum())} of the {int(unseen.sum())} extrapolated groups. Do not rely on these without data."
     )
 
 
@@ -168,7 +168,7 @@ def _diagnosed(clf: Any, data: GroupedDataset) -> str:
     frame = data.columns(clf.space_.names)
     nuisances = frame.drop(columns=targets)
     found = diagnose(clf, data.X, frame[targets], nuisances if nuisances.shape[1] else None)
-    return f"On {found.n_rows:,} rows of seen groups: {found.verdict}"
+    return f"On {found.n_rows:,} rows of seen groups: {found.additivity_verdict}"
 
 
 def _bias_charts(clf: Any) -> list[Chart]:
@@ -204,7 +204,7 @@ def _calibration_chart(clf: Any, found: Confidences) -> Chart:
     of_unseen = "with those of unseen groups apart" if found.unseen.any() else "all of seen groups"
     caption = (
         f"Calibration of {clf.targets_.names[0]} on {len(found.right):,} rows, {of_unseen}: on the dashed line "
-        "probabilities are right. Bars are 95 % intervals."
+        "probabilities are right. Bars are 95% intervals."
     )
     return calibration_curves(found.chart_rows(), caption)
 
@@ -236,8 +236,8 @@ def _table(clf: Any, evaluation: Evaluation | None) -> Grid:
         expected = actual = count = ""
         if evaluation is not None and place is not None and place[group] >= 0:
             row, report = int(place[group]), evaluation.report
-            expected = _shown(evaluation.expected[row, 0], ".3f")
-            actual = _shown(report.accuracy[row], ".3f")
+            expected = _with_interval(*evaluation.expected[row])
+            actual = _with_interval(report.accuracy[row], report.lower[row], report.upper[row])
             count = str(int(report.count[row]))
         figures = [
             _shown(clf.effective_sample_size_[group], ".0f"),
@@ -251,6 +251,10 @@ def _table(clf: Any, evaluation: Evaluation | None) -> Grid:
     if len(clf.groups_) > MAX_TABLE_ROWS:
         grid.notes.append(f"The first {MAX_TABLE_ROWS} of {len(clf.groups_):,} candidate groups, unseen ones first.")
     return grid
+
+
+def _with_interval(value: float, lower: float, upper: float) -> str:
+    return "" if np.isnan(value) else f"{value:.2f} ({lower:.2f}–{upper:.2f})"
 
 
 def _shown(value: float, how: str) -> str:

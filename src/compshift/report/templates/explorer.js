@@ -327,7 +327,7 @@ function compact(number) {
 
 function percent(share) {
   const digits = share > 0.999 && share < 1 ? 3 : share < 0.01 && share > 0 ? 3 : 1;
-  return `${(100 * share).toFixed(digits).replace(/\.0+$/, "")} %`;
+  return `${(100 * share).toFixed(digits).replace(/\.0+$/, "")}%`;
 }
 
 for (const root of document.querySelectorAll(".explorer")) new Explorer(root);

@@ -1,0 +1,170 @@
+"""``compshift report``: a page from whatever it is pointed at, or one sentence."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from compshift import CRMClassifier, CRMClassifierCV, GroupSpace
+from compshift.data.dataset import GroupedDataset
+from compshift.data.feature_files import write_features
+from tests.report.records import Made, write_results
+from tests.report.test_page import ReadPage
+
+pytest.importorskip("altair")
+
+SPACE = GroupSpace(("bird", "place"), (("gull", "owl", "wren"), ("land", "sea", "town")))
+UNSEEN = 5
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A table, features with a split, a model fitted to them and one chosen on held-out groups."""
+    folder = tmp_path_factory.mktemp("report")
+    rng = np.random.default_rng(0)
+    group = np.tile(np.arange(9), 80)
+    codes = SPACE.codes(group)
+    X = rng.normal(size=(6, 5))[codes + SPACE.offsets].sum(axis=1) * 1.5 + rng.normal(size=(720, 5))
+    split = np.where(np.arange(720) < 450, 0, 2)
+    kept = (split == 2) | (group != UNSEEN)
+    write_features(folder / "birds.npz", GroupedDataset(X[kept], SPACE, codes[kept], split=split[kept]))
+    train = kept & (split == 0)
+    bird, place = SPACE.decode(codes[train]).T
+    pd.DataFrame({"bird": bird, "place": place}).to_csv(folder / "birds.csv", index=False)
+    labels = pd.Series(bird, name="bird"), pd.DataFrame({"place": place})
+    for name, clf in (("plain", CRMClassifier()), ("chosen", CRMClassifierCV(alphas=[1e-2, 1e-1]))):
+        clf.fit(X[train], labels[0], attributes=labels[1]).save(folder / f"{name}.safetensors")
+    return folder
+
+
+def page_of(path):
+    return ReadPage(path.read_text(encoding="utf-8"))
+
+
+def test_a_table(files, call, tmp_path):
+    output = tmp_path / "table.html"
+    result = call(
+        "report", "birds.csv", "--attributes", "bird,place", "--title", "My <birds>", "-o", str(output), cwd=files
+    )
+    assert result.returncode == 0, result.err
+    assert re.fullmatch(rf"report written to {re.escape(str(output))} \(\d\.\d MB\)\n", result.out)
+    page = page_of(output)
+    assert page.text("h1") == "My <birds>"
+    assert "Of the 9 combinations of bird × place, one is missing from training; it follows" in page.text("p")
+    assert "--title 'My <birds>'" in page.text("code")
+    data = json.loads(page.islands[0])
+    assert sum(data["counts"]) == 400
+    assert data["seen"] == [code for code in SPACE.codes(np.arange(9)).tolist() if code != [1, 2]]
+
+
+def test_a_model_alone_says_nothing_about_accuracy(files, call, tmp_path):
+    result = call("report", "plain.safetensors", "-o", str(tmp_path / "m.html"), cwd=files)
+    assert result.returncode == 0, result.err
+    assert "says nothing about accuracy" in result.err
+    page = page_of(tmp_path / "m.html")
+    assert page.text("h2") == "CoverageTrustHow it was made"
+    assert "says nothing about accuracy" in page.text("p")
+
+
+def test_a_model_with_labelled_rows(files, call, tmp_path):
+    """Accuracies and expectations of the page are those of ``compshift evaluate``."""
+    result = call("report", "chosen.safetensors", "birds.npz", "-o", str(tmp_path / "m.html"), cwd=files)
+    assert result.returncode == 0, result.err
+    evaluated = json.loads(call("evaluate", "chosen.safetensors", "birds.npz", "--json", cwd=files).out)
+    page = page_of(tmp_path / "m.html")
+    assert page.text("h2") == "CoverageAccuracyTrustHow it was made"
+    text = page.text("p")
+    assert f"the accuracy is {evaluated['average']:.1%}, and {evaluated['worst']:.1%} on the worst group" in text
+    assert "on the one tested group that training lacked it is" in text
+    assert "Probabilities of bird on the 30 rows of unseen groups are" in text
+    assert "as they should at the optimum" in text
+    assert re.search(r"On \d+ rows of seen groups: (The additive|A saturated|No )", text)
+    cells = {row["first"] + row["second"]: row for row in chart_rows(page) if "second" in row}
+    assert len(cells) == 9
+    for group in evaluated["groups"]:
+        cell = cells["".join(group["group"])]
+        assert cell["accuracy"] == pytest.approx(group["accuracy"], abs=1e-4)
+        assert cell["lower"] < group["accuracy"] + 1e-4 < cell["upper"] + 2e-4
+        assert cell.get("unseen", False) == (group["group"] == ["owl", "town"])
+    assert sum(row.get("worst", False) for row in cells.values()) >= 1
+    (expected,) = [row for row in chart_rows(page) if "expected_lower" in row]
+    assert expected["group"] == "(owl, town)"
+
+
+def test_additivity_is_judged_on_demand(files, call, tmp_path):
+    asked = ("report", "plain.safetensors", "birds.npz", "-o", str(tmp_path / "m.html"))
+    assert call(*asked, "--no-diagnose", cwd=files).returncode == 0
+    assert "rows of seen groups: " not in page_of(tmp_path / "m.html").text("p")
+
+
+def test_a_benchmark_finished_half_and_not_at_all(call, tmp_path):
+    made = Made(methods=("erm", "lc", "crm"), draws=2)
+    folder = write_results(tmp_path / "whole", made).path
+    result = call("report", "whole", "-o", "whole.html", cwd=tmp_path)
+    assert (result.returncode, result.err) == (0, "")
+    whole = page_of(tmp_path / "whole.html")
+    assert "Not finished" not in whole.text("h2")
+    assert re.search(r"On the worst group, (ERM|LC|CRM) is right most often", whole.text("p"))
+    shutil.copytree(folder, tmp_path / "half")
+    for record in (tmp_path / "half" / "jobs").iterdir():
+        config = json.loads(record.read_text())["config"]
+        if config["method"] == "lc" and config["scenario"] == "(duck, sea)":
+            record.unlink()
+    result = call("report", "half", "-o", "half.html", cwd=tmp_path)
+    assert result.returncode == 0
+    assert result.err == ("warning: birds is not finished: 1 of 6 pairs of scenario and method lack draws or seeds.\n")
+    half = page_of(tmp_path / "half.html")
+    assert "Methods are not compared" in half.text("p")
+    assert "is right most often" not in half.text("p")
+    assert "birds(duck, sea)LC0 of 2" in half.text("td")
+    assert half.tags.count("figure") == whole.tags.count("figure")  # what there is, is shown
+    for record in (tmp_path / "half" / "jobs").iterdir():
+        record.unlink()
+    result = call("report", "half", "-o", "none.html", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "'half' has no finished results to show" in result.err
+    assert not (tmp_path / "none.html").exists()
+
+
+BAD = [
+    (("empty",), "'empty' holds no results"),
+    (("nothing.csv",), "there is no file or folder 'nothing.csv'"),
+    (("birds.csv",), "a table needs --attributes"),
+    (("birds.csv", "--attributes", "bird,plaze"), "did you mean 'place'"),
+    (("birds.csv", "--attributes", "bird,place", "-o", "x.pdf"), "a report is written as .html"),
+    (("birds.csv", "--attributes", "bird,place", "-o", "no/x.html"), "there is no folder"),
+    (("birds.csv", "birds.npz", "--attributes", "bird"), "are for models"),
+    (("birds.csv", "--attributes", "bird,place", "--max-values", "2"), "has 3 different values"),
+    (("plain.safetensors", "--attributes", "bird"), "are for tables"),
+    (("plain.safetensors", "birds.csv"), "pass features"),
+    (("cut.safetensors",), "cannot be read as a model"),
+    (("header.csv", "--attributes", "bird,place"), "has no rows"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), BAD)
+def test_bad_input_gets_a_sentence_and_no_page(files, call, arguments, sentence):
+    (files / "empty").mkdir(exist_ok=True)
+    (files / "header.csv").write_text("bird,place\n")
+    (files / "cut.safetensors").write_bytes((files / "plain.safetensors").read_bytes()[:300])
+    result = call("report", *(arguments if "-o" in arguments else (*arguments, "-o", "x.html")), cwd=files)
+    assert result.returncode == 2
+    assert result.err.startswith("error: ")
+    assert len(result.err.splitlines()) == 1
+    assert sentence in result.err
+    assert not list(files.glob("x.*"))
+
+
+def test_an_old_page_stays_if_a_new_one_cannot_be_made(files, call, tmp_path):
+    (tmp_path / "old.html").write_text("old")
+    assert call("report", "empty", "-o", str(tmp_path / "old.html"), cwd=files).returncode == 2
+    assert (tmp_path / "old.html").read_text() == "old"
+
+
+def chart_rows(page):
+    """Rows of the data of all charts."""
+    specs = [json.loads(island) for island in page.islands]
+    return [row for spec in specs for rows in spec.get("datasets", {}).values() for row in rows]
