@@ -10,11 +10,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(VENV)/.demo ## set up, then the paper's 2-D figure, and all methods on digits-backgrounds: tables on screen
+demo: $(VENV)/.demo ## set up, then the paper's 2-D figure, and all methods on digits-backgrounds: tables, and a page
 	@mkdir -p out
 	$(BIN)/compshift figure gaussian2d -o out/gaussian2d.png
 	$(BIN)/compshift bench digits-backgrounds --features --drop 3,stripes --drop 6,rings --drop 8,gradient \
 		--draws 2 --seeds 1 -o out/demo
+	$(BIN)/compshift report out/demo -o out/demo.html
 
 test: lint types check ## set up, then lint, types, tests, doctests and the README's examples
 
@@ -51,7 +52,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[plot,torch]"
+	$(PIP) -e ".[plot,report,torch]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python

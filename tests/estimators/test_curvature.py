@@ -84,4 +84,6 @@ def test_the_solution_does_not_depend_on_units_but_the_steps_do():
     assert expected.converged
     np.testing.assert_allclose(found.weight, expected.weight, atol=1e-4)
     np.testing.assert_allclose(found.bias, expected.bias, atol=1e-4)
+    _, of_weights, of_biases = problem.evaluate(found.weight, found.bias)  # whose sizes do not depend on units
+    assert found.gradient == pytest.approx(max(np.abs(of_weights).max(), np.abs(of_biases / frequency).max()), rel=1e-6)
     assert ours.n_evaluations < 0.9 * plain.n_evaluations

@@ -5,15 +5,20 @@ import io
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from compshift import AffineHull, GroupSpace
+from compshift import AffineHull, CRMClassifier, GroupSpace
 from compshift.data.audit import audit_groups
+from compshift.data.dataset import GroupedDataset
 from compshift.data.group_counts import GroupCounts
 from tests.report.browser import Browser
+from tests.report.records import Made, write_results
 
 pytest.importorskip("altair")
 
+from compshift.report.bench_page import bench_page
+from compshift.report.model_page import model_page
 from compshift.report.page import render_page
 from compshift.report.table_page import table_page
 
@@ -182,3 +187,66 @@ def test_a_page_fits_a_phone_in_both_schemes(browser, tmp_path, scheme):
     assert [url for url in browser.requests() if not url.startswith("data:")] == [
         (tmp_path / "page.html").resolve().as_uri()
     ]
+
+
+def assert_drawn(browser, path):
+    """Every chart has marks, nothing was logged, and nothing but the page was loaded."""
+    figures = browser.run(
+        "return [...document.querySelectorAll('figure.chart')].map((figure) => "
+        "figure.querySelectorAll('svg .role-mark path, svg .role-mark text, svg .role-mark line').length)"
+    )
+    assert figures
+    assert min(figures) > 0
+    assert browser.logs() == []
+    assert [url for url in browser.requests() if not url.startswith("data:")] == [path.resolve().as_uri()]
+    return figures
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_page_on_a_benchmark(browser, tmp_path, width):
+    """Charts by method, and a grid that begins with what the first scenario leaves."""
+    made = Made(methods=("erm", "lc", "crm", EVIL), draws=2, seeds=2)
+    path = tmp_path / "bench.html"
+    path.write_text(render_page(bench_page(write_results(tmp_path / "results", made).path)), encoding="utf-8")
+    browser.open(path, width=width)
+    assert_drawn(browser, path)
+    assert browser.run("return document.documentElement.scrollWidth") == width
+    assert browser.texts("figure svg text").count(EVIL) >= 2  # a method's name is text in charts, too
+    assert browser.text(cell(0, 1)) == "+"
+    assert browser.text(cell(2, 0)).isdigit()
+    browser.run(
+        "const list = document.querySelector('.choices select'); list.selectedIndex = 1;"
+        "list.dispatchEvent(new Event('change'))"
+    )
+    assert browser.text(cell(0, 1)).isdigit()
+    assert browser.text(cell(2, 0)) == "+"
+    assert browser.logs() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_on_a_model(browser, tmp_path, scheme):
+    rng = np.random.default_rng(0)
+    group = np.tile(np.arange(4), 100)
+    codes = WATERBIRDS.codes(group)
+    X = rng.normal(size=(4, 5))[codes + WATERBIRDS.offsets].sum(axis=1) + rng.normal(size=(400, 5))
+    values = WATERBIRDS.decode(codes)
+    seen = group != 2
+    labels = pd.Series(values[seen, 0], name="bird"), pd.DataFrame({"place": values[seen, 1]})
+    clf = CRMClassifier(alpha=1e-2).fit(X[seen], labels[0], attributes=labels[1])
+    path = tmp_path / "model.html"
+    page = model_page(clf, "a model", GroupedDataset(X, WATERBIRDS, codes), "all", "rows")
+    path.write_text(render_page(page), encoding="utf-8")
+    browser.open(path, scheme=scheme)
+    assert len(assert_drawn(browser, path)) == 5  # bars, map, sample sizes, tails, calibration
+    assert "100%" in browser.text(".share")
+    assert browser.run("return document.querySelectorAll('details table tbody tr').length") >= 4
+
+
+def test_a_page_can_be_printed(browser, tmp_path):
+    browser.open(table_file(tmp_path, WATERBIRDS, [[0, 0], [1, 1]]), scheme="dark")
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    hidden = browser.run("return ['nav', '.actions'].map((s) => getComputedStyle(document.querySelector(s)).display)")
+    assert hidden == ["none", "none"]
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    pdf = browser.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]
+    assert len(pdf) > 10_000
