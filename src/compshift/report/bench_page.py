@@ -19,15 +19,15 @@ from compshift.data.audit import audit_groups
 from compshift.data.group_counts import GroupCounts
 from compshift.estimators.crm_model import ENOUGH_SAMPLES
 from compshift.estimators.diagnosis import HEAVY_TAIL
+from compshift.report.accuracy_charts import scenario_dots
 from compshift.report.bench_terminal import duration
-from compshift.report.charts import scenario_dots, trust_dots
 from compshift.report.coverage_section import Dropped, coverage_section
 from compshift.report.grid import Cell, Grid
 from compshift.report.group_accuracy import GroupAccuracy, accuracy_blocks, bar_blocks
 from compshift.report.made_with import made_section
 from compshift.report.page import Block, Card, Charts, Heading, Numbers, Page, Section, Words
 from compshift.report.tables import make_tables, scenario_label
-from compshift.report.trust_section import ESS_CAPTION, MAX_DOTS, TAIL_CAPTION
+from compshift.report.trust_section import MAX_DOTS, bias_charts
 
 UNFINISHED = ("not finished", "failed", "diverged", "left out", "several versions")
 """Words by which a note of the results is one that a reader must see first."""
@@ -184,20 +184,8 @@ def _trust(part: GroupResults, title: str) -> Section | None:
         words.append(f"B* and the learned bias of seen groups differ by {part.bias_gap:.1e} at most, {end}.")
     order = known[np.argsort(size[known], kind="stable")][:MAX_DOTS]
     labels = [part.space.label(part.groups[group]) for group in order]
-    rows = [
-        {
-            "group": label,
-            "state": "unseen",
-            "ess": round(float(size[group]), 2),
-            "k": None if np.isnan(tail[group]) else round(float(tail[group]), 3),
-        }
-        for label, group in zip(labels, order, strict=True)
-    ]
     cut = f" The {MAX_DOTS} lowest of {len(known)} are shown." if len(known) > MAX_DOTS else ""
-    charts = [trust_dots(rows, labels, "ess", "effective sample size", ENOUGH_SAMPLES, ESS_CAPTION + cut)]
-    with_tail = [row for row in rows if row["k"] is not None]
-    if with_tail:
-        charts.append(trust_dots(with_tail, labels, "k", "Pareto k̂", HEAVY_TAIL, TAIL_CAPTION + cut))
+    charts = bias_charts(labels, np.zeros(len(order), dtype=np.bool_), size[order], tail[order], cut)
     return Section(title, [Words(words), Charts(charts)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +16,9 @@ from compshift.estimators.crm_model import ENOUGH_SAMPLES
 from compshift.estimators.diagnose import diagnose
 from compshift.estimators.diagnosis import HEAVY_TAIL
 from compshift.estimators.evaluation import Evaluation
-from compshift.report.charts import calibration_curves, expected_and_actual, trust_dots
 from compshift.report.grid import Cell, Grid
 from compshift.report.page import Block, Chart, Charts, Numbers, Section, Words
+from compshift.report.trust_charts import calibration_curves, expected_and_actual, trust_dots
 
 MAX_DOTS = 40
 MAX_TABLE_ROWS = 500
@@ -182,17 +183,22 @@ def _bias_charts(clf: Any) -> list[Chart]:
     order = inside[np.argsort(size[inside], kind="stable")][:MAX_DOTS]
     if not len(order):
         return []
+    cut = f" The {MAX_DOTS} lowest of {len(inside)} groups are shown." if len(inside) > MAX_DOTS else ""
     labels = [clf.space_.label(clf.groups_[group]) for group in order]
+    return bias_charts(labels, clf.seen_[order], size[order], tail[order], cut)
+
+
+def bias_charts(labels: Sequence[str], seen: BoolArray, size: FloatArray, tail: FloatArray, cut: str) -> list[Chart]:
+    """Dots for effective sample size and k̂, NaN if unknown, of groups; ``cut`` says which are left out."""
     rows = [
         {
             "group": label,
-            "state": "seen" if clf.seen_[group] else "unseen",
-            "ess": round(float(size[group]), 2),
-            "k": round(float(tail[group]), 3) if np.isfinite(tail[group]) else None,
+            "state": "seen" if had else "unseen",
+            "ess": round(float(samples), 2),
+            "k": round(float(k), 3) if np.isfinite(k) else None,
         }
-        for label, group in zip(labels, order, strict=True)
+        for label, had, samples, k in zip(labels, seen, size, tail, strict=True)
     ]
-    cut = f" The {MAX_DOTS} lowest of {len(inside)} groups are shown." if len(inside) > MAX_DOTS else ""
     charts = [trust_dots(rows, labels, "ess", "effective sample size", ENOUGH_SAMPLES, ESS_CAPTION + cut)]
     known = [row for row in rows if row["k"] is not None]
     if known:
