@@ -94,6 +94,22 @@ def test_a_model_with_labelled_rows(files, call, tmp_path):
     assert expected["group"] == "(owl, town)"
 
 
+def test_the_prior_in_force_is_the_one_that_is_named(files, call, tmp_path):
+    for options, prior in (((), "uniform"), (("--prior", "train"), "train")):
+        result = call("report", "plain.safetensors", *options, "-o", str(tmp_path / "m.html"), cwd=files)
+        assert result.returncode == 0, result.err
+        assert f"prior{prior}" in facts(page_of(tmp_path / "m.html"))
+
+
+def test_weights_are_not_called_rows(files, call, tmp_path):
+    (files / "weights.csv").write_text("bird,place,n\ngull,land,0.25\nowl,sea,0.001\ngull,sea,1.5\n")
+    asked = ("report", "weights.csv", "--attributes", "bird,place", "--count", "n", "-o", str(tmp_path / "w.html"))
+    assert call(*asked, cwd=files).returncode == 0
+    text = page_of(tmp_path / "w.html").text("p")
+    assert "A total weight of 1.751 in 3 of 4 groups" in text
+    assert "Fewer than" not in text
+
+
 def test_additivity_is_judged_on_demand(files, call, tmp_path):
     asked = ("report", "plain.safetensors", "birds.npz", "-o", str(tmp_path / "m.html"))
     assert call(*asked, "--no-diagnose", cwd=files).returncode == 0
@@ -142,6 +158,8 @@ BAD = [
     (("plain.safetensors", "birds.csv"), "pass features"),
     (("cut.safetensors",), "cannot be read as a model"),
     (("header.csv", "--attributes", "bird,place"), "has no rows"),
+    (("zero.csv", "--attributes", "bird", "--count", "n"), "has nothing but 0"),
+    (("plain.safetensors", "--split", "test"), "pass INPUT"),
 ]
 
 
@@ -149,6 +167,7 @@ BAD = [
 def test_bad_input_gets_a_sentence_and_no_page(files, call, arguments, sentence):
     (files / "empty").mkdir(exist_ok=True)
     (files / "header.csv").write_text("bird,place\n")
+    (files / "zero.csv").write_text("bird,n\ngull,0\nowl,0\n")
     (files / "cut.safetensors").write_bytes((files / "plain.safetensors").read_bytes()[:300])
     result = call("report", *(arguments if "-o" in arguments else (*arguments, "-o", "x.html")), cwd=files)
     assert result.returncode == 2
@@ -162,6 +181,23 @@ def test_an_old_page_stays_if_a_new_one_cannot_be_made(files, call, tmp_path):
     (tmp_path / "old.html").write_text("old")
     assert call("report", "empty", "-o", str(tmp_path / "old.html"), cwd=files).returncode == 2
     assert (tmp_path / "old.html").read_text() == "old"
+
+
+def test_methods_that_are_alike_are_not_ranked(call, tmp_path):
+    def even(record):
+        alike = dict.fromkeys(record["right"]["test"], record["rows"]["test"])
+        return {**record, "right": {**record["right"], "test": alike}}
+
+    write_results(tmp_path / "even", Made(methods=("erm", "lc")), change=even)
+    assert call("report", "even", "-o", "even.html", cwd=tmp_path).returncode == 0
+    text = page_of(tmp_path / "even.html").text("p")
+    assert "On the worst group, all methods are right in 100.0% of rows." in text
+    assert "most often" not in text
+
+
+def facts(page):
+    """Names and values of the last section."""
+    return page.text("dt") and "".join(data for tag, data in page.texts if tag in ("dt", "dd"))
 
 
 def chart_rows(page):

@@ -189,6 +189,73 @@ def test_a_page_fits_a_phone_in_both_schemes(browser, tmp_path, scheme):
     ]
 
 
+def select(browser, number, index):
+    """Choose an option of one of the lists above the grid."""
+    browser.run(
+        "const list = document.querySelectorAll('.choices select')[arguments[0]]; list.focus();"
+        "list.selectedIndex = arguments[1]; list.dispatchEvent(new Event('change'))",
+        number,
+        index,
+    )
+
+
+def test_a_scenario_stays_when_axes_change(browser, tmp_path):
+    made = Made(
+        names=("bird", "place", "light"),
+        values=(("duck", "gull"), ("lake", "sea"), ("day", "night")),
+        scenarios={"(duck, sea, day)": [(0, 1, 0)], "(gull, lake, day)": [(1, 0, 0)]},
+    )
+    path = tmp_path / "bench.html"
+    path.write_text(render_page(bench_page(write_results(tmp_path / "results", made).path)), encoding="utf-8")
+    browser.open(path)
+    select(browser, 0, 1)
+    select(browser, 1, 2)  # down: light
+    assert browser.run("return document.querySelector('.choices select').value") == "1"
+    assert browser.run("return [...document.querySelectorAll('.choices select')].indexOf(document.activeElement)") == 1
+    for bird, expected in ((0, [False, False, False, False]), (1, [True, False, False, False])):
+        select(browser, 3, bird)
+        cells = [browser.text(cell(bird, place, light)) == "+" for light in range(2) for place in range(2)]
+        assert cells == expected
+    assert browser.logs() == []
+
+
+def test_focus_is_not_lost(browser, tmp_path):
+    """A mark that is removed and a button that has nothing more to do give the focus to the grid."""
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(table_file(tmp_path, WATERBIRDS, [[0, 0], [1, 1]]))
+    for selector in (".complete", ".marked-list button", ".complete", ".clear"):
+        browser.run("document.querySelector(arguments[0]).focus()", selector)
+        browser.press(Keys.ENTER)
+        assert browser.run("return document.activeElement.closest('table') !== null"), selector
+    assert browser.texts(".marked-list li") == []
+
+
+def test_counts_of_any_size_fit_their_cells(browser, tmp_path):
+    space = GroupSpace.from_cardinalities([6, 2, 2])
+    counts = [150_000_000, 2_000_000_000, 0.001, 0.9, 12_345, 370_350]
+    browser.open(table_file(tmp_path, space, [[i, 0, 0] for i in range(6)], counts))
+    assert browser.texts("tbody tr td:first-of-type .cell")[:2] == ["150M", "2B"]
+    assert browser.texts("tbody tr td:first-of-type .cell")[2:] == ["<0.01", "0.9", "12.3K", "370K"]
+    drawn = browser.texts("figure:first-of-type svg .mark-text.role-mark text")
+    assert sorted(drawn) == sorted(["150M", "2B", "<0.01", "0.9", "12k", "370k"])
+
+
+def test_more_seen_groups_than_the_grid_knows(browser, tmp_path):
+    """No group of the grid that has rows is shown as unseen."""
+    space = GroupSpace.from_cardinalities([30, 30, 30])
+    groups = space.codes(np.arange(space.n_groups))
+    browser.open(table_file(tmp_path, space, groups, np.arange(len(groups)) + 1))
+    states = browser.run("return [...document.querySelectorAll('.cell[data-code]')].map((c) => c.classList[1])")
+    assert set(states) == {"seen"}
+    assert browser.text(".determined") == "27,000 of 27,000 groups determined"
+    assert "27,000 seen groups: the grid has the 27 values" in browser.text(".explorer .notes")
+    assert browser.run("return document.querySelectorAll('.choices select')[2].options.length") == 27
+    select(browser, 2, 0)
+    states = browser.run("return [...document.querySelectorAll('.cell[data-code]')].map((c) => c.classList[1])")
+    assert set(states) == {"seen"}
+
+
 def assert_drawn(browser, path):
     """Every chart has marks, nothing was logged, and nothing but the page was loaded."""
     figures = browser.run(

@@ -35,8 +35,10 @@ def lacking_results(about: Mapping[str, Any], units: Units) -> list[Lacking]:
             dropped = tuple(sorted(map(tuple, codes)))
             records = units.get((label, dropped, method), {})
             repeated = 1 if protocol["mode"] == "features" and method in DETERMINISTIC else seeds
-            if not _is_full(records, draws, repeated, protocol["select"]):
-                found.append(Lacking(label, dropped, method, len(records), draws + repeated - 1))
+            planned = _planned(records, draws, repeated, protocol["select"])
+            finished = len(planned & set(records))
+            if finished < len(planned):
+                found.append(Lacking(label, dropped, method, finished, len(planned)))
     return found
 
 
@@ -52,9 +54,13 @@ def lacking_words(about: Mapping[str, Any], lacking: list[Lacking]) -> list[str]
     return notes
 
 
-def _is_full(found: Mapping[tuple[int, int], Record], draws: int, seeds: int, metric: str) -> bool:
-    """Whether a unit has all draws at the first seed and, if one of them was chosen, that one at all seeds."""
-    if not all((draw, 0) in found for draw in range(draws)):
-        return False
-    chosen = choose_draw({draw: record for (draw, seed), record in found.items() if seed == 0}, metric)
-    return chosen is None or all((chosen, seed) in found for seed in range(seeds))
+def _planned(found: Mapping[tuple[int, int], Record], draws: int, seeds: int, metric: str) -> set[tuple[int, int]]:
+    """Draws and seeds of a unit: all draws at the first seed, then the chosen one at the others.
+
+    Before all draws are there, the first stands for the chosen one. If every draw diverged there is none.
+    """
+    first = {(draw, 0) for draw in range(draws)}
+    chosen: int | None = 0
+    if first <= set(found):
+        chosen = choose_draw({draw: record for (draw, seed), record in found.items() if seed == 0}, metric)
+    return first if chosen is None else first | {(chosen, seed) for seed in range(seeds)}

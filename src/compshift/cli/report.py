@@ -146,9 +146,11 @@ def _of_model(
 
     loaded = load_model(source, prior)
     if rows is None:
-        return model_page(loaded.clf, source.name)
+        if split is not None:
+            raise InputError("--split says which rows of INPUT to score: pass INPUT, or leave it out")
+        return model_page(loaded.clf, source.name, prior=prior)
     data, part = labelled_rows(loaded, rows, root=root, split=split, skip_broken=skip_broken, backbone=backbone)
-    return model_page(loaded.clf, source.name, data, part, rows, judge)
+    return model_page(loaded.clf, source.name, data, part, rows, judge, prior)
 
 
 def _of_table(source: Path, attributes: str | None, count: str | None, max_values: int, split: str | None) -> Page:

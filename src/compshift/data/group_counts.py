@@ -93,6 +93,8 @@ def _from_table(source: Path, attributes: list[str], count: str | None, split: s
         totals = np.asarray(grouped.column(f"{count}_sum").to_numpy(zero_copy_only=False), dtype=np.float64)
         if not np.isfinite(totals).all() or (totals < 0).any():
             raise InputError(f"the count column {count!r} has missing or negative entries: counts must be 0 or more")
+        if not totals.any():
+            raise InputError(f"the count column {count!r} has nothing but 0: there is nothing to count")
     seen = totals > 0
     rows = {name: np.asarray(grouped.column(name).to_pylist(), dtype=object) for name in attributes}
     space = GroupSpace.from_table(rows)

@@ -15,10 +15,9 @@ from compshift.bench.group_results import GroupResults, group_results
 from compshift.bench.paper_results import paper_results
 from compshift.bench.results import Results, results_of
 from compshift.bench.store import Record, Store
+from compshift.core.groups import GroupSpace
 from compshift.data.audit import audit_groups
 from compshift.data.group_counts import GroupCounts
-from compshift.estimators.crm_model import ENOUGH_SAMPLES
-from compshift.estimators.diagnosis import HEAVY_TAIL
 from compshift.report.accuracy_charts import scenario_dots
 from compshift.report.bench_terminal import duration
 from compshift.report.coverage_section import Dropped, coverage_section
@@ -27,7 +26,7 @@ from compshift.report.group_accuracy import GroupAccuracy, accuracy_blocks, bar_
 from compshift.report.made_with import made_section
 from compshift.report.page import Block, Card, Charts, Heading, Numbers, Page, Section, Words
 from compshift.report.tables import make_tables, scenario_label
-from compshift.report.trust_section import MAX_DOTS, bias_charts
+from compshift.report.trust_section import MAX_DOTS, bias_charts, bias_words
 
 UNFINISHED = ("not finished", "failed", "diverged", "left out", "several versions")
 """Words by which a note of the results is one that a reader must see first."""
@@ -56,7 +55,7 @@ def bench_page(folder: Path) -> Page:
         trust = _trust(part, f"Trust{name}")
         sections += [trust] if trust else []
     sections += _tables(results)
-    missing = _missing(chosen)
+    missing = _missing(chosen, {part.data: part.space for part in parts})
     sections += [missing] if missing else []
     sections.append(made_section(*_facts(chosen, folder)))
     warnings = [note for note in results.notes if any(word in note for word in UNFINISHED)]
@@ -70,12 +69,11 @@ def _lead(part: GroupResults, results: Results) -> list[str]:
     how = (
         f"{len(part.methods)} methods on {part.data}" if len(part.methods) > 1 else f"{part.methods[0]} on {part.data}"
     )
-    if not scenarios:
-        return [f"{how}, with no group dropped from training."]
     dropped = sorted({len(codes) for _, codes in part.scenarios})
     each = "one group" if dropped == [1] else f"{dropped[0]} groups" if len(dropped) == 1 else "groups"
     noun = "scenarios that each drop" if scenarios > 1 else "scenario that drops"
-    sentence = f"{how}, in {scenarios} {noun} {each} from training."
+    where = f"in {scenarios} {noun} {each} from training" if scenarios else "with no group dropped from training"
+    sentence = f"{how}, {where}."
     scores = {method: results.main.get((part.data, method), {}) for method in part.methods}
     ranked: dict[str, list[tuple[float, str]]] = {
         metric: sorted(
@@ -87,12 +85,16 @@ def _lead(part: GroupResults, results: Results) -> list[str]:
     words = [sentence]
     done = {(method, scenario) for data, scenario, method in results.scenarios if data == part.data}
     if len(done) < len(part.methods) * len({scenario for _, scenario in done}):
-        return [*words, "Methods are not compared: not all of them have results of the same scenarios yet."]
+        return [*words, "Methods are not compared: not all of them have results of the same scenarios."]
     for metric, what in (("unseen", "On the groups that training lacked"), ("worst", "On the worst group")):
         best = ranked[metric]
         if len(best) > 1:
             (high, first), (low, last) = best[0], best[-1]
-            words.append(f"{what}, {first} is right most often, in {high:.1f}% of rows; {last} least, in {low:.1f}%.")
+            words.append(
+                f"{what}, {first} is right most often, in {high:.1f}% of rows; {last} least, in {low:.1f}%."
+                if f"{high:.1f}" != f"{low:.1f}"
+                else f"{what}, all methods are right in {high:.1f}% of rows."
+            )
         elif best:
             words.append(f"{what}, {best[0][1]} is right in {best[0][0]:.1f}% of rows.")
     return words
@@ -102,9 +104,10 @@ def _cards(parts: list[GroupResults], chosen: Chosen) -> list[Card]:
     jobs = sum(len(unit) for unit in chosen.units.values())
     seconds = sum(record["seconds"] for unit in chosen.units.values() for record in unit.values())
     methods = dict.fromkeys(method for part in parts for method in part.methods)
+    scenarios = sum(max(1, len(part.scenarios)) for part in parts)
     return [
         Card(str(len(parts)), f"data set{'s' * (len(parts) != 1)}"),
-        Card(str(sum(max(1, len(part.scenarios)) for part in parts)), "scenarios"),
+        Card(str(scenarios), f"scenario{'s' * (scenarios != 1)}"),
         Card(str(len(methods)), f"method{'s' * (len(methods) != 1)}"),
         Card(f"{jobs:,}", f"finished jobs, {duration(seconds)} of computing"),
     ]
@@ -165,16 +168,8 @@ def _trust(part: GroupResults, title: str) -> Section | None:
     if not len(known):
         return None
     size, tail = part.trust[:, 0], part.trust[:, 1]
-    few = known[(size[known] < ENOUGH_SAMPLES) | (tail[known] > HEAVY_TAIL)]
-    words = [
-        f"CRM extrapolated the biases of {len(known)} groups in one scenario or another; "
-        + (
-            f"for {len(few)} of them they rest on fewer than {ENOUGH_SAMPLES} effective samples, or on weights with a "
-            "heavy tail."
-            if len(few)
-            else f"each rests on {ENOUGH_SAMPLES} effective samples or more, without a heavy tail."
-        )
-    ]
+    groups = "one group" if len(known) == 1 else f"{len(known)} groups"
+    words = [f"CRM extrapolated {groups} in one scenario or another. {bias_words(size[known], tail[known])}"]
     if not np.isnan(part.bias_gap):
         end = (
             "as they should at the optimum"
@@ -201,7 +196,7 @@ def _tables(results: Results) -> list[Section]:
     return sections
 
 
-def _missing(chosen: Chosen) -> Section | None:
+def _missing(chosen: Chosen, spaces: Mapping[str, GroupSpace]) -> Section | None:
     """What is planned and not finished."""
     lacking = lacking_results(chosen.about, chosen.units)
     if not lacking:
@@ -209,7 +204,9 @@ def _missing(chosen: Chosen) -> Section | None:
     headings = ["data set", "training without", "method", "jobs"]
     grid = Grid("unfinished", "Jobs that are there, of those that are planned", headings, 3)
     for item in lacking[:MAX_UNFINISHED]:
-        scenario = chosen.labels.get((item.data, item.dropped)) or " ".join(map(str, item.dropped)) or "nothing"
+        space = spaces.get(item.data)
+        named = [space.label(np.array(code)) if space else f"codes {code}" for code in item.dropped]
+        scenario = chosen.labels.get((item.data, item.dropped)) or "; ".join(named) or "nothing"
         grid.add([item.data, scenario, printed(item.method)], [Cell(f"{item.finished} of {item.planned}")])
     if len(lacking) > MAX_UNFINISHED:
         grid.notes.append(f"The first {MAX_UNFINISHED} of {len(lacking):,}.")

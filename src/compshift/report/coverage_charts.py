@@ -16,10 +16,19 @@ PAIR_STATES = {
 """What may be known of the groups that share two values."""
 
 
+def short_count(count: float) -> str:
+    """A count in five characters at most."""
+    for unit, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= max(unit * 0.9995, 9999.5):
+            return f"{count / unit:.2g}{name}" if count < 9.95 * unit else f"{count / unit:.0f}{name}"
+    return "<0.01" if 0 < count < 0.01 else f"{round(count, 2):g}"
+
+
 def pair_panel(rows: Rows, names: tuple[str, str], orders: Sequence[Sequence[str]], caption: str) -> Chart:
     """What is known of the groups with each pair of values of two attributes.
 
-    A row has ``first``, ``second``, ``state``, ``n`` rows, and how many of its ``groups`` are ``seen`` and ``inside``.
+    A row has ``first``, ``second``, ``state``, ``n`` rows, which are ``shown`` so, and how many of its ``groups`` are
+    ``seen`` and ``inside``.
     """
     import altair as alt
 
@@ -40,7 +49,7 @@ def pair_panel(rows: Rows, names: tuple[str, str], orders: Sequence[Sequence[str
         base.transform_filter(alt.datum.n > 0)
         .mark_text(fontSize=11)
         .encode(
-            text=alt.Text("n:Q", format="~s"),
+            text="shown:N",
             color=alt.condition(complete, alt.value("var(--seen-ink)"), alt.value("var(--gained-ink)")),
         )
     )

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from compshift.core.arrays import IntArray
+from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.hull import AffineHull
 from compshift.data.audit import Audit
 from compshift.report.audit_words import plan_words, rows_words, small_words
-from compshift.report.coverage_charts import PAIR_STATES, pair_panel
+from compshift.report.coverage_charts import PAIR_STATES, pair_panel, short_count
 from compshift.report.grid import Grid
 from compshift.report.page import Block, Card, Chart, Charts, Explorer, Heading, Numbers, Section, Words
 
@@ -42,13 +42,21 @@ class Dropped:
 
 def coverage_section(audit: Audit, scenarios: Sequence[Dropped] = (), title: str = "Coverage") -> Section:
     """Sentences, the grid to explore, pairs of attributes if there are more than two, and the missing groups."""
-    blocks: list[Block] = [Words([_as_sentence(line) for line in (*rows_words(audit), *small_words(audit))])]
+    blocks: list[Block] = [Words([_as_sentence(line) for line in _rows_words(audit)])]
     data, notes = explorer_data(audit, scenarios)
     blocks.append(Explorer(data, notes))
     if len(audit.space.names) > 2:
         blocks += _pair_blocks(audit)
     blocks += [] if scenarios else _missing_blocks(audit)
     return Section(title, blocks)
+
+
+def _rows_words(audit: Audit) -> list[str]:
+    """What there is: rows, or weights if these are not whole."""
+    first, *others = rows_words(audit)
+    if np.array_equal(audit.counts.count, np.round(audit.counts.count)):
+        return [first, *others, *small_words(audit)]
+    return [f"a total weight of {audit.counts.n_rows:g} in {first.partition(' rows in ')[2]}", *others]
 
 
 def coverage_cards(audit: Audit) -> list[Card]:
@@ -90,12 +98,9 @@ def explorer_data(audit: Audit, scenarios: Sequence[Dropped] = ()) -> tuple[dict
     order = [_by_rows(audit, attribute) for attribute in range(len(space.names))]
     kept = np.arange(len(counts.groups))
     if len(kept) > MAX_SEEN:
-        order = [values[:WINDOW] for values in order]
-        shown = [np.isin(counts.groups[:, i], values) for i, values in enumerate(order)]
-        kept = np.flatnonzero(np.all(shown, axis=0))
-        kept = kept[np.argsort(-counts.count[kept], kind="stable")[:MAX_SEEN]]
+        window, order, kept = _most_frequent(audit)
         notes.append(
-            f"There are {len(counts.groups):,} seen groups: the grid has the {WINDOW} values of each attribute with "
+            f"There are {len(counts.groups):,} seen groups: the grid has the {window} values of each attribute with "
             "the most rows; coverage, rank and plan are of all groups."
         )
     for name, values, own in zip(space.names, space.values, order, strict=True):
@@ -112,7 +117,7 @@ def explorer_data(audit: Audit, scenarios: Sequence[Dropped] = ()) -> tuple[dict
         "seen": counts.groups[kept].tolist(),
         "n_seen": len(counts.groups),
         "counts": [_whole(count) for count in counts.count[kept]],
-        "base": counts.groups[int(np.argmax(counts.count))].tolist(),
+        "base": counts.groups[kept[np.argmax(counts.count[kept])]].tolist(),
         "basis": audit.hull.basis.tolist(),
         "plan": np.asarray(audit.plan).reshape(-1, len(space.names)).tolist(),
         "scenarios": [
@@ -126,6 +131,21 @@ def explorer_data(audit: Audit, scenarios: Sequence[Dropped] = ()) -> tuple[dict
         "witnesses": {} if scenarios else _witnesses(audit.hull, listed_missing(audit, inside=True), MAX_WITNESSES),
     }
     return data, notes
+
+
+def _most_frequent(audit: Audit) -> tuple[int, list[IntArray], IntArray]:
+    """The most values of each attribute, at most ``WINDOW``, whose seen groups are no more than ``MAX_SEEN``.
+
+    Also these values, those with the most rows, and which of the seen groups they have: all of them, or the grid would
+    show some as unseen.
+    """
+    groups = audit.counts.groups
+    orders = [np.argsort(-_rows(audit, attribute), kind="stable") for attribute in range(groups.shape[1])]
+    ranks = [np.argsort(order)[groups[:, attribute]] for attribute, order in enumerate(orders)]
+    depth = np.max(ranks, axis=0)  # of the window that a group needs
+    inside = np.searchsorted(np.sort(depth), np.arange(1, WINDOW + 1))
+    window = max(int(np.count_nonzero(inside <= MAX_SEEN)), int(depth.min()) + 1)
+    return window, [np.sort(order[:window]) for order in orders], np.flatnonzero(depth < window)
 
 
 def _witnesses(hull: AffineHull, unseen: IntArray | None, limit: int) -> dict[str, str]:
@@ -213,6 +233,7 @@ def _panel(audit: Audit, pair: tuple[int, int], every: IntArray, inside: Any, co
             "first": labels[0][i],
             "second": labels[1][j],
             "n": float(n[left, right]),
+            "shown": short_count(float(n[left, right])),
             "groups": int(total[left, right]),
             "seen": int(seen[left, right]),
             "inside": int(known[left, right]),
@@ -242,8 +263,13 @@ def _by_rows(audit: Audit, attribute: int) -> IntArray:
     size = audit.space.cardinalities[attribute]
     if size <= WINDOW:
         return np.arange(size)
-    rows = np.bincount(audit.counts.groups[:, attribute], weights=audit.counts.count, minlength=size)
-    return np.argsort(-rows, kind="stable")
+    return np.argsort(-_rows(audit, attribute), kind="stable")
+
+
+def _rows(audit: Audit, attribute: int) -> FloatArray:
+    """Rows of each value of an attribute."""
+    size = audit.space.cardinalities[attribute]
+    return np.bincount(audit.counts.groups[:, attribute], weights=audit.counts.count, minlength=size).astype(float)
 
 
 def _whole(count: float) -> float | int:

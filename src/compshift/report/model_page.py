@@ -20,9 +20,18 @@ from compshift.report.trust_section import trust_section
 
 
 def model_page(
-    clf: Any, name: str, data: GroupedDataset | None = None, part: str = "", source: str = "", judge: bool | None = None
+    clf: Any,
+    name: str,
+    data: GroupedDataset | None = None,
+    part: str = "",
+    source: str = "",
+    judge: bool | None = None,
+    prior: str | None = None,
 ) -> Page:
-    """What the model was fitted to, what it extrapolates, how well it does, and how far to trust it."""
+    """What the model was fitted to, what it extrapolates, how well it does, and how far to trust it.
+
+    ``prior`` is named as the one that is in force, if it is not that of the fit.
+    """
     audit = _audit(clf)
     evaluation = None if data is None else evaluate(clf, data)
     lead, cards = coverage_lead(audit), coverage_cards(audit)
@@ -39,9 +48,9 @@ def model_page(
         if unknown.any():
             warnings.append(
                 f"{int(unknown.sum())} of the tested groups lie outside the hull of the seen ones: training does not "
-                "determine them, and any accuracy there is by chance."
+                "determine them."
             )
-    sections += [trust_section(clf, evaluation, data, judge), made_section(*_facts(clf, name, source, part))]
+    sections += [trust_section(clf, evaluation, data, judge), made_section(*_facts(clf, name, source, part, prior))]
     return Page(name, "model", lead, sections, cards, warnings)
 
 
@@ -79,7 +88,8 @@ def _accuracy_words(evaluation: Evaluation, found: GroupAccuracy, part: str) -> 
 
 
 def _rows(report: GroupReport, part: str) -> str:
-    return f"{int(report.count.sum()):,} {'' if part == 'all' else part + ' '}rows"
+    number = int(report.count.sum())
+    return f"{number:,} {'' if part == 'all' else part + ' '}row{'s' * (number != 1)}"
 
 
 def _accuracy_cards(evaluation: Evaluation, found: GroupAccuracy) -> list[Card]:
@@ -114,17 +124,18 @@ def _accuracy_section(evaluation: Evaluation, found: GroupAccuracy, part: str) -
     return Section("Accuracy", blocks)
 
 
-def _facts(clf: Any, name: str, source: str, part: str) -> list[tuple[str, str]]:
+def _facts(clf: Any, name: str, source: str, part: str, prior: str | None) -> list[tuple[str, str]]:
     facts = [("model", name)]
     if source:
         facts.append(("evaluated on", f"{source} ({part} rows)" if part != "all" else source))
+    solved = getattr(clf, "n_iter_", 0) > 0  # not trained by gradients, with settings of its own
     for label, attribute in (
-        ("alpha", "alpha_"),
+        *([("alpha", "alpha_")] if solved else []),
         ("prior", "prior"),
         ("bias", "chosen_bias_"),
-        ("iterations", "n_iter_"),
+        *([("iterations", "n_iter_")] if solved else []),
     ):
-        value = getattr(clf, attribute, None)
+        value = prior if label == "prior" and prior is not None else getattr(clf, attribute, None)
         if isinstance(value, str | int | float) and value == value:
             facts.append((label, f"{value:g}" if isinstance(value, float) else str(value)))
     return facts

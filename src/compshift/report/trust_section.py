@@ -129,15 +129,21 @@ def _extrapolation_words(clf: Any) -> str:
     unseen = clf.inside_hull_ & ~clf.seen_
     if not unseen.any():
         return "No unseen group can be extrapolated."
-    few = unseen & ((clf.effective_sample_size_ < ENOUGH_SAMPLES) | (clf.pareto_k_ > HEAVY_TAIL))
-    if not few.any():
-        return (
-            f"The biases of all {int(unseen.sum())} extrapolated groups rest on {ENOUGH_SAMPLES} effective samples or "
-            "more, without a heavy tail."
-        )
+    return bias_words(clf.effective_sample_size_[unseen], clf.pareto_k_[unseen])
+
+
+def bias_words(size: FloatArray, tail: FloatArray) -> str:
+    """What the biases of extrapolated groups rest on, by their sample sizes and tail indices, NaN if unknown."""
+    few = int(np.count_nonzero((size < ENOUGH_SAMPLES) | (tail > HEAVY_TAIL)))
+    groups = "the extrapolated group" if len(size) == 1 else f"all {len(size)} extrapolated groups"
+    if not few:
+        known = not np.isnan(tail).any()
+        end = ", without a heavy tail" if known else "; whether their weights have a heavy tail is not known"
+        return f"Effective sample size of {groups}: {ENOUGH_SAMPLES} or more{end}."
+    groups = "the extrapolated group" if len(size) == 1 else f"{few} of the {len(size)} extrapolated groups"
     return (
-        f"Biases that rest on fewer than {ENOUGH_SAMPLES} effective samples, or on weights with a heavy tail: those of "
-        f"{int(few.sum())} of the {int(unseen.sum())} extrapolated groups. Do not rely on these without data."
+        f"Effective sample size of {groups}: below {ENOUGH_SAMPLES}, or large with a heavy tail. Do not rely on the "
+        "bias there without data."
     )
 
 

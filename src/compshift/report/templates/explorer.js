@@ -2,6 +2,7 @@
 // The grid of groups: what is seen, what follows from it, and what would follow if more were collected.
 
 const WINDOW = 60; // values of an attribute that are shown at a time
+const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const SIGNS = { seen: "", inside: "+", gained: "+", outside: "×", marked: "✓" };
 const WORDS = {
   inside: "not seen, can be extrapolated",
@@ -31,6 +32,7 @@ class Explorer {
 
   // Begin with the seen groups of one scenario.
   choose(number) {
+    this.scenario = number;
     const dropped = new Set(this.data.scenarios.length ? this.data.scenarios[number].dropped : []);
     this.seen = new Map();
     this.data.seen.forEach((code, position) => {
@@ -142,7 +144,7 @@ class Explorer {
     const names = this.data.names;
     if (this.data.scenarios.length) {
       const labels = this.data.scenarios.map((scenario) => scenario.label);
-      place.append(choice("training without", labels, 0, (number) => { this.choose(number); this.draw(); }));
+      place.append(choice("training without", labels, this.scenario, (number) => { this.choose(number); this.draw(); }));
     }
     if (this.sizes.length > 2) {
       ["down", "across"].forEach((where, axis) => {
@@ -151,13 +153,16 @@ class Explorer {
           this.axes[axis] = attribute;
           this.controls();
           this.draw();
+          place.querySelectorAll("select")[axis + (this.data.scenarios.length ? 1 : 0)].focus(); // it was made anew
         }));
       });
     }
     names.forEach((name, attribute) => {
       if (!this.axes.includes(attribute)) {
-        place.append(choice(name, this.data.values[attribute], this.fixed[attribute], (value) => {
-          this.fixed[attribute] = value;
+        const order = this.data.order[attribute];
+        const values = order.map((value) => this.data.values[attribute][value]);
+        place.append(choice(name, values, order.indexOf(this.fixed[attribute]), (number) => {
+          this.fixed[attribute] = order[number];
           this.draw();
         }));
       } else if (this.data.order[attribute].length > WINDOW) {
@@ -181,11 +186,14 @@ class Explorer {
   }
 
   draw() {
+    const held = this.root.contains(document.activeElement);
     const [rows, columns] = [this.shown(0), this.shown(1)];
     this.focus = [Math.min(this.focus[0], rows.length - 1), Math.min(this.focus[1], columns.length - 1)];
     this.drawGrid(rows, columns);
     this.drawSummary();
     this.drawList();
+    const active = document.activeElement;
+    if (held && (!this.root.contains(active) || active.disabled)) this.cells[this.focus[0]][this.focus[1]].focus();
   }
 
   drawGrid(rows, columns) {
@@ -321,8 +329,8 @@ function counted(number, noun) {
 }
 
 function compact(number) {
-  if (number >= 999500) return `${(number / 1e6).toPrecision(2)}M`;
-  return number >= 10000 ? `${Math.round(number / 1000)}k` : String(Math.round(number * 100) / 100);
+  if (number > 0 && number < 0.01) return "<0.01";
+  return number >= 9999.5 ? SHORT.format(number) : String(Math.round(number * 100) / 100);
 }
 
 function percent(share) {
