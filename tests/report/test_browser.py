@@ -290,8 +290,8 @@ def test_a_page_on_a_benchmark(browser, tmp_path, width):
     assert browser.logs() == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_on_a_model(browser, tmp_path, scheme):
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_a_page_on_a_model(browser, tmp_path, scheme, width):
     rng = np.random.default_rng(0)
     group = np.tile(np.arange(4), 100)
     codes = WATERBIRDS.codes(group)
@@ -303,8 +303,12 @@ def test_a_page_on_a_model(browser, tmp_path, scheme):
     path = tmp_path / "model.html"
     page = model_page(clf, "a model", GroupedDataset(X, WATERBIRDS, codes), "all", "rows")
     path.write_text(render_page(page), encoding="utf-8")
-    browser.open(path, scheme=scheme)
+    browser.open(path, scheme=scheme, width=width)
     assert len(assert_drawn(browser, path)) == 5  # bars, map, sample sizes, tails, calibration
+    excess = browser.run(
+        "return [...document.querySelectorAll('.drawing')].map((place) => place.scrollWidth - place.clientWidth)"
+    )
+    assert excess == [0] * 5  # nothing is cut off
     assert "100%" in browser.text(".share")
     assert browser.run("return document.querySelectorAll('details table tbody tr').length") >= 4
 

@@ -135,12 +135,12 @@ def _extrapolation_words(clf: Any) -> str:
 def bias_words(size: FloatArray, tail: FloatArray) -> str:
     """What the biases of extrapolated groups rest on, by their sample sizes and tail indices, NaN if unknown."""
     few = int(np.count_nonzero((size < ENOUGH_SAMPLES) | (tail > HEAVY_TAIL)))
-    groups = "the extrapolated group" if len(size) == 1 else f"all {len(size)} extrapolated groups"
+    every = "the extrapolated group" if len(size) == 1 else f"all {len(size)} extrapolated groups"
     if not few:
         known = not np.isnan(tail).any()
         end = ", without a heavy tail" if known else "; whether their weights have a heavy tail is not known"
-        return f"Effective sample size of {groups}: {ENOUGH_SAMPLES} or more{end}."
-    groups = "the extrapolated group" if len(size) == 1 else f"{few} of the {len(size)} extrapolated groups"
+        return f"Effective sample size of {every}: {ENOUGH_SAMPLES} or more{end}."
+    groups = every if few == len(size) else f"{few} of the {len(size)} extrapolated groups"
     return (
         f"Effective sample size of {groups}: below {ENOUGH_SAMPLES}, or large with a heavy tail. Do not rely on the "
         "bias there without data."

@@ -11,10 +11,23 @@ const THEME = {
   view: { stroke: null },
 };
 
+const OPTIONS = { mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: THEME };
+const NARROWEST = 150; // pixels between the axes
+
+// Where the page is too narrow for a chart of a given width, it is drawn once more with what there is.
+async function drawn(place, spec) {
+  const first = await vegaEmbed(place, spec, OPTIONS);
+  const excess = place.scrollWidth - place.clientWidth;
+  if (excess > 0 && spec.width - excess >= NARROWEST) {
+    first.finalize();
+    await vegaEmbed(place, { ...spec, width: spec.width - excess }, OPTIONS);
+  }
+}
+
 for (const figure of document.querySelectorAll("figure.chart")) {
   const spec = JSON.parse(figure.querySelector("script").textContent);
   const place = figure.querySelector(".drawing");
-  vegaEmbed(place, spec, { mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: THEME })
+  drawn(place, spec)
     .then(() => figure.classList.add("drawn"))
     .catch((error) => {
       place.textContent = `this chart cannot be drawn: ${error.message}`;
