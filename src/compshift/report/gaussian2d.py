@@ -29,10 +29,10 @@ def draw_gaussian2d(study: Gaussian2DStudy, path: Path) -> None:
         ("CRM, uniform prior", study.crm.predict_group(grid)),
         ("ERM, one classifier per attribute", study.erm_group(grid)),
     )
-    figure = Figure(figsize=(10.2, 3.9), layout="constrained")
+    figure = Figure(figsize=(7.8, 3.1), layout="constrained")
     for panel, (title, predicted) in zip(figure.subplots(1, 3, sharey=True), panels, strict=True):
         _draw_panel(panel, study, axis, predicted)
-        panel.set_title(title, fontsize=11)
+        panel.set_title(title, fontsize=10)
     save_figure(figure, path)
 
 
@@ -56,7 +56,7 @@ def _draw_panel(panel: Any, study: Gaussian2DStudy, axis: Any, predicted: Any) -
             (first * 2.55, second * 2.95),
             ha="center",
             va="center",
-            fontsize=9,
+            fontsize=8,
             bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.7},
         )
     panel.set(

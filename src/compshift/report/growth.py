@@ -19,9 +19,9 @@ def draw_growth(outcomes: Sequence[Outcome], path: Path) -> None:
     from matplotlib.figure import Figure
 
     settings = sorted({(outcome.job.attributes, outcome.job.values) for outcome in outcomes})
-    columns = min(4, len(settings))
+    columns = min(3, len(settings))
     rows = -(-len(settings) // columns)
-    figure = Figure(figsize=(2.9 * columns + 0.4, 2.7 * rows + 0.7), layout="constrained")
+    figure = Figure(figsize=(2.2 * columns + 0.4, 2.3 * rows + 0.7), layout="constrained")
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for panel in panels[len(settings) :]:
         panel.set_axis_off()
@@ -40,7 +40,7 @@ def draw_growth(outcomes: Sequence[Outcome], path: Path) -> None:
         panel.set(title=f"$m = {m}$, $d = {d}$", xlabel="groups kept (%)", xlim=(0, 104), ylim=(0, 1.04))
         panel.grid(alpha=0.25)
     panels[0].set_ylabel("accuracy on $z_1$")
-    save_figure(figure, path, legend=panels[0].get_legend_handles_labels())
+    save_figure(figure, path, legend=panels[0].get_legend_handles_labels(), columns=min(3, columns))
 
 
 def _standard_error(values: Sequence[float]) -> float:

@@ -17,9 +17,12 @@ def draw_hull_growth(rows: Sequence[Growth], path: Path) -> None:
     from matplotlib.figure import Figure
 
     settings = sorted({row.attributes for row in rows})
-    figure = Figure(figsize=(2.9 * len(settings) + 0.6, 3.9), layout="constrained")
-    panels = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
-    for panel, m in zip(panels, settings, strict=True):
+    n_lines = -(-len(settings) // 2)
+    figure = Figure(figsize=(6.8, 2.6 * n_lines + 0.8), layout="constrained")
+    panels = figure.subplots(n_lines, 2, sharey=True, squeeze=False).ravel()
+    for panel in panels[len(settings) :]:
+        panel.set_axis_off()
+    for panel, m in zip(panels, settings, strict=False):
         chosen = [row for row in rows if row.attributes == m]
         d = [row.values for row in chosen]
         share = f"{1 - 1 / CONFIDENCE:.0%}"
@@ -42,7 +45,8 @@ def draw_hull_growth(rows: Sequence[Growth], path: Path) -> None:
         panel.plot(d, [row.least for row in chosen], "-", lw=1, color=COLOURS["least"], label="least possible")
         panel.set(title=f"$m = {m}$ attributes", xlabel="values per attribute $d$", yscale="log", xticks=_ticks(d))
         panel.grid(alpha=0.25)
-    panels[0].set_ylabel("groups drawn until all are determined")
+    for panel in panels[::2]:
+        panel.set_ylabel("groups drawn until\nall are determined")
     save_figure(figure, path, legend=panels[0].get_legend_handles_labels())
 
 
