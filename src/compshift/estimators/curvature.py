@@ -4,12 +4,13 @@ The Hessian of a softmax in the weights of one value, of share f, is about :math
 second moments C. A search that takes biases in units of curvature 1 wants weights in such units too. Directions differ,
 though, and those that tell groups apart need not be the ones that vary most; so weights are taken in a unit halfway
 between that of the mean direction and that of the leading ones. On embeddings of images, whose leading directions have
-two hundred times the mean variance, a search then takes two thirds of the steps, and nowhere more than a few beyond.
+two hundred times the mean variance, a search takes two thirds of the steps; elsewhere a sixth less to a sixth more.
 """
 
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 
@@ -27,6 +28,7 @@ def softmax_curvature(share: FloatArray, spread: float, alpha: float) -> FloatAr
     return np.sqrt(np.maximum(2 * spread * share * (1 - share) + alpha, 1.0))
 
 
+@cache
 def probes(n_features: int) -> FloatArray:
     """Random directions, always the same, at right angles to each other and of length √p: (p, q)."""
     found = np.random.default_rng(0).normal(size=(n_features, min(PROBES, n_features)))
