@@ -63,7 +63,7 @@ class TestFit:
         distributed = pytest.importorskip("distributed")
         X, bird, place, frame = frames()
         plain = CRMClassifier(prior="hull", tol=1e-8).fit(X, bird, attributes=pd.DataFrame({"place": place}))
-        cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+        cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0")
         with cluster, distributed.Client(cluster):
             clf = CRMClassifier(prior="hull", tol=1e-8)
             clf.fit(frame[[f"f{i}" for i in range(6)]], frame["bird"], attributes=frame[["place"]])

@@ -136,7 +136,7 @@ def _dask(jobs: int, scheduler: str | None, patience: float) -> Iterator[Engine]
 
     if scheduler is None:
         with (
-            LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None) as cluster,
+            LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
             Client(cluster) as client,
         ):
             yield _Dask(client)
