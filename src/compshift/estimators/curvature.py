@@ -4,7 +4,7 @@ The Hessian of a softmax in the weights of one value, of share f, is about :math
 second moments C. A search that takes biases in units of curvature 1 wants weights in such units too. Directions differ,
 though, and those that tell groups apart need not be the ones that vary most; so weights are taken in a unit halfway
 between that of the mean direction and that of the leading ones. On embeddings of images, whose leading directions have
-two hundred times the mean variance, a search takes two thirds of the steps; elsewhere a sixth less to a sixth more.
+two hundred times the mean variance, a search takes two thirds of the steps; elsewhere a third less to a fifth more.
 """
 
 from __future__ import annotations
