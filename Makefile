@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types check base browser bench clean
+.PHONY: help demo test lint format types check base browser bench hardening docs coverage wheel clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -38,6 +38,18 @@ browser: ## install Chromium and its driver, which the tests of pages need; with
 
 bench: $(VENV)/.dev ## measure, and print one table
 	$(BIN)/python benchmarks/run.py
+
+hardening: $(VENV)/.dev ## bad input, hostile files, faults of the machine and of numbers: one table of counts
+	$(BIN)/python hardening/run.py
+
+docs: $(VENV)/.dev ## build the documentation with its examples into out/docs; a warning is an error
+	$(BIN)/sphinx-build -W --keep-going -b html docs out/docs
+
+coverage: $(VENV)/.dev ## lines that the tests run, by package
+	$(BIN)/pytest -q -n 2 tests --cov=compshift --cov-report=term:skip-covered
+
+wheel: $(VENV)/.dev ## build the wheel, install it into a new environment, and use it outside of this folder
+	$(BIN)/python tests/wheel.py
 
 format: $(VENV)/.dev ## let ruff format and fix
 	$(BIN)/ruff format .

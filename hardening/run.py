@@ -1,0 +1,98 @@
+"""Try to break compshift: bad input, hostile files, faults of the machine and of numbers; print one table of counts.
+
+    python hardening/run.py [PART…]
+
+Each part runs in a process of its own. The exit code is 1 if anything happened that must never happen. What did is
+listed under the table, and all of it is in out/hardening.json.
+"""
+
+import json
+import sys
+import time
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from dataclasses import asdict
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+
+from outcome import Failure, Tally
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+PARTS = ("calls", "random_calls", "commands", "numbers", "files", "faults")
+NEVER = {
+    "internal error": "internal errors",
+    "lost result": "lost results",
+    "execution": "executions",
+    "read outside": "reads outside the root",
+    "memory": "overruns of memory",
+    "wrong result": "wrong results",
+    "unclear sentence": "unclear sentences",
+}
+UNITS = {"inputs": "inputs tried", "files": "files fuzzed", "faults": "faults injected"}
+MOST_SHOWN = 40
+
+
+def main() -> None:
+    """Run the parts that are named on the command line, or all of them."""
+    chosen = sys.argv[1:] or list(PARTS)
+    unknown = [name for name in chosen if name not in PARTS]
+    if unknown:
+        print(f"there is no part {unknown[0]!r}: the parts are {', '.join(PARTS)}", file=sys.stderr)
+        sys.exit(2)
+    tallies: list[Tally] = []
+    for number, name in enumerate(chosen, 1):
+        print(f"[{number}/{len(chosen)}] {name}", file=sys.stderr)
+        start = time.perf_counter()
+        tallies += _in_own_process(name)
+        print(f"    {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    path = Path("out/hardening.json")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps([asdict(tally) for tally in tallies], indent=1))
+    _print(tallies)
+    sys.exit(any(tally.failures for tally in tallies))
+
+
+def _in_own_process(name: str) -> list[Tally]:
+    """The counts of a part; one that ends early is a failure of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        try:
+            return pool.submit(_run, name).result()
+        except BrokenExecutor:
+            return [Tally(name, "inputs", failures=[Failure("internal error", f"{name}: the process died")])]
+
+
+def _run(name: str) -> list[Tally]:
+    return list(import_module(name).run())
+
+
+def _print(tallies: list[Tally]) -> None:
+    """The table, the sums, and what must never have happened."""
+    console = Console(width=120, highlight=False)
+    table = Table(box=SIMPLE)
+    table.add_column("part")
+    for column in ("tried", "right result", "one clear sentence", "failures"):
+        table.add_column(column, justify="right")
+    for tally in tallies:
+        table.add_row(
+            escape(tally.part),
+            f"{tally.tried} {tally.unit}",
+            *map(str, (tally.answered, tally.refused, len(tally.failures))),
+        )
+    console.print(table)
+    sums = [f"{label} {sum(t.tried for t in tallies if t.unit == unit)}" for unit, label in UNITS.items()]
+    console.print(", ".join(sums))
+    console.print(
+        ", ".join(f"{plural} {sum(tally.kinds()[kind] for tally in tallies)}" for kind, plural in NEVER.items())
+    )
+    failures = [failure for tally in tallies for failure in tally.failures]
+    for failure in failures[:MOST_SHOWN]:
+        console.print(f"  {failure.kind}: {escape(failure.what)}", soft_wrap=True)
+    if len(failures) > MOST_SHOWN:
+        console.print(f"  and {len(failures) - MOST_SHOWN} more in out/hardening.json")
+
+
+if __name__ == "__main__":
+    main()
