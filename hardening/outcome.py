@@ -15,7 +15,7 @@ Unit = Literal["inputs", "files", "faults"]
 Kind = Literal[
     "internal error", "unclear sentence", "wrong result", "lost result", "execution", "read outside", "memory"
 ]
-LONGEST_SENTENCE = 600
+LONGEST_SENTENCE = 820
 
 
 class Failure(NamedTuple):

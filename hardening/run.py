@@ -9,6 +9,7 @@ listed under the table, and all of it is in out/hardening.json.
 import json
 import sys
 import time
+import traceback
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import asdict
 from importlib import import_module
@@ -61,7 +62,10 @@ def _in_own_process(name: str) -> list[Tally]:
         try:
             return pool.submit(_run, name).result()
         except BrokenExecutor:
-            return [Tally(name, "inputs", failures=[Failure("internal error", f"{name}: the process died")])]
+            reason = "the process died"
+        except Exception as error:
+            reason = "".join(traceback.format_exception(error))
+    return [Tally(name, "inputs", failures=[Failure("internal error", f"{name} ended early: {reason}")])]
 
 
 def _run(name: str) -> list[Tally]:

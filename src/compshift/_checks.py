@@ -1,5 +1,6 @@
 """What callers may pass, and the sentence they get when it cannot be used: what, expected, remedy."""
 
+import contextlib
 import math
 import operator
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compshift._errors import InputError, an
+from compshift._errors import InputError
 
 MAX_TABLE_GROUPS = 1 << 22
 """More groups than this, about four million, are never held one by one."""
@@ -15,9 +16,22 @@ MAX_TABLE_GROUPS = 1 << 22
 
 def check_same_rows(n_rows: int, values: Any, name: str, reference: str = "X") -> None:
     """Refuse ``values`` unless it has one row per sample."""
-    count = len(values)
+    try:
+        count = len(values)
+    except TypeError:  # a number, or a sparse matrix
+        count = (getattr(values, "shape", ()) or (0,))[0]
     if count != n_rows:
         raise InputError(f"{name} has {count} rows but {reference} has {n_rows}: pass one row of {name} per sample")
+
+
+def check_generator(random_state: Any) -> np.random.Generator:
+    """A generator of random numbers from a seed, or the generator that was passed."""
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"random_state is {random_state!r}: pass a whole number of 0 or more, or a numpy.random.Generator"
+        ) from None
 
 
 def check_finite(values: Any, name: str = "X") -> None:
@@ -39,14 +53,31 @@ def check_finite(values: Any, name: str = "X") -> None:
         )
 
 
+def check_numbers(values: Any, name: str, expected: str) -> Any:
+    """Real numbers as a float64 array; ``expected`` ends the sentence for anything else."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind != "c":
+            return array.astype(np.float64, copy=False)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    held = f"holds {values!r}" if isinstance(values, list | tuple | np.ndarray) else f"is {values!r}"
+    raise InputError(f"{name} {held}: {expected}")
+
+
+def check_list(values: Any, name: str, of: str) -> list[Any]:
+    """A list from anything that can be run through, but for a text."""
+    if not isinstance(values, str | bytes):
+        with contextlib.suppress(TypeError):
+            return list(values)
+    raise InputError(f"{name} is {values!r}: pass a list of {of}")
+
+
 def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
     """Sample weights as (n,) float64: finite, none negative, not all zero; ones when None is passed."""
     if sample_weight is None:
         return np.ones(n_rows)
-    try:
-        weight = np.asarray(sample_weight, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"sample_weight is {an(type(sample_weight).__name__)}: pass one number per sample") from None
+    weight = check_numbers(sample_weight, "sample_weight", "pass one number per sample")
     if weight.ndim == 0:
         weight = np.full(n_rows, float(weight))
     if weight.ndim != 1:
@@ -69,7 +100,10 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
 
 def check_codes(codes: Any, cardinalities: Sequence[int], name: str = "codes") -> Any:
     """Group codes as (q, m) int64, every code within its attribute's range; a single (m,) code becomes one row."""
-    array = np.asarray(codes)
+    try:
+        array = np.asarray(codes)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} has rows of different lengths: pass {len(cardinalities)} integers in each") from None
     if array.size == 0 and array.ndim < 2:
         array = array.reshape(0, len(cardinalities)).astype(np.int64)
     if array.ndim == 1:
@@ -94,7 +128,7 @@ def check_codes(codes: Any, cardinalities: Sequence[int], name: str = "codes") -
 
 def check_probabilities(values: Any, name: str) -> Any:
     """Probabilities as float64: finite, none negative, summing to 1 within 1e-6; returned summing to 1 exactly."""
-    array = np.asarray(values, dtype=np.float64)
+    array = check_numbers(values, name, "pass probabilities")
     check_finite(array, name)
     if (array < 0).any():
         raise InputError(f"{name} has a negative entry ({array.min():g}): probabilities must be 0 or more")
@@ -107,19 +141,44 @@ def check_probabilities(values: Any, name: str) -> Any:
 def check_positive(value: Any, name: str, *, allow_zero: bool = False) -> float:
     """A finite number above 0 (or 0 itself where that is allowed)."""
     wanted = "0 or more" if allow_zero else "above 0"
-    if isinstance(value, str | bool) or not hasattr(value, "__float__"):
-        raise InputError(f"{name} is {value!r}: pass a number, {wanted}")
-    number = float(value)
-    if not math.isfinite(number) or number < 0 or (number == 0 and not allow_zero):
+    number = check_finite_number(value, name, f"pass a finite number {wanted}")
+    if number < 0 or (number == 0 and not allow_zero):
         raise InputError(f"{name} is {value!r}: pass a finite number {wanted}")
     return number
 
 
+def check_finite_number(value: Any, name: str, expected: str) -> float:
+    """A finite number; ``expected`` ends the sentence for anything else."""
+    number = math.nan
+    if not isinstance(value, str | bytes | bool) and np.ndim(value) == 0:
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            number = float(value)
+    if not math.isfinite(number):
+        raise InputError(f"{name} is {value!r}: {expected}")
+    return number
+
+
+def check_fraction(value: Any, name: str) -> float:
+    """A number between 0 and 1, neither of which it is."""
+    number = check_positive(value, name)
+    if number >= 1:
+        raise InputError(f"{name} is {value!r}: pass a number between 0 and 1, for example 0.95")
+    return number
+
+
+def check_flag(value: Any, name: str) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name} is {value!r}: pass True or False")
+    return bool(value)
+
+
 def check_count(value: Any, name: str) -> int:
     """A whole number of 1 or more."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise InputError(f"{name} is {value!r}: pass a whole number of 1 or more")
-    count = operator.index(value)
+    count = 0
+    if not isinstance(value, bool):
+        with contextlib.suppress(TypeError):
+            count = operator.index(value)
     if count < 1:
-        raise InputError(f"{name} is {count}: pass a whole number of 1 or more")
+        raise InputError(f"{name} is {value!r}: pass a whole number of 1 or more")
     return count

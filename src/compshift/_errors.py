@@ -1,11 +1,27 @@
 """The errors and warnings that callers see, and the phrases their messages are made of."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
+
+LONGEST_MESSAGE = 800
 
 
 class InputError(ValueError):
-    """Something that was passed in cannot be used; the message says why and how to mend it."""
+    """Something that was passed in cannot be used; the message says why and how to mend it.
+
+    The message is one line: line breaks and addresses in memory that a value brought into it are taken out, and of a
+    very long one the beginning, which says what was wrong, and the end, which says how to mend it, are kept.
+    """
+
+    def __init__(self, message: str = "", *, lines: bool = False) -> None:
+        text = str(message) if lines else " ".join(re.sub(r" at 0x[0-9a-f]+", "", str(message)).split())
+        half = LONGEST_MESSAGE // 2
+        super().__init__(text if lines or len(text) <= LONGEST_MESSAGE else f"{text[:half]} […] {text[-half:]}")
+
+
+class InputTypeError(InputError, TypeError):
+    """An InputError where callers of scikit-learn expect a TypeError."""
 
 
 class ExtrapolationWarning(UserWarning):
@@ -27,8 +43,14 @@ def listing(values: Iterable[object], limit: int = 8) -> str:
     return ", ".join(shown[:limit]) + f" and {len(shown) - limit} more"
 
 
+def check_name(what: str, name: object, known: Sequence[str]) -> None:
+    """Refuse what is not one of the ``known`` names."""
+    if not isinstance(name, str) or name not in known:
+        raise unknown_name(what, name, known)
+
+
 def unknown_name(what: str, name: object, known: Sequence[str]) -> InputError:
     """The error for a name that is not one of ``known``, with the nearest one suggested."""
-    close = difflib.get_close_matches(str(name), known, n=1)
+    close = difflib.get_close_matches(str(name)[:LONGEST_MESSAGE], known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return InputError(f"{what} {name!r} is not known: use one of {listing(known, 12)}{hint}")

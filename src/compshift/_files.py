@@ -1,5 +1,6 @@
 """Files that are written whole or not at all."""
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -10,12 +11,26 @@ from pathlib import Path
 from compshift._errors import InputError
 
 
+def check_path(path: str | PathLike[str]) -> Path:
+    """A path that the system can take, whether or not anything is there."""
+    if isinstance(path, bytes) or not isinstance(path, str | PathLike) or isinstance(os.fspath(path), bytes):
+        raise InputError(f"the path is {path!r}: pass it as text or as a pathlib.Path")
+    try:
+        os.lstat(path)
+    except ValueError:
+        raise InputError(f"the path {os.fspath(path)!r} has a character that paths cannot have: leave it out") from None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise InputError(f"the path {os.fspath(path)!r} is too long: choose a shorter one") from None
+    return Path(path)
+
+
 def check_target(path: str | PathLike[str], *sources: str | PathLike[str]) -> Path:
     """The file that ``path`` leads to, once it is known that it can be written and is none of the ``sources``.
 
     Called early, it saves work that would be lost.
     """
-    target = Path(path).resolve()
+    target = check_path(path).resolve()
     if target.is_dir():
         raise InputError(f"{str(path)!r} is a folder: pass the path of a file to write")
     if target.exists() and not target.is_file():

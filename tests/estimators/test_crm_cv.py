@@ -198,7 +198,7 @@ class TestExpectedAccuracy:
         ({"cross_fit": "maybe"}, "cross_fit is 'maybe'"),
         ({"cross_fit": 1}, "cross_fit is 1"),
         ({"confidence": 1.5}, "confidence is 1.5"),
-        ({"unseen_offset": "much"}, "unseen_offset is 'much': pass a finite number .0 for none., or 'auto'"),
+        ({"unseen_offset": "much"}, "unseen_offset is 'much': pass a number between ±1e.06 .0 for none., or 'auto'"),
         ({"unseen_offset": np.inf}, "unseen_offset is inf"),
     ],
 )

@@ -100,7 +100,7 @@ class TestBadInput:
         ("parameters", "message"),
         [
             ({"alpha": -1}, "alpha is -1: pass a finite number 0 or more"),
-            ({"alpha": "0.1"}, "alpha is '0.1': pass a number"),
+            ({"alpha": "0.1"}, "alpha is '0.1': pass a finite number 0 or more"),
             ({"alpha": math.nan}, "alpha is nan"),
             ({"tol": 0}, "tol is 0: pass a finite number above 0"),
             ({"max_iter": 0}, "max_iter is 0: pass a whole number of 1 or more"),

@@ -333,7 +333,7 @@ def test_bad_input_gets_a_sentence():
         model.sample(3, groups=(1,))
     with pytest.raises(InputError, match=r"coef has shape \(2, 2\): pass an array of shape \(5, 4\)"):
         model.extrapolated_bias(np.zeros((2, 2)), np.zeros(4), np.zeros(5))
-    with pytest.raises(InputError, match=r"feature_mean is a str: pass an array of numbers of shape \(4,\)"):
+    with pytest.raises(InputError, match=r"feature_mean is 'mean': pass an array of numbers of shape \(4,\)"):
         model.extrapolated_bias(np.zeros((5, 4)), "mean", np.zeros(5))
     with pytest.raises(InputError, match=r"learned_bias has shape \(6,\): pass an array of shape \(5,\)"):
         model.extrapolated_bias(np.zeros((5, 4)), np.zeros(4), np.zeros(6))

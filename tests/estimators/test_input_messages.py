@@ -140,7 +140,7 @@ class TestPaths:
         for path in (tmp_path / "nope", str(tmp_path / "nope")):
             with pytest.raises(InputError, match=sentence(message)):
                 FeatureStore(path)
-        with pytest.raises(InputError, match=sentence("path is an int: pass the path of a .parquet file")):
+        with pytest.raises(InputError, match=sentence("the path is 5: pass it as text")):
             FeatureStore(5)
 
 

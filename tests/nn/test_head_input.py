@@ -97,7 +97,7 @@ def test_bad_input_gets_a_sentence():
         head.log_prob(X, bias="best")
     with pytest.raises(InputError, match="in_features"):
         AdditiveEnergyHead(0, [2])
-    with pytest.raises(InputError, match=r"as in \[2, 3\]"):
+    with pytest.raises(InputError, match="cardinalities is 2: pass a list of whole numbers, one for each attribute"):
         AdditiveEnergyHead(3, 2)
     with pytest.raises(InputError, match=r"features have shape \(2, 5\): pass \(n, 3\)"):
         head(torch.randn(2, 5))

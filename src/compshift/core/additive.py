@@ -1,12 +1,13 @@
 """Additive functions of groups, extrapolated exactly (paper, "Extrapolation of Discrete Additive Functions")."""
 
+import numbers
 from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_codes, check_finite
-from compshift._errors import InputError, listing
-from compshift.core.groups import GroupSpace
+from compshift._checks import check_codes, check_finite, check_numbers
+from compshift._errors import InputError, an, listing
+from compshift.core.groups import GroupSpace, check_space
 from compshift.core.hull import AffineHull
 
 ADDITIVE_TOLERANCE = 1e-9
@@ -25,14 +26,16 @@ def extrapolate_additive(observed_codes: Any, values: Any, query_codes: Any, spa
     >>> extrapolate_additive([[0, 0], [0, 1], [1, 0]], [1.0, 3.0, 11.0], [[1, 1]], space)
     array([13.])
     """
+    check_space(space)
     observed = check_codes(observed_codes, space.cardinalities, "observed_codes")
     query = check_codes(query_codes, space.cardinalities, "query_codes")
-    known = np.asarray(values)
+    exact = getattr(getattr(values, "dtype", None), "kind", "") == "O"
+    known = values if exact else check_numbers(values, "values", "pass one number for each group")
     if known.shape != (len(observed),):
         raise InputError(f"values has shape {known.shape}: pass one number for each of the {len(observed)} groups")
-    exact = known.dtype == object
-    if not exact:
-        known = known.astype(np.float64)
+    if exact:
+        _check_exact(known)
+    else:
         check_finite(known, "values")
     hull = AffineHull(space, observed)
     outside = query[~hull.contains(query)]
@@ -55,3 +58,13 @@ def extrapolate_additive(observed_codes: Any, values: Any, query_codes: Any, spa
             f"{float(found[worst]):g}, not {float(known[worst]):g}"
         )
     return function[query + space.offsets].sum(axis=1)
+
+
+def _check_exact(values: Any) -> None:
+    """Refuse objects other than integers and fractions."""
+    odd = [value for value in values if not isinstance(value, numbers.Rational)]
+    if odd:
+        raise InputError(
+            f"values holds {odd[0]!r}, {an(type(odd[0]).__name__)}: exact values are integers and fractions; "
+            "pass others as an array of floats"
+        )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from compshift._errors import unknown_name
+from compshift._errors import check_name
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.hull import AffineHull
 
@@ -25,8 +25,7 @@ def affine_weights(hull: AffineHull, codes: IntArray, kind: str, seen_weight: Fl
     ``"minimum-variance"`` the least Σ α²/n over the rows n of the seen groups (``seen_weight``, (k,)), and ``"sparse"``
     is ``hull.weights``, with two attributes the shortest path.
     """
-    if kind not in WEIGHTS:
-        raise unknown_name("weights", kind, WEIGHTS)
+    check_name("weights", kind, WEIGHTS)
     own = hull.space.locate(codes, hull.observed)  # (g,)
     unseen = np.flatnonzero(own < 0)
     weights = np.zeros((len(codes), len(hull.observed)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from compshift._checks import MAX_TABLE_GROUPS, check_codes
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, check_name, unknown_name
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.energy import GroupTable
 from compshift.core.groups import GroupSpace
@@ -23,8 +23,7 @@ PRIORS = ("uniform", "hull", "train")
 def candidate_groups(support: Any, space: GroupSpace, hull: AffineHull) -> IntArray:
     """Codes (g, m) of the candidates that ``support`` asks for, in order of their codes."""
     if isinstance(support, str):
-        if support not in SUPPORTS:
-            raise unknown_name("support", support, SUPPORTS)
+        check_name("support", support, SUPPORTS)
         if support == "observed":
             return hull.observed
         if space.n_groups > MAX_TABLE_GROUPS:

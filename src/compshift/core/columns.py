@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from compshift._checks import check_list
 from compshift._errors import InputError, listing
 from compshift.core.arrays import IntArray
 
@@ -38,7 +39,9 @@ def read_columns(
     found = _split(table)
     if not found:
         raise InputError("the table has no columns: pass at least one")
-    own = [name for name, _ in found] if names is None else [str(name) for name in names]
+    own = [name for name, _ in found]
+    if names is not None:
+        own = [str(name) for name in check_list(names, "names", "names, one for each column")]
     if len(own) != len(found):
         raise InputError(f"{len(own)} names for {len(found)} columns: pass one name per column")
     labels = _default_names(own, default, taken)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import check_codes, check_count
-from compshift._errors import InputError, listing
+from compshift._checks import check_codes, check_count, check_list
+from compshift._errors import InputError, an, listing
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.columns import Column, plain_value, read_columns
 
@@ -41,7 +41,9 @@ class GroupSpace:
     values: tuple[tuple[Hashable, ...], ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", tuple(str(name) for name in self.names))
+        names = check_list(self.names, "names", "names, one for each attribute")
+        object.__setattr__(self, "names", tuple(str(name) for name in names))
+        object.__setattr__(self, "values", tuple(check_list(self.values, "values", "lists, one for each attribute")))
         if not self.names:
             raise InputError("a group space needs at least one attribute")
         if len(self.names) != len(self.values):
@@ -64,9 +66,13 @@ class GroupSpace:
     @classmethod
     def from_cardinalities(cls, cardinalities: Sequence[int], names: Sequence[str] | None = None) -> GroupSpace:
         """Attributes whose values are 0, 1, … up to each cardinality."""
-        sizes = [check_count(size, "a cardinality") for size in cardinalities]
-        labels = names if names is not None else [f"z{number}" for number in range(1, len(sizes) + 1)]
-        return cls(tuple(str(label) for label in labels), tuple(tuple(range(size)) for size in sizes))
+        listed = check_list(cardinalities, "cardinalities", "whole numbers, one for each attribute")
+        sizes = [check_count(size, "a cardinality") for size in listed]
+        labels = [f"z{number}" for number in range(1, len(sizes) + 1)] if names is None else names
+        return cls(
+            tuple(check_list(labels, "names", "names, one for each attribute")),
+            tuple(tuple(range(size)) for size in sizes),
+        )
 
     @cached_property
     def cardinalities(self) -> tuple[int, ...]:
@@ -238,6 +244,13 @@ class GroupSpace:
     def _check_flat(self) -> None:
         if self.n_groups > MAX_FLAT_INDEX:
             raise InputError(f"there are {self.n_groups:.3g} groups, too many to number: work with codes instead")
+
+
+def check_space(space: Any) -> GroupSpace:
+    """Refuse anything but a group space."""
+    if not isinstance(space, GroupSpace):
+        raise InputError(f"space is {an(type(space).__name__)}: pass a compshift.GroupSpace")
+    return space
 
 
 def _checked_values(name: str, given: Any) -> tuple[Hashable, ...]:

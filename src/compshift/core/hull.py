@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import check_codes
+from compshift._checks import check_codes, check_flag, check_generator
 from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, BoolArray, IntArray
-from compshift.core.groups import GroupSpace
+from compshift.core.groups import GroupSpace, check_space
 from compshift.core.plan import Plan, complete_plan, make_offers, target_plan
 from compshift.core.span import Span
 from compshift.core.value_graph import connected_values, shortest_witness
@@ -73,8 +73,8 @@ class AffineHull:
     """
 
     def __init__(self, space: GroupSpace, observed_codes: Any) -> None:
+        self.space = check_space(space)
         codes = check_codes(observed_codes, space.cardinalities, "observed_codes")
-        self.space = space
         self.observed: IntArray = space.distinct(codes)[0]  # (k, m) in order of their codes
         self._span = Span(space.width)
         self._basis = self._span.add_all(self.observed + space.offsets, limit=self.full_rank)
@@ -183,7 +183,7 @@ class AffineHull:
         if total <= MAX_COUNTED:
             inside = sum(int(self.contains(codes).sum()) for codes in self._every_group())
             return Coverage(inside / total, "enumeration", inside, inside / total, inside / total)
-        rng = np.random.default_rng(random_state)
+        rng = check_generator(random_state)
         sample = rng.integers(0, self.space.cardinalities, size=(SAMPLE, len(self.space.names)))
         hits = int(self.contains(sample).sum())
         lower, upper = wilson_interval(hits, SAMPLE)
@@ -191,6 +191,8 @@ class AffineHull:
 
     def missing(self, inside: bool | None = None) -> IntArray:
         """Codes of the groups that were not seen: all of them, those inside the hull, or those outside."""
+        if inside is not None:
+            check_flag(inside, "inside")
         if self.space.n_groups > MAX_COUNTED:
             raise InputError(
                 f"there are {self.space.n_groups:.3g} groups, too many to list: ask contains() about those of interest"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_codes, check_finite
+from compshift._checks import check_codes, check_finite, check_numbers
 from compshift._errors import InputError, listing
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
@@ -153,14 +153,13 @@ def _stars(space: GroupSpace, seen: IntArray, target: IntArray | None) -> IntArr
 
 def _checked_costs(costs: list[Any]) -> FloatArray:
     """Costs as finite numbers, none negative."""
-    try:
-        array = np.asarray(costs, dtype=np.float64).reshape(len(costs))
-    except (TypeError, ValueError):
-        raise InputError("cost must give one number per group") from None
+    array = check_numbers(costs, "cost", "give one number per group")
+    if array.shape != (len(costs),):
+        raise InputError(f"cost gives {array.shape[1:]} numbers per group: give one")
     check_finite(array, "cost")
     if (array < 0).any():
         raise InputError(f"cost is negative for a group ({array.min():g}): costs must be 0 or more")
-    return array
+    return np.asarray(array)
 
 
 def _until_inside(span: Span, columns: IntArray, offers: Offers, order: IntArray) -> list[int] | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_probabilities
+from compshift._checks import check_numbers, check_probabilities
 from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.groups import GroupSpace
@@ -69,12 +69,8 @@ def _from_array(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArray:
 
 
 def _numbers(prior: Any) -> FloatArray:
-    try:
-        return np.asarray(prior, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"prior is {prior!r}: pass 'uniform', 'hull', 'train', an array of probabilities or a mapping to them"
-        ) from None
+    expected = "pass 'uniform', 'hull', 'train', an array of probabilities or a mapping to them"
+    return np.asarray(check_numbers(prior, "prior", expected))
 
 
 def _refuse_outside(values: FloatArray, codes: IntArray, space: GroupSpace) -> None:

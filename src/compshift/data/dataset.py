@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import check_codes, check_same_rows
-from compshift._errors import InputError, listing, unknown_name
+from compshift._checks import check_codes, check_list, check_same_rows
+from compshift._errors import InputError, an, check_name, listing
 from compshift.core.arrays import IntArray
-from compshift.core.groups import GroupSpace
+from compshift.core.groups import GroupSpace, check_space
 from compshift.data.samples import KINDS, Rows, Samples
 
 if TYPE_CHECKING:
@@ -38,19 +38,24 @@ class GroupedDataset:
     source: str = ""  # where the rows were found
 
     def __post_init__(self) -> None:
-        if self.kind == "features" and np.ndim(self.samples) != 2:
-            raise InputError(f"X has {np.ndim(self.samples)} dimensions: pass one row of features per sample")
-        object.__setattr__(self, "codes", check_codes(self.codes, self.space.cardinalities, "Z"))
+        if self.kind == "features" and len(getattr(self.samples, "shape", ())) != 2:
+            raise InputError(
+                f"X is {an(type(self.samples).__name__)} of shape {getattr(self.samples, 'shape', '?')}: pass a "
+                "matrix, one row of features per sample"
+            )
+        codes = check_codes(self.codes, check_space(self.space).cardinalities, "Z")
+        object.__setattr__(self, "codes", codes)
         check_same_rows(len(self), self.codes, "Z")
         if self.split is not None:
             object.__setattr__(self, "split", check_split(self.split, len(self)))
         if self.origin is not None:
             check_same_rows(len(self), self.origin, "origin")
-        object.__setattr__(self, "targets", tuple(self.targets) or self.space.names[:1])
+        targets = check_list(self.targets, "targets", "names of attributes")
+        object.__setattr__(self, "targets", tuple(targets) or self.space.names[:1])
         self._check_names(self.targets)
 
     def __len__(self) -> int:
-        return len(self.samples)
+        return int(self.samples.shape[0]) if self.kind == "features" else len(self.samples)
 
     def __repr__(self) -> str:
         shape = " × ".join(map(str, self.space.cardinalities))
@@ -94,8 +99,9 @@ class GroupedDataset:
 
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
         """Values (n, len(names)) of some attributes."""
+        names = check_list(names, "names", "names of attributes")
         self._check_names(names)
-        return self.space.frame(self.codes)[list(names)]
+        return self.space.frame(self.codes)[names]
 
     def class_first(self) -> GroupedDataset:
         """The data set with its one target before the other attributes, as training takes it."""
@@ -111,8 +117,17 @@ class GroupedDataset:
 
     def _check_names(self, names: Sequence[str]) -> None:
         for name in names:
-            if name not in self.space.names:
-                raise unknown_name("attribute", name, self.space.names)
+            check_name("attribute", name, self.space.names)
+
+
+def check_dataset(data: Any) -> GroupedDataset:
+    """Refuse anything but a data set."""
+    if not isinstance(data, GroupedDataset):
+        raise InputError(
+            f"the data set is {an(type(data).__name__)}: pass a compshift.data.GroupedDataset, for example from "
+            "compshift.data.load_table"
+        )
+    return data
 
 
 def check_split(split: Any, n_rows: int) -> IntArray:
@@ -139,8 +154,7 @@ def split_names(split: IntArray | None) -> tuple[str, ...]:
 
 def split_rows(split: IntArray | None, name: str) -> Rows:
     """Which rows one split has; all of them for ``"all"`` or where there are no splits."""
-    if name not in (*SPLITS, "all"):
-        raise unknown_name("split", name, (*SPLITS, "all"))
+    check_name("split", name, (*SPLITS, "all"))
     if name == "all" or split is None:
         return slice(None)
     chosen = split == SPLITS.index(name)

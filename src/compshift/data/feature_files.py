@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import check_codes, check_finite, check_same_rows
-from compshift._errors import InputError, listing, unknown_name
-from compshift._files import replacing
+from compshift._checks import check_codes, check_finite, check_list, check_same_rows
+from compshift._errors import InputError, check_name, listing, unknown_name
+from compshift._files import check_path, replacing
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
-from compshift.data.dataset import GroupedDataset, check_split, split_rows
+from compshift.data.dataset import GroupedDataset, check_dataset, check_split, split_rows
 from compshift.data.random_split import stratified_split
 from compshift.data.table_files import column_names, list_matrix, shard_files
 
@@ -76,7 +76,7 @@ def load_features(
 
 def file_attributes(path: str | PathLike[str]) -> list[str]:
     """Names of the attributes that a feature file has, in its order."""
-    source = Path(path)
+    source = check_path(path)
     if source.is_dir() or source.suffix in (".parquet", ".pq"):
         plain = [name for name in column_names(source) if name not in ("row", "split", "features")]
         return [name for name in plain if not FEATURE_COLUMN.fullmatch(name)]
@@ -108,7 +108,7 @@ def read_inputs(path: str | PathLike[str], split: str = "all") -> Any:
 
 def write_features(path: str | PathLike[str], data: GroupedDataset) -> None:
     """Write a data set of features as .npz, whole or not at all."""
-    names, values = data.space.names, data.space.values
+    names, values = check_dataset(data).space.names, data.space.values
     arrays = {
         "X": data.X,
         "Z": data.codes,
@@ -116,14 +116,15 @@ def write_features(path: str | PathLike[str], data: GroupedDataset) -> None:
         "value_names": np.array(json.dumps(dict(zip(names, map(list, values), strict=True)))),
         **({} if data.split is None else {"split": data.split}),
     }
-    if Path(path).suffix != ".npz":
+    if check_path(path).suffix != ".npz":
         raise InputError(f"{Path(path).name!r} has the ending {Path(path).suffix!r}: feature files are written as .npz")
     with replacing(path) as temporary:
         np.savez_compressed(temporary, allow_pickle=False, **arrays)
 
 
 def _read(path: str | PathLike[str], attributes: Sequence[str]) -> _Contents:
-    source = Path(path)
+    attributes = check_list(attributes, "attributes", "names of attributes")
+    source = check_path(path)
     if not source.exists():
         raise InputError(
             f"there is no file or folder {str(path)!r}: pass a .npz file, a .parquet file or a folder of shards"
@@ -157,8 +158,7 @@ def _read_npz(path: Path, attributes: Sequence[str], *, features: bool = True) -
     if X is not None:
         check_same_rows(len(X), Z, "Z")
     for name in attributes:
-        if name not in names:
-            raise unknown_name("attribute", name, names)
+        check_name("attribute", name, names)
     order = [names.index(name) for name in attributes]
     values = _value_names(arrays.get("value_names"), names, Z, path)
     space = GroupSpace(tuple(attributes), tuple(values[position] for position in order))

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from compshift._errors import InputError, an, listing, unknown_name
+from compshift._checks import check_count, check_list
+from compshift._errors import InputError, check_name, listing
+from compshift._files import check_path
 from compshift.core.arrays import BoolArray
 from compshift.data.table_files import list_matrix, shard_files
 
@@ -38,11 +40,7 @@ class FeatureStore:
     split: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, str | PathLike):
-            raise InputError(
-                f"path is {an(type(self.path).__name__)}: pass the path of a .parquet file or of a folder of them"
-            )
-        if not Path(self.path).exists():
+        if not check_path(self.path).exists():
             raise InputError(f"there is no file or folder {str(self.path)!r}: pass a .parquet file or a folder of them")
 
     @cached_property
@@ -93,13 +91,13 @@ class FeatureStore:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        names = list(dict.fromkeys(check_list(names, "names", "names of columns")))
         for name in names:
-            if name not in self.columns:
-                raise unknown_name("column", name, self.columns)
+            check_name("column", name, self.columns)
         with reading(self.path):
             schema = pq.read_schema(self.files[0])
             text = [name for name in names if pa.types.is_string(schema.field(name).type)]
-            table = pq.read_table(self.files, columns=list(names), read_dictionary=text)
+            table = pq.read_table(self.files, columns=names, read_dictionary=text)
         frame: pd.DataFrame = table.to_pandas()
         for name in text:
             frame[name] = frame[name].cat.reorder_categories(sorted(frame[name].cat.categories))
@@ -110,6 +108,7 @@ class FeatureStore:
 
         Of ``size`` processes, that of each ``rank`` gets row groups of its own; together they get all.
         """
+        check_count(block_rows, "block_rows")
         start = 0  # among the rows of the split
         stored = 0  # among all
         for number, (file, group, count) in enumerate(self._row_groups()):

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from compshift._errors import InputError, unknown_name
+from compshift._checks import check_generator, check_positive
+from compshift._errors import InputError, check_name
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import SPLITS
@@ -21,7 +22,7 @@ def stratified_split(space: GroupSpace, codes: IntArray, shares: Mapping[str, fl
     """
     cuts = _cuts(shares)
     groups, position = space.distinct(codes)
-    rng = np.random.default_rng(random_state)
+    rng = check_generator(random_state)
     split = np.zeros(len(codes), dtype=np.int64)
     for group in range(len(groups)):
         rows = rng.permutation(np.flatnonzero(position == group))
@@ -33,10 +34,8 @@ def stratified_split(space: GroupSpace, codes: IntArray, shares: Mapping[str, fl
 def _cuts(shares: Mapping[str, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Where val and test begin, as shares of a group."""
     for name, share in shares.items():
-        if name not in SPLITS:
-            raise unknown_name("split", name, SPLITS)
-        if not share >= 0:
-            raise InputError(f"the share of {name} is {share}: it must be 0 or more")
+        check_name("split", name, SPLITS)
+        check_positive(share, f"the share of {name}", allow_zero=True)
     total = sum(shares.values())
     if abs(total - 1) > 1e-6 or not shares.get("train", 0) > 0:
         raise InputError(f"the shares {dict(shares)} sum to {total:g}: they must sum to 1, with some for train")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from compshift._errors import unknown_name
+from compshift._errors import check_name
 from compshift.data.benchmarks import Benchmark
 
 MODULES = {
@@ -27,7 +27,6 @@ BENCHMARKS = tuple(MODULES)
 
 def benchmark(name: str) -> Benchmark:
     """What is known of a data set: ``.load(root)`` reads it, ``.features()`` gives an embedded one as features."""
-    if name not in MODULES:
-        raise unknown_name("data set", name, BENCHMARKS)
+    check_name("data set", name, BENCHMARKS)
     found: Benchmark = importlib.import_module(f"compshift.data.{MODULES[name]}").BENCHMARK
     return found

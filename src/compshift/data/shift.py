@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_codes
+from compshift._checks import check_codes, check_flag, check_generator, check_list
 from compshift._errors import ExtrapolationWarning, InputError, listing
 from compshift.core.arrays import BoolArray, IntArray
 from compshift.core.groups import GroupSpace
-from compshift.data.dataset import SPLITS, GroupedDataset
+from compshift.data.dataset import SPLITS, GroupedDataset, check_dataset
 
 TRAIN, VAL, TEST = range(len(SPLITS))
 
@@ -44,7 +44,7 @@ def drop_groups(dataset: GroupedDataset, groups: Any, *, strict: bool = False) -
             stacklevel=2,
         )
     remove = open_rows & (member >= 0)
-    if strict:
+    if check_flag(strict, "strict"):
         if dataset.origin is None:
             raise InputError(
                 "strict needs a data set whose rows have an origin: without repeated samples, leave it out"
@@ -81,8 +81,9 @@ def scenarios(dataset: GroupedDataset, drop: Any = "each", *, random_state: int 
     ``drop`` is ``"each"`` (every training group that test has, one at a time), ``"none"``, ``"random:0.3"`` (that
     share of the training groups, drawn with ``random_state``), or the groups to drop together, as codes or values.
     """
+    train = _splits_of(dataset) == TRAIN
     space = dataset.space
-    seen = space.distinct(dataset.codes[_splits_of(dataset) == TRAIN])[0]
+    seen = space.distinct(dataset.codes[train])[0]
     if not isinstance(drop, str):
         groups = read_groups(space, drop)
         return [Scenario(" ".join(space.label(code) for code in groups) or "none", groups)]
@@ -94,7 +95,7 @@ def scenarios(dataset: GroupedDataset, drop: Any = "each", *, random_state: int 
     if drop.startswith("random:"):
         share = _share(drop)
         count = max(1, round(share * len(seen)))
-        rng = np.random.default_rng(random_state)
+        rng = check_generator(random_state)
         chosen = np.sort(rng.choice(len(seen), size=min(count, len(seen) - 1), replace=False))
         return [Scenario(f"{drop} seed {random_state}", seen[chosen])]
     raise InputError(f"drop is {drop!r}: use 'each', 'none', 'random:0.3' or groups as a list of values or codes")
@@ -104,11 +105,15 @@ def read_groups(space: GroupSpace, groups: Any) -> IntArray:
     """Groups as codes (q, m): whole numbers are codes already, text is looked up among the values."""
     if isinstance(groups, str):
         raise InputError(f"groups is the text {groups!r}: pass a list of groups, each with one value of each attribute")
-    array = np.asarray(groups)
+    listed = check_list(groups, "groups", "groups, each with one value of each attribute")
+    try:
+        array = np.asarray(listed)
+    except ValueError:
+        raise InputError("groups have different numbers of values: pass one value of each attribute") from None
     if array.size == 0 or array.dtype.kind in "iu":
         codes = check_codes(array, space.cardinalities, "groups")
     else:
-        rows: Sequence[Any] = [groups] if array.ndim == 1 else list(groups)
+        rows = [listed] if array.ndim == 1 else listed
         codes = space.encode_keys([tuple(row) for row in rows], "groups")
     return space.distinct(codes)[0]
 
@@ -147,6 +152,7 @@ def _share(text: str) -> float:
 
 
 def _splits_of(dataset: GroupedDataset) -> IntArray:
+    check_dataset(dataset)
     if dataset.split is None or TRAIN not in dataset.split or TEST not in dataset.split:
         raise InputError(
             f"the data set has the splits {listing(dataset.splits) or 'none'}: dropping groups needs train and test"

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_finite, check_same_rows
-from compshift._errors import InputError, listing, unknown_name
+from compshift._checks import check_finite, check_list, check_numbers, check_same_rows
+from compshift._errors import InputError, an, check_name, listing
+from compshift._files import check_path
 from compshift.core.columns import read_columns
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
@@ -19,6 +20,7 @@ from compshift.data.samples import ImageFiles, Samples, Texts
 from compshift.data.table_files import column_names, read_table
 
 SPLIT_COLUMN = "split"
+NUMBERS_EXPECTED = "pass a matrix of numbers, or names of columns"
 PROBED = 100
 """Images that are looked for before the folder is taken for wrong: a few may be missing."""
 
@@ -104,7 +106,11 @@ class _Source:
 
     def __init__(self, table: Any) -> None:
         self._table = table
-        self._path = Path(table) if isinstance(table, str | PathLike) else None
+        self._path = check_path(table) if isinstance(table, str | PathLike) else None
+        if self._path is None and not hasattr(table, "__getitem__"):
+            raise InputError(
+                f"the table is {an(type(table).__name__)}: pass a path, a DataFrame or a mapping of columns"
+            )
         self.label = "memory" if self._path is None else str(self._path)
         self.folder = Path() if self._path is None else self._path if self._path.is_dir() else self._path.parent
         if self._path is not None and not self._path.exists():
@@ -117,8 +123,7 @@ class _Source:
             twice = next(name for name in columns if columns.count(name) > 1)
             raise InputError(f"the column {twice!r} is used twice: name each column once")
         for name in columns:
-            if name not in self.names:
-                raise unknown_name("column", name, self.names)
+            check_name("column", name, self.names)
         if self._path is None:
             return {name: np.asarray(self._table[name]) for name in columns}
         table = read_table(self._path, columns, free_text=free_text, labels=labels)
@@ -126,7 +131,7 @@ class _Source:
 
 
 def _names(given: str | Sequence[str]) -> list[str]:
-    return [given] if isinstance(given, str) else [str(name) for name in given]
+    return [given] if isinstance(given, str) else [str(name) for name in check_list(given, "a column", "names")]
 
 
 def _images(names: Any, root: Path, column: str) -> ImageFiles:
@@ -146,6 +151,9 @@ def _images(names: Any, root: Path, column: str) -> ImageFiles:
 def _matrix(features: Any) -> Any:
     """Columns of numbers, or a matrix, as floats."""
     if isinstance(features, Mapping):
+        features = {name: np.asarray(values) for name, values in features.items()}
+        if not features:
+            raise InputError("features has no columns: name at least one")
         for name, values in features.items():
             if values.dtype.kind not in "fiub":
                 raise InputError(f"the feature column {name!r} has type {values.dtype}: it must hold numbers")
@@ -156,7 +164,11 @@ def _matrix(features: Any) -> Any:
                 )
         X = np.column_stack([values.astype(np.float64) for values in features.values()])
     else:
-        X = np.asarray(features)
+        X = (
+            np.asarray(features)
+            if hasattr(features, "dtype")
+            else check_numbers(features, "features", NUMBERS_EXPECTED)
+        )
         if X.ndim != 2 or X.dtype.kind not in "fiub":
             raise InputError(f"features has type {X.dtype} and shape {X.shape}: pass a matrix of numbers")
         X = X if X.dtype.kind == "f" else X.astype(np.float64)

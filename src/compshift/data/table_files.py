@@ -35,7 +35,7 @@ def read_table(
         raise InputError(f"there is no file or folder {str(path)!r}: pass a .csv, .parquet or .npz file, or a folder")
     try:
         table = _read(path, columns, free_text, labels)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeError, pa.ArrowException) as error:
         raise InputError(f"{str(path)!r} cannot be read ({' '.join(str(error).split())})") from None
     if not len(table):
         raise InputError(f"{str(path)!r} has no rows: at least one is needed")
@@ -53,7 +53,7 @@ def column_names(path: Path) -> list[str]:
             return list(pq.read_schema(shard_files(path)[0]).names)
         with pa_csv.open_csv(path, parse_options=_parse_options(path)) as reader:
             return list(reader.schema.names)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeError, pa.ArrowException) as error:
         raise InputError(f"{str(path)!r} cannot be read ({' '.join(str(error).split())})") from None
 
 

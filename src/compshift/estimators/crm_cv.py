@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from compshift._checks import check_positive
+from compshift._checks import check_fraction, check_positive
 from compshift._errors import InputError
 from compshift.core.groups import GroupSpace
 from compshift.estimators.choice import Choice, Options, check_scoring, choose
@@ -171,8 +171,7 @@ class CRMClassifierCV(CRMFitter):
     def check_parameters(self) -> tuple[Options, float, int]:
         """Refuse parameters that no data can be fitted with; what there is to choose, ``tol`` and ``max_iter``."""
         check_scoring(self.scoring)
-        if not 0 < check_positive(self.confidence, "confidence") < 1:
-            raise InputError(f"confidence is {self.confidence!r}: pass a number between 0 and 1")
+        check_fraction(self.confidence, "confidence")
         self._splitter()
         if isinstance(self.alphas, str) or not np.ndim(self.alphas) == 1 or not len(self.alphas):
             raise InputError(f"alphas is {self.alphas!r}: pass a list of positive numbers")

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from compshift._checks import check_count
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, check_name
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.bias import BiasSums, ExtrapolatedBias, extrapolated_bias, merge_sums, rows_worth_merging, sums_over
 from compshift.core.candidates import Candidates
@@ -91,8 +91,7 @@ class TrainingRows(NamedTuple):
         return self._problem(recipe, rows, position.reshape(-1), seen), present
 
     def _problem(self, recipe: Recipe, rows: IntArray, position: IntArray, seen: GroupTable) -> StepOneProblem:
-        if recipe.anchor not in ANCHORS:
-            raise unknown_name("anchor", recipe.anchor, ANCHORS)
+        check_name("anchor", recipe.anchor, ANCHORS)
         features, weight = (
             (self.features, self.weight)
             if len(rows) == len(self.weight)

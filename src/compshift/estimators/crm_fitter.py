@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from compshift._checks import check_count, check_positive
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, check_name
 from compshift.estimators.choice import AUTO, Options
 from compshift.estimators.combination_scores import Setting
 from compshift.estimators.crm_fit import ANCHORS, PARTS, check_parts, fit_crm
@@ -38,19 +38,18 @@ class CRMFitter(FittedCRM):
 
     def _check_options(self, alphas: tuple[float, ...]) -> tuple[Options, float, int]:
         """Refuse parameters that no data can be fitted with; what there is to choose, ``tol`` and ``max_iter``."""
-        if self.bias not in (*BIASES, AUTO):
-            raise unknown_name("bias", self.bias, (*BIASES, AUTO))
-        if self.anchor not in (*ANCHORS, AUTO):
-            raise unknown_name("anchor", self.anchor, (*ANCHORS, AUTO))
+        check_name("bias", self.bias, (*BIASES, AUTO))
+        check_name("anchor", self.anchor, (*ANCHORS, AUTO))
         self._check_support()
         if isinstance(self.cross_fit, str) and self.cross_fit != AUTO:
             raise InputError(f"cross_fit is {self.cross_fit!r}: pass True, False, a number of parts, or 'auto'")
+        offset = self.unseen_offset
         options = Options(
             alphas,
             ANCHORS if self.anchor == AUTO else (self.anchor,),
             (0, PARTS) if isinstance(self.cross_fit, str) else (check_parts(self.cross_fit),),
             TRIED if self.bias == AUTO else (self.bias,),
-            None if self.unseen_offset == AUTO else check_offset(self.unseen_offset),
+            None if isinstance(offset, str) and offset == AUTO else check_offset(offset),
         )
         return options, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
 

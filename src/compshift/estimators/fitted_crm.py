@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._errors import InputError, unknown_name
+from compshift._checks import check_finite_number
+from compshift._errors import InputError, check_name
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.estimators import model_file
 from compshift.estimators.combination_scores import Setting
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KIND = "CRMClassifier"
+MAX_OFFSET = 1e6
 
 
 class FittedCRM(GroupClassifier):
@@ -96,6 +97,8 @@ class FittedCRM(GroupClassifier):
         become features.
         """
         check_is_fitted(self)
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise InputError(f"inputs is {inputs!r}: pass a mapping, or leave it out")
         names = getattr(self, "feature_names_in_", None)
         saved = Saved(
             parameters=self._plain_parameters(),
@@ -117,7 +120,7 @@ class FittedCRM(GroupClassifier):
             "anchor": self.anchor_,
             "cross_fit": self.cross_fit_ or False,
             "bias": self.chosen_bias_ if self.bias == "auto" else self.bias,
-            "unseen_offset": self.unseen_offset_ if self.unseen_offset == "auto" else self.unseen_offset,
+            "unseen_offset": self.unseen_offset_ if isinstance(self.unseen_offset, str) else self.unseen_offset,
         }
 
     @classmethod
@@ -148,14 +151,15 @@ class FittedCRM(GroupClassifier):
     def _log_score(self) -> FloatArray:
         """Log q(z) − B(z) of each candidate, (g,), with the offset of those that training lacks."""
         kind = self.chosen_bias_ if self.bias == "auto" else self.bias
-        if kind not in BIASES:
-            raise unknown_name("bias", kind, BIASES)
-        offset = self.unseen_offset_ if self.unseen_offset == "auto" else check_offset(self.unseen_offset)
+        check_name("bias", kind, BIASES)
+        offset = self.unseen_offset_ if isinstance(self.unseen_offset, str) else check_offset(self.unseen_offset)
         return self.log_prior_ + offset * ~self.seen_ - self._model.bias_of(kind)
 
 
 def check_offset(offset: Any) -> float:
-    """A finite number."""
-    if isinstance(offset, str | bool) or not hasattr(offset, "__float__") or not math.isfinite(offset):
-        raise InputError(f"unseen_offset is {offset!r}: pass a finite number (0 for none), or 'auto'")
-    return float(offset)
+    """Nats, so many that they can decide anything, and so few that log-probabilities keep their digits."""
+    expected = f"pass a number between ±{MAX_OFFSET:g} (0 for none), or 'auto'"
+    number = check_finite_number(offset, "unseen_offset", expected)
+    if abs(number) > MAX_OFFSET:
+        raise InputError(f"unseen_offset is {offset!r}: {expected}")
+    return number

@@ -14,9 +14,10 @@ from compshift._checks import (
     check_codes,
     check_count,
     check_finite,
+    check_numbers,
     check_positive,
 )
-from compshift._errors import ExtrapolationWarning, InputError, an, listing, unknown_name
+from compshift._errors import ExtrapolationWarning, InputError, check_name, listing
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
 from compshift.core.cumulant_bias import MAX_PAIRS, EnergyMoments, cumulant_bias
@@ -190,8 +191,7 @@ class AdditiveGaussian(GroupClassifier):
 
     def _check_parameters(self) -> tuple[float | None, float | None, float, int]:
         """Refuse parameters that no data can be fitted with; a shrinkage or penalty of None stands for "auto"."""
-        if self.covariance not in COVARIANCES:
-            raise unknown_name("covariance", self.covariance, COVARIANCES)
+        check_name("covariance", self.covariance, COVARIANCES)
         self._check_support()
         shrinkage = penalty = None
         if not _is_auto(self.shrinkage, "shrinkage", "from 0 to 1"):
@@ -348,11 +348,8 @@ def _is_auto(value: Any, name: str, otherwise: str) -> bool:
 
 def _numbers(values: Any, name: str, shape: tuple[int, ...]) -> FloatArray:
     """Finite float64 of the given shape."""
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} is {an(type(values).__name__)}: pass an array of numbers of shape {shape}") from None
+    array = check_numbers(values, name, f"pass an array of numbers of shape {shape}")
     if array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}: pass an array of shape {shape}")
     check_finite(array, name)
-    return array
+    return np.asarray(array)

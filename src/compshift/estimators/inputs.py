@@ -13,10 +13,10 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from compshift._checks import check_finite, check_same_rows
-from compshift._errors import InputError, an, listing
+from compshift._errors import InputError, InputTypeError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import Column, plain_value, read_columns
-from compshift.core.groups import GroupSpace
+from compshift.core.groups import GroupSpace, check_space
 from compshift.data.feature_store import FeatureStore
 
 MOST_NAMES = 10
@@ -51,12 +51,6 @@ def known_features(estimator: BaseEstimator, X: Any) -> FloatArray:
         )
     if isinstance(X, str | PathLike):
         raise InputError(f"X is {fspath(X)!r}: pass features as an array or DataFrame, the columns it was fitted on")
-    shape = getattr(X, "shape", None) or np.asarray(X).shape
-    if not hasattr(X, "columns") and len(shape) == 2 and shape[1] != estimator.n_features_in_:
-        raise InputError(
-            f"X has {shape[1]} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
-            "features as input: pass the columns it was fitted on, in the same order"
-        )
     return _numbers(estimator, X, fitted=True)
 
 
@@ -66,11 +60,16 @@ def _numbers(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
         array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=not fitted)
     except (TypeError, ValueError) as error:
         if fitted and isinstance(error, ValueError) and "feature names" in str(error):
-            raise InputError(f"{str(error).rstrip()}\nPass the columns it was fitted on, in the same order.") from None
+            # scikit-learn's own words, line by line, which its estimator checks look for
+            message = f"{str(error).rstrip()}\nPass the columns it was fitted on, in the same order."
+            raise InputError(message, lines=True) from None
+        if fitted and "is expecting" in str(error):
+            raise InputError(f"{error}: pass the columns it was fitted on, in the same order") from None
         odd = _odd_columns(X) if isinstance(error, ValueError) or hasattr(X, "columns") else []
-        if not odd:
-            raise
-        raise _not_numbers(odd, frame=hasattr(X, "columns"), fitted=fitted) from None
+        if odd:
+            raise _not_numbers(odd, frame=hasattr(X, "columns"), fitted=fitted) from None
+        kind = InputTypeError if isinstance(error, TypeError) else InputError
+        raise kind(f"X cannot be read as a matrix of numbers, one row per sample: {error}") from None
     check_finite(array)
     return np.asarray(array)
 
@@ -228,9 +227,7 @@ def _labels_space(columns: Sequence[Column], n_targets: int, space: GroupSpace |
     """The space of the columns, or the given one in their order, with the targets' values sorted."""
     if space is None:
         space = GroupSpace.from_columns(columns)
-    elif not isinstance(space, GroupSpace):
-        raise InputError(f"space is {an(type(space).__name__)}: pass a compshift.GroupSpace")
-    order = space.match(columns)
+    order = check_space(space).match(columns)
     values: list[Sequence[Any]] = [space.values[position] for position in order]
     values[:n_targets] = [sorted(part) for part in values[:n_targets]]
     return GroupSpace(tuple(space.names[position] for position in order), tuple(tuple(part) for part in values))

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from compshift._checks import check_count, check_positive, check_sample_weight
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, check_name
 from compshift.core.arrays import FloatArray
 from compshift.core.groups import GroupSpace
 from compshift.core.logit_offsets import adjustment_offset, correction_offset
@@ -98,8 +98,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
 
         ``sample_weight`` enters the risk and the frequencies alike: a weight of 2 is the row twice.
         """
-        if self.adjustment not in ADJUSTMENTS:
-            raise unknown_name("adjustment", self.adjustment, ADJUSTMENTS)
+        check_name("adjustment", self.adjustment, ADJUSTMENTS)
         alpha = check_positive(self.alpha, "alpha", allow_zero=True)
         tol, max_iter = check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
         if y is None:

@@ -8,14 +8,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from compshift import __version__
 from compshift._errors import InputError
-from compshift._files import replacing
+from compshift._files import check_path, replacing
 
 FORMAT_VERSION = 1
 KEY = "compshift"
@@ -47,7 +46,7 @@ def read(path: str | PathLike[str]) -> ModelFile:
     """Read a model file and check that it is whole and of a version this release knows."""
     from safetensors import SafetensorError, safe_open
 
-    if not Path(path).is_file():
+    if not check_path(path).is_file():
         raise InputError(
             f"there is no model file {str(path)!r}: pass the path that a model was saved to, or the folder of a run"
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import check_positive, check_sample_weight
+from compshift._checks import check_fraction, check_positive, check_sample_weight
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
@@ -125,15 +125,14 @@ def estimate_prior(
     concentration = check_positive(concentration, "concentration")
     if concentration < 1:
         raise InputError(f"concentration is {concentration:g}: pass 1 for maximum likelihood, or more")
-    if check_positive(confidence, "confidence") >= 1:
-        raise InputError(f"confidence is {confidence}: pass a number between 0 and 1, for example 0.9")
+    confidence = check_fraction(confidence, "confidence")
     X = known_features(clf, X)
     weight = check_sample_weight(sample_weight, len(X))
     X, weight = X[weight > 0], weight[weight > 0]
     chosen = np.flatnonzero(clf.log_prior_ > -np.inf)
     _check_size(len(X), len(chosen))
     log_ratio = _log_ratios(clf, X, chosen)
-    found = estimate_log_prior(log_ratio, weight, concentration=concentration, confidence=float(confidence))
+    found = estimate_log_prior(log_ratio, weight, concentration=concentration, confidence=confidence)
 
     def spread(values: FloatArray, otherwise: float) -> FloatArray:
         result = np.full(len(clf.groups_), otherwise)
@@ -150,7 +149,7 @@ def estimate_prior(
         upper=spread(found.upper, 0.0),
         effective_rows=spread(found.effective_rows, np.nan),
         confused=chosen[pairs],
-        confidence=float(confidence),
+        confidence=confidence,
         concentration=concentration,
         log_likelihood=found.log_likelihood - uniform,
         gap=found.gap,

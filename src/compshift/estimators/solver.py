@@ -29,6 +29,9 @@ CURVATURE = 1e-2
 """Where the penalty is weaker than this, weights may lie on slopes of no more curvature than the penalty's own. A small
 gradient then says little, so that of the weights is counted by this many times the penalty's inverse."""
 
+MOST_COUNT = 1e6
+"""But no more than so many times: rounding leaves about 1e-13 of a gradient, and a smaller one cannot be asked for."""
+
 PATIENCE = 300
 """So many iterations of L-BFGS, and Newton's method gets its turn."""
 
@@ -106,8 +109,9 @@ def solve(problem: Problem, *, tol: float, max_iter: int, start: Start | None = 
     """Minimise the penalised risk until no entry of the gradient exceeds ``tol``, from zero or from a point given.
 
     The entries are those with respect to the weights of the standardised features, counted ``CURVATURE / alpha`` times
-    if that is more than 1, and those with respect to the biases, each relative to its group's frequency. The latter
-    equal 1 − exp(B* − B): the learned bias of a seen group and the extrapolated one then agree to ``tol``.
+    if that is more than 1 (``MOST_COUNT`` times at most), and those with respect to the biases, each relative to its
+    group's frequency. The latter equal 1 − exp(B* − B): the learned bias of a seen group and the extrapolated one then
+    agree to ``tol``.
     """
     search = _Search(problem, tol, max_iter, start)
     with one_thread_for_scipy():
@@ -138,7 +142,7 @@ class _Search:
         self.n_weights = math.prod(self.shape)
         curvatures = np.concatenate([np.repeat(problem.curvature, self.shape[1]), problem.frequency])
         self.unit = 1 / np.sqrt(curvatures)  # (d p + k,)
-        weight_count = max(1.0, CURVATURE / problem.alpha) if problem.alpha > 0 else 1.0
+        weight_count = max(1.0, CURVATURE / max(problem.alpha, CURVATURE / MOST_COUNT)) if problem.alpha > 0 else 1.0
         self.count = np.concatenate([np.full(self.n_weights, weight_count), 1 / problem.frequency]) / self.unit
         self.n_iter = 0
         if start is None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from compshift._checks import check_count
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, check_name
 from compshift.core.arrays import IntArray
 from compshift.data.samples import KINDS, ImageArrays, ImageFiles, Samples
 from compshift.features.batches import Batch, Batches, sample_lengths
@@ -166,8 +166,7 @@ def chosen_device(name: str) -> torch.device:
 
 
 def chosen_precision(name: str, device: torch.device) -> torch.dtype:
-    if name not in DTYPES:
-        raise unknown_name("dtype", name, DTYPES)
+    check_name("dtype", name, DTYPES)
     if name == "auto":
         able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if able else torch.float32

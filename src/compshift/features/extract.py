@@ -13,6 +13,7 @@ import numpy as np
 
 from compshift._checks import check_count
 from compshift._errors import InputError
+from compshift._files import check_path
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import GroupedDataset
 from compshift.features.batches import sample_digests
@@ -53,7 +54,7 @@ def extract_features(
     start = time.perf_counter()
     about = embedder.about()
     shard_rows = check_count(shard_rows, "shard_rows")
-    with open_folder(Path(folder), about, data.space.names, len(data), shard_rows, overwrite=overwrite) as shards:
+    with open_folder(check_path(folder), about, data.space.names, len(data), shard_rows, overwrite=overwrite) as shards:
         broken: dict[int, list[str]] = {}
         todo = []
         for shard in range(shards.n_shards):

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from compshift._errors import ExtrapolationWarning, unknown_name
+from compshift._errors import ExtrapolationWarning, check_name
 from compshift.core.hull import AffineHull
 from compshift.methods.batch import Batch
 from compshift.methods.method import Method, Predictor, State, TrainingRows
@@ -35,8 +35,7 @@ class CRM(Method):
     summary = "additive energies with extrapolated bias"
 
     def __post_init__(self) -> None:
-        if self.prior not in PRIORS:
-            raise unknown_name("prior", self.prior, PRIORS)
+        check_name("prior", self.prior, PRIORS)
 
     def head(self, in_features: int, task: Task) -> AdditiveEnergyHead:
         """Energies, knowing the groups of the batches."""

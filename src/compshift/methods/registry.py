@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, check_name, unknown_name
 from compshift.methods.crm import CRM
 from compshift.methods.crm_resolved import CRMResolved
 from compshift.methods.dfr import DFR
@@ -40,10 +40,9 @@ METHODS: dict[str, type[Method]] = {
 
 def method_class(name: str) -> type[Method]:
     """The method of a name, also if an installed package brings it."""
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         load_installed()
-    if name not in METHODS:
-        raise unknown_name("method", name, tuple(METHODS))
+    check_name("method", name, tuple(METHODS))
     return METHODS[name]
 
 
@@ -70,6 +69,8 @@ def make_method(name: str, hyperparameters: Mapping[str, Any] | None = None) -> 
     kind = method_class(name)
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values = {}
+    if hyperparameters is not None and not isinstance(hyperparameters, Mapping):
+        raise InputError(f"hyperparameters is {hyperparameters!r}: pass a mapping from names to values")
     for key, value in (hyperparameters or {}).items():
         if key not in fields:
             if not fields:
@@ -85,7 +86,7 @@ def _as_type_of(default: Any, value: Any, name: str) -> Any:
         number = type(default)(value)
         if isinstance(default, int) and float(value) != number:
             raise ValueError
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         wanted = {int: "a whole number", float: "a number", str: "text"}[type(default)]
         raise InputError(f"{name} is {value!r}: pass {wanted}, as in {name}={default}") from None
     return number

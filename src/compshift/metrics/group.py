@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import check_positive, check_same_rows
-from compshift._errors import InputError, an
+from compshift._checks import check_fraction, check_numbers, check_same_rows
+from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import Column, read_columns
-from compshift.core.groups import GroupSpace
+from compshift.core.groups import GroupSpace, check_space
 from compshift.core.prior import given_log_prior
 from compshift.core.wilson import wilson_interval
 
@@ -125,8 +125,7 @@ def group_report(
     >>> report.average, report.worst, report.worst_group, report.n_empty
     (0.75, 0.0, ('a', 1), 1)
     """
-    if not 0 < check_positive(confidence, "confidence") < 1:
-        raise InputError(f"confidence is {confidence}: pass a number between 0 and 1, for example 0.95")
+    confidence = check_fraction(confidence, "confidence")
     true, predicted = read_columns(y_true, default="y"), read_columns(y_pred, default="y")
     names = [column.name for column in true]
     columns = true + ([] if attributes is None else read_columns(attributes, default="a", taken=names))
@@ -137,10 +136,7 @@ def group_report(
         if len(column.codes) != n_rows:
             raise InputError(f"{name} has {len(column.codes)} rows but y_true has {n_rows}: pass one row per sample")
     right = _right(true, predicted)
-    if space is None:
-        space = GroupSpace.from_columns(columns)
-    elif not isinstance(space, GroupSpace):
-        raise InputError(f"space is {an(type(space).__name__)}: pass a compshift.GroupSpace")
+    space = GroupSpace.from_columns(columns) if space is None else check_space(space)
     codes = space.encode_columns(columns)
 
     if space.n_groups <= MAX_LISTED_GROUPS:
@@ -188,7 +184,8 @@ def _right(true: list[Column], predicted: list[Column]) -> BoolArray:
 
 def _own_log_proba(group_log_proba: Any, space: GroupSpace, codes: IntArray) -> FloatArray:
     """Log p(z|x) of each row's own group, (n,)."""
-    values = np.atleast_1d(np.asarray(group_log_proba, dtype=np.float64))
+    expected = "pass logarithms of probabilities, one row per sample"
+    values = np.atleast_1d(check_numbers(group_log_proba, "group_log_proba", expected))
     check_same_rows(len(codes), values, "group_log_proba", "y_true")
     if np.isnan(values).any() or (values > 1e-9).any():
         raise InputError("group_log_proba has NaN or positive entries: pass logarithms of probabilities")

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, check_name, unknown_name
+from compshift._files import check_path
 from compshift.data.geometry import RESIZE_AND_CROP, SIZE, Geometry, scaled
 from compshift.data.images import ImagePreprocessing
 
@@ -158,15 +159,21 @@ def load_backbone(
     images; ``max_length`` is the most tokens of a text; ``default_length`` stands in for it, as far as the model
     goes.
     """
+    check_name("kind", kind, ("images", "text", "features"))
+    if not isinstance(name, str):
+        raise unknown_name("backbone", name, _known(kind))
     if name in VISION or name in TEXT:
         mine = "images" if name in VISION else "text"
         if mine != kind:
             raise InputError(f"the backbone {name!r} takes {mine}, and the samples are {kind}: pass another one")
         return VISION[name](geometry) if name in VISION else TEXT[name](max_length, default_length)
+    if FRESH.get(name) == kind:
+        raise InputError(f"the backbone {name!r} has no weights of its own: pass it to compshift.training.train")
     if kind == "features" or name in FRESH:
         raise unknown_name(f"backbone of {kind}", name, _known(kind))
     if difflib.get_close_matches(name, _known(kind), n=1, cutoff=0.8) and not Path(name).is_dir():
         raise unknown_name("backbone", name, _known(kind))  # rather than asking a hub for what was mistyped
+    check_path(name)  # a name that is no path cannot be one of a hub either
     require("transformers")
     from compshift.nn.huggingface_text import text_backbone
     from compshift.nn.huggingface_vision import vision_backbone

@@ -8,9 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from compshift._errors import InputError
+from compshift._errors import InputError, an
 from compshift.core.bias import rows_worth_merging
 from compshift.core.energy import GroupTable
+from compshift.nn.tensors import as_tensor
+
+BATCH = "pass batches of features, or tuples that begin with them"
 
 
 def energy_blocks(
@@ -24,13 +27,15 @@ def energy_blocks(
     energies: list[Tensor] = []
     weights: list[Tensor] = []
     n_rows = 0
+    if isinstance(batches, str | bytes | dict) or not isinstance(batches, Iterable):
+        raise InputError(f"batches are {an(type(batches).__name__)}: pass a loader or a list of batches of features")
     for batch in batches:
         inputs = batch[0] if isinstance(batch, tuple | list) else batch
         inputs = _moved(inputs, next(head.parameters()).device)
         found = head(inputs if backbone is None else _features(backbone, inputs))
         energies.append(found.cpu().double())  # in this order: some devices have no 64-bit numbers
         if weighted:
-            weights.append(torch.as_tensor(batch[1]).cpu().double())
+            weights.append(as_tensor(batch[1], "a batch's weights", BATCH).cpu().double())
         n_rows += len(found)
         if n_rows >= wanted:
             yield _finite(torch.cat(energies)), torch.cat(weights) if weighted else None
@@ -41,8 +46,8 @@ def energy_blocks(
 
 def _moved(inputs: Any, device: torch.device) -> Any:
     if isinstance(inputs, dict):
-        return {name: torch.as_tensor(value, device=device) for name, value in inputs.items()}
-    return torch.as_tensor(inputs, device=device)
+        return {name: as_tensor(value, name, BATCH, device) for name, value in inputs.items()}
+    return as_tensor(inputs, "a batch", BATCH, device)
 
 
 def _features(backbone: nn.Module, inputs: Any) -> Tensor:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_count, check_same_rows, check_sample_weight
-from compshift._errors import InputError, unknown_name
+from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_count, check_sample_weight
+from compshift._errors import InputError, check_name
 from compshift.core.bias import BiasSums, ExtrapolatedBias, block_sums, empty_sums, extrapolated_bias, merge_sums
 from compshift.core.candidates import Candidates, candidate_groups
 from compshift.core.groups import GroupSpace
@@ -26,6 +27,7 @@ from compshift.nn.loader_codes import all_codes, to_numpy
 from compshift.nn.modes import evaluation_mode
 from compshift.nn.seen_groups import SeenGroups
 from compshift.nn.step_one import step_one_loss
+from compshift.nn.tensors import check_features, row_weights
 
 BIASES = ("extrapolated", "learned")
 
@@ -111,10 +113,7 @@ class AdditiveEnergyHead(nn.Module):
         """
         if codes is not None:
             return self.loss(features, codes)
-        if features.ndim != 2 or features.shape[1] != self.in_features:
-            raise InputError(
-                f"features have shape {tuple(features.shape)}: pass (n, {self.in_features}), what the backbone gives"
-            )
+        check_features(features, self.in_features, self.learned_bias.device)
         with _no_autocast(features):
             features = features.to(self.learned_bias.dtype)
             return torch.cat([layer(features) for layer in self.layers], dim=1)
@@ -176,16 +175,14 @@ class AdditiveEnergyHead(nn.Module):
         ``features`` (b, p), ``codes`` (b, m) integers; the ``reduction`` is ``"mean"`` or ``"sum"`` over the rows,
         weighted by ``sample_weight`` (b,).
         """
-        if reduction not in ("mean", "sum"):
-            raise unknown_name("reduction", reduction, ("mean", "sum"))
+        check_name("reduction", reduction, ("mean", "sum"))
         energies = self(features)
         position = self.seen.locate(codes, len(energies))
         weight = torch.ones(
             len(energies), dtype=torch.promote_types(energies.dtype, torch.float32), device=energies.device
         )
         if sample_weight is not None:
-            check_same_rows(len(energies), sample_weight, "sample_weight", "features")
-            weight = torch.as_tensor(sample_weight, device=energies.device).to(weight.dtype)
+            weight = row_weights(sample_weight, len(energies), energies.device).to(weight.dtype)
         if reduction == "mean":
             total = weight.sum()
             if not bool(total > 0):
@@ -253,15 +250,21 @@ class AdditiveEnergyHead(nn.Module):
         self, features: Tensor, attribute: int | str = 0, prior: Any = None, *, bias: str = "extrapolated"
     ) -> Tensor:
         """Log q(z_i|x) of every value of one attribute, (n, d_i), without a column per group."""
-        if isinstance(attribute, str):
-            if attribute not in self.space.names:
-                raise unknown_name("attribute", attribute, self.space.names)
-            attribute = self.space.names.index(attribute)
-        if not 0 <= attribute < len(self.space.names):
-            raise InputError(f"attribute is {attribute!r}: pass a number from 0 to {len(self.space.names) - 1}")
+        attribute = self._attribute(attribute)
         energies = _full_precision(self(features))
         with _no_autocast(energies):
             return marginal_log_posterior(energies, self.candidates.table, self.log_score(prior, bias), attribute)  # type: ignore[no-any-return]
+
+    def _attribute(self, attribute: int | str) -> int:
+        """The position of an attribute that is named or numbered."""
+        if isinstance(attribute, str):
+            check_name("attribute", attribute, self.space.names)
+            return self.space.names.index(attribute)
+        if not isinstance(attribute, Integral) or not 0 <= attribute < len(self.space.names):
+            raise InputError(
+                f"attribute is {attribute!r}: pass a name, or a number from 0 to {len(self.space.names) - 1}"
+            )
+        return int(attribute)
 
     def log_score(self, prior: Any = None, bias: str = "extrapolated") -> Tensor:
         """Log q(z) − B(z) of each candidate, (g,), in 64 bits.
@@ -269,8 +272,7 @@ class AdditiveEnergyHead(nn.Module):
         The learned bias has no value for unseen groups; it is 0 there once energies have mean 0 over the training
         rows, and the biases of the training groups mean 0 over theirs.
         """
-        if bias not in BIASES:
-            raise unknown_name("bias", bias, BIASES)
+        check_name("bias", bias, BIASES)
         if bool(torch.isnan(self.bias).any()):
             raise InputError("the bias of unseen groups is not known: call extrapolate with the training inputs first")
         if self._trained_since():
@@ -333,11 +335,7 @@ class AdditiveEnergyHead(nn.Module):
 def _space(cardinalities: Sequence[int] | GroupSpace) -> GroupSpace:
     if isinstance(cardinalities, GroupSpace):
         return cardinalities
-    if not isinstance(cardinalities, Iterable):
-        raise InputError(
-            f"cardinalities is {cardinalities!r}: pass the number of values of each attribute, as in [2, 3]"
-        )
-    return GroupSpace.from_cardinalities(list(cardinalities))
+    return GroupSpace.from_cardinalities(cardinalities)
 
 
 def _moved(buffer: Tensor, fn: Any) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, check_name
 from compshift.data.samples import Texts
 from compshift.nn.backbones import Backbone
 from compshift.nn.huggingface import config_digest, load_model, load_part, quiet, small_file
@@ -93,8 +93,7 @@ def text_backbone(
     label: str | None = None,
 ) -> TextBackbone:
     """A text model. ``auto`` pools as a sentence-transformers folder says, and otherwise by the mean over tokens."""
-    if pooling not in POOLING:
-        raise unknown_name("pooling", pooling, POOLING)
+    check_name("pooling", pooling, POOLING)
     from transformers import AutoTokenizer
 
     with quiet():

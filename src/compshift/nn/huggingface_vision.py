@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, check_name
 from compshift.data.geometry import SIZE, Geometry, scaled
 from compshift.data.images import RESAMPLING, ImagePreprocessing
 from compshift.nn.backbones import VisionBackbone, black_image
@@ -67,8 +67,7 @@ def vision_backbone(name: str, *, geometry: Geometry | None = None, pooling: str
     ``auto`` takes the model's own pooled output if its weights came with it, and otherwise the class token of a
     transformer or the mean of a convolutional map.
     """
-    if pooling not in POOLING:
-        raise unknown_name("pooling", pooling, POOLING)
+    check_name("pooling", pooling, POOLING)
     from transformers import AutoImageProcessor
 
     with quiet():

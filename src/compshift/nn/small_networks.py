@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from compshift._checks import check_count
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, check_name
 from compshift.data.geometry import Geometry, Resize, scaled
 from compshift.data.images import ImagePreprocessing
 from compshift.nn.backbones import FRESH, Backbone, VisionBackbone
@@ -118,8 +118,7 @@ class FeatureBackbone(Backbone):
 
 def fresh_backbone(name: str, *, in_features: int = 0, geometry: Geometry | None = None, seed: int = 0) -> Backbone:
     """A backbone that starts from random weights: ``small-cnn``, ``mlp`` (one hidden layer) or ``linear`` (none)."""
-    if name not in FRESH:
-        raise unknown_name("backbone", name, tuple(FRESH))
+    check_name("backbone", name, tuple(FRESH))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if name == "small-cnn":

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import distributed
 
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, check_name
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -28,8 +28,7 @@ def start(device: str, precision: str, *, find_unused: bool) -> Accelerator:
     from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.state import AcceleratorState
 
-    if device not in DEVICES:
-        raise unknown_name("device", device, DEVICES)
+    check_name("device", device, DEVICES)
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("the device 'cuda' cannot be used, as PyTorch finds none: pass cpu")
     if precision == "auto":

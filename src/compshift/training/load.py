@@ -1,8 +1,9 @@
 """Read any model that compshift wrote."""
 
 from os import PathLike
-from pathlib import Path
 from typing import Any
+
+from compshift._files import check_path
 
 
 def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
@@ -10,7 +11,7 @@ def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
 
     Nothing in a file is ever executed. A run needs ``compshift[torch]``.
     """
-    if Path(path).is_dir():
+    if check_path(path).is_dir():
         from compshift.training.trained import TrainedClassifier
 
         return TrainedClassifier.load(path, device)

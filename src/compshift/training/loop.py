@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError, an
+from compshift._files import check_path
 from compshift.data.dataset import GroupedDataset
 from compshift.methods.method import Method
 from compshift.methods.registry import make_method
@@ -75,6 +75,8 @@ def train(
     ):
         if not isinstance(value, kind):
             raise InputError(f"{name} is {an(type(value).__name__)}: pass a compshift {kind.__name__}")
+    if workers is not None and not (isinstance(workers, int) and workers >= 0):
+        raise InputError(f"workers is {workers!r}: pass a whole number of 0 or more")
     rows = TrainingData.of(data)
     if settings.patience and not len(rows.validation):
         raise InputError(f"patience is {settings.patience}, and there are no validation rows to be patient with")
@@ -83,7 +85,7 @@ def train(
     with ExitStack() as stack:
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compshift-"))
-        run = Run(rows, chosen, network, settings, Path(folder), device, workers, listener or Listener())
+        run = Run(rows, chosen, network, settings, check_path(folder), device, workers, listener or Listener())
         if run.main:
             stack.enter_context(run.folder.locked())
         stack.enter_context(own_randomness(run.device))

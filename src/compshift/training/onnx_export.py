@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._errors import InputError, an, unknown_name
-from compshift._files import check_target, replacing
+from compshift._errors import InputError, an, check_name
+from compshift._files import check_path, check_target, replacing
 
 if TYPE_CHECKING:
     from compshift.estimators.onnx_source import OnnxSource
@@ -113,8 +113,7 @@ def _precision(dtype: Any) -> str:
     name = dtype
     with suppress(TypeError, ValueError, SyntaxError):
         name = dtype if dtype is None else np.dtype(dtype).name  # which takes None for 64 bits
-    if name not in PRECISIONS:
-        raise unknown_name("dtype", name, PRECISIONS)
+    check_name("dtype", name, PRECISIONS)
     return str(name)
 
 
@@ -124,7 +123,7 @@ def check_onnx_path(path: str | PathLike[str], *sources: str | PathLike[str]) ->
         import onnx  # noqa: F401
     except ModuleNotFoundError:
         raise InputError('ONNX files need the package onnx: pip install "compshift[onnx]"') from None
-    if Path(path).suffix != ".onnx":
+    if check_path(path).suffix != ".onnx":
         raise InputError(f"{Path(path).name!r} does not end in '.onnx': name the file so, as in 'model.onnx'")
     check_target(path, *sources)
 

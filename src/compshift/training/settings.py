@@ -6,8 +6,10 @@ import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from compshift._checks import check_count, check_positive
-from compshift._errors import InputError, unknown_name
+import numpy as np
+
+from compshift._checks import check_count, check_flag, check_positive
+from compshift._errors import InputError, check_name, unknown_name
 
 OPTIMISERS = ("auto", "sgd", "adamw")
 SCHEDULES = ("auto", "constant", "linear")
@@ -56,7 +58,7 @@ class Settings:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if hasattr(value, "item"):  # NumPy's numbers, which JSON does not know
+            if hasattr(value, "item") and np.ndim(value) == 0:  # NumPy's numbers, which JSON does not know
                 object.__setattr__(self, field.name, value.item())
         for name in ("steps", "batch_size", "eval_every", "refresh_rows"):
             check_count(getattr(self, name), name)
@@ -68,13 +70,14 @@ class Settings:
             raise InputError(f"momentum is {self.momentum}: pass a number below 1")
         for name, end in (("patience", math.inf), ("seed", 2**63)):
             value = getattr(self, name)
-            if not hasattr(value, "__index__") or not 0 <= value < end:
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < end:
                 raise InputError(f"{name} is {value!r}: pass a whole number of 0 or more")
-        if self.warmup is not None and not 0 <= self.warmup <= self.steps:
-            raise InputError(f"warmup is {self.warmup}: pass a number of steps from 0 to {self.steps}")
+        if self.warmup is not None and not (isinstance(self.warmup, int) and 0 <= self.warmup <= self.steps):
+            raise InputError(f"warmup is {self.warmup!r}: pass a number of steps from 0 to {self.steps}")
+        for name in ("balanced_classes", "freeze_batchnorm"):
+            check_flag(getattr(self, name), name)
         for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise unknown_name(name, getattr(self, name), known)
+            check_name(name, getattr(self, name), known)
 
     def resolved(self, kind: str, *, pretrained: bool) -> Settings:
         """With everything decided, for a backbone that takes ``kind``."""

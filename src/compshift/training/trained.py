@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from compshift._checks import check_finite, check_numbers
 from compshift._errors import InputError
+from compshift._files import check_path
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
@@ -74,7 +76,7 @@ class TrainedClassifier:
 
         ``backbone`` and ``method`` are for those that are not compshift's own; the backbone gets the run's weights.
         """
-        run = RunFolder(Path(folder))
+        run = RunFolder(check_path(folder))
         if not run.about.exists():
             raise InputError(f"{str(folder)!r} holds no run: pass the folder that `compshift train` wrote")
         if not run.model.exists():
@@ -195,7 +197,9 @@ def _readable(samples: Samples, kind: str) -> Samples:
         raise InputError(f"the model takes {kind}, and the samples are {given}{accepted.get(kind, '')}")
     if kind != "features":
         return samples
-    X = np.asarray(samples, dtype=np.float32)
+    with np.errstate(over="ignore"):  # what is too large for single precision is told of below
+        X = check_numbers(samples, "features", "pass a matrix of numbers, one row per sample").astype(np.float32)
     if X.ndim != 2:
         raise InputError(f"the features have {X.ndim} dimensions: pass one row per sample")
+    check_finite(X, "features (in single precision)")
     return X
