@@ -58,7 +58,12 @@ assert (space.one_hot(gentoo_on_dream) @ certificate).all()
 # One further combination completes the table, and any of those that are out of reach will do. So the prices decide. Only
 # groups that have a price can be collected.
 
-price = {("Adelie", "Biscoe"): 3.0, ("Gentoo", "Dream"): 2.0, ("Gentoo", "Torgersen"): 9.0, ("Chinstrap", "Biscoe"): 7.0}
+price = {
+    ("Adelie", "Biscoe"): 3.0,
+    ("Gentoo", "Dream"): 2.0,
+    ("Gentoo", "Torgersen"): 9.0,
+    ("Chinstrap", "Biscoe"): 7.0,
+}
 plan = hull.plan(cost=price)
 print("collect", *(space.label(code) for code in plan), f"at {plan.cost:g}; is there nothing cheaper? {plan.optimal}")
 completed = cs.AffineHull(space, np.concatenate([hull.observed, plan]))

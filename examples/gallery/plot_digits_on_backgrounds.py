@@ -38,7 +38,9 @@ for name, report in reports.items():
 # The group that training never had, each with a 95 % interval. About one of five is right without CRM, more than four
 # of five with it.
 
-dropped = {name: report.to_frame().set_index(["digit", "background"]).loc[(8, "gradient")] for name, report in reports.items()}
+dropped = {
+    name: report.to_frame().set_index(["digit", "background"]).loc[(8, "gradient")] for name, report in reports.items()
+}
 print(pd.DataFrame(dropped).T.round(2))
 assert dropped["LogisticRegression"]["accuracy"] < 0.3
 assert dropped["CRMClassifier"]["accuracy"] > 0.8

@@ -8,6 +8,7 @@ that training has; after the last step one pass over the training data gives the
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
@@ -37,7 +38,7 @@ loader = DataLoader(TensorDataset(X, codes), batch_size=128, shuffle=True)
 # Everything in it is plain PyTorch. ``set_train_groups`` counts the groups once, before the first step.
 
 
-def train(backbone, head, loss, epochs=15):
+def train(backbone, head, loss, epochs=10):
     """Train by Adam; the loss of each epoch."""
     optimiser = torch.optim.Adam([*backbone.parameters(), *head.parameters()], lr=3e-3, weight_decay=1e-4)
     history = []
@@ -73,6 +74,36 @@ with torch.no_grad():
         "CRM head": head.marginal_log_prob(backbone(X_new), attribute=0).argmax(dim=1),
     }
 reports = {name: cs.metrics.group_report(codes_new[:, 0], found, codes_new[:, 1]) for name, found in predicted.items()}
-for name, report in reports.items():
-    print(name, report, sep="\n")
-print(head.effective_sample_size, head.bias_gap)
+table = pd.DataFrame({name: report.accuracy for name, report in reports.items()}, index=map(str, head.groups.tolist()))
+table["effective sample size"] = head.effective_sample_size.numpy()
+print(table.round(2))
+
+# %%
+# Trained by cross-entropy, the network gets about a third of the unseen group [1, 0] right; with the head, about four of
+# five, at some cost to the others. ``bias_gap`` is 0 when the head has converged, and small here.
+
+print(f"bias gap {head.bias_gap:.2f}")
+assert table.loc["[1, 0]", "cross-entropy"] < 0.5
+assert table.loc["[1, 0]", "CRM head"] > 0.7
+assert reports["CRM head"].worst > reports["cross-entropy"].worst + 0.25
+
+# %%
+# All of it is in the ``state_dict``: the same head, loaded elsewhere, predicts under any prior. Here the unseen group is
+# said to be three times as frequent as each of the others.
+
+again = cs.nn.AdditiveEnergyHead(in_features=64, cardinalities=[2, 2])
+again.load_state_dict(head.state_dict())
+with torch.no_grad():
+    found = again.marginal_log_prob(backbone(X_new), attribute=0, prior=np.array([1, 1, 3, 1]) / 6).argmax(dim=1)
+favoured = cs.metrics.group_report(codes_new[:, 0], found, codes_new[:, 1]).accuracy
+print(dict(zip(table.index, favoured.round(2).tolist(), strict=True)))
+assert favoured[2] > table.loc["[1, 0]", "CRM head"]
+
+# %%
+figure, panel = plt.subplots(figsize=(6, 3), layout="constrained")
+for offset, (name, colour) in enumerate({"cross-entropy": "0.65", "CRM head": "#0072b2"}.items()):
+    panel.bar(np.arange(4) + 0.4 * (offset - 0.5), table[name], width=0.38, color=colour, label=name)
+panel.set_xticks(range(4), [*table.index[:2], "[1, 0]\nnever seen", table.index[3]])
+panel.set(ylabel="accuracy", ylim=(0, 1))
+figure.legend(loc="outside right upper")
+plt.show()

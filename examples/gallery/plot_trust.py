@@ -77,5 +77,7 @@ panel.set_yticks(range(len(size)), [f"({shape}, {shade})" for shape, shade in cl
 panel.set(xscale="log", xlabel="effective sample size of the bias (dotted: 30)", ylabel="group")
 panel.invert_yaxis()
 names = {"seen": "#0072b2", "unseen": "#e69f00", "unseen, k̂ above 0.7": "#d55e00"}
-figure.legend([plt.Rectangle((0, 0), 1, 1, color=colour) for colour in names.values()], names, loc="outside upper center", ncols=3)
+figure.legend(
+    [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in names.values()], names, loc="outside upper center", ncols=3
+)
 plt.show()
