@@ -55,8 +55,8 @@ assert (space.one_hot(gentoo_on_dream) @ certificate).all()
 # %%
 # What to collect
 # ---------------
-# One further combination completes the table, and any of those that are out of reach will do. So the prices decide. Only
-# groups that have a price can be collected.
+# One further combination completes the table, and any of those that are out of reach will do. So the prices decide.
+# Only groups that have a price can be collected.
 
 price = {
     ("Adelie", "Biscoe"): 3.0,
@@ -82,12 +82,14 @@ assert space.decode(plan).tolist() == [["Adelie", "Biscoe"]]
 
 inside = hull.contains(space.codes(np.arange(space.n_groups))).reshape(space.cardinalities)
 counts = pd.crosstab(season["species"], season["island"]).to_numpy()
-figure, panel = plt.subplots(figsize=(5, 3), layout="constrained")
+figure, panel = plt.subplots(figsize=(6, 3), layout="constrained")
 kind = np.where(counts > 0, 2, inside.astype(int))  # seen, within reach, out of reach
-panel.imshow(kind, cmap=ListedColormap(["#d55e00", "#f0e442", "#56b4e9"]), alpha=0.7)
+panel.imshow(kind, cmap=ListedColormap(["#d55e00", "#f0e442", "#56b4e9"]), alpha=0.7, aspect="auto")
 for row, column in np.ndindex(kind.shape):
     words = ["out of reach", "can be\nextrapolated", f"{counts[row, column]} birds"]
     panel.text(column, row, words[kind[row, column]], ha="center", va="center")
+panel.vlines([0.5, 1.5], -0.5, 2.5, color="white", lw=3)
+panel.hlines([0.5, 1.5], -0.5, 2.5, color="white", lw=3)
 panel.set_xticks(range(3), space.values[1])
 panel.set_yticks(range(3), space.values[0])
 plt.show()

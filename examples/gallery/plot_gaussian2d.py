@@ -48,6 +48,7 @@ print(table.round(2))
 
 unseen = table.loc[(-1, -1)]
 assert unseen["ERM"] < 0.6
+assert table.loc[(1, -1), "CRM, learned bias"] < table.loc[(1, -1), "Bayes"] - 0.05
 assert (table["CRM, extrapolated"] - table["Bayes"]).abs().max() < 0.03
 
 # %%

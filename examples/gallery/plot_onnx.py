@@ -73,8 +73,8 @@ assert min(right[fox].mean() for right in accuracy.values()) > 0.9
 assert accuracy["night only"].mean() > accuracy["uniform"].mean()
 
 # %%
-# Training had no fox at night, yet more than nine of ten are recognised by the file, under either prior. Knowing that it
-# is night helps with the other animals.
+# Training had no fox at night, yet more than nine of ten are recognised by the file, under either prior. Knowing that
+# it is night helps with cats, by more than it costs elsewhere.
 
 figure, panel = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
 for offset, (name, colour) in enumerate({"uniform": "#56b4e9", "night only": "#0072b2"}.items()):

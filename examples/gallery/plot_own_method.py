@@ -47,7 +47,7 @@ class SpreadPenalty(Method):
 
 data = cs.data.benchmark("gaussian2d").load()
 test = data.part("test")
-settings = cs.training.Settings(steps=100, batch_size=512, learning_rate=0.05)
+settings = cs.training.Settings(steps=60, batch_size=512, learning_rate=0.05)
 accuracy = {}
 for method in ("erm", SpreadPenalty(weight=2.0), "crm"):
     model = cs.training.train(data, method, "linear", settings)
@@ -64,7 +64,7 @@ print(table.round(2))
 
 assert table["erm"].min() < 0.6
 assert table["spread-penalty"].min() > 0.75
-assert table["crm"].min() > 0.82
+assert table["crm"].min() > 0.8
 
 figure, panel = plt.subplots(figsize=(6.5, 3), layout="constrained")
 for offset, (name, colour) in enumerate(zip(table, ["0.65", "#e69f00", "#0072b2"], strict=True)):

@@ -55,8 +55,8 @@ assert abs(accuracy["an estimated prior"] - accuracy["the true prior"]) < 0.01
 assert table["truth"].between(table["lower"], table["upper"]).all()
 
 # %%
-# The training prior gives (sick, B) no chance at all, so that no patient of clinic B counts as sick by it; the uniform
-# prior counts on too many of them. The estimate does about as well as the truth.
+# The training prior gives (sick, B) no chance at all: a patient of clinic B counts as sick only if taken for one of
+# clinic A. The uniform prior counts on too many sick ones. The estimate does about as well as the truth.
 #
 # It is never a default: where groups are about as frequent as the prior in force says, noise in the estimate costs more
 # than it gains.

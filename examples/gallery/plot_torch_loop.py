@@ -79,8 +79,8 @@ table["effective sample size"] = head.effective_sample_size.numpy()
 print(table.round(2))
 
 # %%
-# Trained by cross-entropy, the network gets about a third of the unseen group [1, 0] right; with the head, about four of
-# five, at some cost to the others. ``bias_gap`` is 0 when the head has converged, and small here.
+# Trained by cross-entropy, the network gets about a third of the unseen group [1, 0] right; with the head, about four
+# of five, at some cost to [0, 0] and [0, 1]. ``bias_gap`` is 0 when the head has converged, and small here.
 
 print(f"bias gap {head.bias_gap:.2f}")
 assert table.loc["[1, 0]", "cross-entropy"] < 0.5
@@ -88,8 +88,8 @@ assert table.loc["[1, 0]", "CRM head"] > 0.7
 assert reports["CRM head"].worst > reports["cross-entropy"].worst + 0.25
 
 # %%
-# All of it is in the ``state_dict``: the same head, loaded elsewhere, predicts under any prior. Here the unseen group is
-# said to be three times as frequent as each of the others.
+# All of it is in the ``state_dict``: the same head, loaded elsewhere, predicts under any prior. Here the unseen group
+# is said to be three times as frequent as each of the others.
 
 again = cs.nn.AdditiveEnergyHead(in_features=64, cardinalities=[2, 2])
 again.load_state_dict(head.state_dict())

@@ -36,7 +36,7 @@ table = clf.group_frame()[["y", "a", "train_rows", "inside_hull", "effective_sam
 print(table.round(2).to_string(index=False))
 
 # %%
-# Nobody has seen anything near (2, 2), and a bias for it rests on a dozen samples or so. The theory calls it determined
+# Nobody has seen anything near (2, 2), and its bias rests on fewer than thirty samples. The theory calls it determined
 # all the same: with unlimited data it would be.
 
 far = table.set_index(["y", "a"]).loc[(2, 2)]
@@ -74,7 +74,7 @@ colours = np.where(clf.seen_, "#0072b2", np.where(clf.pareto_k_ > 0.7, "#d55e00"
 panel.barh(range(len(size)), size, color=colours)
 panel.axvline(30, color="black", ls=":", lw=1.5)
 panel.set_yticks(range(len(size)), [f"({shape}, {shade})" for shape, shade in clf.groups_])
-panel.set(xscale="log", xlabel="effective sample size of the bias (dotted: 30)", ylabel="group")
+panel.set(xscale="log", xlim=(1, 2000), xlabel="effective sample size of the bias (dotted: 30)", ylabel="group")
 panel.invert_yaxis()
 names = {"seen": "#0072b2", "unseen": "#e69f00", "unseen, k̂ above 0.7": "#d55e00"}
 figure.legend(
