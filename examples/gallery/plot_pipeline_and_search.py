@@ -64,6 +64,9 @@ assert missing[chosen] == max(missing.values())
 
 # %%
 # The ridge that the held-out groups chose is the best of the four for the missing one, too.
+#
+# Of the six groups, male Adelies were left out because logistic regression fails most on them. Without any of the other
+# five CRM at 0.01 is the better one as well, by more than ten points; which ridge is best differs.
 
 figure, panel = plt.subplots(figsize=(6, 3), layout="constrained")
 colours = ["0.6", *("#d55e00" if name == chosen else "#0072b2" for name in list(missing)[1:])]
