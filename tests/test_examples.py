@@ -1,7 +1,11 @@
 """Examples do what they say."""
 
+import ast
+import importlib
 import json
 import os
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +13,38 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+GALLERY = sorted((EXAMPLES / "gallery").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", GALLERY, ids=lambda path: path.stem)
+def test_the_gallery(path, tmp_path, monkeypatch):
+    """Each runs as it stands, its own checks hold, nothing warns, and it draws one figure."""
+    for package in re.findall(r"^(?:from|import) (\w+)", path.read_text(), flags=re.MULTILINE):
+        pytest.importorskip(package)
+    import matplotlib
+
+    matplotlib.use("agg")
+    plt = importlib.import_module("matplotlib.pyplot")
+    figures = []
+    monkeypatch.setattr(plt, "show", lambda: figures.append(plt.gcf()))
+    monkeypatch.chdir(tmp_path)
+    try:
+        runpy.run_path(str(path))
+    finally:
+        plt.close("all")
+    assert len(figures) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_gallery_is_listed():
+    """The page that leads to the examples names each of them, and each has a title and claims that it checks."""
+    listed = re.findall(r":doc:`(\w+)`", (EXAMPLES / "gallery" / "GALLERY_HEADER.rst").read_text())
+    assert sorted(listed) == [path.stem for path in GALLERY]
+    for path in GALLERY:
+        tree = ast.parse(path.read_text())
+        title, underline = (ast.get_docstring(tree) or "").splitlines()[:2]
+        assert underline == "=" * len(title), path.name
+        assert any(isinstance(node, ast.Assert) for node in ast.walk(tree)), path.name
 
 
 def test_a_benchmark_through_submitit(tmp_path):
