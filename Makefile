@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types check base browser bench hardening docs coverage wheel clean
+.PHONY: help demo test lint format types check base browser bench hardening docs coverage clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -29,8 +29,12 @@ types: $(VENV)/.dev ## mypy --strict
 check: $(VENV)/.dev ## pytest
 	$(BIN)/pytest -q -n 2
 
-base: ## the tests in a second environment that has the base install only, no torch and no plots
+base: ## build the wheel, use it outside of this folder, and run the tests on it: a base install, no torch and no plots
 	$(MAKE) VENV=.venv-base .venv-base/.base
+	rm -rf build out/dist
+	.venv-base/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir out/dist .
+	.venv-base/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --force-reinstall out/dist/*.whl
+	.venv-base/bin/python tests/outside.py
 	.venv-base/bin/pytest -q tests
 
 browser: ## install Chromium and its driver, which the tests of pages need; without them these are skipped (Debian, Ubuntu)
@@ -40,16 +44,14 @@ bench: $(VENV)/.dev ## measure, and print one table
 	$(BIN)/python benchmarks/run.py
 
 hardening: $(VENV)/.dev ## bad input, hostile files, faults of the machine and of numbers: one table of counts
-	$(BIN)/python hardening/run.py
+	$(BIN)/python -m hardening.run
 
 docs: $(VENV)/.dev ## build the documentation with its examples into out/docs; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -b html docs out/docs
 
-coverage: $(VENV)/.dev ## lines that the tests run, by package
-	$(BIN)/pytest -q -n 2 tests --cov=compshift --cov-report=term:skip-covered
-
-wheel: $(VENV)/.dev ## build the wheel, install it into a new environment, and use it outside of this folder
-	$(BIN)/python tests/wheel.py
+coverage: $(VENV)/.dev ## lines of core and estimators that their own tests run
+	$(BIN)/pytest -q -n 2 tests/core tests/estimators --cov=compshift.core --cov=compshift.estimators \
+		--cov-report=term:skip-covered
 
 format: $(VENV)/.dev ## let ruff format and fix
 	$(BIN)/ruff format .

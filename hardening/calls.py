@@ -1,11 +1,8 @@
 """Every public function × kinds of bad input: each ends in a right result or one clear sentence."""
 
-import calls_data
-import calls_estimators
-import calls_groups
-import calls_torch
-from outcome import Tally
-from table import attempt_all
+from hardening import calls_data, calls_estimators, calls_groups, calls_torch
+from hardening.table import attempt_all
+from hardening.tally import Tally
 
 MODULES = (calls_groups, calls_data, calls_torch, calls_estimators)
 

@@ -5,16 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kinds
-import made
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from table import Call
 
 import compshift as cs
 from compshift.data import FeatureStore, GroupedDataset
+from hardening import kinds, made
+from hardening.table import Call
 
 
 def calls() -> Iterator[Call]:

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import kinds
-import made
 import numpy as np
 from sklearn.linear_model import LogisticRegression
-from table import Call, rows_add_up
 
 import compshift as cs
+from hardening import kinds, made
+from hardening.table import Call, rows_add_up
 
 PARAMETERS: dict[str, dict[str, kinds.Kinds]] = {
     "CRMClassifier": {

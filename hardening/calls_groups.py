@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-import kinds
-import made
 import numpy as np
-from table import Call
 
 import compshift as cs
+from hardening import kinds, made
+from hardening.table import Call
 
 
 def calls() -> Iterator[Call]:

@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-import kinds
-import made
 import numpy as np
 import torch
-from table import Call
 
 import compshift as cs
 from compshift.training import Settings, train
+from hardening import kinds, made
+from hardening.table import Call
 
 
 def calls() -> Iterator[Call]:

@@ -1,13 +1,15 @@
 """Try to break compshift: bad input, hostile files, faults of the machine and of numbers; print one table of counts.
 
-    python hardening/run.py [PART…]
+    python -m hardening.run [PART…]
 
 Each part runs in a process of its own. The exit code is 1 if anything happened that must never happen. What did is
 listed under the table, and all of it is in out/hardening.json.
 """
 
+import contextlib
 import json
 import sys
+import tempfile
 import time
 import traceback
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
@@ -16,11 +18,12 @@ from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 
-from outcome import Failure, Tally
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from hardening.tally import Failure, Tally
 
 PARTS = ("calls", "random_calls", "commands", "numbers", "files", "faults")
 NEVER = {
@@ -69,7 +72,8 @@ def _in_own_process(name: str) -> list[Tally]:
 
 
 def _run(name: str) -> list[Tally]:
-    return list(import_module(name).run())
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # nothing is left where it was started
+        return list(import_module(f"hardening.{name}").run())
 
 
 def _print(tallies: list[Tally]) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from kinds import Kinds
-from outcome import Tally
+
+from hardening.kinds import Kinds
+from hardening.tally import Tally
 
 
 @dataclass(frozen=True)

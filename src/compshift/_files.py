@@ -15,6 +15,8 @@ def check_path(path: str | PathLike[str]) -> Path:
     """A path that the system can take, whether or not anything is there."""
     if isinstance(path, bytes) or not isinstance(path, str | PathLike) or isinstance(os.fspath(path), bytes):
         raise InputError(f"the path is {path!r}: pass it as text or as a pathlib.Path")
+    if not os.fspath(path):
+        raise InputError("the path is empty: pass the path of a file or folder, '.' for the one you are in")
     try:
         os.lstat(path)
     except ValueError:

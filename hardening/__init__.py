@@ -1,0 +1,1 @@
+"""Attempts to break compshift; see run.py."""
