@@ -1,0 +1,68 @@
+"""Settings of the documentation, which ``make docs`` builds into ``out/docs`` without a network."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent / "src")]
+
+import compshift  # noqa: E402
+
+project = "compshift"
+author = "the compshift contributors"
+copyright = author  # noqa: A001
+version = release = compshift.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "commands"]
+exclude_patterns = ["_extensions", "gallery/**/*.ipynb", "gallery/**/*.py", "gallery/**/*.md5", "gallery/**/*.codeobj.json"]
+
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+html_math_renderer = "mathml"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # types stand in the sentences; signatures with them are hard to read
+autodoc_default_options = {"members": True, "inherited-members": "BaseEstimator, ClassifierMixin, Module, ABC"}
+napoleon_custom_sections = [("Attributes", "params_style")]  # keeps the underscore of fitted names
+napoleon_use_param = False  # no links from words in the types of parameters
+napoleon_use_rtype = False
+
+html_theme = "furo"
+html_title = f"compshift {release}"
+html_static_path = ["_static"]
+html_css_files = ["compshift.css"]
+html_copy_source = False
+html_show_sourcelink = False
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
+highlight_language = "text"
+
+# The gallery is there once examples/gallery is; the toctree of index.md asks for "gallery/index" by this tag.
+if (HERE.parent / "examples" / "gallery").is_dir():
+    tags.add("gallery")  # noqa: F821
+    extensions.append("sphinx_gallery.gen_gallery")
+    sphinx_gallery_conf = {
+        "examples_dirs": "../examples/gallery",
+        "gallery_dirs": "gallery",
+        "filename_pattern": r"\.py$",  # every example runs
+        "abort_on_example_error": True,
+        "download_all_examples": False,
+        "show_memory": False,
+        "min_reported_time": 1,
+        "copyfile_regex": "",
+        "first_notebook_cell": None,
+        "show_signature": False,
+    }
+
+
+def setup(app: Any) -> None:
+    """Leave out what a class has from scikit-learn, PyTorch or NumPy: it is documented there."""
+    app.connect("autodoc-skip-member", foreign)
+
+
+def foreign(_app: Any, _what: str, _name: str, member: Any, skip: bool, _options: Any) -> bool | None:
+    """Whether a member comes from another package; None leaves the decision to Sphinx."""
+    function = getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
+    home = getattr(function, "__module__", None) or getattr(getattr(function, "__objclass__", None), "__module__", "")
+    return None if skip or home.startswith("compshift") else True
