@@ -15,7 +15,8 @@ copyright = author  # noqa: A001
 version = release = compshift.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "commands"]
-exclude_patterns = ["_extensions", "gallery/**/*.ipynb", "gallery/**/*.py", "gallery/**/*.md5", "gallery/**/*.codeobj.json"]
+exclude_patterns = ["_extensions", *(f"gallery/**/*.{ending}" for ending in ("ipynb", "py", "md5", "json", "zip"))]
+smartquotes = False  # values are quoted as they are typed
 
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
