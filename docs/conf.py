@@ -14,7 +14,7 @@ author = "the compshift contributors"
 copyright = author  # noqa: A001
 version = release = compshift.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "commands"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "commands", "fields"]
 exclude_patterns = ["_extensions", *(f"gallery/**/*.{ending}" for ending in ("ipynb", "py", "md5", "json", "zip"))]
 smartquotes = False  # values are quoted as they are typed
 
@@ -39,9 +39,8 @@ pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 highlight_language = "text"
 
-# The gallery is there once examples/gallery is; the toctree of index.md asks for "gallery/index" by this tag.
-if (HERE.parent / "examples" / "gallery").is_dir():
-    tags.add("gallery")  # noqa: F821
+has_gallery = (HERE.parent / "examples" / "gallery").is_dir()
+if has_gallery:
     extensions.append("sphinx_gallery.gen_gallery")
     sphinx_gallery_conf = {
         "examples_dirs": "../examples/gallery",
@@ -58,12 +57,19 @@ if (HERE.parent / "examples" / "gallery").is_dir():
 
 
 def setup(app: Any) -> None:
-    """Leave out what a class has from scikit-learn, PyTorch or NumPy: it is documented there."""
+    """Decide what depends on more than a page's text."""
     app.connect("autodoc-skip-member", foreign)
+    app.connect("source-read", without_gallery)
+
+
+def without_gallery(_app: Any, page: str, source: list[str]) -> None:
+    """Take the gallery out of the first page's list, unless there are examples."""
+    if page == "index" and not has_gallery:
+        source[0] = source[0].replace("gallery/index\n", "")
 
 
 def foreign(_app: Any, _what: str, _name: str, member: Any, skip: bool, _options: Any) -> bool | None:
-    """Whether a member comes from another package; None leaves the decision to Sphinx."""
+    """Leave out what a class has from scikit-learn, PyTorch or NumPy; None leaves the decision to Sphinx."""
     function = getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
     home = getattr(function, "__module__", None) or getattr(getattr(function, "__objclass__", None), "__module__", "")
     return None if skip or home.startswith("compshift") else True
