@@ -37,11 +37,9 @@ def blocks(page):
     found = list(BLOCK.finditer(page))
     for this, after in zip(found, [*found[1:], None], strict=True):
         shown = after is not None and not after["language"] and not page[this.end() : after.start()].strip()
-        needs = {
-            *(this["needs"] or "").split(),
-            *(IMPORT.findall(this["text"]) if this["language"] == "python" else ()),
-        }
-        yield Block(this["language"], this["text"], tuple(sorted(needs)), after["text"] if shown else None)
+        imports = IMPORT.findall(this["text"]) if this["language"] == "python" else []
+        needs = (*(this["needs"] or "").split(), *imports)
+        yield Block(this["language"], this["text"], needs, after["text"] if shown else None)
 
 
 def plain(text):
