@@ -49,7 +49,7 @@ if has_gallery:
         "abort_on_example_error": True,
         "download_all_examples": False,
         "show_memory": False,
-        "min_reported_time": 1,
+        "write_computation_times": False,  # its page asks other servers for scripts
         "copyfile_regex": "",
         "first_notebook_cell": None,
         "show_signature": False,
