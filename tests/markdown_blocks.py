@@ -76,9 +76,12 @@ def run_commands(block, name):
     return printed
 
 
-def run_page(path):
-    """Run all examples of a page in the current folder, without those that need what is not installed."""
-    namespace = {}
+def run_page(path, namespace=None):
+    """Run all examples of a page in the current folder, without those that need what is not installed.
+
+    ``namespace`` has the names that the page takes for granted.
+    """
+    namespace = {} if namespace is None else namespace
     page = Path(path)
     for block in blocks(page.read_text()):
         if block.language == "python" and block.runs_here:

@@ -2,11 +2,14 @@
 
 import importlib
 import re
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 
+import compshift
 from compshift.cli.main import app
 from tests.markdown_blocks import blocks, run_page
 
@@ -22,6 +25,42 @@ PUBLIC = ["compshift", *(f"compshift.{part}" for part in ("data", "metrics", "nn
 def test_examples_print_what_is_shown(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(DOCS / f"{name}.md")
+
+
+def granted():
+    """What pages about one matter take for granted: features, a class and an attribute, and unlabelled rows."""
+    rng = np.random.default_rng(0)
+    z = np.repeat([(first, second) for first in range(3) for second in range(3)][1:], 20, axis=0)
+    X = rng.normal(size=(len(z), 4)) + 2 * np.pad(z, [(0, 0), (0, 2)])
+    return {"cs": compshift, "X": X, "X_unlabelled": X, "y": z[:, 0], "a": z[:, 1], "attributes": z[:, 1]}
+
+
+@pytest.mark.filterwarnings("default")
+def test_examples_of_unseen_groups(tmp_path, monkeypatch):
+    import sklearn
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.model_selection import GridSearchCV
+
+    monkeypatch.chdir(tmp_path)
+    booster = partial(HistGradientBoostingClassifier, max_iter=5)
+    names = {"sklearn": sklearn, "GridSearchCV": GridSearchCV, "HistGradientBoostingClassifier": booster}
+    run_page(DOCS / "unseen.md", {**granted(), **names})
+
+
+def test_example_of_a_method(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(DOCS / "benchmark.md")
+
+
+def test_examples_of_onnx(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    names = granted()
+    clf = compshift.CRMClassifier().fit(names["X"], names["y"], attributes=names["a"])
+    compshift.export_onnx(clf, "model.onnx")
+    probabilities = run_page(DOCS / "onnx.md", names)["probabilities"]
+    clf.set_prior(np.where(np.arange(9) == 3, 3.0, 1.0) / 11)
+    np.testing.assert_allclose(probabilities, clf.predict_proba(names["X"]), atol=1e-5)
 
 
 def test_another_output_is_noticed(tmp_path):
