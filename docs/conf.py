@@ -16,7 +16,7 @@ version = release = compshift.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "commands", "fields"]
 exclude_patterns = ["_extensions", *(f"gallery/**/*.{ending}" for ending in ("ipynb", "py", "md5", "json", "zip"))]
-smartquotes = False  # values are quoted as they are typed
+smartquotes_action = "D"  # dashes alone: values are quoted as they are typed
 
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
@@ -28,6 +28,7 @@ autodoc_default_options = {"members": True, "inherited-members": "BaseEstimator,
 napoleon_custom_sections = [("Attributes", "params_style")]  # keeps the underscore of fitted names
 napoleon_use_param = False  # no links from words in the types of parameters
 napoleon_use_rtype = False
+napoleon_attr_annotations = False
 
 html_theme = "furo"
 html_title = f"compshift {release}"
