@@ -94,15 +94,30 @@ def test_every_public_name_answers_a_question():
                 assert re.search(rf"\b{name}\b", page), f"{package}.{name}"
 
 
-def command_names(command, path="compshift"):
+def commands(command, path="compshift"):
+    """Every command by its full name."""
     for name, part in command.commands.items():
-        yield from command_names(part, f"{path} {name}") if hasattr(part, "commands") else [f"{path} {name}"]
+        yield from commands(part, f"{path} {name}") if hasattr(part, "commands") else [(f"{path} {name}", part)]
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
 
 
 def test_every_command_answers_a_question():
     page = (DOCS / "which_tool.md").read_text()
-    for name in command_names(typer.main.get_command(app)):
+    for name in COMMANDS:
         assert re.search(rf"{name}\b", page), name
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_options_exist(page):
+    """Every option that is written after a command, on the same line, is one of that command."""
+    for line in re.split(r"[`\n]|(?=compshift \w)", page.read_text().replace("\\\n", " ")):
+        name = max((name for name in COMMANDS if re.match(rf"{name}\b", line)), key=len, default=None)
+        if name is not None:
+            known = {option for parameter in COMMANDS[name].params for option in parameter.opts} | {"--help", "--debug"}
+            for option in re.findall(r"(?<=[\s\[])--?[a-z][a-z0-9-]*", line.partition("#")[0]):
+                assert option in known, f"{name} has no {option}, in {page.name}"
 
 
 def anchors(text):
