@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import markdown_blocks
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
 def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+    return [block.text for block in markdown_blocks.blocks(README) if block.language == language]
 
 
 def photographs(folder):

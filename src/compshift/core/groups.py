@@ -86,7 +86,7 @@ class GroupSpace:
 
     @property
     def width(self) -> int:
-        """Length D of a one-hot row: the number of values of all attributes together."""
+        """Length D of a one-hot row, the number of values of all attributes together."""
         return sum(self.cardinalities)
 
     @cached_property

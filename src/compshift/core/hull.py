@@ -58,7 +58,8 @@ class Component(NamedTuple):
 class AffineHull:
     r"""Groups whose one-hot code is an affine combination of the seen ones (paper, "Discrete Affine Hull").
 
-    .. math:: z \in \mathrm{DAff} \iff \sigma(z) = \sum_j \alpha_j \sigma(z^{(j)}), \quad \sum_j \alpha_j = 1
+    .. math:: z \in \mathrm{DAff} \Longleftrightarrow
+        \sigma(z) = \sum_j \alpha_j \sigma(z^{(j)}), \quad \sum_j \alpha_j = 1
 
     Each one-hot block sums to 1, so the weights of a linear combination sum to 1 by themselves, and z is inside exactly
     if every integer vector orthogonal to the seen codes is orthogonal to σ(z). All of it is integer arithmetic, without
@@ -101,7 +102,7 @@ class AffineHull:
 
     @property
     def full_rank(self) -> int:
-        """Rank at which every group is inside: Σ(d_i − 1) + 1."""
+        """Rank Σ(d_i − 1) + 1, at which every group is inside."""
         return self.space.width - len(self.space.names) + 1
 
     @property

@@ -64,7 +64,7 @@ class GroupedDataset:
 
     @property
     def kind(self) -> str:
-        """What the samples are: ``"features"``, ``"images"`` or ``"text"``."""
+        """``"features"``, ``"images"`` or ``"text"``, as the samples are."""
         return KINDS.get(type(self.samples), "features")
 
     @property

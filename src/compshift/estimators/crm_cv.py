@@ -72,7 +72,8 @@ class CRMClassifierCV(CRMFitter):
         are not too many; see ``compshift.estimators.expected_accuracy``.
     n_splits_ : int
         Folds there were.
-    Others as in ``CRMClassifier``.
+    classes_, space_, hull_, groups_, bias_ and others
+        As in ``CRMClassifier``.
 
     Examples
     --------

@@ -86,7 +86,7 @@ class Diagnosis:
 
     @property
     def additive(self) -> bool:
-        """False if interactions are found: a gain above three standard errors and above 0.01 nats per row."""
+        """False if interactions are found, with a gain above three standard errors and above 0.01 nats per row."""
         return not (self.interaction.certain and self.interaction.mean > NOTICEABLE)
 
     @property

@@ -230,7 +230,7 @@ class AdditiveEnergyHead(nn.Module):
 
     @property
     def bias_gap(self) -> float:
-        """Largest ``|B* − B|`` over the training groups: 0 where step 1 is at its optimum."""
+        """Largest ``|B* − B|`` over the training groups, which is 0 where step 1 is at its optimum."""
         index = self.seen.index
         return float((self.bias - self.learned_bias.detach())[index].abs().max())
 

@@ -110,7 +110,7 @@ class TrainedClassifier:
 
     @property
     def kind(self) -> str:
-        """What the samples are: features, images or text."""
+        """Whether samples are features, images or text."""
         return self.model.backbone.kind
 
     @property

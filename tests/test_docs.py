@@ -1,0 +1,156 @@
+"""The documentation: its examples run, it names everything that is public, and its links lead somewhere."""
+
+import importlib
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+import compshift
+from compshift.cli.main import app
+from tests.markdown_blocks import blocks, run_page
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "gallery" not in path.parts)
+RUN = ["tutorial", "practitioners", "researchers", "engineers", "install"]
+PUBLIC = ["compshift", *(f"compshift.{part}" for part in ("data", "metrics", "nn", "features", "methods", "training"))]
+
+
+@pytest.mark.parametrize("name", RUN)
+@pytest.mark.filterwarnings("default")
+def test_examples_print_what_is_shown(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(DOCS / f"{name}.md")
+
+
+def granted():
+    """What pages about one matter take for granted: features, a class and an attribute, and unlabelled rows."""
+    rng = np.random.default_rng(0)
+    z = np.repeat([(first, second) for first in range(3) for second in range(3)][1:], 20, axis=0)
+    X = rng.normal(size=(len(z), 4)) + 2 * np.pad(z, [(0, 0), (0, 2)])
+    return {"cs": compshift, "X": X, "X_unlabelled": X, "y": z[:, 0], "a": z[:, 1], "attributes": z[:, 1]}
+
+
+@pytest.mark.filterwarnings("default")
+def test_examples_of_unseen_groups(tmp_path, monkeypatch):
+    import sklearn
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.model_selection import GridSearchCV
+
+    monkeypatch.chdir(tmp_path)
+    booster = partial(HistGradientBoostingClassifier, max_iter=5)
+    names = {"sklearn": sklearn, "GridSearchCV": GridSearchCV, "HistGradientBoostingClassifier": booster}
+    run_page(DOCS / "unseen.md", {**granted(), **names})
+
+
+def test_example_of_a_method(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(DOCS / "benchmark.md")
+
+
+def test_examples_of_onnx(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    names = granted()
+    clf = compshift.CRMClassifier().fit(names["X"], names["y"], attributes=names["a"])
+    compshift.export_onnx(clf, "model.onnx")
+    probabilities = run_page(DOCS / "onnx.md", names)["probabilities"]
+    clf.set_prior(np.where(np.arange(9) == 3, 3.0, 1.0) / 11)
+    np.testing.assert_allclose(probabilities, clf.predict_proba(names["X"]), atol=1e-5)
+
+
+def test_another_output_is_noticed(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1)\n```\n\n```\n2\n```\n")
+    with pytest.raises(AssertionError, match="shows another output"):
+        run_page(page)
+    (block, _) = blocks(page.read_text().replace("```python", "<!-- needs torch -->\n```python\nimport absent_package"))
+    assert block.needs == ("torch", "absent_package")
+    assert not block.runs_here
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_reference_has_every_public_name(package):
+    """In a directive by its public name; subpackages by a page of their own."""
+    reference = "\n".join(path.read_text() for path in (DOCS / "api").glob("*.md"))
+    for name in importlib.import_module(package).__all__:
+        if f"{package}.{name}" in PUBLIC:
+            assert (DOCS / "api" / f"{name}.md").exists(), name
+        elif name == "__version__":
+            assert "`cs.__version__`" in reference
+        else:
+            assert re.search(rf"^\.\. \S+:: {re.escape(package)}\.{name}$", reference, flags=re.MULTILINE), name
+
+
+def test_every_public_name_answers_a_question():
+    page = (DOCS / "which_tool.md").read_text()
+    for package in PUBLIC:
+        for name in importlib.import_module(package).__all__:
+            if f"{package}.{name}" not in PUBLIC and name not in ("__version__", "registry", "Extraction"):
+                assert re.search(rf"\b{name}\b", page), f"{package}.{name}"
+
+
+def commands(command, path="compshift"):
+    """Every command by its full name."""
+    for name, part in command.commands.items():
+        yield from commands(part, f"{path} {name}") if hasattr(part, "commands") else [(f"{path} {name}", part)]
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+def test_every_command_answers_a_question():
+    page = (DOCS / "which_tool.md").read_text()
+    for name in COMMANDS:
+        assert re.search(rf"{name}\b", page), name
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_options_exist(page):
+    """Every option that is written after a command, on the same line, is one of that command."""
+    for line in re.split(r"[`\n]|(?=compshift \w)", page.read_text().replace("\\\n", " ")):
+        name = max((name for name in COMMANDS if re.match(rf"{name}\b", line)), key=len, default=None)
+        if name is not None:
+            known = {option for parameter in COMMANDS[name].params for option in parameter.opts} | {"--help", "--debug"}
+            for option in re.findall(r"(?<=[\s\[])--?[a-z][a-z0-9-]*", line.partition("#")[0]):
+                assert option in known, f"{name} has no {option}, in {page.name}"
+
+
+def anchors(text):
+    """Anchors of a page's headings, as GitHub and MyST make them."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def included(path):
+    """The text of a page, with what it includes."""
+    text = path.read_text()
+    return text + "".join((path.parent / name).read_text() for name in re.findall(r"^```{include} (\S+)$", text, re.M))
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("http:", "https:")):
+            continue
+        path, _, anchor = target.partition("#")
+        other = (page.parent / path).resolve() if path else page
+        assert other.exists(), f"{target} in {page.name}"
+        if anchor:
+            assert anchor in anchors(included(other)), f"{target} in {page.name}"
+
+
+def test_every_page_is_listed():
+    """In a toctree of the first page, or of the reference's."""
+    listed = set()
+    for start in (DOCS / "index.md", DOCS / "api" / "index.md"):
+        for tree in re.findall(r"^```{toctree}\n(.*?)^```$", start.read_text(), flags=re.MULTILINE | re.DOTALL):
+            entries = [line for line in tree.splitlines() if line and not line.startswith(":")]
+            listed |= {(start.parent / re.sub(r".*<(.+)>", r"\1", entry)).resolve() for entry in entries}
+    assert {path.with_suffix("").resolve() for path in PAGES} - listed == {(DOCS / "index").resolve()}
