@@ -41,6 +41,13 @@ def calls() -> Iterator[Call]:
         yield Call(f"GroupSpace.{name}", getattr(space, name), {"codes": some}, {"codes": kinds.codes(some)})
     index = {**kinds.COUNTS, **kinds.SEEDS, **kinds.CHOICES}
     yield Call("GroupSpace.codes", space.codes, {"index": [0, 3]}, {"index": index})
+    yield Call(
+        "GroupSpace.locate",
+        space.locate,
+        {"codes": some, "among": made.SEEN},
+        {"codes": kinds.codes(some), "among": kinds.without_same(kinds.codes(made.SEEN))},
+    )
+    yield Call("GroupSpace.one_code", space.one_code, {"code": some[0]}, {"code": kinds.codes(some)})
     yield Call("GroupSpace.label", space.label, {"code": some[0]}, {"code": kinds.codes(some)})
 
     yield Call(

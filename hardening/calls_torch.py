@@ -1,7 +1,9 @@
 """Calls that need PyTorch: the head, backbones, methods, settings and training."""
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -119,6 +121,14 @@ def calls() -> Iterator[Call]:
         },
     )
     trained = train(**good, device="cpu")
+    yield Call("training.TrainedClassifier.load", trained.load, {"folder": _run(good)}, {"folder": kinds.PATHS})
+    yield Call(
+        "training.Settings.from_dict",
+        Settings.from_dict,
+        {"content": {"steps": 3}},
+        {"content": {**kinds.CHOICES, "unknown name": kinds.Odd({"stesp": 3}), "odd key": kinds.Odd({3: 3})}},
+    )
+    yield from _features()
     samples = {**kinds.without_same(kinds.matrix(rows.X)), **kinds.without_same(kinds.labels(rows.bird))}
     for name in ("predict", "predict_proba", "features"):
         yield Call(
@@ -130,6 +140,50 @@ def calls() -> Iterator[Call]:
         {"prior": "uniform"},
         {"prior": kinds.without_same(kinds.priors(9, ("duck", "lake"), ("duck", "moon")))},
     )
+
+
+def _features() -> Iterator[Call]:
+    """Embeddings of a few small images."""
+    from compshift.data.samples import ImageArrays
+    from compshift.features import Embedder, extract_features
+
+    backbone = cs.nn.load_backbone("efficientnet-lite0", "images")
+    options = {"device": "cpu", "dtype": "auto", "batch_size": 2, "num_workers": 0}
+    yield Call(
+        "features.Embedder",
+        lambda **a: Embedder(**a).about() is None,
+        {"backbone": backbone, **options},
+        {
+            "backbone": kinds.CHOICES,
+            "device": kinds.CHOICES,
+            "dtype": kinds.CHOICES,
+            "batch_size": kinds.COUNTS,
+            "num_workers": kinds.COUNTS,
+        },
+    )
+    pixels = np.zeros((2, 8, 8, 3), dtype=np.uint8)
+    data = cs.data.GroupedDataset(ImageArrays(pixels), cs.GroupSpace.from_cardinalities([2]), np.array([[0], [1]]))
+    embedder = Embedder(backbone, **options)
+    yield Call(
+        "features.extract_features",
+        lambda **a: extract_features(**a).rows,
+        {"data": data, "embedder": embedder, "folder": Path(tempfile.mkdtemp()) / "f", "shard_rows": 2},
+        {
+            "data": kinds.CHOICES,
+            "embedder": kinds.CHOICES,
+            "folder": kinds.PATHS,
+            "shard_rows": kinds.COUNTS,
+            "skip_broken": kinds.CHOICES,
+            "overwrite": kinds.CHOICES,
+        },
+    )
+
+
+def _run(arguments: dict[str, Any]) -> Path:
+    """The folder of a run."""
+    folder = Path(tempfile.mkdtemp()) / "run"
+    train(**arguments, device="cpu", folder=folder)
+    return folder
 
 
 def _new_head() -> Any:

@@ -108,14 +108,17 @@ def _sound(clf: Any, X: Any) -> None:
 
 def spaces(tally: Tally) -> None:
     """Tables of values to codes and back."""
-    tables = st.one_of(
-        ODD, st.lists(st.tuples(ODD, ODD), max_size=4), labels(6), labels(6, odd=True),
-        st.lists(st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([0, 1, 2])), min_size=1, max_size=5),
-    )  # fmt: skip
+    pairs = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([0, 1, 2])), min_size=1, max_size=5)
+    good = st.one_of(pairs, labels(6))
+    bad = st.one_of(ODD, labels(6, odd=True), st.lists(st.tuples(ODD, ODD), max_size=4))
 
     @_examples("spaces")
-    @given(tables, st.one_of(st.none(), st.none(), ODD))
-    def drive(table: Any, names: Any) -> None:
+    @given(st.data())
+    def drive(data: st.DataObject) -> None:
+        odd = data.draw(st.sampled_from(["nothing", "nothing", "table", "names"]))
+        table = data.draw(bad if odd == "table" else good)
+        names = data.draw(ODD) if odd == "names" else None
+
         def round_trip() -> None:
             space = cs.GroupSpace.from_table(table, names=names)
             codes = space.encode(table)

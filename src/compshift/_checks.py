@@ -4,6 +4,7 @@ import contextlib
 import math
 import operator
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,13 @@ def check_flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise InputError(f"{name} is {value!r}: pass True or False")
     return bool(value)
+
+
+def check_whole(value: Any, name: str) -> int:
+    """A whole number of 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
+        raise InputError(f"{name} is {value!r}: pass a whole number of 0 or more")
+    return int(value)
 
 
 def check_count(value: Any, name: str) -> int:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from compshift._checks import check_count
-from compshift._errors import InputError, check_name
+from compshift._checks import check_count, check_whole
+from compshift._errors import InputError, an, check_name
 from compshift.core.arrays import IntArray
 from compshift.data.samples import KINDS, ImageArrays, ImageFiles, Samples
 from compshift.features.batches import Batch, Batches, sample_lengths
@@ -49,11 +49,15 @@ class Embedder:
         batch_size: int = 32,
         num_workers: int | None = None,
     ) -> None:
+        if not isinstance(backbone, Backbone):
+            raise InputError(
+                f"backbone is {an(type(backbone).__name__)}: pass one, as compshift.nn.load_backbone gives"
+            )
         self.device = chosen_device(device)
         self.dtype = chosen_precision(dtype, self.device)
         self.backbone = backbone.to(self.device).eval()
         self.batch_size = check_count(batch_size, "batch_size")
-        self.num_workers = num_workers
+        self.num_workers = None if num_workers is None else check_whole(num_workers, "num_workers")
         self.forward_seconds = 0.0
 
     def about(self) -> dict[str, Any]:
@@ -154,13 +158,13 @@ def batch_rows(rows: IntArray, lengths: IntArray, batch_size: int) -> list[IntAr
 
 
 def chosen_device(name: str) -> torch.device:
-    if name == "auto":
+    if isinstance(name, str) and name == "auto":
         mps = torch.backends.mps.is_available()
         return torch.device("cuda" if torch.cuda.is_available() else "mps" if mps else "cpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise InputError(f"the device {name!r} cannot be used ({str(error).splitlines()[0]}): pass cpu") from None
     return device
 

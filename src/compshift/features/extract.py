@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from compshift._checks import check_count
-from compshift._errors import InputError
+from compshift._checks import check_count, check_flag
+from compshift._errors import InputError, an
 from compshift._files import check_path
 from compshift.core.arrays import IntArray
-from compshift.data.dataset import GroupedDataset
+from compshift.data.dataset import GroupedDataset, check_dataset
 from compshift.features.batches import sample_digests
 from compshift.features.embedder import Embedder
 from compshift.features.shards import ShardFolder, open_folder
@@ -52,6 +52,11 @@ def extract_features(
     A sample that cannot be read stops the extraction, or is left out and listed with ``skip_broken``.
     """
     start = time.perf_counter()
+    check_dataset(data)
+    if not isinstance(embedder, Embedder):
+        raise InputError(f"embedder is {an(type(embedder).__name__)}: pass a compshift.features.Embedder")
+    for flag, name in ((skip_broken, "skip_broken"), (overwrite, "overwrite")):
+        check_flag(flag, name)
     about = embedder.about()
     shard_rows = check_count(shard_rows, "shard_rows")
     with open_folder(check_path(folder), about, data.space.names, len(data), shard_rows, overwrite=overwrite) as shards:

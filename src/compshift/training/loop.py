@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from os import PathLike
 from typing import Any
 
+from compshift._checks import check_whole
 from compshift._errors import InputError, an
 from compshift._files import check_path
 from compshift.data.dataset import GroupedDataset
@@ -75,8 +76,8 @@ def train(
     ):
         if not isinstance(value, kind):
             raise InputError(f"{name} is {an(type(value).__name__)}: pass a compshift {kind.__name__}")
-    if workers is not None and not (isinstance(workers, int) and workers >= 0):
-        raise InputError(f"workers is {workers!r}: pass a whole number of 0 or more")
+    if workers is not None:
+        check_whole(workers, "workers")
     rows = TrainingData.of(data)
     if settings.patience and not len(rows.validation):
         raise InputError(f"patience is {settings.patience}, and there are no validation rows to be patient with")

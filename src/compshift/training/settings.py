@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_count, check_flag, check_positive
+from compshift._checks import check_count, check_flag, check_positive, check_whole
 from compshift._errors import InputError, check_name, unknown_name
 
 OPTIMISERS = ("auto", "sgd", "adamw")
@@ -69,9 +70,8 @@ class Settings:
         if self.momentum >= 1:
             raise InputError(f"momentum is {self.momentum}: pass a number below 1")
         for name, end in (("patience", math.inf), ("seed", 2**63)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < end:
-                raise InputError(f"{name} is {value!r}: pass a whole number of 0 or more")
+            if check_whole(getattr(self, name), name) >= end:
+                raise InputError(f"{name} is {getattr(self, name)!r}: pass a whole number below 2**63")
         if self.warmup is not None and not (isinstance(self.warmup, int) and 0 <= self.warmup <= self.steps):
             raise InputError(f"warmup is {self.warmup!r}: pass a number of steps from 0 to {self.steps}")
         for name in ("balanced_classes", "freeze_batchnorm"):
@@ -111,6 +111,8 @@ class Settings:
     def from_dict(cls, content: dict[str, Any]) -> Settings:
         """What ``to_dict`` gave; unknown names are refused."""
         known = [field.name for field in fields(cls)]
+        if not isinstance(content, Mapping):
+            raise InputError(f"the settings are {content!r}: pass a mapping from names to values")
         for name in content:
             if name not in known:
                 raise unknown_name("setting", name, known)
