@@ -52,6 +52,16 @@ def test_example_of_a_method(tmp_path, monkeypatch):
     run_page(DOCS / "benchmark.md")
 
 
+def test_the_method_that_contributors_read(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    method = run_page(ROOT / "CONTRIBUTING.md")["SmoothedERM"]
+    data = compshift.data.benchmark("penguins").features()
+    settings = compshift.training.Settings(steps=3, batch_size=8)
+    clf = compshift.training.train(data, method(0.2), "linear", settings, device="cpu")
+    assert clf.method.hyperparameters() == {"smoothing": 0.2}
+
+
 def test_examples_of_onnx(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
