@@ -11,9 +11,11 @@ from shutil import rmtree
 
 from outcome import Failure, Tally
 
+from disks import disk_faults
 from forked import import_what_is_used
 from injection import counting
 from kills import kill_faults
+from places import place_faults
 from scenes import Reference, Scene, make_scenes
 from verdicts import REFERENCES, Fault, Verdict, count, labelled
 
@@ -39,6 +41,8 @@ def run() -> Iterable[Tally]:
 def all_faults() -> Iterator[Fault]:
     """Long ones first, so that the last to end is a short one."""
     yield from kill_faults()
+    yield from disk_faults()
+    yield from place_faults()
 
 
 def attempt(fault: Fault, folder: str) -> Verdict:
@@ -60,7 +64,8 @@ def _undisturbed(scene: Scene, home: Path) -> Reference:
     ended = scene.run(cwd, counting)
     if ended.code != 0:
         raise RuntimeError(f"{scene.name} ended with {ended.code} without a fault: {ended.err}")
-    return Reference(scene, scene.found(cwd), ended.out, ended.note)
+    largest = max(path.stat().st_size for path in cwd.rglob("*") if path.is_file())
+    return Reference(scene, scene.found(cwd), ended.out, ended.note, largest)
 
 
 @contextmanager
@@ -68,4 +73,5 @@ def _home() -> Iterator[Path]:
     """A folder in memory if there is one: what is written is small, and waits for no disk."""
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="faults-", dir=place) as folder:
+        os.chmod(folder, 0o755)  # for a user without rights too
         yield Path(folder)

@@ -51,26 +51,38 @@ class Inline:
         return future
 
 
+Inject = Callable[[], Callable[[], Any] | None]
+"""Called in the fork before the command; what it returns is called after it, and what that returns is noted."""
+
+
+class Forked:
+    """A command line that has been started in ``cwd``."""
+
+    def __init__(self, arguments: Sequence[str], cwd: Path, inject: Inject | None = None) -> None:
+        ends = {name: os.pipe() for name in ("out", "err", "note")}
+        for _, write in ends.values():
+            fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE)  # so that nobody has to read while the command runs
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        self.process = os.fork()
+        if self.process == 0:
+            _become(arguments, cwd, inject, {name: pair[1] for name, pair in ends.items()})
+        for _, write in ends.values():
+            os.close(write)
+        self.ends = {name: read for name, (read, _) in ends.items()}
+
+    def end(self, patience: float = PATIENCE) -> Ended:
+        """Wait for it; one that takes too long is stopped."""
+        code = _wait(self.process, patience)
+        texts = {name: _drain(read) for name, read in self.ends.items()}
+        return Ended(code, texts["out"], texts["err"], json.loads(texts["note"]) if texts["note"] else None)
+
+
 def run_forked(
-    arguments: Sequence[str],
-    cwd: Path,
-    inject: Callable[[], Callable[[], Any] | None] | None = None,
-    patience: float = PATIENCE,
+    arguments: Sequence[str], cwd: Path, inject: Inject | None = None, patience: float = PATIENCE
 ) -> Ended:
-    """Run a command line in ``cwd``. ``inject`` is called in the fork before it, and what it returns after it."""
-    ends = {name: os.pipe() for name in ("out", "err", "note")}
-    for _, write in ends.values():
-        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE)  # so that nobody has to read while the command runs
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    child = os.fork()
-    if child == 0:
-        _become(arguments, cwd, inject, {name: pair[1] for name, pair in ends.items()})
-    for _, write in ends.values():
-        os.close(write)
-    code = _wait(child, patience)
-    texts = {name: _drain(read) for name, (read, _) in ends.items()}
-    return Ended(code, texts["out"], texts["err"], json.loads(texts["note"]) if texts["note"] else None)
+    """Run a command line to its end."""
+    return Forked(arguments, cwd, inject).end(patience)
 
 
 def import_what_is_used(commands: Sequence[tuple[Sequence[str], Path]]) -> None:
@@ -85,9 +97,7 @@ def import_what_is_used(commands: Sequence[tuple[Sequence[str], Path]]) -> None:
                     importlib.import_module(name)
 
 
-def _become(
-    arguments: Sequence[str], cwd: Path, inject: Callable[[], Callable[[], Any] | None] | None, ends: dict[str, int]
-) -> None:
+def _become(arguments: Sequence[str], cwd: Path, inject: Inject | None, ends: dict[str, int]) -> None:
     """Be the command, and end: never returns."""
     code = 70
     try:

@@ -6,11 +6,11 @@ from pathlib import Path
 from injection import kill_before, no_file_beyond
 
 from scenes import numbers
-from verdicts import OLD, REFERENCES, Failure, Fault, Verdict, half_written, lost, same_end
+from verdicts import REFERENCES, Failure, Fault, Verdict, half_written, lost, put_old, same_end
 
 MOST = {"bench": 40, "train": 40, "report": 3, "figure": 6}
-SIZES = (0, 1, 100, 700, 2000, 5000)
-"""Bytes beyond which a write is fatal."""
+SHARES = (0.0, 0.01, 0.2, 0.5, 0.9)
+"""Sizes beyond which a write is fatal, as shares of the largest file."""
 
 
 def kill_faults() -> list[Fault]:
@@ -21,7 +21,7 @@ def kill_faults() -> list[Fault]:
             torn = number % 2 == 0 or reference.events < 12
             label = f"{name}, kill −9 before change {number} of {reference.events}"
             faults.append(Fault("kill −9", label, partial(killed, name, number=number, torn=torn, old=bool(number % 2))))
-        for size in SIZES[:: 3 if name in ("report", "figure") else 1]:
+        for size in sorted({int(share * reference.largest) for share in SHARES[:: 2 if name == "report" else 1]}):
             label = f"{name}, kill −9 in a write beyond {size} bytes"
             faults.append(Fault("kill −9", label, partial(killed, name, size=size)))
     return faults
@@ -34,11 +34,10 @@ def killed(
     reference = REFERENCES[name]
     old = old and not reference.scene.resumes
     if old:
-        for file in (reference.scene.output, *reference.scene.beside):
-            (cwd / file).write_bytes(OLD)
+        put_old(reference, cwd)
     inject = kill_before(number, torn=torn) if size is None else no_file_beyond(size, deadly=True)
     ended = reference.scene.run(cwd, inject)
-    if ended.code is None or ended.code > 0:
+    if ended.code is None or ended.code >= 0:
         return Failure("internal error", f"it should have died, and ended with {ended.code}: {ended.err[-300:]}")
     found = half_written(reference, cwd, old=old)
     return lost(found) if found else same_end(reference, cwd, "killed")

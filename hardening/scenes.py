@@ -63,7 +63,7 @@ def make_scenes(home: Path) -> list[Scene]:
         Scene("predict", ("predict", model, birds, "-o", "p.csv"), "p.csv", whole_files("p.csv")),
         Scene("predict to Parquet", ("predict", model, birds, "-o", "p.parquet"), "p.parquet", whole_files("p.parquet")),
         Scene("tables", ("tables", bench, "-o", "t.md"), "t.md", whole_files("t.md")),
-        Scene("report", ("report", bench, "-o", "r.html"), "r.html", whole_files("r.html")),
+        Scene("report", ("report", str(home / "photos.csv"), "--attributes", "bird,place", "-o", "r.html"), "r.html", whole_files("r.html")),
         Scene("export", ("export", model, "-o", "m.onnx"), "m.onnx", whole_files("m.onnx")),
         Scene("datasets export", ("datasets", "export", "penguins", "-o", "d.npz"), "d.npz", whole_files("d.npz")),
         Scene("figure", ("figure", "hull", "-o", "f.png"), "f.png", whole_files("f.png", "f.csv"), beside=("f.csv",)),
@@ -159,7 +159,8 @@ class Reference:
     scene: Scene
     found: Found
     out: str
-    events: int
+    events: int  # changes of files that it makes
+    largest: int  # bytes of the largest file
 
 
 def numbers(values: int, most: int) -> list[int]:

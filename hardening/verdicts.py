@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 from outcome import Failure, Tally, unclear_text
 
-from forked import Ended
-from scenes import OLD, Found, Reference, digest
+from forked import Ended, Inject
+from scenes import OLD, Found, Reference
 
 Verdict = Literal["answered", "refused"] | Failure
 
@@ -68,10 +68,12 @@ def kept_parts(reference: Reference, cwd: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in cwd.glob(pattern)} if pattern else {}
 
 
-def same_end(reference: Reference, cwd: Path, before: str, *, recomputed: bool = False) -> Verdict:
+def same_end(
+    reference: Reference, cwd: Path, before: str, inject: Inject | None = None, *, recomputed: bool = False
+) -> Verdict:
     """Run the command again: it must end as if nothing had happened, and leave finished parts alone."""
     kept = kept_parts(reference, cwd)
-    again = reference.scene.run(cwd)
+    again = reference.scene.run(cwd, inject)
     if again.code != 0:
         return lost(f"{before}: then the same command ended with {again.code}: {again.err.strip()[-300:]}")
     difference = differing(reference.found, reference.scene.found(cwd))
@@ -97,9 +99,16 @@ def one_sentence(ended: Ended, codes: tuple[int, ...] = (2,)) -> Failure | None:
     if ended.code not in codes:
         return Failure("internal error", f"exit code {ended.code}: {ended.err.strip()[-300:]}")
     complaint = unclear_text("\n".join(said))
-    if complaint is None and "None" in said[-1]:
-        complaint = "None is said"
+    for raw in ("[Errno", "None", "os error"):
+        if complaint is None and raw in said[-1]:
+            complaint = f"{raw!r} is said"
     return Failure("unclear sentence", f"{complaint}: {ended.err.strip()[-400:]}") if complaint else None
+
+
+def put_old(reference: Reference, cwd: Path) -> None:
+    """Have an older output there."""
+    for file in (reference.scene.output, *reference.scene.beside):
+        (cwd / file).write_bytes(OLD)
 
 
 def differing(wanted: Found, found: Found) -> str | None:
@@ -114,5 +123,3 @@ def labelled(label: str, verdict: Verdict) -> Verdict:
     """A failure that tells of which fault it is."""
     return Failure(verdict.kind, f"{label}: {verdict.what}") if isinstance(verdict, Failure) else verdict
 
-
-__all__ = ["OLD", "REFERENCES", "Fault", "Verdict", "digest", "one_sentence", "same_end"]
