@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 
-from injection import BROKEN, FULL, READ_ONLY, no_file_beyond, refuse_from
-
 from forked import Ended
+from injection import BROKEN, FULL, READ_ONLY, no_file_beyond, refuse_from
 from scenes import Reference, numbers
 from verdicts import REFERENCES, Fault, Verdict, half_written, lost, one_sentence, put_old, same_end
 

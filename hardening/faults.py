@@ -9,12 +9,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from shutil import rmtree
 
-from outcome import Failure, Tally
-
 from disks import disk_faults
 from forked import import_what_is_used
 from injection import counting
 from kills import kill_faults
+from outcome import Failure, Tally
 from places import place_faults
 from scenes import Reference, Scene, make_scenes
 from verdicts import REFERENCES, Fault, Verdict, count, labelled
@@ -27,6 +26,8 @@ def run() -> Iterable[Tally]:
     with _home() as home:
         scenes = make_scenes(home)
         import_what_is_used([(scene.arguments, home / "made") for scene in scenes])
+        for path in home.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)  # for a user without rights too
         for scene in scenes:
             REFERENCES[scene.name] = _undisturbed(scene, home)
         faults = list(all_faults())
@@ -73,5 +74,5 @@ def _home() -> Iterator[Path]:
     """A folder in memory if there is one: what is written is small, and waits for no disk."""
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="faults-", dir=place) as folder:
-        os.chmod(folder, 0o755)  # for a user without rights too
+        os.chmod(folder, 0o755)
         yield Path(folder)

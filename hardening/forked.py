@@ -78,9 +78,7 @@ class Forked:
         return Ended(code, texts["out"], texts["err"], json.loads(texts["note"]) if texts["note"] else None)
 
 
-def run_forked(
-    arguments: Sequence[str], cwd: Path, inject: Inject | None = None, patience: float = PATIENCE
-) -> Ended:
+def run_forked(arguments: Sequence[str], cwd: Path, inject: Inject | None = None, patience: float = PATIENCE) -> Ended:
     """Run a command line to its end."""
     return Forked(arguments, cwd, inject).end(patience)
 

@@ -4,7 +4,6 @@ from functools import partial
 from pathlib import Path
 
 from injection import kill_before, no_file_beyond
-
 from scenes import numbers
 from verdicts import REFERENCES, Failure, Fault, Verdict, half_written, lost, put_old, same_end
 
@@ -20,7 +19,9 @@ def kill_faults() -> list[Fault]:
         for number in numbers(reference.events, MOST.get(name, 25)):
             torn = number % 2 == 0 or reference.events < 12
             label = f"{name}, kill −9 before change {number} of {reference.events}"
-            faults.append(Fault("kill −9", label, partial(killed, name, number=number, torn=torn, old=bool(number % 2))))
+            faults.append(
+                Fault("kill −9", label, partial(killed, name, number=number, torn=torn, old=bool(number % 2)))
+            )
         for size in sorted({int(share * reference.largest) for share in SHARES[:: 2 if name == "report" else 1]}):
             label = f"{name}, kill −9 in a write beyond {size} bytes"
             faults.append(Fault("kill −9", label, partial(killed, name, size=size)))

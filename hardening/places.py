@@ -8,10 +8,9 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from injection import no_rights, watch
-
 from disks import can_mount, judged, small_disk
 from forked import run_forked
+from injection import no_rights, watch
 from scenes import numbers
 from verdicts import REFERENCES, Failure, Fault, Verdict, half_written, lost, one_sentence, same_end
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from forked import Ended, run_forked
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # for the tiny networks of the tests
@@ -61,9 +60,16 @@ def make_scenes(home: Path) -> list[Scene]:
         ),
         Scene("features", ("features", *images, *network, "--shard-rows", "4"), "shards", shard_files, resumes=True),
         Scene("predict", ("predict", model, birds, "-o", "p.csv"), "p.csv", whole_files("p.csv")),
-        Scene("predict to Parquet", ("predict", model, birds, "-o", "p.parquet"), "p.parquet", whole_files("p.parquet")),
+        Scene(
+            "predict to Parquet", ("predict", model, birds, "-o", "p.parquet"), "p.parquet", whole_files("p.parquet")
+        ),
         Scene("tables", ("tables", bench, "-o", "t.md"), "t.md", whole_files("t.md")),
-        Scene("report", ("report", str(home / "photos.csv"), "--attributes", "bird,place", "-o", "r.html"), "r.html", whole_files("r.html")),
+        Scene(
+            "report",
+            ("report", str(home / "photos.csv"), "--attributes", "bird,place", "-o", "r.html"),
+            "r.html",
+            whole_files("r.html"),
+        ),
         Scene("export", ("export", model, "-o", "m.onnx"), "m.onnx", whole_files("m.onnx")),
         Scene("datasets export", ("datasets", "export", "penguins", "-o", "d.npz"), "d.npz", whole_files("d.npz")),
         Scene("figure", ("figure", "hull", "-o", "f.png"), "f.png", whole_files("f.png", "f.csv"), beside=("f.csv",)),

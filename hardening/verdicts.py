@@ -5,9 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from outcome import Failure, Tally, unclear_text
-
 from forked import Ended, Inject
+from outcome import Failure, Tally, unclear_text
 from scenes import OLD, Found, Reference
 
 Verdict = Literal["answered", "refused"] | Failure
@@ -98,6 +97,8 @@ def one_sentence(ended: Ended, codes: tuple[int, ...] = (2,)) -> Failure | None:
         return Failure("internal error", ended.err.strip()[-400:])
     if ended.code not in codes:
         return Failure("internal error", f"exit code {ended.code}: {ended.err.strip()[-300:]}")
+    if said[:1] and said[0].startswith("Usage: "):  # of the parser, with the sentence in a box
+        said = [" ".join(line.strip("│ ") for line in said if line.startswith("│"))]
     complaint = unclear_text("\n".join(said))
     for raw in ("[Errno", "None", "os error"):
         if complaint is None and raw in said[-1]:
@@ -122,4 +123,3 @@ def differing(wanted: Found, found: Found) -> str | None:
 def labelled(label: str, verdict: Verdict) -> Verdict:
     """A failure that tells of which fault it is."""
     return Failure(verdict.kind, f"{label}: {verdict.what}") if isinstance(verdict, Failure) else verdict
-
