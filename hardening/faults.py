@@ -9,14 +9,18 @@ from multiprocessing import get_context
 from pathlib import Path
 from shutil import rmtree
 
+from clocks import clock_faults
 from disks import disk_faults
 from forked import import_what_is_used
 from injection import counting
 from kills import kill_faults
 from outcome import Failure, Tally
+from leftovers import leftover_faults
 from places import place_faults
 from scenes import Reference, Scene, make_scenes
+from signals import signal_faults
 from verdicts import REFERENCES, Fault, Verdict, count, labelled
+from writers import writer_faults
 
 AT_ONCE = 2
 
@@ -44,6 +48,10 @@ def all_faults() -> Iterator[Fault]:
     yield from kill_faults()
     yield from disk_faults()
     yield from place_faults()
+    yield from clock_faults()
+    yield from writer_faults()
+    yield from signal_faults()
+    yield from leftover_faults()
 
 
 def attempt(fault: Fault, folder: str) -> Verdict:

@@ -18,6 +18,7 @@ from compshift.cli.export import export
 from compshift.cli.features import features
 from compshift.cli.figure import figure
 from compshift.cli.fit import fit
+from compshift.cli.interruption import Interrupted, interruptible
 from compshift.cli.methods import methods
 from compshift.cli.predict import predict
 from compshift.cli.report import report
@@ -74,9 +75,13 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows "?" and goes on
     try:
         try:
-            app(args=arguments, prog_name="compshift")
+            with interruptible():
+                app(args=arguments, prog_name="compshift")
         finally:
             sys.stdout.flush()  # while there is somebody to tell that it cannot be written
+    except Interrupted as stop:
+        typer.echo(stop.words, err=True)
+        raise
     except BrokenPipeError:
         _drop_output()  # nobody reads any more: end quietly
         sys.exit(1)

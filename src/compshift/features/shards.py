@@ -26,6 +26,9 @@ from compshift.data.table_files import MANIFEST, SHARD, SHARD_METADATA, shard_ab
 
 FORMAT_VERSION = 1
 LOCK = "_lock"
+DAMAGED = "damaged"
+"""In place of a key."""
+
 RESERVED = ("row", "split", "features")
 """Columns of a shard that are no attributes."""
 
@@ -133,6 +136,8 @@ def _opened(folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, *
     before = _read_manifest(folder / MANIFEST)
     if before.get("key") == key:
         shard_rows = int(before["shard_rows"])  # shards that are whole stay, whatever is asked for now
+    elif before.get("key") == DAMAGED and not overwrite:
+        raise InputError(f"{str(folder / MANIFEST)!r} is damaged: compute the features again with --overwrite")
     elif before and not overwrite:
         names = ("backbone", "settings", "weights", "dtype")
         changed = ", ".join(name for name in names if before.get(name) != about[name])
@@ -158,13 +163,13 @@ def _is_foreign(path: Path) -> bool:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    """What the manifest says; of a damaged one, that it is of another network."""
+    """What the manifest says; of a damaged one, that it is."""
     if not path.is_file():
         return {}
     try:
         content = json.loads(path.read_text())
         int(content["shard_rows"])
     except (ValueError, TypeError, KeyError):
-        return {"key": "damaged"}
+        return {"key": DAMAGED}
     found: dict[str, Any] = content
     return found
