@@ -14,12 +14,13 @@ from disks import disk_faults
 from forked import import_what_is_used
 from injection import counting
 from kills import kill_faults
-from outcome import Failure, Tally
 from leftovers import leftover_faults
+from outcome import Failure, Tally
 from places import place_faults
 from scenes import Reference, Scene, make_scenes
 from signals import signal_faults
 from verdicts import REFERENCES, Fault, Verdict, count, labelled
+from workers import worker_faults
 from writers import writer_faults
 
 AT_ONCE = 2
@@ -45,6 +46,7 @@ def run() -> Iterable[Tally]:
 
 def all_faults() -> Iterator[Fault]:
     """Long ones first, so that the last to end is a short one."""
+    yield from worker_faults()
     yield from kill_faults()
     yield from disk_faults()
     yield from place_faults()

@@ -93,5 +93,3 @@ def spoil(path: Path, damage: str) -> None:
     """Leave of a file what a power cut leaves."""
     content = path.read_bytes()
     path.write_bytes({"empty": b"", "half": content[: len(content) // 2], "zeros": bytes(len(content))}[damage])
-
-
