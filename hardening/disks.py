@@ -1,4 +1,4 @@
-"""Full and failing disks: injected refusals at every change of a file, files that may not grow, and a real small disk."""
+"""Full and failing disks: refusals at changes of files, files that may not grow, and a real small disk."""
 
 import subprocess
 import tempfile
@@ -12,11 +12,11 @@ from injection import BROKEN, FULL, READ_ONLY, no_file_beyond, refuse_from
 from scenes import Reference, numbers
 from verdicts import REFERENCES, Fault, Verdict, half_written, lost, one_sentence, put_old, same_end
 
-MOST = {"bench": 16, "train": 20, "features": 10, "report": 2, "figure": 4}
-SHARES = (0.0, 0.3, 0.9)
+MOST = {"bench": 10, "train": 12, "features": 8, "figure": 2}
+SHARES = (0.1, 0.9)
 """Sizes beyond which no file can grow, as shares of the largest one."""
 
-SMALL_DISKS = (20, 36, 52, 76)
+SMALL_DISKS = (20, 44)
 """Kilobytes of a real disk."""
 
 
@@ -27,7 +27,7 @@ def disk_faults() -> list[Fault]:
         for number in numbers(reference.events, MOST.get(name, 10)):
             label = f"{name}, disk full from change {number} of {reference.events} on"
             faults.append(Fault("full disk", label, partial(refused, name, number=number, code=FULL)))
-        for number in numbers(reference.events, 3):
+        for number in numbers(reference.events, 2)[1:]:
             label = f"{name}, disk broken from change {number} on"
             faults.append(Fault("full disk", label, partial(refused, name, number=number, code=BROKEN)))
         label = f"{name}, disk becomes read-only half-way"

@@ -7,7 +7,7 @@ from injection import kill_before, no_file_beyond
 from scenes import numbers
 from verdicts import REFERENCES, Failure, Fault, Verdict, half_written, lost, put_old, same_end
 
-MOST = {"bench": 40, "train": 40, "report": 3, "figure": 6}
+MOST = {"bench": 34, "train": 30, "features": 23, "figure": 4}
 SHARES = (0.0, 0.01, 0.2, 0.5, 0.9)
 """Sizes beyond which a write is fatal, as shares of the largest file."""
 
@@ -22,7 +22,9 @@ def kill_faults() -> list[Fault]:
             faults.append(
                 Fault("kill −9", label, partial(killed, name, number=number, torn=torn, old=bool(number % 2)))
             )
-        for size in sorted({int(share * reference.largest) for share in SHARES[:: 2 if name == "report" else 1]}):
+        for size in sorted(
+            {int(share * reference.largest) for share in SHARES[:: 1 if reference.scene.resumes else 2]}
+        ):
             label = f"{name}, kill −9 in a write beyond {size} bytes"
             faults.append(Fault("kill −9", label, partial(killed, name, size=size)))
     return faults

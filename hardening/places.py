@@ -1,4 +1,4 @@
-"""Outputs and inputs that may not be used: no rights, read-only, of the wrong kind, gone, or with nobody to read them."""
+"""Outputs and inputs that may not be used: no rights, read-only, of the wrong kind, a link to nowhere, or gone."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from disks import can_mount, judged, small_disk
 from forked import run_forked
 from injection import no_rights, watch
 from scenes import numbers
-from verdicts import REFERENCES, Failure, Fault, Verdict, half_written, lost, one_sentence, same_end
+from verdicts import REFERENCES, Failure, Fault, Verdict, half_written, lost, one_sentence, same_end, unlike
 
 PART = "places"
 
@@ -24,7 +24,7 @@ def place_faults() -> list[Fault]:
     def add(what: str, name: str, call: Callable[..., Verdict], *arguments: Any) -> None:
         faults.append(Fault(PART, f"{name}, {what}", partial(call, name, *arguments)))
 
-    for name, reference in REFERENCES.items():
+    for name, reference in unlike():
         add("no right to write", name, no_right_to_write)
         add("no right to read the input", name, no_right_to_read)
         add("output of another kind", name, another_kind)

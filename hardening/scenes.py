@@ -173,4 +173,4 @@ def numbers(values: int, most: int) -> list[int]:
     """Up to ``most`` of 1…``values``, evenly, with both ends."""
     if values <= most:
         return list(range(1, values + 1))
-    return sorted({int(round(value)) for value in np.linspace(1, values, most)})
+    return sorted({round(value) for value in np.linspace(1, values, most)})

@@ -8,7 +8,7 @@ from typing import Any
 
 from injection import watch
 from scenes import numbers
-from verdicts import REFERENCES, Failure, Fault, Verdict, half_written, lost, put_old, same_end
+from verdicts import REFERENCES, Failure, Fault, Verdict, half_written, lost, put_old, same_end, unlike
 
 PART = "signals"
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -17,9 +17,9 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 def signal_faults() -> list[Fault]:
     """Signals at changes of files, and pipes that are closed."""
     faults = []
-    for name, reference in REFERENCES.items():
+    for name, reference in unlike():
         for sent in CODES:
-            for number in numbers(reference.events, 5 if reference.scene.resumes else 2):
+            for number in numbers(reference.events, 4 if reference.scene.resumes else 1):
                 label = f"{name}, {sent.name} at change {number} of {reference.events}"
                 faults.append(Fault(PART, label, partial(signalled, name, sent, number)))
         faults.append(Fault(PART, f"{name}, nobody reads what it prints", partial(unread, name)))

@@ -18,6 +18,15 @@ REFERENCES: dict[str, Reference] = {}
 """By the names of the scenes; filled before any fault is tried."""
 
 
+TWINS = ("predict to Parquet", "datasets export", "figure")
+"""Scenes that differ from others in how a file is written, and in nothing else."""
+
+
+def unlike() -> list[tuple[str, Reference]]:
+    """Scenes, each of another kind."""
+    return [(name, reference) for name, reference in REFERENCES.items() if name not in TWINS]
+
+
 class Fault(NamedTuple):
     """Something to go wrong, in a folder of its own."""
 

@@ -86,7 +86,7 @@ def killed_scheduler(cwd: Path) -> Verdict:
 
     try:
         _wait_for(lambda: _listens(port))
-        with _bench(cwd, SLOW, "--backend", "dask", "--scheduler", address, "--timeout", "20") as process:
+        with _bench(cwd, SLOW, "--backend", "dask", "--scheduler", address, "--timeout", "8") as process:
             begun = _wait_for(lambda: _begun(cwd))
             scheduler.kill()
             told = _end(process, cwd)

@@ -11,7 +11,7 @@ from typing import Any
 
 from forked import Forked
 from injection import kill_before, watch
-from verdicts import REFERENCES, Fault, Verdict, differing, lost, one_sentence, same_end
+from verdicts import REFERENCES, Fault, Verdict, differing, lost, one_sentence, same_end, unlike
 
 PART = "several writers"
 STALE = '{"pid": 1, "hostname": "another-host"}\n1\nanother-host\n'
@@ -20,9 +20,8 @@ STALE = '{"pid": 1, "hostname": "another-host"}\n1\nanother-host\n'
 def writer_faults() -> list[Fault]:
     """Every command beside itself; stale locks; a file system without locks."""
     faults = []
-    for name, reference in REFERENCES.items():
-        for count in (2, 3):
-            faults.append(Fault(PART, f"{name}, {count} at once", partial(at_once, name, count)))
+    for name, reference in unlike():
+        faults += [Fault(PART, f"{name}, {count} at once", partial(at_once, name, count)) for count in (2, 3)]
         if reference.scene.resumes:
             faults.append(Fault(PART, f"{name}, locks of another host are left", partial(stale, name)))
             faults.append(Fault(PART, f"{name}, a file system without locks", partial(without_locks, name)))
@@ -95,6 +94,6 @@ def _no_flock() -> None:
     fcntl.flock = missing
 
 
-def _slowly(number: int, event: str, subject: Any) -> None:
+def _slowly(*_: Any) -> None:
     """Stay a while at every change, so that the others are there at the same time."""
     time.sleep(0.002)
