@@ -29,9 +29,9 @@ def test_errors_of_the_system_as_sentences(tmp_path):
 def test_links_that_lead_nowhere(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "nowhere").symlink_to("missing/file")
-    with pytest.raises(InputError, match="'.*loop' is a link that leads to itself: choose another path"):
+    with pytest.raises(InputError, match=r"'.*loop' is a link that leads to itself: choose another path"):
         check_target(tmp_path / "loop")
-    with pytest.raises(InputError, match="there is no folder '.*/missing' to write 'file' to"):
+    with pytest.raises(InputError, match=r"there is no folder '.*/missing' to write 'file' to"):
         check_target(tmp_path / "nowhere")
     for name in ("loop", "nowhere"):
         with pytest.raises(InputError, match="is a link to nothing: remove it, or pass another folder for the results"):

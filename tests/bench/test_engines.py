@@ -71,7 +71,7 @@ def test_a_scheduler_that_is_gone_ends_in_one_sentence():
     class Client:
         status = "closed"
 
-        def get_executor(self, pure):
+        def get_executor(self, **_):
             return None
 
     engine = _Dask(Client(), patience=1.0)
