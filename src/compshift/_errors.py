@@ -1,6 +1,8 @@
 """The errors and warnings that callers see, and the phrases their messages are made of."""
 
 import difflib
+import errno
+import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -26,6 +28,37 @@ class InputTypeError(InputError, TypeError):
 
 class ExtrapolationWarning(UserWarning):
     """Groups are predicted that the training groups do not determine."""
+
+
+_AGAIN = "run the same command again"
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), f"free some space, and {_AGAIN}"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "change the permissions, or choose another path"),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), f"put it there, and {_AGAIN}"),
+    **dict.fromkeys((errno.ELOOP, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG), "choose another path"),
+}
+"""What helps against errors of the system."""
+
+CANNOT_WRITE = "cannot write: "
+"""How the reason of an error begins that came of writing a file."""
+
+
+def reason(error: Exception) -> str:
+    """Why it failed, in one line and without the number and the path that the system adds."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return " ".join(str(error).split())
+
+
+def system_sentence(error: OSError) -> str:
+    """An error of the system as one sentence: what could not be done, why, and what helps."""
+    if not error.errno:
+        return reason(error)
+    remedy = _REMEDIES.get(error.errno, f"check the disk, and {_AGAIN}")
+    if error.filename is None:
+        return f"{reason(error)}: {remedy}"
+    verb = "written" if str(error.strerror).startswith(CANNOT_WRITE) else "used"
+    return f"{os.fsdecode(error.filename)!r} cannot be {verb} ({reason(error)}): {remedy}"
 
 
 def an(name: str) -> str:

@@ -1,14 +1,21 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and locks that end with their holder."""
+
+from __future__ import annotations
 
 import errno
 import os
 import secrets
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from compshift._errors import InputError
+from compshift._errors import CANNOT_WRITE, InputError, reason
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 
 def check_path(path: str | PathLike[str]) -> Path:
@@ -32,19 +39,70 @@ def check_target(path: str | PathLike[str], *sources: str | PathLike[str]) -> Pa
 
     Called early, it saves work that would be lost.
     """
-    target = check_path(path).resolve()
+    target = Path(os.path.realpath(check_path(path)))
+    if target.is_symlink():
+        raise InputError(f"{str(path)!r} is a link that leads to itself: choose another path")
     if target.is_dir():
         raise InputError(f"{str(path)!r} is a folder: pass the path of a file to write")
     if target.exists() and not target.is_file():
         raise InputError(f"{str(path)!r} is no ordinary file: pass the path of one")
     if not target.parent.is_dir():
-        raise InputError(f"there is no folder {str(Path(path).parent)!r} to write {target.name!r} to: create it first")
+        folder = target.parent if Path(path).is_symlink() else Path(path).parent
+        raise InputError(f"there is no folder {str(folder)!r} to write {target.name!r} to: create it first")
     if not os.access(target.parent, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
         raise InputError(f"{str(path)!r} may not be written to: choose another path or change the permissions")
     for source in sources:
-        if Path(source).resolve() == target:
+        if os.path.realpath(source) == str(target):
             raise InputError(f"{str(path)!r} is the input: choose another path to write to")
     return target
+
+
+def check_folder(path: Path, purpose: str) -> None:
+    """Refuse a path that is taken by something else than a folder; ``purpose`` says what the folder is for."""
+    if path.is_symlink() and not path.exists():
+        raise InputError(f"{str(path)!r} is a link to nothing: remove it, or pass another folder {purpose}")
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{str(path)!r} is a file: pass a folder {purpose}")
+
+
+def try_lock(path: Path, patience: float = 0) -> BaseFileLock | None:
+    """A lock, or None while another process has it. The system lifts it when its holder ends, however that comes.
+
+    A file system that knows no such locks is refused: marks in its place would outlive those who set them.
+    """
+    from filelock import FileLock, SoftFileLock, Timeout
+
+    lock = FileLock(path, timeout=patience, thread_local=False)
+    found: BaseFileLock | None = lock
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the mark that it sets instead, which is taken back below
+            lock.acquire()
+    except Timeout:
+        found = None
+    except NotImplementedError:
+        raise _no_locks(path) from None
+    except OSError as error:
+        raise (_no_locks(path) if error.errno == errno.ENOSYS else error) from None
+    if isinstance(lock, SoftFileLock):
+        lock.release()
+        raise _no_locks(path)
+    return found
+
+
+@contextmanager
+def locked(path: Path, patience: float = 0) -> Iterator[bool]:
+    """Whether the block has the lock to itself."""
+    lock = try_lock(path, patience)
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _no_locks(path: Path) -> InputError:
+    return InputError(f"the file system of {str(path.parent)!r} has no locks: choose a folder on another one")
 
 
 def _sync_folder(folder: Path) -> None:
@@ -72,6 +130,27 @@ def replacing(path: str | PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, target)
         _sync_folder(target.parent)
     except OSError as error:
-        raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from error
+        raise write_error(error, path) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_error(error: OSError, path: str | PathLike[str]) -> OSError:
+    """The error with the path that the user knows."""
+    return OSError(error.errno or errno.EIO, f"{CANNOT_WRITE}{reason(error)}", str(path))
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file, on disk before this returns. One that was torn before is ended first."""
+    try:
+        with path.open("a+b") as stream:
+            end = stream.seek(0, os.SEEK_END)
+            torn = False
+            if end:
+                stream.seek(end - 1)
+                torn = stream.read(1) != b"\n"
+            stream.write(b"\n" * torn + line.encode() + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise write_error(error, path) from error

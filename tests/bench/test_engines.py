@@ -63,3 +63,22 @@ def test_options_of_other_backends():
         pass
     with pytest.raises(InputError, match="jobs is 0"), start_engine("loky", 0):
         pass
+
+
+def test_a_scheduler_that_is_gone_ends_in_one_sentence():
+    from compshift.bench.engines import _Dask
+
+    class Client:
+        status = "closed"
+
+        def get_executor(self, **_):
+            return None
+
+    engine = _Dask(Client(), patience=1.0)
+    for attempt in (lambda: engine.slots, lambda: engine.submit(print, None)):
+        with pytest.raises(InputError, match="the Dask scheduler is gone: start it again"):
+            attempt()
+    Client.status = "connecting"
+    engine.patience = 0.2
+    with pytest.raises(InputError, match="the Dask scheduler is gone"):
+        engine.submit(print, None)

@@ -117,15 +117,25 @@ def _loky(jobs: int) -> Iterator[Engine]:
 
 
 class _Dask:
-    def __init__(self, client: Any) -> None:
-        self.client = client
+    def __init__(self, client: Any, patience: float) -> None:
+        self.client, self.patience = client, patience
         self.executor = client.get_executor(pure=False)
 
     @property
     def slots(self) -> int:
+        self._check_connected()
         return max(1, int(sum(self.client.nthreads().values())))
 
+    def _check_connected(self) -> None:
+        """Wait while the client looks for its scheduler: jobs that are lost with it are not to blame."""
+        limit = time.monotonic() + self.patience
+        while self.client.status == "connecting" and time.monotonic() < limit:
+            time.sleep(0.1)
+        if self.client.status != "running":
+            raise InputError("the Dask scheduler is gone: start it again, and the same command goes on from here")
+
     def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
+        self._check_connected()
         return self.executor.submit(function, argument)  # type: ignore[no-any-return]
 
 
@@ -134,12 +144,14 @@ def _dask(jobs: int, scheduler: str | None, patience: float) -> Iterator[Engine]
     _require("distributed", "dask")
     from distributed import Client, LocalCluster
 
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # what is lost is said in one sentence
+
     if scheduler is None:
         with (
             LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
             Client(cluster) as client,
         ):
-            yield _Dask(client)
+            yield _Dask(client, patience)
         return
     _check_answers(scheduler, "--scheduler", patience, greeting=not scheduler.startswith(("tls://", "ws")))
     try:
@@ -154,7 +166,7 @@ def _dask(jobs: int, scheduler: str | None, patience: float) -> Iterator[Engine]
                 f"the Dask scheduler {scheduler!r} has no workers after {patience:g} s: start some, with "
                 f"`dask worker {scheduler} --nthreads 1`"
             ) from None
-        yield _Dask(client)
+        yield _Dask(client, patience)
 
 
 class _Ray:

@@ -8,7 +8,6 @@ of the two accuracies decides.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError
+from compshift._files import append_line
 from compshift.core.hull import AffineHull
 from compshift.data.additive_gaussians import AdditiveGaussians
 from compshift.estimators.held_out_groups import choose_alpha, fit_codes
@@ -75,7 +75,7 @@ def run_growth(jobs: Sequence[Job], store: Path, finished: Callable[[Outcome], N
     for job in jobs:
         if job not in known:
             known[job] = run_job(job)
-            _append(store, known[job])
+            append_line(store, json.dumps(asdict(known[job])))
         finished(known[job])
     return [known[job] for job in jobs]
 
@@ -110,20 +110,11 @@ def run_job(job: Job) -> Outcome:
     )
 
 
-def _append(store: Path, outcome: Outcome) -> None:
-    """Add one line, on disk before this returns."""
-    torn = store.exists() and not store.read_bytes().endswith(b"\n") and store.stat().st_size > 0
-    with store.open("a") as stream:
-        stream.write("\n" * torn + json.dumps(asdict(outcome)) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
 def _read(store: Path) -> Iterator[Outcome]:
     """Results in the store; a last line that was cut off is left out, and its job runs again."""
     if not store.exists():
         return
-    for number, line in enumerate(store.read_text().splitlines(), start=1):
+    for number, line in enumerate(store.read_text(errors="replace").splitlines(), start=1):
         try:
             content: dict[str, Any] = json.loads(line)
             yield Outcome(**{**content, "job": Job(**content["job"])})

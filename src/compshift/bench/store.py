@@ -11,15 +11,19 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from filelock import BaseFileLock, FileLock, Timeout
+from typing import TYPE_CHECKING, Any
 
 from compshift import __version__
 from compshift._errors import InputError
-from compshift._files import replacing
+from compshift._files import check_folder, locked, replacing, try_lock
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 STORE_VERSION = 1
+
+PATIENCE = 60.0
+"""Seconds to wait for another runner that opens the folder, which takes a moment."""
 
 FOLDERS = ("jobs", "failures", "locks", "runs")
 
@@ -74,14 +78,15 @@ class Store:
 
         ``plans`` list for each data set the groups that are dropped, the method, and the numbers of draws and seeds.
         """
-        if path.exists() and not path.is_dir():
-            raise InputError(f"{str(path)!r} is a file: pass a folder for the results")
+        check_folder(path, "for the results")
         store = cls(path)
         if path.is_dir() and not store.about.exists() and {found.name for found in path.glob("[!.]*")} - OWN:
             raise InputError(f"{str(path)!r} holds other files than a benchmark's: pass an empty or a new folder")
         for folder in FOLDERS:
             (path / folder).mkdir(parents=True, exist_ok=True)
-        with FileLock(path / ".lock"):
+        with locked(path / ".lock", PATIENCE) as alone:
+            if not alone:
+                raise InputError(f"another process has held {str(path)!r} for {PATIENCE:g} s: end it, or wait")
             about = store.read_about() if store.about.exists() else {"data": {}, "methods": {}, "plans": {}}
             held = [record["config"] for record in store.records()]
             used = {config["data"] for config in held}
@@ -103,7 +108,7 @@ class Store:
 
     def read_about(self) -> dict[str, Any]:
         """What the folder is of."""
-        about = read_json(self.about)
+        about = read_json(self.about, "remove it, and run the same benchmark again")
         if about.get("version") != STORE_VERSION or not {"data", "methods", "plans"} <= set(about):
             raise InputError(
                 f"{str(self.path)!r} has benchmark format {about.get('version')}, written by compshift "
@@ -153,12 +158,7 @@ class Store:
 
     def claim(self, key: str) -> BaseFileLock | None:
         """A lock on a job, or None while another runner has it."""
-        lock = FileLock(self.path / "locks" / key, timeout=0, thread_local=False)
-        try:
-            lock.acquire()
-        except Timeout:
-            return None
-        return lock
+        return try_lock(self.path / "locks" / key)
 
     def release(self, key: str, lock: BaseFileLock) -> None:
         """Give a job back. The file of the lock goes once nobody needs it: a runner that still finds it finds the
@@ -204,12 +204,12 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         temporary.write_text(json.dumps(content, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, remedy: str = "remove it, and its job runs again") -> dict[str, Any]:
     """A file that ``write_json`` wrote."""
     try:
         content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{str(path)!r} cannot be read ({error}): remove it, and its job runs again") from None
+    except ValueError as error:
+        raise InputError(f"{str(path)!r} is damaged ({error}): {remedy}") from None
     if not isinstance(content, dict):
-        raise InputError(f"{str(path)!r} is not what a benchmark writes: remove it, and its job runs again")
+        raise InputError(f"{str(path)!r} is not what a benchmark writes: {remedy}")
     return content

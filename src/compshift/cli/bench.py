@@ -128,7 +128,8 @@ def bench(
     from compshift.bench.store import Store
     from compshift.bench.view import write_view
     from compshift.cli.bench_features import embedded
-    from compshift.cli.own_table import read_shares, refuse, resumable, warn_of_scales
+    from compshift.cli.interruption import resumable
+    from compshift.cli.own_table import read_shares, refuse, warn_of_scales
     from compshift.report.bench_terminal import bench_listener, print_outcome, print_plan
 
     if backend not in BACKENDS:

@@ -20,7 +20,8 @@ def embedded(source: DataSource, folder: Path, backbone: str | None, *, compute:
     if not compute:
         typer.echo(f"{source.label}: its features are computed first, which is not in the estimate", err=True)
         return source
-    from compshift.cli.own_table import DEFAULT_BACKBONES, require_torch, resumable
+    from compshift.cli.interruption import resumable
+    from compshift.cli.own_table import DEFAULT_BACKBONES, require_torch
 
     require_torch()
     from compshift.features.embedder import Embedder

@@ -54,7 +54,8 @@ def features(
 ) -> None:
     """Compute features of every row and write Parquet shards; the same command again goes on where it stopped."""
     from compshift.cli.data_source import load_source
-    from compshift.cli.own_table import DEFAULT_BACKBONES, require_torch, resumable
+    from compshift.cli.interruption import resumable
+    from compshift.cli.own_table import DEFAULT_BACKBONES, require_torch
     from compshift.data.registry import MODULES, benchmark
 
     if source in MODULES and benchmark(source).kind == "features":

@@ -116,8 +116,9 @@ def fit(
 
     With --path or --text the features are computed first, by --backbone, and kept in --cache.
     """
+    from compshift.cli.interruption import resumable
     from compshift.cli.model_input import made_by
-    from compshift.cli.own_table import refuse, resumable, samples_recipe, table_options, warn_of_scales
+    from compshift.cli.own_table import refuse, samples_recipe, table_options, warn_of_scales
     from compshift.data.table import SPLIT_COLUMN
     from compshift.data.table_files import TEXT, column_names
     from compshift.report.features_terminal import print_extraction

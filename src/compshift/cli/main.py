@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from compshift import __version__
-from compshift._errors import InputError
+from compshift._errors import InputError, system_sentence
 from compshift.cli import datasets
 from compshift.cli.audit import audit
 from compshift.cli.bench import bench
@@ -18,6 +18,7 @@ from compshift.cli.export import export
 from compshift.cli.features import features
 from compshift.cli.figure import figure
 from compshift.cli.fit import fit
+from compshift.cli.interruption import Interrupted, interruptible
 from compshift.cli.methods import methods
 from compshift.cli.predict import predict
 from compshift.cli.report import report
@@ -73,17 +74,34 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows "?" and goes on
     try:
-        app(args=arguments, prog_name="compshift")
+        try:
+            with interruptible():
+                app(args=arguments, prog_name="compshift")
+        finally:
+            sys.stdout.flush()  # while there is somebody to tell that it cannot be written
+    except Interrupted as stop:
+        typer.echo(stop.words, err=True)
+        raise
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more: end quietly
+        _drop_output()  # nobody reads any more: end quietly
         sys.exit(1)
     except Exception as error:
         if debug:
             raise
         expected = isinstance(error, InputError | OSError)
+        text = system_sentence(error) if isinstance(error, OSError) else " ".join(str(error).split())
         hint = "" if expected else f" ({type(error).__name__}; run again with --debug for the traceback)"
-        typer.echo(f"error: {' '.join(str(error).split())}{hint}", err=True)
+        typer.echo(f"error: {text}{hint}", err=True)
+        _drop_output()
         sys.exit(2 if expected else 1)
+
+
+def _drop_output() -> None:
+    """Let Python not try once more, when it ends, to write what could not be written."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,16 +89,6 @@ def warn_of_scales(X: Any, columns: Sequence[str], remedy: str = ", or pass a sm
             f"{columns[small]!r}, so the penalty weighs on the latter: divide every column by its deviation{remedy}",
             err=True,
         )
-
-
-@contextmanager
-def resumable() -> Iterator[None]:
-    """Say that nothing is lost when the work inside is interrupted."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo("interrupted: the same command goes on from here", err=True)
-        raise
 
 
 def require_torch() -> None:

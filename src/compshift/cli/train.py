@@ -203,7 +203,8 @@ def train(
         if name not in ("balance", "config", "output", "set_", "device", "workers", "overwrite", "tensorboard", "json")
         and value not in (None, "")
     }
-    from compshift.cli.own_table import require_torch, resumable
+    from compshift.cli.interruption import resumable
+    from compshift.cli.own_table import require_torch
 
     require_torch()
     if balance not in BALANCES:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError, unknown_name
+from compshift._files import check_folder
 from compshift.cli.data_source import load_source
 from compshift.data.shift import parse_groups, scenarios
 from compshift.methods.method import Method
@@ -49,8 +50,7 @@ class TrainConfig:
             raise InputError("there is nothing to train on: name a data set, a table or a feature file")
         if output is None:
             raise InputError("there is no folder for the run: pass one with -o")
-        if output.exists() and not output.is_dir():
-            raise InputError(f"{str(output)!r} is a file: pass a folder for the run with -o")
+        check_folder(output, "for the run with -o")
         _check_kinds(options)
         own = dict(options.get("hyperparameters", {}))
         for text in hyperparameters:

@@ -170,7 +170,9 @@ def _npz_arrays(path: Path, wanted: Sequence[str]) -> tuple[dict[str, Any], list
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             return {key: archive[key] for key in wanted if key in archive.files}, archive.files
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError):
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise  # the system's, not the file's
         raise InputError(
             f"{str(path)!r} cannot be read as .npz: it is damaged, another kind of file, or holds Python objects; "
             "write arrays of numbers and text with numpy.savez"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, reason, unknown_name
 
 MANIFEST = "_features.json"
 """File in a folder of feature shards that tells what made them; readers of Parquet folders pass over names with _."""
@@ -36,7 +36,7 @@ def read_table(
     try:
         table = _read(path, columns, free_text, labels)
     except (OSError, UnicodeError, pa.ArrowException) as error:
-        raise InputError(f"{str(path)!r} cannot be read ({' '.join(str(error).split())})") from None
+        raise InputError(f"{str(path)!r} cannot be read ({reason(error)})") from None
     if not len(table):
         raise InputError(f"{str(path)!r} has no rows: at least one is needed")
     return pa.table({name: _plain(table.column(name)) for name in columns})
@@ -54,7 +54,7 @@ def column_names(path: Path) -> list[str]:
         with pa_csv.open_csv(path, parse_options=_parse_options(path)) as reader:
             return list(reader.schema.names)
     except (OSError, UnicodeError, pa.ArrowException) as error:
-        raise InputError(f"{str(path)!r} cannot be read ({' '.join(str(error).split())})") from None
+        raise InputError(f"{str(path)!r} cannot be read ({reason(error)})") from None
 
 
 def _read(path: Path, columns: Sequence[str], free_text: Collection[str], labels: Collection[str]) -> Any:

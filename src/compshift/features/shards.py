@@ -19,13 +19,16 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError
-from compshift._files import replacing
+from compshift._files import check_folder, locked, replacing
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import SPLITS, GroupedDataset
 from compshift.data.table_files import MANIFEST, SHARD, SHARD_METADATA, shard_about
 
 FORMAT_VERSION = 1
 LOCK = "_lock"
+DAMAGED = "damaged"
+"""In place of a key."""
+
 RESERVED = ("row", "split", "features")
 """Columns of a shard that are no attributes."""
 
@@ -112,21 +115,17 @@ def open_folder(
     folder: Path, about: dict[str, Any], names: Sequence[str], n_rows: int, shard_rows: int, *, overwrite: bool = False
 ) -> Iterator[ShardFolder]:
     """A new or resumed folder, for this process alone. Features of another network are refused, or emptied."""
-    from filelock import FileLock, Timeout
-
     taken = [name for name in RESERVED if name in names]
     if taken:
         raise InputError(f"an attribute is called {taken[0]!r}, which feature files use themselves: rename it")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{str(folder)!r} is a file: pass a folder to write features to")
+    check_folder(folder, "to write features to")
     if folder.is_dir() and not (folder / MANIFEST).is_file() and any(map(_is_foreign, folder.iterdir())):
         raise InputError(f"{str(folder)!r} holds other files: pass an empty or a new folder")
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / LOCK, timeout=0):
-            yield _opened(folder, about, n_rows, shard_rows, overwrite=overwrite)
-    except Timeout:
-        raise InputError(f"another process is writing features to {str(folder)!r}: wait for it to end") from None
+    with locked(folder / LOCK) as alone:
+        if not alone:
+            raise InputError(f"another process is writing features to {str(folder)!r}: wait for it to end")
+        yield _opened(folder, about, n_rows, shard_rows, overwrite=overwrite)
 
 
 def _opened(folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, *, overwrite: bool) -> ShardFolder:
@@ -137,6 +136,8 @@ def _opened(folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, *
     before = _read_manifest(folder / MANIFEST)
     if before.get("key") == key:
         shard_rows = int(before["shard_rows"])  # shards that are whole stay, whatever is asked for now
+    elif before.get("key") == DAMAGED and not overwrite:
+        raise InputError(f"{str(folder / MANIFEST)!r} is damaged: compute the features again with --overwrite")
     elif before and not overwrite:
         names = ("backbone", "settings", "weights", "dtype")
         changed = ", ".join(name for name in names if before.get(name) != about[name])
@@ -162,13 +163,13 @@ def _is_foreign(path: Path) -> bool:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    """What the manifest says; of a damaged one, that it is of another network."""
+    """What the manifest says; of a damaged one, that it is."""
     if not path.is_file():
         return {}
     try:
         content = json.loads(path.read_text())
         int(content["shard_rows"])
     except (ValueError, TypeError, KeyError):
-        return {"key": "damaged"}
+        return {"key": DAMAGED}
     found: dict[str, Any] = content
     return found

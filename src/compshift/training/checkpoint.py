@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from compshift._errors import InputError
+from compshift._errors import InputError, reason
 from compshift._files import replacing
 from compshift.methods.method import State
 
@@ -29,7 +30,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
         try:
             save_file(own, temporary, metadata={KEY: json.dumps(about)})
         except SafetensorError as error:
-            raise OSError(errno.EIO, str(error)) from None
+            number = re.search(r"os error (\d+)", str(error))
+            raise OSError(int(number[1]) if number else errno.EIO, str(error)) from None
         temporary.chmod(mode)  # as other files, not for the owner alone
 
 
@@ -40,7 +42,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             about = json.loads((stream.metadata() or {})[KEY])
             return {name: stream.get_tensor(name) for name in stream.keys()}, about  # noqa: SIM118 - not a mapping
     except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise InputError(f"{str(path)!r} cannot be read: it is damaged, or not a file of a run ({error})") from None
+        raise InputError(
+            f"{str(path)!r} is damaged, or not a file of a run ({reason(error)}): train again, with --overwrite or "
+            "elsewhere"
+        ) from None
 
 
 def write_checkpoint(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError, listing
-from compshift._files import replacing
+from compshift._files import append_line, check_folder, locked, replacing
 
 RUN_VERSION = 1
 
@@ -69,18 +69,12 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from training in the folder at the same time."""
-        from filelock import FileLock, Timeout
-
+        check_folder(self.path, "for the run")
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / ".lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise BusyError(f"another process is training in {str(self.path)!r}: wait, or choose a folder") from None
-        try:
+        with locked(self.path / ".lock") as alone:
+            if not alone:
+                raise BusyError(f"another process is training in {str(self.path)!r}: wait, or choose a folder")
             yield
-        finally:
-            lock.release()
 
     def is_new(self, identity: Mapping[str, Any], *, overwrite: bool) -> bool:
         """Whether the folder holds no run yet. Another run than this one is refused, or on request removed."""
@@ -128,8 +122,7 @@ class RunFolder:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a line to the log."""
-        with self.metrics.open("a") as stream:
-            stream.write(json.dumps(record) + "\n")
+        append_line(self.metrics, json.dumps(record))
 
     def truncate(self, step: int) -> None:
         """Drop the lines of the log that are later than a step, or torn."""
@@ -140,7 +133,7 @@ class RunFolder:
     def records(self) -> Iterator[dict[str, Any]]:
         """The lines of the log that are whole."""
         if self.metrics.exists():
-            for line in self.metrics.read_text().splitlines():
+            for line in self.metrics.read_text(errors="replace").splitlines():
                 try:
                     record = json.loads(line)
                 except ValueError:
@@ -159,8 +152,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object."""
     try:
         content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{str(path)!r} cannot be read ({error})") from None
+    except ValueError as error:
+        raise InputError(f"{str(path)!r} is damaged ({error}): train again, with --overwrite or elsewhere") from None
     if not isinstance(content, dict):
-        raise InputError(f"{str(path)!r} is not what a run writes")
+        raise InputError(f"{str(path)!r} is not what a run writes: train again, with --overwrite or elsewhere")
     return content
