@@ -13,6 +13,9 @@ MAX_TABLE_GROUPS = 1 << 22
 """More groups than this, about four million, are never held one by one."""
 
 
+MAX_SINGLE = float(np.finfo(np.float32).max)
+
+
 def check_same_rows(n_rows: int, values: Any, name: str, reference: str = "X") -> None:
     """Refuse ``values`` unless it has one row per sample."""
     count = len(values)
@@ -36,6 +39,16 @@ def check_finite(values: Any, name: str = "X") -> None:
         raise InputError(
             f"{name} has {count} NaN or infinite (inf) value{'s' * (count > 1)}, the first ({kind}) at {place}: "
             "remove those rows or impute them before this call"
+        )
+
+
+def check_single(values: Any, name: str = "X") -> None:
+    """Refuse numbers that 32 bits cannot hold, which is what networks work with."""
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest > MAX_SINGLE:
+        raise InputError(
+            f"{name} has numbers up to {largest:.3g}, and networks work with 32 bits, which end at 3.4e38: divide each "
+            "feature by its standard deviation"
         )
 
 

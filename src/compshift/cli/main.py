@@ -23,6 +23,10 @@ from compshift.cli.predict import predict
 from compshift.cli.report import report
 from compshift.cli.tables import tables
 from compshift.cli.train import train
+from compshift.cli.usage import UsageError, usage_sentence
+
+LONGEST = 500
+"""Characters of an error or a warning; what is longer is cut."""
 
 app = typer.Typer(
     name="compshift",
@@ -73,19 +77,29 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows "?" and goes on
     try:
-        app(args=arguments, prog_name="compshift")
+        code = app(args=arguments, prog_name="compshift", standalone_mode=False)
+        sys.stdout.flush()  # what nobody reads is found out here
+        sys.exit(code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more: end quietly
         sys.exit(1)
     except Exception as error:
         if debug:
             raise
-        expected = isinstance(error, InputError | OSError)
+        expected = isinstance(error, InputError | OSError | UsageError)
+        sentence = usage_sentence(error) if isinstance(error, UsageError) else str(error)
         hint = "" if expected else f" ({type(error).__name__}; run again with --debug for the traceback)"
-        typer.echo(f"error: {' '.join(str(error).split())}{hint}", err=True)
+        if sentence is not None:
+            typer.echo(f"error: {_one_line(sentence)}{hint}", err=True)
         sys.exit(2 if expected else 1)
+
+
+def _one_line(text: str) -> str:
+    """A message without line ends; the middle of a very long one, such as that of a path, is left out."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     """Warnings as one line, without the source code that Python adds."""
-    typer.echo(f"warning: {message}", err=True)
+    typer.echo(f"warning: {_one_line(str(message))}", err=True)

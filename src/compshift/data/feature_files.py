@@ -26,7 +26,7 @@ from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset, check_split, split_rows
 from compshift.data.random_split import stratified_split
-from compshift.data.table_files import column_names, list_matrix, shard_files
+from compshift.data.table_files import check_columns, column_names, list_matrix, shard_files
 
 FEATURE_COLUMN = re.compile(r"f(\d+)")
 NPZ_KEYS = ("X", "Z", "attribute_names", "value_names", "split")
@@ -201,9 +201,7 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
         source = shard_files(path)
         schema = pq.read_schema(source[0])
         columns = schema.names
-        for name in attributes:
-            if name not in columns:
-                raise unknown_name("column", name, columns)
+        check_columns(attributes, columns, source[0])
         numbered = sorted((column for column in columns if FEATURE_COLUMN.fullmatch(column)), key=lambda c: int(c[1:]))
         feature_columns = ["features"] if "features" in columns else numbered
         if not feature_columns:
@@ -211,6 +209,7 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
                 f"{str(path)!r} has no features (its columns are {listing(columns)}): a list column 'features' or "
                 "columns 'f0', 'f1', … are expected"
             )
+        check_columns(feature_columns, columns, source[0])
         wanted = [*feature_columns, *attributes, *(["split"] if "split" in columns else [])]
         table = pq.read_table(source, columns=list(dict.fromkeys(wanted)))
     except (OSError, pa.ArrowException) as error:

@@ -57,16 +57,22 @@ def column_names(path: Path) -> list[str]:
         raise InputError(f"{str(path)!r} cannot be read ({' '.join(str(error).split())})") from None
 
 
+def check_columns(wanted: Sequence[str], known: Sequence[str], path: Path) -> None:
+    """Refuse columns that a table has not, or has more than once."""
+    for name in wanted:
+        if name not in known:
+            raise unknown_name("column", name, known)
+        if known.count(name) > 1:
+            raise InputError(f"{path.name!r} has {known.count(name)} columns named {name!r}: rename all but one")
+
+
 def _read(path: Path, columns: Sequence[str], free_text: Collection[str], labels: Collection[str]) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if not (path.is_dir() or path.suffix in PARQUET or path.suffix in TEXT):
         raise InputError(f"{path.name!r} has the ending {path.suffix!r}: tables end in .csv, .tsv, .parquet or .npz")
-    known = column_names(path)
-    for name in columns:
-        if name not in known:
-            raise unknown_name("column", name, known)
+    check_columns(columns, column_names(path), path)
     if path.is_dir() or path.suffix in PARQUET:
         return pq.read_table(shard_files(path), columns=list(columns))
     others = [name for name in columns if name not in free_text]

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from compshift._checks import check_single
 from compshift._errors import InputError, an
 from compshift.data.dataset import GroupedDataset
 from compshift.methods.method import Method
@@ -76,6 +77,8 @@ def train(
         if not isinstance(value, kind):
             raise InputError(f"{name} is {an(type(value).__name__)}: pass a compshift {kind.__name__}")
     rows = TrainingData.of(data)
+    if data.kind == "features":
+        check_single(data.X, "data.X")
     if settings.patience and not len(rows.validation):
         raise InputError(f"patience is {settings.patience}, and there are no validation rows to be patient with")
     network = choose_backbone(backbone, rows, settings.seed)

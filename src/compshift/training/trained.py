@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from compshift._checks import check_single
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
@@ -195,7 +196,9 @@ def _readable(samples: Samples, kind: str) -> Samples:
         raise InputError(f"the model takes {kind}, and the samples are {given}{accepted.get(kind, '')}")
     if kind != "features":
         return samples
-    X = np.asarray(samples, dtype=np.float32)
+    X = np.asarray(samples)
     if X.ndim != 2:
         raise InputError(f"the features have {X.ndim} dimensions: pass one row per sample")
-    return X
+    if X.dtype != np.float32 and X.dtype.kind in "fiu":
+        check_single(X)
+    return np.asarray(X, dtype=np.float32)
