@@ -11,6 +11,7 @@ from command_features import feature_commands
 from command_ground import make_ground
 from command_options import option_commands
 from command_paths import path_commands
+from command_surroundings import try_surroundings
 from command_tables import count_commands, large_commands, table_commands
 from outcome import Tally
 
@@ -40,3 +41,6 @@ def run() -> Iterator[Tally]:
             for command in commands(ground):
                 attempt(tally, command, folder / "out")
             yield tally
+        tally = Tally("commands: surroundings", "inputs")
+        try_surroundings(tally, ground)
+        yield tally

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-PARTS = ("calls", "random_calls", "commands", "numbers", "files", "faults")
+PARTS = ("calls", "random_calls", "commands", "numerics", "files", "faults")
 NEVER = {
     "internal error": "internal errors",
     "lost result": "lost results",

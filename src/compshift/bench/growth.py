@@ -113,7 +113,7 @@ def run_job(job: Job) -> Outcome:
 def _append(store: Path, outcome: Outcome) -> None:
     """Add one line, on disk before this returns."""
     torn = store.exists() and not store.read_bytes().endswith(b"\n") and store.stat().st_size > 0
-    with store.open("a") as stream:
+    with store.open("a", encoding="utf-8") as stream:
         stream.write("\n" * torn + json.dumps(asdict(outcome)) + "\n")
         stream.flush()
         os.fsync(stream.fileno())
@@ -123,7 +123,7 @@ def _read(store: Path) -> Iterator[Outcome]:
     """Results in the store; a last line that was cut off is left out, and its job runs again."""
     if not store.exists():
         return
-    for number, line in enumerate(store.read_text().splitlines(), start=1):
+    for number, line in enumerate(store.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             content: dict[str, Any] = json.loads(line)
             yield Outcome(**{**content, "job": Job(**content["job"])})

@@ -137,7 +137,8 @@ def _listed(drop: Any) -> list[str]:
 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
-        return {name.replace("-", "_"): value for name, value in tomllib.loads(file.read_text()).items()}
+        text = file.read_text(encoding="utf-8", errors="surrogateescape")  # names of files need not be text
+        return {name.replace("-", "_"): value for name, value in tomllib.loads(text).items()}
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the configuration {str(file)!r} cannot be read ({error})") from None
     except tomllib.TOMLDecodeError as error:

@@ -29,6 +29,10 @@ def tail_indices(
     return pareto_k(log_sample[:, None] - group_energies(energies, space, groups))
 
 
+SMALLEST = 1e-300
+"""An excess below this has underflowed: the tail is as heavy as can be told."""
+
+
 def pareto_k(log_weights: FloatArray) -> FloatArray:
     r"""Shape k̂ of a generalised Pareto distribution fitted to the largest weights of each column (n, q), (q,).
 
@@ -57,7 +61,7 @@ def pareto_k(log_weights: FloatArray) -> FloatArray:
 def _generalised_pareto_shape(excess: FloatArray) -> FloatArray:
     """Zhang and Stephens' estimate of k for ascending excesses (s, q), (q,)."""
     size = len(excess)
-    quartile = excess[int(size / 4 + 0.5) - 1]  # (q,)
+    quartile = np.maximum(excess[int(size / 4 + 0.5) - 1], SMALLEST)  # (q,)
     n_points = 30 + int(math.sqrt(size))
     point = 1 - np.sqrt(n_points / (np.arange(1, n_points + 1) - 0.5))  # (t,)
     theta = 1 / excess[-1] + point[:, None] / (3 * quartile)  # (t, q) minus k over the scale

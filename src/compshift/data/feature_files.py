@@ -28,7 +28,7 @@ from compshift.data.dataset import GroupedDataset, check_split, split_rows
 from compshift.data.random_split import stratified_split
 from compshift.data.table_files import check_columns, column_names, list_matrix, shard_files
 
-FEATURE_COLUMN = re.compile(r"f(\d+)")
+FEATURE_COLUMN = re.compile(r"f(0|[1-9]\d*)")
 NPZ_KEYS = ("X", "Z", "attribute_names", "value_names", "split")
 
 
@@ -187,7 +187,7 @@ def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> lis
         if not all(isinstance(values, list) for values in lists):
             raise TypeError("a value is no list")
         return [tuple(values) for values in lists]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (json.JSONDecodeError, RecursionError, KeyError, TypeError) as error:
         raise InputError(
             f"{str(path)!r}: value_names is not a JSON object with a list for each attribute ({error!r})"
         ) from None

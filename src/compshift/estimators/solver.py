@@ -217,6 +217,8 @@ class _Search:
             )
         except NoConvergence as stop:
             found = stop.args[0]
+        except ValueError:  # the Jacobian is lost in rounding: what L-BFGS found stays
+            return
         value, gradient = self.objective(found)
         if self.norm(gradient) < self.size:
             self.theta, self.value, self.size = found, value, self.norm(gradient)

@@ -8,12 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compshift._checks import check_finite
+from compshift._errors import InputError
 from compshift.core.arrays import FloatArray
 from compshift.estimators.curvature import probes, spread_of
 from compshift.estimators.row_sums import ArrayRows, Block, RowSums, Sums, over_blocks
 
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 """Features that differ by less than this, relative to their size, do not differ."""
+
+
+SMALLEST = 1e-303
+"""Weights of features that spread by less would be too large to hold."""
 
 
 class Standard(NamedTuple):
@@ -53,7 +58,13 @@ def standard_of(rows: RowSums) -> Standard:
     if float(largest_centred) <= ROUNDING * float(largest):
         return Standard(mean, 1.0, constant=True)
     variance = float(squares) / (float(total) * rows.n_features)
-    return Standard(mean, unit * math.sqrt(variance), spread=spread_of(products / (total * variance)))
+    scale = unit * math.sqrt(variance)
+    if scale < SMALLEST:
+        raise InputError(
+            f"the features spread by {scale:.3g}, too little for numbers of 64 bits to keep their digits: multiply "
+            "them, for example by 1e300"
+        )
+    return Standard(mean, scale, spread=spread_of(products / (total * variance)))
 
 
 def _first_sums(block: Block) -> Sums:
