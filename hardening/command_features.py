@@ -40,7 +40,9 @@ def _readers(ground: Ground, name: str, path: Path, found: Features) -> Iterator
     yield Command(label, ["fit", source, *LABELS, "-o", "{out}/m.safetensors", "--json"], every)
     yield Command(label, ["train", source, *LABELS, *TRAINING, "-o", "{out}/run", "--json"], every)
     yield Command(label, ["predict", ground.model, source, "-o", "{out}/p.parquet", "--groups"], found.features)
-    yield Command(label, ["evaluate", ground.model, source, "--json"], every if name in ("good", "half precision") else "either")
+    yield Command(
+        label, ["evaluate", ground.model, source, "--json"], every if name in ("good", "half precision") else "either"
+    )
     yield Command(label, ["report", ground.model, source, "-o", "{out}/p.html"], "either")
     yield Command(label, ["bench", source, "--dry-run", "--json", "-o", "{out}/b"], "either")
     if path.suffix == ".parquet":
@@ -173,7 +175,9 @@ def _parquets() -> dict[str, Features]:
             _parquet(features=None, f0=X[:, 0], f2=X[:, 2], f3=X[:, 1]), "answer", "refuse"
         ),
         "text in numbered columns": Features(_parquet(features=None, **{**numbered, "f1": "a"}), "answer", "refuse"),
-        "missing numbers": Features(_parquet(features=None, **{**numbered, "f1": None, "f01": 1.0}), "answer", "refuse"),
+        "missing numbers": Features(
+            _parquet(features=None, **{**numbered, "f1": None, "f01": 1.0}), "answer", "refuse"
+        ),
         "missing labels": Features(
             _parquet(bird=np.where(np.arange(n) % 4, "duck", None)), "answer", "answer", "either"
         ),

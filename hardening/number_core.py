@@ -49,8 +49,9 @@ def _head_of(energies: Any) -> Any:
     with torch.no_grad():
         for parameter in head.parameters():
             parameter.zero_()
-        weight = next(parameter for parameter in head.parameters() if parameter.shape == (4, 4))
-        weight.copy_(torch.eye(4, dtype=torch.float64))
+        first, second = (parameter for parameter in head.parameters() if parameter.shape == (2, 4))
+        first.copy_(torch.eye(4, dtype=torch.float64)[:2])
+        second.copy_(torch.eye(4, dtype=torch.float64)[2:])
     features = torch.as_tensor(energies)
     codes = torch.as_tensor(np.array([[0, 0], [0, 1], [1, 1]])[np.arange(30) % 3])
     head.set_train_groups(codes)

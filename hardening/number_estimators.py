@@ -80,7 +80,9 @@ def _quiet(call: Callable[[], Any]) -> Any:
 
 
 def _crm(fault: Fault) -> Any:
-    return _quiet(lambda: cs.CRMClassifier(RIDGE).fit(fault.X, fault.y, attributes=fault.place, sample_weight=fault.weight))
+    return _quiet(
+        lambda: cs.CRMClassifier(RIDGE).fit(fault.X, fault.y, attributes=fault.place, sample_weight=fault.weight)
+    )
 
 
 def _diagnosis(fault: Fault) -> Any:
@@ -118,8 +120,10 @@ def _head(fault: Fault) -> Any:
     with np.errstate(all="ignore"):
         scaled = X / (np.abs(X).max() or 1.0)
     features = torch.as_tensor(scaled, dtype=torch.float32)
-    codes = torch.as_tensor(np.stack([fault.y == "gull", fault.place == "sea"], axis=1).astype(np.int64))
-    head = cs.nn.AdditiveEnergyHead(X.shape[1], [2, 2])
+    codes = torch.as_tensor(
+        np.stack([fault.y == "gull", (fault.place == "sea") + 2 * (fault.place == "town")], axis=1).astype(int)
+    )
+    head = cs.nn.AdditiveEnergyHead(X.shape[1], [2, 3])
     head.set_train_groups(codes)
     head.loss(features, codes).backward()
     head.extrapolate([features])

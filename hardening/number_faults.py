@@ -26,8 +26,8 @@ class Fault(NamedTuple):
 
 
 def codes_of(n_rows: int) -> Any:
-    """Three of four groups in turn."""
-    return np.array([[0, 0], [0, 1], [1, 1]])[np.arange(n_rows) % 3]
+    """Five of six groups in turn; each of four of them is determined by the others."""
+    return np.array([[0, 0], [0, 1], [1, 1], [0, 2], [1, 2]])[np.arange(n_rows) % 5]
 
 
 def features_of(codes: Any, distance: float = 1.0, width: int = 4) -> Any:
@@ -43,14 +43,14 @@ def make_faults() -> dict[str, Fault]:
     """Every fault by its name."""
     codes = codes_of(120)
     X = features_of(codes)
-    y, place = np.array(["duck", "gull"])[codes[:, 0]], np.array(["lake", "sea"])[codes[:, 1]]
+    y, place = np.array(["duck", "gull"])[codes[:, 0]], np.array(["lake", "sea", "town"])[codes[:, 1]]
     rng = np.random.default_rng(1)
     whole = np.round(X * 20)
 
     def fault(features: Any, **more: Any) -> Fault:
         return Fault(features, y, place, **more)
 
-    few_codes = codes[np.argsort(codes.sum(axis=1), kind="stable")][:81]  # the last group has one row
+    few_codes = np.r_[codes[codes[:, 0] * codes[:, 1] < 2], [[1, 2]]]  # the last group has one row
     few_X = features_of(few_codes)
     wide_codes = codes_of(60)
     constant = np.c_[X, np.full((len(X), 4), 7.0)]
@@ -71,13 +71,16 @@ def make_faults() -> dict[str, Fault]:
         "one feature": fault(X[:, :1]),
         "separable": fault(features_of(codes, 50), known="accurate"),
         "identical rows, other labels": fault(np.repeat(X[:12], 10, axis=0)),
-        "more features than rows": Fault(
-            features_of(wide_codes, 3, 5000),
-            np.array(["duck", "gull"])[wide_codes[:, 0]],
-            np.array(["lake", "sea"])[wide_codes[:, 1]],
-        ),
+        **{
+            f"60 rows of {width} features": Fault(
+                features_of(wide_codes, 3, width),
+                np.array(["duck", "gull"])[wide_codes[:, 0]],
+                np.array(["lake", "sea", "town"])[wide_codes[:, 1]],
+            )
+            for width in (200, 5000)
+        },
         "a group of one row": Fault(
-            few_X, np.array(["duck", "gull"])[few_codes[:, 0]], np.array(["lake", "sea"])[few_codes[:, 1]]
+            few_X, np.array(["duck", "gull"])[few_codes[:, 0]], np.array(["lake", "sea", "town"])[few_codes[:, 1]]
         ),
         "imbalance of 1 to 10^6": fault(X, weight=np.where(codes[:, 0] == 1, 1e-6, 1.0)),
         "imbalance of 1 to 10^300": fault(X, weight=np.where(codes[:, 0] == 1, 1e-300, 1.0)),

@@ -79,7 +79,7 @@ def main() -> None:
     try:
         code = app(args=arguments, prog_name="compshift", standalone_mode=False)
         sys.stdout.flush()  # what nobody reads is found out here
-        sys.exit(code)
+        sys.exit(code or 0)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more: end quietly
         sys.exit(1)

@@ -12,6 +12,7 @@ from typing import Any
 from compshift._errors import InputError, unknown_name
 from compshift.cli.data_source import load_source
 from compshift.data.shift import parse_groups, scenarios
+from compshift.data.table_files import check_readable_name
 from compshift.methods.method import Method
 from compshift.methods.registry import make_method
 from compshift.training.settings import Settings
@@ -51,6 +52,7 @@ class TrainConfig:
             raise InputError("there is no folder for the run: pass one with -o")
         if output.exists() and not output.is_dir():
             raise InputError(f"{str(output)!r} is a file: pass a folder for the run with -o")
+        check_readable_name(output)
         _check_kinds(options)
         own = dict(options.get("hyperparameters", {}))
         for text in hyperparameters:

@@ -9,6 +9,7 @@ import numpy as np
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.energy import group_energies
 from compshift.core.groups import GroupSpace
+from compshift.core.logspace import safe_log
 
 TIE = 1e-12
 """Logarithms of weights that differ by less than this do not differ."""
@@ -25,7 +26,7 @@ def tail_indices(
     ``energies`` (n, D) and ``log_evidence`` (n,) are those of the training samples. Below 0.5 the mean has a variance;
     above 0.7 it is not to be trusted (Vehtari et al., 2024).
     """
-    log_sample = np.log(sample_weight) - log_evidence
+    log_sample = safe_log(sample_weight) - log_evidence
     return pareto_k(log_sample[:, None] - group_energies(energies, space, groups))
 
 

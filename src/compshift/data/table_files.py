@@ -42,7 +42,9 @@ def read_table(
     found = pa.table({name: _plain(table.column(name)) for name in columns})
     for name in columns:
         if pa.types.is_nested(found.column(name).type):
-            raise InputError(f"{str(path)!r}: the column {name!r} has type {found.column(name).type}: one value per row")
+            raise InputError(
+                f"{str(path)!r}: the column {name!r} has type {found.column(name).type}: one value per row"
+            )
     return found
 
 
