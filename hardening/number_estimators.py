@@ -120,9 +120,8 @@ def _head(fault: Fault) -> Any:
     with np.errstate(all="ignore"):
         scaled = X / (np.abs(X).max() or 1.0)
     features = torch.as_tensor(scaled, dtype=torch.float32)
-    codes = torch.as_tensor(
-        np.stack([fault.y == "gull", (fault.place == "sea") + 2 * (fault.place == "town")], axis=1).astype(int)
-    )
+    place = (fault.place == "sea") + 2 * (fault.place == "town")
+    codes = torch.as_tensor(np.stack([fault.y == "gull", place], axis=1).astype(np.int64))
     head = cs.nn.AdditiveEnergyHead(X.shape[1], [2, 3])
     head.set_train_groups(codes)
     head.loss(features, codes).backward()

@@ -82,7 +82,7 @@ def _first_sums(block: Block) -> Sums:
 
 
 def _second_sums(block: Block, mean: FloatArray, unit: float) -> Sums:
-    """Weighted sums of the centred features, of their squares and products in some unit, and each one's largest entry."""
+    """Weighted sums of the centred features, of their squares and products in some unit, and their extents."""
     centred = np.subtract(block.features, mean, dtype=np.float64)
     correction = block.weight @ centred
     largest = np.maximum(centred.max(axis=0, initial=0.0), -centred.min(axis=0, initial=0.0))  # (p,)
@@ -101,8 +101,8 @@ def _warn_of_scales(mean: FloatArray, extent: FloatArray) -> None:
     small, large = (int(pick(np.where(varies, extent, fill))) for pick, fill in ((np.argmin, np.inf), (np.argmax, 0.0)))
     if extent[small] < extent[large] / MAX_SCALES:
         warnings.warn(
-            f"feature {large} extends to {extent[large]:.2g} from its mean, and feature {small} to {extent[small]:.2g}: the "
-            "ridge leaves the latter without effect; divide each by its standard deviation, and look for outliers",
+            f"feature {large} extends to {extent[large]:.2g} from its mean, and feature {small} to {extent[small]:.2g}: "
+            "the ridge leaves the latter without effect; divide each by its standard deviation, and look for outliers",
             stacklevel=2,
         )
 
