@@ -101,7 +101,7 @@ def _warn_of_scales(mean: FloatArray, extent: FloatArray) -> None:
     small, large = (int(pick(np.where(varies, extent, fill))) for pick, fill in ((np.argmin, np.inf), (np.argmax, 0.0)))
     if extent[small] < extent[large] / MAX_SCALES:
         warnings.warn(
-            f"feature {large} extends to {extent[large]:.2g} from its mean, and feature {small} to {extent[small]:.2g}: "
+            f"feature {large} extends to {extent[large]:.2g} from its mean, feature {small} to {extent[small]:.2g}: "
             "the ridge leaves the latter without effect; divide each by its standard deviation, and look for outliers",
             stacklevel=2,
         )
