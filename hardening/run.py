@@ -25,7 +25,7 @@ from rich.table import Table
 
 from hardening.tally import Failure, Tally
 
-PARTS = ("calls", "random_calls", "commands", "numbers", "files", "faults")
+PARTS = ("calls", "random_calls", "commands", "numerics", "files", "faults")
 NEVER = {
     "internal error": "internal errors",
     "lost result": "lost results",

@@ -15,6 +15,10 @@ MAX_TABLE_GROUPS = 1 << 22
 """More groups than this, about four million, are never held one by one."""
 
 
+MAX_SINGLE = float(np.finfo(np.float32).max)
+"""The largest number in 32 bits."""
+
+
 def check_same_rows(n_rows: int, values: Any, name: str, reference: str = "X") -> None:
     """Refuse ``values`` unless it has one row per sample."""
     try:
@@ -72,6 +76,16 @@ def check_list(values: Any, name: str, of: str) -> list[Any]:
         with contextlib.suppress(TypeError):
             return list(values)
     raise InputError(f"{name} is {values!r}: pass a list of {of}")
+
+
+def check_single(values: Any, name: str = "X") -> None:
+    """Refuse numbers that 32 bits cannot hold, which is what networks work with."""
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest > MAX_SINGLE:
+        raise InputError(
+            f"{name} has numbers up to {largest:.3g}, and networks work with 32 bits, which end at 3.4e38: divide each "
+            "feature by its standard deviation"
+        )
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:

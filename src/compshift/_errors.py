@@ -7,19 +7,24 @@ import re
 from collections.abc import Iterable, Sequence
 
 LONGEST_MESSAGE = 800
+QUOTES = ("'", '"')
+
+
+def one_line(text: str) -> str:
+    """A message without line breaks and addresses in memory, which a value may have brought into it.
+
+    Of a very long one the beginning, which says what was wrong, and the end, which says how to mend it, are kept.
+    """
+    line = " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
+    half = LONGEST_MESSAGE // 2
+    return line if len(line) <= LONGEST_MESSAGE else f"{line[:half]} […] {line[-half:]}"
 
 
 class InputError(ValueError):
-    """Something that was passed in cannot be used; the message says why and how to mend it.
-
-    The message is one line: line breaks and addresses in memory that a value brought into it are taken out, and of a
-    very long one the beginning, which says what was wrong, and the end, which says how to mend it, are kept.
-    """
+    """Something that was passed in cannot be used; the message, one line, says why and how to mend it."""
 
     def __init__(self, message: str = "", *, lines: bool = False) -> None:
-        text = str(message) if lines else " ".join(re.sub(r" at 0x[0-9a-f]+", "", str(message)).split())
-        half = LONGEST_MESSAGE // 2
-        super().__init__(text if lines or len(text) <= LONGEST_MESSAGE else f"{text[:half]} […] {text[-half:]}")
+        super().__init__(message if lines else one_line(message))
 
 
 class InputTypeError(InputError, TypeError):
@@ -68,12 +73,17 @@ def an(name: str) -> str:
     return f"{'an' if (name if spelt else name.lower()).startswith(vowels) else 'a'} {name}"
 
 
+def shown(value: object, limit: int = 80) -> str:
+    """The value as Python writes it, cut where it is long, for messages."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…{text[0] if text[0] in QUOTES else ''}"
+
+
 def listing(values: Iterable[object], limit: int = 8) -> str:
     """The values as ``'a', 'b' and 3 more``, for messages."""
-    shown = [repr(value) for value in values]
-    if len(shown) <= limit:
-        return ", ".join(shown)
-    return ", ".join(shown[:limit]) + f" and {len(shown) - limit} more"
+    found = list(values)
+    head = ", ".join(shown(value) for value in found[:limit])
+    return head if len(found) <= limit else f"{head} and {len(found) - limit} more"
 
 
 def check_name(what: str, name: object, known: Sequence[str]) -> None:
@@ -85,5 +95,5 @@ def check_name(what: str, name: object, known: Sequence[str]) -> None:
 def unknown_name(what: str, name: object, known: Sequence[str]) -> InputError:
     """The error for a name that is not one of ``known``, with the nearest one suggested."""
     close = difflib.get_close_matches(str(name)[:LONGEST_MESSAGE], known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return InputError(f"{what} {name!r} is not known: use one of {listing(known, 12)}{hint}")
+    hint = f"; did you mean {shown(close[0])}?" if close else ""
+    return InputError(f"{what} {shown(name)} is not known: use one of {listing(known, 12)}{hint}")

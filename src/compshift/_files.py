@@ -122,7 +122,8 @@ def replacing(path: str | PathLike[str]) -> Iterator[Path]:
     Until then, and if the block fails, what was at ``path`` stays as it was.
     """
     target = check_target(path)
-    temporary = target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp{target.suffix}")
+    # A name of its own: that of the target may be as long as names can be, or no text, which some writers need.
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp{target.suffix if target.suffix.isascii() else ''}")
     try:
         yield temporary
         with open(temporary, "rb") as stream:

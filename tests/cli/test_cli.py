@@ -239,7 +239,9 @@ def test_usage_errors(folder, call):
     for arguments in (("fit",), ("nonsense",), ("fit", "birds.npz", "--target", "bird", "-o", "x", "--tol", "much")):
         result = call(*arguments, cwd=folder)
         assert result.returncode == 2
-        assert "Usage" in result.err
+        assert result.err.startswith("error: ")
+        assert result.err.count("\n") == 1
+        assert "--help` tells what it takes" in result.err
 
 
 def test_warnings_are_one_line(folder):

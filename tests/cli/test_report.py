@@ -1,6 +1,7 @@
 """``compshift report``: a page from whatever it is pointed at, or one sentence."""
 
 import json
+import os
 import re
 import shutil
 
@@ -204,3 +205,15 @@ def chart_rows(page):
     """Rows of the data of all charts."""
     specs = [json.loads(island) for island in page.islands]
     return [row for spec in specs for rows in spec.get("datasets", {}).values() for row in rows]
+
+
+def test_a_file_name_that_is_no_text(call, tmp_path):
+    name = os.fsdecode(b"caf\xe9.csv")
+    (tmp_path / name).write_text("a,b\nx,1\ny,2\n")
+    result = call("report", name, "--attributes", "a,b", "-o", "page.html", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "has bytes that are not UTF-8, and cannot be opened: rename it" in result.err
+    options = ["--attributes", "a,b", "--title", name, "-o", os.fsdecode(b"page\xe9.html")]
+    (tmp_path / name).rename(tmp_path / "b.csv")
+    assert call("report", "b.csv", *options, cwd=tmp_path).returncode == 0
+    assert "caf?" in (tmp_path / options[-1]).read_text(encoding="utf-8")

@@ -297,3 +297,12 @@ def test_models_that_are_no_models(call, features):
     result = call("evaluate", "empty", "birds.npz", cwd=features)
     assert result.returncode == 2
     assert "holds no run" in result.err
+
+
+def test_numbers_that_networks_cannot_hold(call, features):
+    arrays = dict(np.load(features / "birds.npz"))
+    np.savez(features / "huge.npz", **{**arrays, "X": arrays["X"] * 1e150})
+    result = call("train", "huge.npz", *BIRDS[1:], *QUICK, "-o", "run", cwd=features)
+    assert result.returncode == 2
+    assert "networks work with 32 bits, which end at 3.4e38" in result.err
+    assert not (features / "run").exists()

@@ -105,3 +105,17 @@ def test_errors_name_the_value_and_the_cure(call, message):
 def test_impossible_spaces(names, values):
     with pytest.raises(InputError):
         GroupSpace(names, values)
+
+
+def test_more_attributes_than_an_array_has_axes():
+    space = GroupSpace.from_cardinalities([1] * 70 + [2, 3])
+    codes = np.zeros((6, 72), dtype=np.int64)
+    codes[:, 70:] = list(itertools.product(range(2), range(3)))
+    np.testing.assert_array_equal(space.index(codes), np.arange(6))
+    np.testing.assert_array_equal(space.codes(np.arange(6)), codes)
+
+
+def test_a_long_value_is_cut_in_messages():
+    with pytest.raises(InputError) as caught:
+        GroupSpace.from_table({"a": ["x"]}).encode({"a": ["y" * 10_000]})
+    assert len(str(caught.value)) < 300

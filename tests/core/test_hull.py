@@ -222,3 +222,8 @@ class TestCoverage:
         assert hull.coverage() == pytest.approx(8 / 36)
         with pytest.raises(InputError, match="2 attributes"):
             AffineHull(GroupSpace.from_cardinalities([2, 2, 2]), [[0, 0, 0]]).components()
+
+
+def test_more_values_than_exact_arithmetic_can_hold():
+    with pytest.raises(InputError, match="20001 values in all"):
+        AffineHull(GroupSpace.from_cardinalities([20_000, 1]), [[0, 0]])

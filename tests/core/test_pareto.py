@@ -66,3 +66,8 @@ def test_indices_by_group():
     energies, evidence, weight = rng.normal(size=(300, 5)), rng.normal(size=300), rng.uniform(0.5, 2, size=300)
     expected = pareto_k(np.log(weight)[:, None] - evidence[:, None] - group_energies(energies, space, groups))
     np.testing.assert_allclose(tail_indices(space, groups, energies, evidence, weight), expected)
+
+
+def test_a_tail_that_underflows_is_as_heavy_as_can_be_told():
+    """Weights over thousands of nats, as separable data give them."""
+    assert (pareto_k(np.random.default_rng(0).normal(size=(200, 3)) * 1e4) > 1).all()

@@ -166,3 +166,24 @@ def test_dataset_checks_itself(arrays, tmp_path):
         data.part("train").part("val")
     with pytest.raises(InputError, match=r"X is an ndarray of shape \(3,\): pass a matrix"):
         GroupedDataset(np.zeros(3), data.space, data.codes[:3])
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"f0": [1.0], "f2": [1.0], "f01": [2.0]}, "not numbered f0 to f1 without gaps"),
+        ({"features": [["a", "b"]]}, "are of string; numbers are expected"),
+        ({"features": [[[1.0]]]}, "numbers are expected"),
+    ],
+)
+def test_parquet_features_that_are_none(tmp_path, columns, message):
+    pd.DataFrame(columns).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=message):
+        read_inputs(tmp_path / "a.parquet")
+
+
+def test_value_names_nested_without_end(tmp_path):
+    names = '{"a":' + "[" * 100_000
+    np.savez(tmp_path / "a.npz", X=np.ones((1, 1)), Z=[[0]], attribute_names=["a"], value_names=names)
+    with pytest.raises(InputError, match="value_names is not a JSON object"):
+        read_features(tmp_path / "a.npz", ["a"])

@@ -36,6 +36,9 @@ LISTED = 4
 SMALL_IMAGES = "small-cnn"
 """The backbone of embedded images, which are small."""
 
+MAX_RUNS = 100_000
+"""Draws or seeds; more are a slip of the keyboard."""
+
 
 @dataclass(frozen=True, eq=False)
 class Campaign:
@@ -93,6 +96,8 @@ def make_campaign(
     """
     check_count(draws, "draws")
     check_count(seeds, "seeds")
+    if max(draws, seeds) > MAX_RUNS:
+        raise InputError(f"there are {draws} draws and {seeds} seeds: pass at most {MAX_RUNS} of each")
     labels = Counter(source.label for source in sources)
     for label, count in labels.items():
         if count > 1:

@@ -114,7 +114,7 @@ def _read(store: Path) -> Iterator[Outcome]:
     """Results in the store; a last line that was cut off is left out, and its job runs again."""
     if not store.exists():
         return
-    for number, line in enumerate(store.read_text(errors="replace").splitlines(), start=1):
+    for number, line in enumerate(store.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
             content: dict[str, Any] = json.loads(line)
             yield Outcome(**{**content, "job": Job(**content["job"])})

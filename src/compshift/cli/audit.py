@@ -41,9 +41,10 @@ def audit(
     found = audit_groups(
         read_group_counts(table, names(attributes, "--attributes"), count=count, max_values=max_values, split=split)
     )
-    print_audit(found, explain=explain, as_json=json)
     if output is not None:
         from compshift.report.hull_grid import draw_hull
 
         draw_hull(found, output)
+    print_audit(found, explain=explain, as_json=json)
+    if output is not None:
         typer.echo(f"figure written to {output}", err=json)

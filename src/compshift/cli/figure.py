@@ -46,9 +46,9 @@ def _gaussian2d(output: Path, samples: int, seed: int, *, as_json: bool) -> None
     from compshift.report.terminal import print_gaussian2d
 
     study = run_gaussian2d(n_train=samples, random_state=seed)
-    print_gaussian2d(study, as_json=as_json)
     write_numbers(study.numbers(), output.with_suffix(".csv"))
     draw_gaussian2d(study, output)
+    print_gaussian2d(study, as_json=as_json)
 
 
 def _hull(output: Path, *, as_json: bool) -> None:
@@ -58,9 +58,9 @@ def _hull(output: Path, *, as_json: bool) -> None:
     from compshift.report.terminal import print_hull_example
 
     cells = hull_example()
-    print_hull_example(cells, as_json=as_json)
     write_numbers(cells, output.with_suffix(".csv"))
     draw_hull_example(cells, output)
+    print_hull_example(cells, as_json=as_json)
 
 
 def _hull_growth(output: Path, trials: int, seed: int, *, as_json: bool) -> None:
@@ -70,9 +70,9 @@ def _hull_growth(output: Path, trials: int, seed: int, *, as_json: bool) -> None
     from compshift.report.terminal import print_hull_growth
 
     rows = run_hull_growth(trials, seed)
-    print_hull_growth(rows, as_json=as_json)
     write_numbers([row.to_dict() for row in rows], output.with_suffix(".csv"))
     draw_hull_growth(rows, output)
+    print_hull_growth(rows, as_json=as_json)
 
 
 def _growth(output: Path, *, quick: bool, as_json: bool) -> None:
@@ -84,6 +84,6 @@ def _growth(output: Path, *, quick: bool, as_json: bool) -> None:
     jobs = plan_jobs(quick=quick)
     with progress_bar("growth", len(jobs)) as advance:
         outcomes = run_growth(jobs, output.with_suffix(".jsonl"), lambda _: advance(1))
-    print_growth(outcomes, as_json=as_json)
     write_numbers([outcome.to_dict() for outcome in outcomes], output.with_suffix(".csv"))
     draw_growth(outcomes, output)
+    print_growth(outcomes, as_json=as_json)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from compshift import __version__
-from compshift._errors import InputError, system_sentence
+from compshift._errors import InputError, one_line, system_sentence
 from compshift.cli import datasets
 from compshift.cli.audit import audit
 from compshift.cli.bench import bench
@@ -24,6 +24,7 @@ from compshift.cli.predict import predict
 from compshift.cli.report import report
 from compshift.cli.tables import tables
 from compshift.cli.train import train
+from compshift.cli.usage import UsageError, usage_sentence
 
 app = typer.Typer(
     name="compshift",
@@ -76,9 +77,10 @@ def main() -> None:
     try:
         try:
             with interruptible():
-                app(args=arguments, prog_name="compshift")
+                code = app(args=arguments, prog_name="compshift", standalone_mode=False)
         finally:
             sys.stdout.flush()  # while there is somebody to tell that it cannot be written
+        sys.exit(code or 0)
     except Interrupted as stop:
         typer.echo(stop.words, err=True)
         raise
@@ -88,12 +90,20 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        expected = isinstance(error, InputError | OSError)
-        text = system_sentence(error) if isinstance(error, OSError) else " ".join(str(error).split())
+        expected = isinstance(error, InputError | OSError | UsageError)
+        sentence = _sentence(error)
         hint = "" if expected else f" ({type(error).__name__}; run again with --debug for the traceback)"
-        typer.echo(f"error: {text}{hint}", err=True)
+        if sentence is not None:
+            typer.echo(f"error: {one_line(sentence)}{hint}", err=True)
         _drop_output()
         sys.exit(2 if expected else 1)
+
+
+def _sentence(error: Exception) -> str | None:
+    """What to tell of an error; None if it has been told."""
+    if isinstance(error, UsageError):
+        return usage_sentence(error)
+    return system_sentence(error) if isinstance(error, OSError) else str(error)
 
 
 def _drop_output() -> None:
@@ -106,4 +116,4 @@ def _drop_output() -> None:
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     """Warnings as one line, without the source code that Python adds."""
-    typer.echo(f"warning: {message}", err=True)
+    typer.echo(f"warning: {one_line(str(message))}", err=True)

@@ -96,12 +96,12 @@ def report(
         page = _of_table(source, attributes, count, max_values, split)
     if title is not None:
         page = replace(page, title=title)
-    text = render_page(page)
+    content = render_page(page).encode("utf-8", "replace")  # a file's name may hold bytes that are no text
     with replacing(output) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
     for warning in page.warnings:
         typer.echo(f"warning: {warning}", err=True)
-    typer.echo(f"report written to {output} ({len(text.encode()) / 1e6:.1f} MB)")
+    typer.echo(f"report written to {output} ({len(content) / 1e6:.1f} MB)")
 
 
 def _kind(source: Path) -> str:

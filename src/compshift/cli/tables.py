@@ -55,7 +55,7 @@ def tables(
         typer.echo(text, nl=False)
         return
     with replacing(output) as temporary:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8", errors="replace")
 
 
 def _nothing(datasets: list[str], *, paper: bool) -> str:

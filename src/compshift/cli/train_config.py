@@ -13,6 +13,7 @@ from compshift._errors import InputError, unknown_name
 from compshift._files import check_folder
 from compshift.cli.data_source import load_source
 from compshift.data.shift import parse_groups, scenarios
+from compshift.data.table_files import check_readable_name
 from compshift.methods.method import Method
 from compshift.methods.registry import make_method
 from compshift.training.settings import Settings
@@ -51,6 +52,7 @@ class TrainConfig:
         if output is None:
             raise InputError("there is no folder for the run: pass one with -o")
         check_folder(output, "for the run with -o")
+        check_readable_name(output)
         _check_kinds(options)
         own = dict(options.get("hyperparameters", {}))
         for text in hyperparameters:
@@ -137,7 +139,8 @@ def _listed(drop: Any) -> list[str]:
 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
-        return {name.replace("-", "_"): value for name, value in tomllib.loads(file.read_text()).items()}
+        text = file.read_text(encoding="utf-8", errors="surrogateescape")  # names of files need not be text
+        return {name.replace("-", "_"): value for name, value in tomllib.loads(text).items()}
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the configuration {str(file)!r} cannot be read ({error})") from None
     except tomllib.TOMLDecodeError as error:

@@ -18,7 +18,7 @@ from array_api_compat import device
 
 from compshift.core.arrays import Array, namespace, row_blocks
 from compshift.core.energy import GroupTable
-from compshift.core.logspace import log_moments
+from compshift.core.logspace import log_moments, safe_log
 
 BLOCK_CELLS_OF_SUMS = 1 << 21
 """How many numbers a block of samples holds: more than elsewhere, because every block's sums are merged."""
@@ -56,7 +56,7 @@ def block_sums(table: GroupTable, energies: Array, log_evidence: Array, sample_w
     total = float(energies.shape[0])
     log_share = -log_evidence  # (n,)
     if sample_weight is not None:
-        log_share = log_share + xp.log(sample_weight)
+        log_share = log_share + safe_log(sample_weight)  # a weight of 0 may be one that underflowed
         total = float(xp.sum(sample_weight))
 
     def log_factors() -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compshift._checks import check_codes, check_count, check_list
-from compshift._errors import InputError, an, listing
+from compshift._errors import InputError, an, listing, shown
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.columns import Column, plain_value, read_columns
 
@@ -95,6 +95,11 @@ class GroupSpace:
         return np.concatenate([[0], np.cumsum(self.cardinalities)[:-1]]).astype(np.int64)
 
     @cached_property
+    def _strides(self) -> IntArray:
+        """How far the flat index moves with each attribute's code, (m,)."""
+        return np.concatenate([np.cumprod(self.cardinalities[:0:-1])[::-1], [1]]).astype(np.int64)
+
+    @cached_property
     def _positions(self) -> tuple[dict[Hashable, int], ...]:
         return tuple({value: position for position, value in enumerate(values)} for values in self.values)
 
@@ -156,7 +161,7 @@ class GroupSpace:
             if value not in known:
                 row = int(np.argmax(column.codes == order))
                 raise InputError(
-                    f"attribute {self.names[position]!r} has the unknown value {value!r} (row {row}): "
+                    f"attribute {self.names[position]!r} has the unknown value {shown(value)} (row {row}): "
                     f"known values are {listing(self.values[position])}"
                 )
         lookup = np.array([known[value] for value in column.values], dtype=np.int64)
@@ -187,7 +192,7 @@ class GroupSpace:
         """Flat index (q,) of each group."""
         self._check_flat()
         codes = check_codes(codes, self.cardinalities)
-        return np.asarray(np.ravel_multi_index(tuple(codes.T), self.cardinalities), dtype=np.int64)
+        return np.asarray(codes @ self._strides, dtype=np.int64)
 
     def codes(self, index: Any) -> IntArray:
         """Codes (q, m) of flat indices."""
@@ -197,7 +202,7 @@ class GroupSpace:
             raise InputError("index must be a whole number or a list of them")
         if flat.size and (flat.min() < 0 or flat.max() >= self.n_groups):
             raise InputError(f"index has {int(flat.min())} to {int(flat.max())}: it runs from 0 to {self.n_groups - 1}")
-        return np.stack(np.unravel_index(flat, self.cardinalities), axis=1).astype(np.int64)
+        return np.asarray(flat.astype(np.int64)[:, None] // self._strides % np.asarray(self.cardinalities))
 
     def distinct(self, codes: Any) -> tuple[IntArray, IntArray]:
         """The different groups among the rows, (k, m) in order of their codes, and each row's position there, (n,)."""

@@ -17,6 +17,9 @@ from compshift.core.span import Span
 from compshift.core.value_graph import connected_values, shortest_witness
 from compshift.core.wilson import wilson_interval
 
+MAX_WIDTH = 1 << 14
+"""Most values of all attributes together: exact arithmetic begins with a square table of so many numbers a side."""
+
 MAX_COUNTED = 10_000_000
 """Up to so many groups are counted one by one; of more, a random sample is."""
 
@@ -76,6 +79,11 @@ class AffineHull:
     def __init__(self, space: GroupSpace, observed_codes: Any) -> None:
         self.space = check_space(space)
         codes = check_codes(observed_codes, space.cardinalities, "observed_codes")
+        if space.width > MAX_WIDTH:
+            raise InputError(
+                f"the attributes have {space.width} values in all, and the hull of at most {MAX_WIDTH} is computed: "
+                "leave out attributes that are identifiers, or group their values"
+            )
         self.observed: IntArray = space.distinct(codes)[0]  # (k, m) in order of their codes
         self._span = Span(space.width)
         self._basis = self._span.add_all(self.observed + space.offsets, limit=self.full_rank)

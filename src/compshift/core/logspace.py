@@ -15,7 +15,7 @@ def logsumexp(values: Array, axis: int) -> Array:
     xp = namespace(values)
     shift = _finite_max(values, axis)
     total = xp.sum(xp.exp(values - shift), axis=axis)
-    return _safe_log(total) + xp.squeeze(shift, axis=axis)
+    return safe_log(total) + xp.squeeze(shift, axis=axis)
 
 
 def log_softmax(logits: Array) -> Array:
@@ -36,7 +36,7 @@ def logmatmulexp(log_a: Array, log_b: Array) -> Array:
     shift_a = _finite_max(log_a, axis=1)  # (l, 1)
     shift_b = _finite_max(log_b, axis=0)  # (1, r)
     total = xp.matmul(xp.exp(log_a - shift_a), xp.exp(log_b - shift_b))  # (l, r), of factors up to 1
-    result = _safe_log(total) + shift_a + shift_b
+    result = safe_log(total) + shift_a + shift_b
     doubtful = total < underflow_floor(log_a, n_terms=log_a.shape[1])
     if bool(xp.any(doubtful)):
         _sum_again(result, doubtful, log_a, log_b)
@@ -63,7 +63,7 @@ def log_moments(log_factors: Callable[[], tuple[Array, Array]]) -> tuple[Array, 
             a *= a
             b *= b
         total = xp.matmul(a, b.T)
-        result = _safe_log(total) + power * shifts
+        result = safe_log(total) + power * shifts
         doubtful = total < floor
         if bool(xp.any(doubtful)):
             log_a, log_b = log_factors()
@@ -112,7 +112,7 @@ def _finite_max(values: Array, axis: int) -> Array:
     return xp.where(largest > -xp.inf, largest, xp.zeros_like(largest))
 
 
-def _safe_log(values: Array) -> Array:
+def safe_log(values: Array) -> Array:
     """Logarithm that maps 0 to −inf without a warning."""
     xp = namespace(values)
     zero = values == 0

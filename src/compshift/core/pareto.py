@@ -9,6 +9,7 @@ import numpy as np
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.energy import group_energies
 from compshift.core.groups import GroupSpace
+from compshift.core.logspace import safe_log
 
 TIE = 1e-12
 """Logarithms of weights that differ by less than this do not differ."""
@@ -25,8 +26,12 @@ def tail_indices(
     ``energies`` (n, D) and ``log_evidence`` (n,) are those of the training samples. Below 0.5 the mean has a variance;
     above 0.7 it is not to be trusted (Vehtari et al., 2024).
     """
-    log_sample = np.log(sample_weight) - log_evidence
+    log_sample = safe_log(sample_weight) - log_evidence
     return pareto_k(log_sample[:, None] - group_energies(energies, space, groups))
+
+
+SMALLEST = 1e-300
+"""An excess below this has underflowed: the tail is as heavy as can be told."""
 
 
 def pareto_k(log_weights: FloatArray) -> FloatArray:
@@ -57,7 +62,7 @@ def pareto_k(log_weights: FloatArray) -> FloatArray:
 def _generalised_pareto_shape(excess: FloatArray) -> FloatArray:
     """Zhang and Stephens' estimate of k for ascending excesses (s, q), (q,)."""
     size = len(excess)
-    quartile = excess[int(size / 4 + 0.5) - 1]  # (q,)
+    quartile = np.maximum(excess[int(size / 4 + 0.5) - 1], SMALLEST)  # (q,)
     n_points = 30 + int(math.sqrt(size))
     point = 1 - np.sqrt(n_points / (np.arange(1, n_points + 1) - 0.5))  # (t,)
     theta = 1 / excess[-1] + point[:, None] / (3 * quartile)  # (t, q) minus k over the scale

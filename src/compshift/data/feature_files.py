@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compshift._checks import check_codes, check_finite, check_list, check_same_rows
-from compshift._errors import InputError, check_name, listing, unknown_name
+from compshift._errors import InputError, check_name, listing
 from compshift._files import check_path, replacing
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset, check_dataset, check_split, split_rows
 from compshift.data.random_split import stratified_split
-from compshift.data.table_files import column_names, list_matrix, shard_files
+from compshift.data.table_files import check_columns, column_names, list_matrix, shard_files
 
-FEATURE_COLUMN = re.compile(r"f(\d+)")
+FEATURE_COLUMN = re.compile(r"f(0|[1-9]\d*)")
 NPZ_KEYS = ("X", "Z", "attribute_names", "value_names", "split")
 
 
@@ -189,7 +189,7 @@ def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> lis
         if not all(isinstance(values, list) for values in lists):
             raise TypeError("a value is no list")
         return [tuple(values) for values in lists]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (json.JSONDecodeError, RecursionError, KeyError, TypeError) as error:
         raise InputError(
             f"{str(path)!r}: value_names is not a JSON object with a list for each attribute ({error!r})"
         ) from None
@@ -203,9 +203,7 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
         source = shard_files(path)
         schema = pq.read_schema(source[0])
         columns = schema.names
-        for name in attributes:
-            if name not in columns:
-                raise unknown_name("column", name, columns)
+        check_columns(attributes, columns, source[0])
         numbered = sorted((column for column in columns if FEATURE_COLUMN.fullmatch(column)), key=lambda c: int(c[1:]))
         feature_columns = ["features"] if "features" in columns else numbered
         if not feature_columns:
@@ -213,6 +211,7 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
                 f"{str(path)!r} has no features (its columns are {listing(columns)}): a list column 'features' or "
                 "columns 'f0', 'f1', … are expected"
             )
+        check_columns(feature_columns, columns, source[0])
         wanted = [*feature_columns, *attributes, *(["split"] if "split" in columns else [])]
         table = pq.read_table(source, columns=list(dict.fromkeys(wanted)))
     except (OSError, pa.ArrowException) as error:

@@ -89,10 +89,18 @@ def _from_table(source: Path, attributes: list[str], count: str | None, split: s
         totals_column = table.column(count)
         if not (pa.types.is_integer(totals_column.type) or pa.types.is_floating(totals_column.type)):
             raise InputError(f"the count column {count!r} has type {totals_column.type}: it must hold numbers")
+        entries = totals_column.to_numpy().astype(np.float64)
+        wrong = ~(np.isfinite(entries) & (entries >= 0))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise InputError(
+                f"the count column {count!r} has missing, infinite or negative entries, the first ({entries[row]:g}) "
+                f"at row {row}: counts must be 0 or more"
+            )
         grouped = table.group_by(attributes).aggregate([(count, "sum")])
         totals = np.asarray(grouped.column(f"{count}_sum").to_numpy(zero_copy_only=False), dtype=np.float64)
-        if not np.isfinite(totals).all() or (totals < 0).any():
-            raise InputError(f"the count column {count!r} has missing or negative entries: counts must be 0 or more")
+        if not np.isfinite(totals).all():
+            raise InputError(f"the count column {count!r} is too large to add up: divide it by its mean")
         if not totals.any():
             raise InputError(f"the count column {count!r} has nothing but 0: there is nothing to count")
     seen = totals > 0

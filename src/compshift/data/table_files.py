@@ -39,7 +39,13 @@ def read_table(
         raise InputError(f"{str(path)!r} cannot be read ({reason(error)})") from None
     if not len(table):
         raise InputError(f"{str(path)!r} has no rows: at least one is needed")
-    return pa.table({name: _plain(table.column(name)) for name in columns})
+    found = pa.table({name: _plain(table.column(name)) for name in columns})
+    for name in columns:
+        if pa.types.is_nested(found.column(name).type):
+            raise InputError(
+                f"{str(path)!r}: the column {name!r} has type {found.column(name).type}: one value per row"
+            )
+    return found
 
 
 def column_names(path: Path) -> list[str]:
@@ -48,6 +54,7 @@ def column_names(path: Path) -> list[str]:
     import pyarrow.csv as pa_csv
     import pyarrow.parquet as pq
 
+    check_readable_name(path)
     try:
         if path.is_dir() or path.suffix in PARQUET:
             return list(pq.read_schema(shard_files(path)[0]).names)
@@ -57,16 +64,22 @@ def column_names(path: Path) -> list[str]:
         raise InputError(f"{str(path)!r} cannot be read ({reason(error)})") from None
 
 
+def check_columns(wanted: Sequence[str], known: Sequence[str], path: Path) -> None:
+    """Refuse columns that a table has not, or has more than once."""
+    for name in wanted:
+        if name not in known:
+            raise unknown_name("column", name, known)
+        if known.count(name) > 1:
+            raise InputError(f"{path.name!r} has {known.count(name)} columns named {name!r}: rename all but one")
+
+
 def _read(path: Path, columns: Sequence[str], free_text: Collection[str], labels: Collection[str]) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if not (path.is_dir() or path.suffix in PARQUET or path.suffix in TEXT):
         raise InputError(f"{path.name!r} has the ending {path.suffix!r}: tables end in .csv, .tsv, .parquet or .npz")
-    known = column_names(path)
-    for name in columns:
-        if name not in known:
-            raise unknown_name("column", name, known)
+    check_columns(columns, column_names(path), path)
     if path.is_dir() or path.suffix in PARQUET:
         return pq.read_table(shard_files(path), columns=list(columns))
     others = [name for name in columns if name not in free_text]
@@ -104,11 +117,20 @@ def _read_text(path: Path, columns: Collection[str], **convert: Any) -> Any:
     return pa_csv.read_csv(path, parse_options=_parse_options(path), convert_options=options)
 
 
+def check_readable_name(path: Path) -> None:
+    """Refuse a path that is no text, which Arrow cannot open."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(f"{str(path)!r} has bytes that are not UTF-8, and cannot be opened: rename it") from None
+
+
 def shard_files(path: Path) -> list[Path]:
     """A Parquet file, or the shards of a folder in order.
 
     A folder of features must be whole: the shards that its manifest counts, all of them made by the same network.
     """
+    check_readable_name(path)
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.glob("*.parquet") if not file.name.startswith("."))
@@ -130,9 +152,13 @@ def shard_files(path: Path) -> list[Path]:
 def list_matrix(array: Any, path: Path) -> Any:
     """An Arrow array of lists, all of one length, as a matrix, without a copy where that can be."""
     import numpy as np
+    import pyarrow as pa
 
     if not hasattr(array, "value_lengths"):
         raise InputError(f"{str(path)!r}: the column 'features' has type {array.type}; a list of numbers is expected")
+    kind = array.type.value_type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise InputError(f"{str(path)!r}: the lists in column 'features' are of {kind}; numbers are expected")
     lengths = np.unique(array.value_lengths().to_numpy(zero_copy_only=False))
     if array.null_count or len(lengths) > 1:
         raise InputError(f"{str(path)!r}: the lists in column 'features' are missing or differ in length")

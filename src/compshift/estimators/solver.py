@@ -201,7 +201,10 @@ class _Search:
 
         steps = min(PATIENCE, self.max_iter - self.n_iter)
         options = {"maxiter": steps, "maxfun": 20 * steps, "maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0}
-        found = minimize(self.objective, self.theta, jac=True, method="L-BFGS-B", callback=after_step, options=options)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a step that is too long, which the line search undoes
+            found = minimize(
+                self.objective, self.theta, jac=True, method="L-BFGS-B", callback=after_step, options=options
+            )
         self.theta, self.coarse = found.x, None
         self.value, gradient = self.objective(found.x)
         self.size = self.norm(gradient)
@@ -209,18 +212,21 @@ class _Search:
     def newton(self) -> None:
         """Go on by Newton's method on the gradient, and keep the result if its gradient is smaller."""
         try:
-            found = newton_krylov(
-                lambda theta: self.objective(theta)[1],
-                self.theta,
-                method="minres",
-                inner_maxiter=MINRES_STEPS,
-                maxiter=min(NEWTON_STEPS, self.max_iter - self.n_iter),
-                f_tol=self.tol,
-                tol_norm=self.norm,
-                callback=lambda *_: self.step_taken(),
-            )
+            with np.errstate(all="ignore"):  # a step that overflows is not kept
+                found = newton_krylov(
+                    lambda theta: self.objective(theta)[1],
+                    self.theta,
+                    method="minres",
+                    inner_maxiter=MINRES_STEPS,
+                    maxiter=min(NEWTON_STEPS, self.max_iter - self.n_iter),
+                    f_tol=self.tol,
+                    tol_norm=self.norm,
+                    callback=lambda *_: self.step_taken(),
+                )
         except NoConvergence as stop:
             found = stop.args[0]
+        except ValueError:  # the Jacobian is lost in rounding: what L-BFGS found stays
+            return
         value, gradient = self.objective(found)
         if self.norm(gradient) < self.size:
             self.theta, self.value, self.size = found, value, self.norm(gradient)

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from compshift._checks import check_finite
+from compshift._errors import InputError
 from compshift.core.arrays import FloatArray
 from compshift.estimators.curvature import probes, spread_of
 from compshift.estimators.row_sums import ArrayRows, Block, RowSums, Sums, over_blocks
 
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 """Features that differ by less than this, relative to their size, do not differ."""
+
+
+MAX_SCALES = 1e6
+"""Ratio of two features' extents from which a warning is given."""
+
+SMALLEST = 1e-303
+"""Weights of features that spread by less would be too large to hold."""
 
 
 class Standard(NamedTuple):
@@ -50,10 +59,17 @@ def standard_of(rows: RowSums) -> Standard:
     unit = float(largest) or 1.0  # in which squares of very large or very small features stay representable
     correction, squares, products, largest_centred = rows.total(_second_sums, _add_and_max, mean, unit).arrays
     mean = mean + correction / total  # the first mean's rounding, which a large offset makes felt
-    if float(largest_centred) <= ROUNDING * float(largest):
+    if float(largest_centred.max()) <= ROUNDING * float(largest):
         return Standard(mean, 1.0, constant=True)
+    _warn_of_scales(mean, largest_centred)
     variance = float(squares) / (float(total) * rows.n_features)
-    return Standard(mean, unit * math.sqrt(variance), spread=spread_of(products / (total * variance)))
+    scale = unit * math.sqrt(variance)
+    if scale < SMALLEST:
+        raise InputError(
+            f"the features spread by {scale:.3g}, too little for numbers of 64 bits to keep their digits: multiply "
+            "them, for example by 1e300"
+        )
+    return Standard(mean, scale, spread=spread_of(products / (total * variance)))
 
 
 def _first_sums(block: Block) -> Sums:
@@ -66,14 +82,29 @@ def _first_sums(block: Block) -> Sums:
 
 
 def _second_sums(block: Block, mean: FloatArray, unit: float) -> Sums:
-    """Weighted sums of the centred features, of their squares and products in some unit, and their largest entry."""
+    """Weighted sums of the centred features, of their squares and products in some unit, and their extents."""
     centred = np.subtract(block.features, mean, dtype=np.float64)
-    correction, largest = block.weight @ centred, _largest(centred)
+    correction = block.weight @ centred
+    largest = np.maximum(centred.max(axis=0, initial=0.0), -centred.min(axis=0, initial=0.0))  # (p,)
     centred /= unit
     squares = block.weight @ np.einsum("ij,ij->i", centred, centred)
     along = centred @ probes(centred.shape[1])  # (b, q)
     products = centred.T @ (block.weight[:, None] * along)  # (p, q)
-    return Sums((correction, np.asarray(squares), products, np.asarray(largest)))
+    return Sums((correction, np.asarray(squares), products, largest))
+
+
+def _warn_of_scales(mean: FloatArray, extent: FloatArray) -> None:
+    """Say so when some features are so large that the ridge, which is common to all, leaves others without effect."""
+    varies = extent > ROUNDING * (np.abs(mean) + extent)
+    if not varies.any():
+        return
+    small, large = (int(pick(np.where(varies, extent, fill))) for pick, fill in ((np.argmin, np.inf), (np.argmax, 0.0)))
+    if extent[small] < extent[large] / MAX_SCALES:
+        warnings.warn(
+            f"feature {large} extends to {extent[large]:.2g} from its mean, feature {small} to {extent[small]:.2g}: "
+            "the ridge leaves the latter without effect; divide each by its standard deviation, and look for outliers",
+            stacklevel=2,
+        )
 
 
 def _largest(values: FloatArray) -> float:

@@ -32,7 +32,7 @@ class Plugin:
     def read(cls, path: str | PathLike[str]) -> Plugin:
         """The file, as text."""
         try:
-            return cls(Path(path).name, Path(path).read_text())
+            return cls(Path(path).name, Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"the plugin {str(path)!r} cannot be read ({error}): pass a Python file") from None
 

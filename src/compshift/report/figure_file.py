@@ -31,7 +31,7 @@ def save_figure(figure: Any, path: Path, *, legend: tuple[Any, Any] | None = Non
 
 def write_numbers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """A figure's numbers as CSV."""
-    with replacing(path) as temporary, temporary.open("w", newline="") as stream:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

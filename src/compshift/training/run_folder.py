@@ -98,7 +98,7 @@ class RunFolder:
         """Write what the run is, with some further files before it."""
         for name, text in files.items():
             with replacing(self.path / name) as temporary:
-                temporary.write_text(text)
+                temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
         write_json(self.about, about)
 
     def clear_checkpoints(self) -> None:

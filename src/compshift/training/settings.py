@@ -15,6 +15,9 @@ from compshift._errors import InputError, check_name, unknown_name
 OPTIMISERS = ("auto", "sgd", "adamw")
 SCHEDULES = ("auto", "constant", "linear")
 METRICS = ("balanced", "worst", "average")
+MAX_BATCH = 1 << 24
+"""Samples that are drawn at a time, at most."""
+
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 CHOICES = {"optimiser": OPTIMISERS, "schedule": SCHEDULES, "metric": METRICS, "precision": PRECISIONS}
 
@@ -63,6 +66,8 @@ class Settings:
                 object.__setattr__(self, field.name, value.item())
         for name in ("steps", "batch_size", "eval_every", "refresh_rows"):
             check_count(getattr(self, name), name)
+        if self.batch_size > MAX_BATCH:
+            raise InputError(f"batch_size is {self.batch_size}: pass at most {MAX_BATCH}, or as many as there are rows")
         for name in ("weight_decay", "clip", "tolerance", "momentum"):
             check_positive(getattr(self, name), name, allow_zero=True)
         if self.learning_rate is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from compshift._checks import check_finite, check_numbers
+from compshift._checks import check_finite, check_numbers, check_single
 from compshift._errors import InputError
 from compshift._files import check_path
 from compshift.core.arrays import FloatArray, IntArray
@@ -168,6 +168,9 @@ class TrainedClassifier:
         return np.asarray(self.head_.predict_proba(self.features(samples)))
 
 
+MATRIX = "pass a matrix of numbers, one row per sample"
+
+
 class UnknownMethodError(InputError):
     """A run was trained by a method that is not registered."""
 
@@ -197,9 +200,9 @@ def _readable(samples: Samples, kind: str) -> Samples:
         raise InputError(f"the model takes {kind}, and the samples are {given}{accepted.get(kind, '')}")
     if kind != "features":
         return samples
-    with np.errstate(over="ignore"):  # what is too large for single precision is told of below
-        X = check_numbers(samples, "features", "pass a matrix of numbers, one row per sample").astype(np.float32)
+    X = samples if getattr(samples, "dtype", None) == np.float32 else check_numbers(samples, "features", MATRIX)
     if X.ndim != 2:
         raise InputError(f"the features have {X.ndim} dimensions: pass one row per sample")
-    check_finite(X, "features (in single precision)")
-    return X
+    check_finite(X)
+    check_single(X)
+    return np.asarray(X, dtype=np.float32)
