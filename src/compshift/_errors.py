@@ -4,12 +4,27 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 
+LONGEST_SENTENCE = 600
+"""Characters of a message: values that it quotes can be of any length, and come from anybody's files."""
+
+
 class InputError(ValueError):
-    """Something that was passed in cannot be used; the message says why and how to mend it."""
+    """Something that was passed in cannot be used; the message says why and how to mend it, in one line."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_one_line(message))
 
 
 class ExtrapolationWarning(UserWarning):
     """Groups are predicted that the training groups do not determine."""
+
+
+def _one_line(message: str) -> str:
+    """A message without line breaks; of one that is too long the middle is left out, as the remedy stands at the end."""
+    text = " ".join(message.split()) if "\n" in message else message
+    if len(text) <= LONGEST_SENTENCE:
+        return text
+    return f"{text[: LONGEST_SENTENCE * 2 // 3 - 3]} … {text[-LONGEST_SENTENCE // 3 :]}"
 
 
 def an(name: str) -> str:

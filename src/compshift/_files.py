@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and files that must not lead elsewhere."""
 
 import os
 import secrets
@@ -28,6 +28,22 @@ def check_target(path: str | PathLike[str], *sources: str | PathLike[str]) -> Pa
         if Path(source).resolve() == target:
             raise InputError(f"{str(path)!r} is the input: choose another path to write to")
     return target
+
+
+def check_inside(path: Path, root: Path) -> Path:
+    """``path``, once it is known that no ``..``, absolute name or symbolic link in it leads out of ``root``.
+
+    The root itself may be a link: whoever named it meant what it leads to.
+    """
+    try:
+        led_to = path.resolve()
+    except (OSError, ValueError, RuntimeError):  # a circle of links, a name with NUL or too long to be one
+        raise InputError(f"{str(path)!r} cannot be a file: it is no path that the system knows") from None
+    if not led_to.is_relative_to(root.resolve()):
+        raise InputError(
+            f"{str(path)!r} leads out of {str(root)!r}, and nothing outside of it is read: put a copy of the file there"
+        )
+    return path
 
 
 def _sync_folder(folder: Path) -> None:

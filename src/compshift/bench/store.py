@@ -17,7 +17,8 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from compshift import __version__
 from compshift._errors import InputError
-from compshift._files import replacing
+from compshift._files import check_inside, replacing
+from compshift._json import read_json_object
 
 STORE_VERSION = 1
 
@@ -207,9 +208,6 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A file that ``write_json`` wrote."""
     try:
-        content = json.loads(path.read_text())
+        return read_json_object(path)
     except (OSError, ValueError) as error:
         raise InputError(f"{str(path)!r} cannot be read ({error}): remove it, and its job runs again") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{str(path)!r} is not what a benchmark writes: remove it, and its job runs again")
-    return content

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000")
+"""What is decoded. Pillow knows many more; some of them start other programs, as PostScript does."""
+
+MOST_PIXELS = 1 << 26
+"""Of one image, 67 million; a file of a few kilobytes can ask for any number."""
+
+MOST_BYTES = 1 << 29
+"""Of one file."""
+
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 
 
@@ -81,18 +91,23 @@ class ImagePreprocessing:
 def decode_image(content: bytes, path: Path) -> Image:
     """The image in a file's bytes, upright and in colour."""
     with _named(path):
-        from PIL import Image, ImageOps
+        from PIL import ImageOps
 
-        with Image.open(io.BytesIO(content)) as image:
+        with _opened(content) as image:
             return ImageOps.exif_transpose(image).convert("RGB")
 
 
 def read_bytes(path: Path) -> bytes:
     """A file's content; one that is missing or cannot be read is named."""
     try:
-        return path.read_bytes()
+        about = path.stat()
+        ordinary = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)  # no pipe that never ends
+        if ordinary and about.st_size <= MOST_BYTES:
+            return path.read_bytes()
     except OSError as error:
         raise BrokenImageError(f"the image {str(path)!r} cannot be read ({error.strerror})") from None
+    reason = f"it has {about.st_size:,} bytes, too many for an image" if ordinary else "it is no ordinary file"
+    raise BrokenImageError(f"the image {str(path)!r} cannot be read ({reason})")
 
 
 def read_image(path: Path) -> Image:
@@ -103,12 +118,20 @@ def read_image(path: Path) -> Image:
 def check_image(path: Path) -> None:
     """Refuse a file that cannot be decoded to its end; a JPEG is decoded at an eighth of its size, which is faster."""
     content = read_bytes(path)
-    with _named(path):
-        from PIL import Image
+    with _named(path), _opened(content) as image:
+        image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
+        image.load()
 
-        with Image.open(io.BytesIO(content)) as image:
-            image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
-            image.load()
+
+@contextmanager
+def _opened(content: bytes) -> Iterator[Image]:
+    """The image before any pixel of it is decoded; one that is too large is refused."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        if image.width * image.height > MOST_PIXELS:
+            raise ValueError(f"it has {image.width} × {image.height} pixels, more than {MOST_PIXELS:,}")
+        yield image
 
 
 @contextmanager

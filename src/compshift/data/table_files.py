@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError, unknown_name
+from compshift._files import check_inside
+from compshift._json import parse_json, read_json_object
+from compshift.data.unpacked_size import check_parquet
 
 MANIFEST = "_features.json"
 """File in a folder of feature shards that tells what made them; readers of Parquet folders pass over names with _."""
@@ -33,10 +37,9 @@ def read_table(
 
     if not path.exists():
         raise InputError(f"there is no file or folder {str(path)!r}: pass a .csv, .parquet or .npz file, or a folder")
-    try:
+    with reading(path, "a table"):
         table = _read(path, columns, free_text, labels)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{str(path)!r} cannot be read ({' '.join(str(error).split())})") from None
+        table.validate(full=True)
     if not len(table):
         raise InputError(f"{str(path)!r} has no rows: at least one is needed")
     return pa.table({name: _plain(table.column(name)) for name in columns})
@@ -44,17 +47,27 @@ def read_table(
 
 def column_names(path: Path) -> list[str]:
     """The names of a table's columns."""
-    import pyarrow as pa
     import pyarrow.csv as pa_csv
     import pyarrow.parquet as pq
 
-    try:
+    with reading(path, "a table"):
         if path.is_dir() or path.suffix in PARQUET:
             return list(pq.read_schema(shard_files(path)[0]).names)
         with pa_csv.open_csv(path, parse_options=_parse_options(path)) as reader:
             return list(reader.schema.names)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{str(path)!r} cannot be read ({' '.join(str(error).split())})") from None
+
+
+@contextmanager
+def reading(path: str | PathLike[str], kind: str = "Parquet") -> Iterator[None]:
+    """Turn what a damaged file raises into one sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
+        raise InputError(f"{str(path)!r} cannot be read as {kind}: it is damaged or of another kind ({error})") from None
 
 
 def _read(path: Path, columns: Sequence[str], free_text: Collection[str], labels: Collection[str]) -> Any:
@@ -68,7 +81,9 @@ def _read(path: Path, columns: Sequence[str], free_text: Collection[str], labels
         if name not in known:
             raise unknown_name("column", name, known)
     if path.is_dir() or path.suffix in PARQUET:
-        return pq.read_table(shard_files(path), columns=list(columns))
+        files = shard_files(path)
+        check_parquet(files, columns, path)
+        return pq.read_table(files, columns=list(columns))
     others = [name for name in columns if name not in free_text]
     as_text = dict.fromkeys(labels, pa.string())
     parts = [
@@ -112,13 +127,16 @@ def shard_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.glob("*.parquet") if not file.name.startswith("."))
+    for file in files:
+        check_inside(file, path)
     about = read_manifest(path)
     if about is not None:
-        expected = [path / SHARD.format(number) for number in range(int(about["shards"]))]
-        whole = [file for file in expected if shard_about(file).get("key") == about["key"]]
-        if len(whole) < len(expected):
+        whole = [file for file in files if shard_about(file).get("key") == about["key"]]
+        expected = [path / SHARD.format(number) for number in range(min(about["shards"], len(files)))]
+        if about["shards"] > len(files) or not set(expected) <= set(whole):
+            n_whole = len(set(expected) & set(whole))
             raise InputError(
-                f"{str(path)!r} has {len(whole)} of {len(expected)} shards: run the same `compshift features` again to "
+                f"{str(path)!r} has {n_whole} of {about['shards']} shards: run the same `compshift features` again to "
                 "finish it"
             )
         return expected
@@ -145,10 +163,13 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
-        int(content["shards"]), str(content["key"])
-    except (ValueError, TypeError, KeyError):
-        raise InputError(f"{str(path)!r} is damaged: compute the features again with --overwrite") from None
+        content = read_json_object(check_inside(path, folder))
+    except InputError:
+        raise
+    except ValueError:
+        content = {}
+    if type(content.get("shards")) is not int or content["shards"] < 1 or not isinstance(content.get("key"), str):
+        raise InputError(f"{str(path)!r} is damaged: compute the features again with --overwrite")
     return content
 
 
@@ -159,10 +180,10 @@ def shard_about(path: Path) -> dict[str, Any]:
 
     try:
         metadata = pq.read_schema(path).metadata or {}
-        content: dict[str, Any] = json.loads(metadata.get(SHARD_METADATA, b"{}"))
+        content = parse_json(metadata.get(SHARD_METADATA, b"{}"))
     except (OSError, ValueError, pa.ArrowException):
         return {}
-    return content
+    return content if isinstance(content, dict) else {}
 
 
 def _parse_options(path: Path) -> Any:
