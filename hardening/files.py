@@ -12,10 +12,11 @@ from formats import (
     image_formats,
     table_formats,
 )
+from model_formats import model_formats, result_formats, trained_formats
 from outcome import Tally
 from sandbox import Sandbox, sandbox
 
-MAKERS = (feature_formats, table_formats, image_formats, benchmark_formats, cache_formats)
+MAKERS = (feature_formats, table_formats, image_formats, benchmark_formats, cache_formats, model_formats, trained_formats, result_formats)
 
 
 def run() -> Iterable[Tally]:

@@ -228,7 +228,7 @@ def cache_formats(folder: Path) -> Iterator[Format]:
         right = len(shapes) == 1 and found["label"].shape == next(iter(shapes))[:1] and len(found["label"])
         return None if right else f"shapes {shapes}"
 
-    for protocol in (0, 2, 4):
+    for protocol in (2, 3, 4):
         path = folder / f"cache{protocol}"
         objects = trees.glue_features([2, 0, 1], length=12, wrap=np.array if protocol == 4 else list)
         path.write_bytes(trees.pickled(objects, lambda found, p=protocol: pickle.dumps(found, protocol=p)))

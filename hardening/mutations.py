@@ -94,21 +94,25 @@ def of_tree(content: Any, rng: random.Random) -> Any:
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         holders = list(_holders(tree))
         if not holders:
-            return rng.choice(ODD)
+            return _odd(rng)
         holder = rng.choice(holders)
         key = rng.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
         what = rng.random()
         if what < 0.6:
-            holder[key] = rng.choice(ODD)
+            holder[key] = _odd(rng)
         elif what < 0.75:
             del holder[key]
         elif what < 0.85:
             holder[key] = [holder[key]]
         elif isinstance(holder, list):
-            holder.insert(key, rng.choice((holder[key], rng.choice(ODD))))
+            holder.insert(key, rng.choice((holder[key], _odd(rng))))
         else:
-            holder[rng.choice(("", "x", "extra", "é"))] = rng.choice(ODD)
+            holder[rng.choice(("", "x", "extra", "é"))] = _odd(rng)
     return tree
+
+
+def _odd(rng: random.Random) -> Any:
+    return copy.deepcopy(rng.choice(ODD))
 
 
 def _holders(tree: Any) -> Any:

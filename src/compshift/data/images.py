@@ -27,6 +27,12 @@ FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000")
 MOST_PIXELS = 1 << 26
 """Of one image, 67 million; a file of a few kilobytes can ask for any number."""
 
+MOST_TIMES_LONGER = 100
+"""One side than the other; scaling the shorter side up scales the longer one too."""
+
+LARGEST_SIDE = 4096
+"""Pixels of the images that a network takes."""
+
 MOST_BYTES = 1 << 29
 """Of one file."""
 
@@ -82,9 +88,17 @@ class ImagePreprocessing:
                 STEPS[step["step"]](**{key: value for key, value in step.items() if key != "step"})
                 for step in content["geometry"]
             )
+            for step in steps:
+                if not all(size is None or (type(size) is int and 1 <= size <= LARGEST_SIDE) for size in (step.width, step.height)):
+                    raise TypeError(f"a side of {step.width!r} or {step.height!r} pixels")
+            numbers = np.array([*content["mean"], *content["std"], content["scale"]], dtype=np.float64)
+            if numbers.shape != (7,) or not np.isfinite(numbers).all() or not numbers[3:6].all():
+                raise TypeError("the colours are not three numbers each")
             colours = {key: tuple(content[key]) for key in ("mean", "std")}
             return cls(geometry=steps, **colours, scale=content["scale"], resample=content["resample"])
-        except (KeyError, TypeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError(f"it is not said how images are prepared ({error})") from None
 
 
@@ -129,8 +143,9 @@ def _opened(content: bytes) -> Iterator[Image]:
     from PIL import Image
 
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-        if image.width * image.height > MOST_PIXELS:
-            raise ValueError(f"it has {image.width} × {image.height} pixels, more than {MOST_PIXELS:,}")
+        short, long = sorted(image.size)
+        if short * long > MOST_PIXELS or long > MOST_TIMES_LONGER * short:
+            raise ValueError(f"it has {image.width} × {image.height} pixels, too many or too long")
         yield image
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from compshift._errors import InputError
+from compshift.data.parquet_footer import column_chunks
 
 ALWAYS = 256 << 20
 """Bytes that any file may unpack to."""
@@ -25,21 +25,11 @@ def check_unpacked(unpacked: int, packed: int, path: Path, remedy: str) -> None:
 
 
 def check_parquet(files: Sequence[Path], columns: Collection[str], path: Path) -> None:
-    """Refuse Parquet files whose named columns would fill the memory, as far as their footers tell."""
-    import pyarrow.parquet as pq
+    """Refuse Parquet files whose named columns would fill the memory, as far as their footers tell.
 
-    unpacked = sum(_column_bytes(pq.read_metadata(file), columns) for file in files)
+    An entry takes eight bytes or so in memory, however small its pages are: many equal ones are stored as one.
+    """
+    chunks = [chunk for file in files for chunk in column_chunks(file) if chunk.name in columns]
+    unpacked = sum(max(8 * chunk.n_values, chunk.unpacked) for chunk in chunks)
     packed = sum(file.stat().st_size for file in files)
     check_unpacked(unpacked, packed, path, "write it without dictionaries and compression if it is right")
-
-
-def _column_bytes(footer: Any, columns: Collection[str]) -> int:
-    """Bytes of the named columns in memory: eight for every entry, or what the footer says if that is more."""
-    total = 0
-    for group in range(footer.num_row_groups):
-        chunks = footer.row_group(group)
-        for number in range(chunks.num_columns):
-            chunk = chunks.column(number)
-            if chunk.path_in_schema.split(".")[0] in columns:
-                total += max(8 * chunk.num_values, chunk.total_uncompressed_size)
-    return total
