@@ -1,9 +1,13 @@
 """Untrusted files: thousands of damaged ones, and attacks made by hand. Nothing runs, nothing is read elsewhere."""
 
 import random
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
 
+import hostile
+import outside
 from formats import (
     Format,
     benchmark_formats,
@@ -12,9 +16,24 @@ from formats import (
     image_formats,
     table_formats,
 )
+from hostile import Attack
 from model_formats import model_formats, result_formats, trained_formats
-from outcome import Tally
+from outcome import Tally, unclear_text
 from sandbox import Sandbox, sandbox
+
+COMMANDS = {
+    "bomb.npz": ("audit", "FILE", "--attributes", "bird,place"),
+    "objects.npz": ("fit", "FILE", "--target", "bird", "--attributes", "place", "-o", "m.safetensors"),
+    "bomb.parquet": ("audit", "FILE", "--attributes", "bird,place"),
+    "lists.parquet": ("bench", "FILE", "-o", "results"),
+    "renamed0.safetensors": ("predict", "FILE", "FEATURES", "-o", "p.csv"),
+    "model 13 *.safetensors": ("evaluate", "FILE", "FEATURES"),
+    "run torch": ("evaluate", "FILE", "FEATURES"),
+    "shards": ("report", "FILE", "-o", "page.html"),
+    "config 5.toml": ("train", "--config", "FILE", "-o", "new"),
+    "table 3 *.csv": ("audit", "FILE", "--attributes", "bird,place"),
+}
+"""Files of ``hostile``, and a command that reads each."""
 
 MAKERS = (feature_formats, table_formats, image_formats, benchmark_formats, cache_formats, model_formats, trained_formats, result_formats)
 
@@ -23,7 +42,43 @@ def run() -> Iterable[Tally]:
     """The counts: one line for every kind of file, and one for attacks."""
     warnings.simplefilter("ignore")
     with sandbox() as box:
+        yield attacked(box, "made to do harm", hostile.attacks(box))
+        yield attacked(box, "leading elsewhere", outside.attacks(box))
         yield from damaged(box)
+        yield commanded(box)
+
+
+def attacked(box: Sandbox, name: str, attacks: Iterable[Attack]) -> Tally:
+    """Attacks, each of which must be refused."""
+    tally = Tally(f"files, {name}", "files")
+    for attack in attacks:
+        box.forget()
+        box.attempt(tally, attack.name, attack.read, attack.check)
+    return tally
+
+
+def commanded(box: Sandbox) -> Tally:
+    """Some of the files that were made to do harm, through the command line: one line, and exit code 2."""
+    tally = Tally("files, by command", "files")
+    folder = box.inside / "hostile"
+    features = str(box.inside / "feature_formats" / "features.npz")
+    for file, arguments in COMMANDS.items():
+        path = str(next(folder.glob(file)))
+        command = [sys.executable, "-m", "compshift", *(path if word == "FILE" else word for word in arguments)]
+        command = [features if word == "FEATURES" else word for word in command]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("warning:")]
+        label = f"{' '.join(arguments)} with {file}"
+        if box.marker.exists():
+            box.marker.unlink()
+            tally.fail("execution", label)
+        elif "Traceback" in done.stderr or done.returncode != 2:
+            tally.fail("internal error", f"{label}: exit code {done.returncode}: {done.stderr[-300:]}")
+        elif len(lines) != 1 or not lines[0].startswith("error: ") or unclear_text(lines[0]):
+            tally.fail("unclear sentence", f"{label}: {done.stderr[:300]}")
+        else:
+            tally.refused += 1
+    return tally
 
 
 def damaged(box: Sandbox) -> Iterator[Tally]:

@@ -18,7 +18,7 @@ from compshift.training.settings import Settings
 
 TABLE = ("root", "path", "text", "features", "target", "attributes", "split_column", "shares")
 BACKBONE = ("backbone", "pooling", "max_length")
-LARGEST_FILE = 1 << 20
+LARGEST_FILE = 1 << 16
 """Bytes of a configuration: the reader of TOML takes ever longer for ever deeper keys."""
 
 SETTINGS = tuple(field.name for field in fields(Settings))

@@ -35,9 +35,8 @@ def _check_links(path: Path, top: Path) -> None:
 
     ``top`` itself may be a link: archives are unpacked into it, and users keep data on other disks.
     """
-    while path != top:
-        path = path.parent
-        for entry in path.iterdir():
+    for folder in reversed([parent for parent in path.parents if parent.is_relative_to(top)]):
+        for entry in check_inside(folder, top).iterdir():
             if entry.is_symlink():
                 check_inside(entry, top)
 

@@ -174,7 +174,10 @@ def _npz_arrays(path: Path, wanted: Sequence[str]) -> tuple[dict[str, Any], list
             sizes = {Path(entry.filename).stem: entry.file_size for entry in archive.zip.infolist()}
             unpacked = sum(sizes[key] for key in names)
             check_unpacked(unpacked, path.stat().st_size, path, "write it with numpy.savez, not compressed, if it is right")
-            return {key: archive[key] for key in names}, archive.files
+            arrays = {key: archive[key] for key in names}
+            if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+                raise ValueError("a member is no array")
+            return arrays, archive.files
     except InputError:
         raise
     except Exception:  # damaged archives make their readers fail in every way there is

@@ -48,7 +48,10 @@ class FeatureStore:
     @cached_property
     def files(self) -> list[Path]:
         """The files, in order."""
-        return shard_files(Path(self.path))
+        with reading(self.path):
+            found = shard_files(Path(self.path))
+            check_parquet(found, ["features"], Path(self.path))
+        return found
 
     @cached_property
     def columns(self) -> list[str]:
