@@ -16,7 +16,9 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["compshift.data", "compshift._json", "compshift.bench", "compshift.estimators"]):
+with atheris.instrument_imports(
+    include=["compshift.data", "compshift._json", "compshift.bench", "compshift.estimators"]
+):
     from compshift._errors import InputError
     from compshift.bench.record_check import check_about, check_record
     from compshift.data.feature_files import read_features
@@ -115,7 +117,8 @@ def main() -> None:
         try:
             TARGETS[target](content)
         except InputError as error:
-            assert unclear_text(str(error)) is None, str(error)
+            if unclear_text(str(error)) is not None:
+                raise AssertionError(str(error)) from None
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
             if target not in ("header", "record"):  # these are given text that was parsed before
                 raise

@@ -35,7 +35,16 @@ COMMANDS = {
 }
 """Files of ``hostile``, and a command that reads each."""
 
-MAKERS = (feature_formats, table_formats, image_formats, benchmark_formats, cache_formats, model_formats, trained_formats, result_formats)
+MAKERS = (
+    feature_formats,
+    table_formats,
+    image_formats,
+    benchmark_formats,
+    cache_formats,
+    model_formats,
+    trained_formats,
+    result_formats,
+)
 
 
 def run() -> Iterable[Tally]:

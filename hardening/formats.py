@@ -1,4 +1,4 @@
-"""A valid file of every format that the package reads, how it is read, and what must hold of anything that comes out."""
+"""A valid file of every format that the package reads, how it is read, and what must hold of what comes out."""
 
 import json
 import pickle
@@ -28,7 +28,7 @@ from compshift.data.registry import benchmark
 from compshift.data.table import load_table
 
 sys.path.append(str(Path(__file__).parent.parent))
-from tests.data import trees  # noqa: E402 - the folder above is not on the path of a script
+from tests.data import trees
 
 BYTES = (mutations.of_bytes,)
 TABLE = (mutations.of_bytes, mutations.of_table, mutations.of_table)
@@ -117,7 +117,7 @@ def feature_formats(folder: Path) -> Iterator[Format]:
 
     yield Format("npz", npz, whole(npz), data_problem, rounds=300)
     yield Format("npz, stored", plain, whole(plain), data_problem, rounds=500)
-    yield Format("npz labels", plain, lambda: read_group_counts(plain, names), lambda found: None)
+    yield Format("npz labels", plain, lambda: read_group_counts(plain, names), lambda _: None)
     yield Format("Parquet features", parquet, whole(parquet), data_problem, rounds=500)
     yield Format("Parquet columns", numbered, whole(numbered), data_problem, rounds=250)
     yield Format("Parquet store", parquet, store(parquet), blocks_problem, rounds=400)
@@ -157,7 +157,7 @@ def table_formats(folder: Path) -> Iterator[Format]:
     yield Format("TSV", tsv, load(tsv, features=["number"]), data_problem)
     yield Format("Parquet counts", parquet, counts(parquet), counts_problem, rounds=300)
     yield Format("Parquet table", parquet, load(parquet, text="note"), data_problem, rounds=300)
-    yield Format("prior", prior, lambda: read_prior(str(prior), SPACE), lambda found: None, TABLE, rounds=200)
+    yield Format("prior", prior, lambda: read_prior(str(prior), SPACE), lambda _: None, TABLE, rounds=200)
 
 
 def image_formats(folder: Path) -> Iterator[Format]:

@@ -123,7 +123,10 @@ def archives(folder: Path) -> Iterator[Attack]:
     """.npz files that declare or hold more than memory has."""
     bomb = folder / "bomb.npz"
     header = _npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({4 * GIGABYTE}, 1)}}")
-    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive, archive.open("X.npy", "w") as one:
+    with (
+        zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
+        archive.open("X.npy", "w") as one,
+    ):
         one.write(header)
         for _ in range(64):
             one.write(bytes(1 << 24))  # a gigabyte of nothing in a megabyte
@@ -140,7 +143,11 @@ def archives(folder: Path) -> Iterator[Attack]:
         "a deep header": "[" * 3000,
         "a long header": "{'descr': '<f8', 'shape': " + "9" * 60_000,
         "objects": "{'descr': '|O', 'fortran_order': False, 'shape': (1, 1)}",
-        "a deep type": "{'descr': " + "[('a', " * 200 + "'<f8'" + ")]" * 200 + ", 'fortran_order': False, 'shape': (1,)}",
+        "a deep type": "{'descr': "
+        + "[('a', " * 200
+        + "'<f8'"
+        + ")]" * 200
+        + ", 'fortran_order': False, 'shape': (1,)}",
     }.items():
         path = folder / f"header {len(name)} {len(text)}.npz"
         with zipfile.ZipFile(path, "w") as archive:
@@ -239,7 +246,7 @@ def texts(folder: Path) -> Iterator[Attack]:
         yield Attack(f"a table with {name}", lambda path=path: read_group_counts(path, NAMES))
     marked = folder / "marked.csv"
     marked.write_bytes(b"\xef\xbb\xbfbird,place\na,b\n")
-    yield Attack("a table with a byte order mark", lambda: read_group_counts(marked, NAMES), lambda found: None)
+    yield Attack("a table with a byte order mark", lambda: read_group_counts(marked, NAMES), lambda _: None)
 
 
 def images(folder: Path) -> Iterator[Attack]:

@@ -17,7 +17,7 @@ import compshift as cs
 from compshift.estimators.model_file import _checksum
 
 sys.path.append(str(Path(__file__).parent.parent))
-from tests.report.records import Made, write_results  # noqa: E402 - the folder above is not on the path of a script
+from tests.report.records import Made, write_results
 
 
 def _signed(content: bytes, rng: random.Random) -> bytes:
@@ -52,8 +52,9 @@ def _changed(array: Any, rng: random.Random) -> Any:
 
 
 def _toml(content: bytes, rng: random.Random) -> bytes:
-    import tomli_w
     import tomllib
+
+    import tomli_w
 
     try:
         return tomli_w.dumps(mutations.of_tree(tomllib.loads(content.decode()), rng)).encode("utf-8", "replace")
@@ -86,7 +87,7 @@ def trained_formats(folder: Path) -> Iterator[Format]:
             yield Format(f"run {method} {name}", run / name, lambda run=run: cs.load(run), _run_problem, kind, 120)
     metrics = folder / "crm" / "metrics.jsonl"
     log = (mutations.of_bytes, mutations.of_lines)
-    yield Format("metrics", metrics, lambda: list(RunFolder(folder / "crm").records()), lambda found: None, log, 150)
+    yield Format("metrics", metrics, lambda: list(RunFolder(folder / "crm").records()), lambda _: None, log, 150)
     model = folder / "crm" / "model.safetensors"
     checkpoint = shutil.copy(model, folder / "last.safetensors")
 
@@ -105,7 +106,7 @@ def trained_formats(folder: Path) -> Iterator[Format]:
         Settings.from_dict({name: found.options[name] for name in vars(Settings()) if name in found.options})
         return found
 
-    yield Format("TOML", config, read_config, lambda found: None, (mutations.of_bytes, _toml), rounds=300)
+    yield Format("TOML", config, read_config, lambda _: None, (mutations.of_bytes, _toml), rounds=300)
 
 
 def mutations_of_bytes() -> tuple[mutations.Mutation, ...]:
@@ -148,4 +149,3 @@ def result_formats(folder: Path) -> Iterator[Format]:
     job = sorted((store.path / "jobs").glob("*.json"))[0]
     yield Format("bench.json", store.about, read(store.path), problem, JSON, rounds=250)
     yield Format("record", job, read(store.path), problem, JSON, rounds=400)
-

@@ -12,6 +12,7 @@ import pandas as pd
 from formats import SPACE, small_data, trees
 from hostile import Attack
 from sandbox import Sandbox
+from tests.report.records import Made, write_results
 
 import compshift as cs
 from compshift.bench.results import stored_results
@@ -22,10 +23,15 @@ from compshift.data.images import read_image
 from compshift.data.integrity import broken_samples
 from compshift.data.registry import benchmark
 from compshift.data.table import load_table
-from tests.report.records import Made, write_results
 
 SETS: tuple[tuple[str, Callable[[Path, str], None], str, str, str], ...] = (
-    ("waterbirds", trees.waterbirds, "authors", "waterbirds/waterbird_complete95_forest2water2/metadata.csv", "img_filename"),
+    (
+        "waterbirds",
+        trees.waterbirds,
+        "authors",
+        "waterbirds/waterbird_complete95_forest2water2/metadata.csv",
+        "img_filename",
+    ),
     ("waterbirds", trees.waterbirds, "subpopbench", "waterbirds/metadata_waterbirds.csv", "filename"),
     ("celeba", trees.celeba, "subpopbench", "celeba/metadata_celeba.csv", "filename"),
     ("celeba", trees.celeba, "csv", "celebA/data/list_attr_celeba.csv", "image_id"),

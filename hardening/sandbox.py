@@ -1,7 +1,7 @@
 """Watch what reading a file does: programs started, names looked up for pickles, files opened elsewhere, memory, time.
 
-Files that Python opens are seen by an audit hook. Libraries in C open files past it, so the secrets that attacks lead to
-are watched by the system itself (inotify), as far as it offers that.
+Files that Python opens are seen by an audit hook. Libraries in C open files past it, so the system itself (inotify)
+watches the secrets that attacks lead to, as far as it offers that.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ EXECUTIONS = frozenset(
 )
 LISTINGS = frozenset({"open", "os.listdir", "os.scandir"})
 MOST_MEMORY = 512 << 20
-"""Bytes by which one read may raise the memory of the process. Every file here is smaller than a few MB, but for one."""
+"""Bytes by which one read may raise the memory of the process. Every file here has a few MB, but for one."""
 
 LONGEST_READ = 20
 """Seconds."""

@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Iterable, Sequence
 
-
 LONGEST_SENTENCE = 600
 """Characters of a message: values that it quotes can be of any length, and come from anybody's files."""
 
@@ -20,7 +19,7 @@ class ExtrapolationWarning(UserWarning):
 
 
 def _one_line(message: str) -> str:
-    """A message without line breaks; of one that is too long the middle is left out, as the remedy stands at the end."""
+    """A message without line breaks; one that is too long loses its middle, as the remedy stands at the end."""
     text = " ".join(message.split()) if "\n" in message else message
     if len(text) <= LONGEST_SENTENCE:
         return text

@@ -1,4 +1,4 @@
-"""Whether a file of results holds what a benchmark writes: everything that tables and pages look at, and that it fits."""
+"""Whether a file of results holds what a benchmark writes: all that tables and pages look at."""
 
 from __future__ import annotations
 

@@ -114,7 +114,9 @@ class Store:
         try:
             check_about(about)
         except InputError as error:
-            raise InputError(f"{str(self.about)!r} is not what a benchmark writes ({error}): choose another folder") from None
+            raise InputError(
+                f"{str(self.about)!r} is not what a benchmark writes ({error}): choose another folder"
+            ) from None
         return about
 
     def has(self, key: str) -> bool:

@@ -173,7 +173,9 @@ def _npz_arrays(path: Path, wanted: Sequence[str]) -> tuple[dict[str, Any], list
             names = [key for key in wanted if key in archive.files]
             sizes = {Path(entry.filename).stem: entry.file_size for entry in archive.zip.infolist()}
             unpacked = sum(sizes[key] for key in names)
-            check_unpacked(unpacked, path.stat().st_size, path, "write it with numpy.savez, not compressed, if it is right")
+            check_unpacked(
+                unpacked, path.stat().st_size, path, "write it with numpy.savez, not compressed, if it is right"
+            )
             arrays = {key: archive[key] for key in names}
             if not all(isinstance(array, np.ndarray) for array in arrays.values()):
                 raise ValueError("a member is no array")
@@ -193,7 +195,7 @@ def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> lis
         largest = int(Z.max(initial=0))
         if largest >= MAX_TABLE_GROUPS:
             raise InputError(
-                f"{str(path)!r}: Z has the code {largest}, and no value_names: codes are expected to run from 0 without gaps"
+                f"{str(path)!r}: Z has the code {largest}, and no value_names: codes should run from 0 without gaps"
             )
         return [tuple(range(int(column.max(initial=0)) + 1)) for column in Z.T]
     try:

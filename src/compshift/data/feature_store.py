@@ -152,4 +152,3 @@ class FeatureStore:
         with reading(self.path), pq.ParquetFile(file) as source:
             for batch in source.iter_batches(block_rows, row_groups=[group], columns=["features"]):
                 yield list_matrix(batch.column(0), file)
-

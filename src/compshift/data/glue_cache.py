@@ -2,7 +2,8 @@
 
 A pickle can name any function and have it called, and can set attributes of what it names. So nothing real is ever
 handed to it: the few names that a cache needs resolve to stand-ins that accept whole numbers and nothing else; every
-other name is refused before it is looked up. One that would fill the memory is refused before it is read. Files with torch tensors in them go through torch's own restricted reader.
+other name is refused before it is looked up. A pickle that would fill the memory is refused before it is read. Files
+with torch tensors in them go through torch's own restricted reader.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import io
 import mmap
 import pickle
 import re
+import warnings
 import zipfile
 from array import array
 from pathlib import Path
@@ -170,7 +172,9 @@ def read_glue_cache(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         raise InputError(f"{str(path)!r} holds {an(type(features).__name__)}: a list of InputFeatures is expected")
     try:
         length = len(features[0].input_ids)
-        if len(features) * length > path.stat().st_size:  # every id takes a byte or more, unless one list stands for many
+        if (
+            len(features) * length > path.stat().st_size
+        ):  # every id takes a byte or more, unless one list stands for many
             raise ValueError(f"{len(features)} examples of length {length} do not fit into the file")
         return {
             "ids": _column(features, "input_ids", (length,), np.int32),
@@ -230,7 +234,9 @@ def _load_with_torch(path: Path) -> Any:
     import torch
 
     try:
-        with torch.serialization.safe_globals([(InputFeatures, f"{name}.InputFeatures") for name in RECORD_MODULES]):
+        admitted: Any = [(InputFeatures, f"{name}.InputFeatures") for name in RECORD_MODULES]
+        with torch.serialization.safe_globals(admitted), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what a damaged file might have been
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # as above; torch's own sentences advise to load the file without care
         raise InputError(

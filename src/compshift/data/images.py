@@ -89,7 +89,10 @@ class ImagePreprocessing:
                 for step in content["geometry"]
             )
             for step in steps:
-                if not all(size is None or (type(size) is int and 1 <= size <= LARGEST_SIDE) for size in (step.width, step.height)):
+                if not all(
+                    size is None or (type(size) is int and 1 <= size <= LARGEST_SIDE)
+                    for size in (step.width, step.height)
+                ):
                     raise TypeError(f"a side of {step.width!r} or {step.height!r} pixels")
             numbers = np.array([*content["mean"], *content["std"], content["scale"]], dtype=np.float64)
             if numbers.shape != (7,) or not np.isfinite(numbers).all() or not numbers[3:6].all():

@@ -95,7 +95,9 @@ def _from_folders(root: Path, folder: str) -> GroupedDataset:
             f"there are no images in {str(base / folder)!r}: it must hold {listing(CONTEXTS)}, each with a folder per "
             "object of dg_label_id_mapping.json"
         )
-    return GroupedDataset(ImageFiles(base / folder, np.array(names), base / folder), space, space.encode(values), np.array(split))
+    return GroupedDataset(
+        ImageFiles(base / folder, np.array(names), base / folder), space, space.encode(values), np.array(split)
+    )
 
 
 BENCHMARK = Benchmark(

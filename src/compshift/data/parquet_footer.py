@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 MAGIC = b"PAR1"
 ROW_GROUPS, COLUMNS, ABOUT = 4, 1, 3
 PATH, N_VALUES, UNPACKED = 3, 5, 6
-"""Numbers of the fields, in Parquet's definition, of the file, a row group, a column of it, and what is said of that."""
+"""Numbers of the fields, in Parquet's definition, of the file, a row group, a column of it, and what that says."""
 
 DEEPEST = 20
 STOP, TRUE, FALSE, BYTE, DOUBLE, BINARY, LIST, SET, STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 12

@@ -38,10 +38,10 @@ def load_table(
     """A data set from a CSV, TSV or Parquet file, a folder of Parquet shards, a DataFrame or a mapping of columns.
 
     The samples are images (``path``, a column of file names below ``root``, which is the table's folder if it is not
-    given, and outside of which no image is read if it is), texts (``text``, one column or a pair) or numbers (``features``, names of columns or a matrix). ``split``
-    names a column of train, val, test or 0, 1, 2, or gives shares, such as ``{"train": 0.7, "test": 0.3}``, for a
-    split at random within every group. Without it a column ``split`` is used if there is one, and otherwise there are
-    no splits.
+    given, and outside of which no image is read if it is), texts (``text``, one column or a pair) or numbers
+    (``features``, names of columns or a matrix). ``split`` names a column of train, val, test or 0, 1, 2, or gives
+    shares, such as ``{"train": 0.7, "test": 0.3}``, for a split at random within every group. Without it a column
+    ``split`` is used if there is one, and otherwise there are no splits.
     """
     targets, nuisances = _names(target), _names(attributes)
     if not targets:

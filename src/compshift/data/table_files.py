@@ -67,7 +67,9 @@ def reading(path: str | PathLike[str], kind: str = "Parquet") -> Iterator[None]:
     except InputError:
         raise
     except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
-        raise InputError(f"{str(path)!r} cannot be read as {kind}: it is damaged or of another kind ({error})") from None
+        raise InputError(
+            f"{str(path)!r} cannot be read as {kind}: it is damaged or of another kind ({error})"
+        ) from None
 
 
 def _read(path: Path, columns: Sequence[str], free_text: Collection[str], labels: Collection[str]) -> Any:

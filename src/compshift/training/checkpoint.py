@@ -43,7 +43,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             metadata = stream.metadata() or {}
             tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a mapping
         about = parse_json(metadata[KEY])
-        if not isinstance(about, dict) or metadata.get("sha256", "none") not in ("none", _checksum(tensors, metadata[KEY])):
+        if not isinstance(about, dict) or metadata.get("sha256", "none") not in (
+            "none",
+            _checksum(tensors, metadata[KEY]),
+        ):
             raise ValueError("its checksum differs")
         return tensors, about
     except Exception as error:  # damaged files make readers fail in every way there is
@@ -106,4 +109,6 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) ->
         raise InputError(f"the weights in {str(path)!r} do not fit the model: {reason}") from None
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
-            raise InputError(f"the weights {name!r} in {str(path)!r} are not finite: the run diverged, or it is damaged")
+            raise InputError(
+                f"the weights {name!r} in {str(path)!r} are not finite: the run diverged, or it is damaged"
+            )

@@ -105,7 +105,15 @@ class TrainedClassifier:
                 raise TypeError(f"inputs is {inputs!r}")
         except UnknownMethodError:
             raise
-        except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RuntimeError, AssertionError) as error:
+        except (
+            LookupError,
+            TypeError,
+            AttributeError,
+            ValueError,
+            OverflowError,
+            RuntimeError,
+            AssertionError,
+        ) as error:
             raise InputError(f"{str(run.about)!r} is not what a run writes ({error})") from None
         load_weights(model, weights, run.model)
         return cls(model.to(device), method, task, inputs)
