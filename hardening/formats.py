@@ -115,13 +115,13 @@ def feature_formats(folder: Path) -> Iterator[Format]:
     def blocks_problem(found: Any) -> str | None:
         return None if len(found[0]) == sum(map(len, found[1:])) else "labels and features differ in number"
 
-    yield Format("npz", npz, whole(npz), data_problem, rounds=300)
-    yield Format("npz, stored", plain, whole(plain), data_problem, rounds=500)
+    yield Format("npz", npz, whole(npz), data_problem, rounds=200)
+    yield Format("npz, stored", plain, whole(plain), data_problem, rounds=300)
     yield Format("npz labels", plain, lambda: read_group_counts(plain, names), lambda _: None)
-    yield Format("Parquet features", parquet, whole(parquet), data_problem, rounds=500)
-    yield Format("Parquet columns", numbered, whole(numbered), data_problem, rounds=250)
-    yield Format("Parquet store", parquet, store(parquet), blocks_problem, rounds=400)
-    yield Format("shard", shards / "part-00001.parquet", whole(shards), data_problem, rounds=250)
+    yield Format("Parquet features", parquet, whole(parquet), data_problem, rounds=300)
+    yield Format("Parquet columns", numbered, whole(numbered), data_problem, rounds=180)
+    yield Format("Parquet store", parquet, store(parquet), blocks_problem, rounds=250)
+    yield Format("shard", shards / "part-00001.parquet", whole(shards), data_problem, rounds=180)
     yield Format("manifest", shards / "_features.json", whole(shards), data_problem, JSON, rounds=200)
 
 
@@ -151,12 +151,12 @@ def table_formats(folder: Path) -> Iterator[Format]:
         space = np.exp(cs.CRMClassifier().fit(data.X, data.codes[:, 0], attributes=data.codes[:, 1]).log_prior_)
         return None if found and np.isfinite(space).all() else "an empty prior"
 
-    yield Format("CSV counts", csv, counts(csv), counts_problem, TABLE, rounds=400)
-    yield Format("CSV texts", csv, load(csv, text="note"), data_problem, TABLE, rounds=300)
-    yield Format("CSV numbers", csv, load(csv, features=["number"]), data_problem, TABLE, rounds=300)
+    yield Format("CSV counts", csv, counts(csv), counts_problem, TABLE, rounds=250)
+    yield Format("CSV texts", csv, load(csv, text="note"), data_problem, TABLE, rounds=200)
+    yield Format("CSV numbers", csv, load(csv, features=["number"]), data_problem, TABLE, rounds=200)
     yield Format("TSV", tsv, load(tsv, features=["number"]), data_problem)
-    yield Format("Parquet counts", parquet, counts(parquet), counts_problem, rounds=300)
-    yield Format("Parquet table", parquet, load(parquet, text="note"), data_problem, rounds=300)
+    yield Format("Parquet counts", parquet, counts(parquet), counts_problem, rounds=200)
+    yield Format("Parquet table", parquet, load(parquet, text="note"), data_problem, rounds=200)
     yield Format("prior", prior, lambda: read_prior(str(prior), SPACE), lambda _: None, TABLE, rounds=200)
 
 
@@ -203,7 +203,7 @@ def benchmark_formats(folder: Path) -> Iterator[Format]:
 
     place = "waterbirds/waterbird_complete95_forest2water2/metadata.csv"
     for name, root, file, kind, rounds in (
-        ("waterbirds", birds, place, TABLE, 300),
+        ("waterbirds", birds, place, TABLE, 200),
         ("celeba", faces, "celeba/list_attr_celeba.txt", BYTES, 200),
         ("celeba", faces, "celeba/list_eval_partition.txt", BYTES, 150),
         ("celeba", faces_csv, "celebA/data/list_attr_celeba.csv", TABLE, 150),
@@ -214,7 +214,7 @@ def benchmark_formats(folder: Path) -> Iterator[Format]:
         ("civilcomments", fine, "civilcomments/metadata_civilcomments_fine.csv", TABLE, 150),
         ("multinli", texts, "multinli/data/metadata_random.csv", TABLE, 150),
         ("multinli", texts, "multinli/data/multinli_1.0_train.jsonl", (*BYTES, mutations.of_lines), 200),
-        ("multinli", caches, "multinli/glue_data/MNLI/cached_train_bert-base-uncased_128_mnli", BYTES, 300),
+        ("multinli", caches, "multinli/glue_data/MNLI/cached_train_bert-base-uncased_128_mnli", BYTES, 200),
     ):
         yield Format(f"{name} {Path(file).name}", root / file, loaded(name, root), data_problem, kind, rounds)
 
@@ -232,7 +232,7 @@ def cache_formats(folder: Path) -> Iterator[Format]:
         path = folder / f"cache{protocol}"
         objects = trees.glue_features([2, 0, 1], length=12, wrap=np.array if protocol == 4 else list)
         path.write_bytes(trees.pickled(objects, lambda found, p=protocol: pickle.dumps(found, protocol=p)))
-        yield Format(f"cache, protocol {protocol}", path, lambda path=path: read_glue_cache(path), problem, rounds=600)
+        yield Format(f"cache, protocol {protocol}", path, lambda path=path: read_glue_cache(path), problem, rounds=300)
     for legacy in (False, True):
         path = folder / f"cachetorch{legacy}"
         wrap = torch.tensor if legacy else list
@@ -240,7 +240,7 @@ def cache_formats(folder: Path) -> Iterator[Format]:
         dump = {"_use_new_zipfile_serialization": not legacy}
         trees.pickled(objects, lambda found, path=path, dump=dump: torch.save(found, path, **dump))
         label = "cache, torch with tensors" if legacy else "cache, torch"
-        yield Format(label, path, lambda path=path: read_glue_cache(path), problem, rounds=300)
+        yield Format(label, path, lambda path=path: read_glue_cache(path), problem, rounds=200)
 
 
 def copy_of(folder: Path, name: str) -> Path:

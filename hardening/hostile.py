@@ -61,6 +61,7 @@ def attacks(box: Sandbox) -> Iterator[Attack]:
 def pickled_code(folder: Path, marker: Path) -> Iterator[Attack]:
     """Code in a pickle, wherever one can be put."""
     import torch
+    import transformers.models.auto  # noqa: F401 - so that no attack is timed with it
 
     code, plain = pickle.dumps(Payload(marker)), pickle.dumps(Payload(marker), protocol=0)
     data = small_data()

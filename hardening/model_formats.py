@@ -66,8 +66,8 @@ def model_formats(folder: Path) -> Iterator[Format]:
     """A fitted model, alone and as somebody else would sign it."""
     data, path = small_data(), folder / "model.safetensors"
     cs.CRMClassifier().fit(data.X, data.codes[:, 0], attributes=data.codes[:, 1]).save(path)
-    yield Format("model", path, lambda: cs.load(path), model_problem, rounds=300)
-    yield Format("model, signed", path, lambda: cs.load(path), model_problem, (_signed,), rounds=500)
+    yield Format("model", path, lambda: cs.load(path), model_problem, rounds=200)
+    yield Format("model, signed", path, lambda: cs.load(path), model_problem, (_signed,), rounds=300)
 
 
 def trained_formats(folder: Path) -> Iterator[Format]:
@@ -106,7 +106,7 @@ def trained_formats(folder: Path) -> Iterator[Format]:
         Settings.from_dict({name: found.options[name] for name in vars(Settings()) if name in found.options})
         return found
 
-    yield Format("TOML", config, read_config, lambda _: None, (mutations.of_bytes, _toml), rounds=300)
+    yield Format("TOML", config, read_config, lambda _: None, (mutations.of_bytes, _toml), rounds=200)
 
 
 def mutations_of_bytes() -> tuple[mutations.Mutation, ...]:
@@ -147,5 +147,5 @@ def result_formats(folder: Path) -> Iterator[Format]:
         return None if all(np.isnan(mean) or 0 <= mean <= 100 for mean in means) else f"accuracies {means}"
 
     job = sorted((store.path / "jobs").glob("*.json"))[0]
-    yield Format("bench.json", store.about, read(store.path), problem, JSON, rounds=250)
-    yield Format("record", job, read(store.path), problem, JSON, rounds=400)
+    yield Format("bench.json", store.about, read(store.path), problem, JSON, rounds=180)
+    yield Format("record", job, read(store.path), problem, JSON, rounds=250)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,8 @@ def load_part(load: Callable[..., Any], name: str, **options: Any) -> Any:
         return load(name, trust_remote_code=False, **options)
     except Exception as error:  # a folder that is no whole model makes the loaders fail in every way there is
         reason = " ".join(str(error).split())
+        if isinstance(error, pickle.UnpicklingError):  # torch advises to run it after all
+            reason = "its weights are a pickle that holds more than tensors; it was not run"
         hint = "the folder is not a whole model" if Path(name).is_dir() else "no such folder, or no way to the hub"
         raise LoadingError(f"the backbone {name!r} cannot be loaded ({hint}): {reason[:300]}") from None
 

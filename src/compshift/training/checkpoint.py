@@ -58,7 +58,8 @@ def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
     digest = hashlib.sha256(text.encode(errors="surrogatepass"))
     for name, tensor in sorted(tensors.items()):
         digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode(errors="surrogatepass"))
-        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+        content: Any = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
+        digest.update(content)
     return digest.hexdigest()
 
 
