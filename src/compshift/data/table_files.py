@@ -20,6 +20,9 @@ SHARD = "part-{:05d}.parquet"
 SHARD_METADATA = b"compshift"
 """Name of a feature shard, and the key in its schema under which it tells what it was made from."""
 
+MOST_SHARDS = 100_000
+"""As many as their names have numbers for."""
+
 PARQUET = (".parquet", ".pq")
 TEXT = {".csv": ",", ".tsv": "\t", ".txt": ","}
 """Endings of text tables, and what separates their columns."""
@@ -133,13 +136,12 @@ def shard_files(path: Path) -> list[Path]:
         check_inside(file, path)
     about = read_manifest(path)
     if about is not None:
-        whole = [file for file in files if shard_about(file).get("key") == about["key"]]
-        expected = [path / SHARD.format(number) for number in range(min(about["shards"], len(files)))]
-        if about["shards"] > len(files) or not set(expected) <= set(whole):
-            n_whole = len(set(expected) & set(whole))
+        numbered = {SHARD.format(number) for number in range(min(about["shards"], MOST_SHARDS))}
+        expected = [file for file in files if file.name in numbered and shard_about(file).get("key") == about["key"]]
+        if len(expected) < about["shards"]:
             raise InputError(
-                f"{str(path)!r} has {n_whole} of {about['shards']} shards: run the same `compshift features` again to "
-                "finish it"
+                f"{str(path)!r} has {len(expected)} of {about['shards']} shards: run the same `compshift features` again "
+                "to finish it"
             )
         return expected
     if not files:
