@@ -140,8 +140,8 @@ def shard_files(path: Path) -> list[Path]:
         expected = [file for file in files if file.name in numbered and shard_about(file).get("key") == about["key"]]
         if len(expected) < about["shards"]:
             raise InputError(
-                f"{str(path)!r} has {len(expected)} of {about['shards']} shards: run the same `compshift features` again "
-                "to finish it"
+                f"{str(path)!r} has {len(expected)} of {about['shards']} shards: run the same `compshift features` "
+                "again to finish it"
             )
         return expected
     if not files:
