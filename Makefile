@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types check base browser bench hardening docs coverage clean
+.PHONY: help demo test lint format types check base browser bench hardening fuzz docs coverage clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -45,6 +45,10 @@ bench: $(VENV)/.dev ## measure, and print one table
 
 hardening: $(VENV)/.dev ## bad input, hostile files, faults of the machine and of numbers: one table of counts
 	$(BIN)/python -m hardening.run
+
+fuzz: $(VENV)/.dev ## look for inputs that break the parsers, guided by coverage; a minute each (atheris: CPython 3.11 to 3.13)
+	$(PIP) atheris
+	for target in cache footer manifest npz header record; do $(BIN)/python -m hardening.coverage_guided $$target 60 || exit 1; done
 
 docs: $(VENV)/.dev ## build the documentation with its examples into out/docs; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -b html docs out/docs

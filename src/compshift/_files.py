@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and locks that end with their holder."""
+"""Files that are written whole or not at all, that must not lead elsewhere, and locks that end with their holder."""
 
 from __future__ import annotations
 
@@ -103,6 +103,22 @@ def locked(path: Path, patience: float = 0) -> Iterator[bool]:
 
 def _no_locks(path: Path) -> InputError:
     return InputError(f"the file system of {str(path.parent)!r} has no locks: choose a folder on another one")
+
+
+def check_inside(path: Path, root: Path) -> Path:
+    """``path``, once it is known that no ``..``, absolute name or symbolic link in it leads out of ``root``.
+
+    The root itself may be a link: whoever named it meant what it leads to.
+    """
+    try:
+        led_to = path.resolve()
+    except (OSError, ValueError, RuntimeError):  # a circle of links, a name with NUL or too long to be one
+        raise InputError(f"{str(path)!r} cannot be a file: it is no path that the system knows") from None
+    if not led_to.is_relative_to(root.resolve()):
+        raise InputError(
+            f"{str(path)!r} leads out of {str(root)!r}, and nothing outside of it is read: put a copy of the file there"
+        )
+    return path
 
 
 def _sync_folder(folder: Path) -> None:

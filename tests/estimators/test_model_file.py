@@ -150,6 +150,13 @@ def rewrite(path, **changes):
         ({"bias": np.zeros(2)}, r"bias has shape \(2,\) instead of \(6,\)"),
         ({"groups": np.full((6, 2), 9)}, "codes run from"),
         ({"parameters": None}, "not those of a CRMClassifier"),
+        ({"bias": np.full(6, np.nan)}, "bias has 6 NaN"),
+        ({"log_prior": np.zeros(6)}, "log_prior is not that of a prior"),
+        ({"groups": np.zeros((6, 2), dtype=np.int64)}, "lists a group twice"),
+        ({"groups": np.zeros((6, 2))}, "groups has type float64"),
+        ({"feature_names": ["one"]}, "1 feature_names for"),
+        ({"n_iter": "many"}, "n_iter is 'many'"),
+        ({"inputs": [1]}, "inputs is"),
     ],
 )
 def test_files_that_do_not_fit(saved, changes, message):

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from compshift._errors import InputError
+from compshift.bench.record_check import check_protocol, check_record
 from compshift.bench.selection import choose_draw
 from compshift.bench.store import Record, Store
 
@@ -50,6 +52,8 @@ def printed(method: str) -> str:
 def chosen_records(store: Store) -> Chosen:
     """Read a folder of results, and choose draws by validation."""
     about = store.read_about()
+    for data in about["data"].values():
+        _check_protocol(data["protocol"], store)
     units: dict[Key, dict[tuple[int, int], Record]] = defaultdict(dict)
     labels, strange = {}, 0
     for record in store.records():
@@ -57,6 +61,7 @@ def chosen_records(store: Store) -> Chosen:
         if not _fits(config, about):
             strange += 1
             continue
+        _check(record)
         dropped = tuple(sorted(tuple(code) for code in config["dropped"]))
         units[config["data"], dropped, config["method"]][config["draw"], config["seed"]] = record
         labels[config["data"], dropped] = config["scenario"]
@@ -65,6 +70,23 @@ def chosen_records(store: Store) -> Chosen:
     select = {label: data["protocol"]["select"] for label, data in about["data"].items()}
     records = {key: _chosen_seeds(units[key], select[key[0]]) for key in keys}
     return Chosen(about, {key: units[key] for key in keys}, records, labels, strange)
+
+
+def _check(record: Record) -> None:
+    """Refuse a record that tables cannot be made from."""
+    try:
+        check_record(record)
+    except InputError as error:
+        raise InputError(
+            f"the result jobs/{record['key']}.json is damaged ({error}): remove it, and its job runs again"
+        ) from None
+
+
+def _check_protocol(protocol: Mapping[str, Any], store: Store) -> None:
+    try:
+        check_protocol(protocol)
+    except InputError as error:
+        raise InputError(f"{str(store.about)!r} is not what a benchmark writes ({error}): run it anew") from None
 
 
 def is_done(record: Record) -> bool:
@@ -83,6 +105,6 @@ def _fits(config: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
     known = about["data"].get(config["data"])
     return (
         known is not None
-        and (config["digest"], config["protocol"]) == (known["digest"], known["protocol"])
-        and config["code"] == about["methods"].get(config["method"])
+        and (config.get("digest"), config.get("protocol")) == (known["digest"], known["protocol"])
+        and config.get("code") == about["methods"].get(config["method"])
     )

@@ -17,6 +17,7 @@ import numpy as np
 
 from compshift._errors import InputError
 from compshift._files import append_line
+from compshift._json import parse_json
 from compshift.core.hull import AffineHull
 from compshift.data.additive_gaussians import AdditiveGaussians
 from compshift.estimators.held_out_groups import choose_alpha, fit_codes
@@ -114,12 +115,13 @@ def _read(store: Path) -> Iterator[Outcome]:
     """Results in the store; a last line that was cut off is left out, and its job runs again."""
     if not store.exists():
         return
-    for number, line in enumerate(store.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    for number, line in enumerate(store.read_bytes().splitlines(), start=1):
         try:
-            content: dict[str, Any] = json.loads(line)
-            yield Outcome(**{**content, "job": Job(**content["job"])})
-        except json.JSONDecodeError:
+            content = parse_json(line)
+        except ValueError:
             continue
+        try:
+            yield Outcome(**{**content, "job": Job(**content["job"])})
         except (KeyError, TypeError):
             raise InputError(
                 f"{str(store)!r}, line {number}, is not a result of this study: choose another output"

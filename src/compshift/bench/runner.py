@@ -184,5 +184,5 @@ def stored_seconds(store: Store) -> dict[tuple[str, str], float]:
     found: dict[tuple[str, str], list[float]] = {}
     for record in store.records():
         config: dict[str, Any] = record["config"]
-        found.setdefault((config["data"], config["method"]), []).append(record["seconds"])
+        found.setdefault((config["data"], config["method"]), []).append(float(record.get("seconds", 0.0)))
     return {key: sum(values) / len(values) for key, values in found.items()}

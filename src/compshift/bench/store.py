@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from compshift import __version__
 from compshift._errors import InputError
-from compshift._files import check_folder, locked, replacing, try_lock
+from compshift._files import check_folder, check_inside, locked, replacing, try_lock
+from compshift._json import read_json_object
+from compshift.bench.record_check import check_about, check_outline
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -108,12 +110,18 @@ class Store:
 
     def read_about(self) -> dict[str, Any]:
         """What the folder is of."""
-        about = read_json(self.about, "remove it, and run the same benchmark again")
+        about = read_json(check_inside(self.about, self.path), "remove it, and run the same benchmark again")
         if about.get("version") != STORE_VERSION or not {"data", "methods", "plans"} <= set(about):
             raise InputError(
                 f"{str(self.path)!r} has benchmark format {about.get('version')}, written by compshift "
                 f"{about.get('compshift')}: this release reads {STORE_VERSION}; choose another folder"
             )
+        try:
+            check_about(about)
+        except InputError as error:
+            raise InputError(
+                f"{str(self.about)!r} is not what a benchmark writes ({error}): choose another folder"
+            ) from None
         return about
 
     def has(self, key: str) -> bool:
@@ -122,19 +130,27 @@ class Store:
 
     def read(self, key: str) -> Record:
         """The record of a finished job."""
-        return read_json(self.record_path(key))
+        return self._record(self.record_path(key))
 
     def records(self) -> Iterator[Record]:
         """All finished jobs, in order of their names."""
         for path in sorted((self.path / "jobs").glob("*.json")):
             if not path.name.startswith("."):
-                yield read_json(path)
+                yield self._record(path)
 
     def failures(self) -> Iterator[Record]:
         """Jobs that failed and were not finished since."""
         for path in sorted((self.path / "failures").glob("*.json")):
             if not path.name.startswith(".") and not self.has(path.stem):
-                yield read_json(path)
+                yield self._record(path)
+
+    def _record(self, path: Path) -> Record:
+        record = read_json(check_inside(path, self.path))
+        try:
+            check_outline(record)
+        except InputError as error:
+            raise InputError(f"{str(path)!r} is damaged ({error}): remove it, and its job runs again") from None
+        return record
 
     def write(self, record: Record) -> None:
         """Keep what came of a job. A finished one is never replaced."""
@@ -207,9 +223,6 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def read_json(path: Path, remedy: str = "remove it, and its job runs again") -> dict[str, Any]:
     """A file that ``write_json`` wrote."""
     try:
-        content = json.loads(path.read_text())
+        return read_json_object(path)
     except ValueError as error:
         raise InputError(f"{str(path)!r} is damaged ({error}): {remedy}") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{str(path)!r} is not what a benchmark writes: {remedy}")
-    return content

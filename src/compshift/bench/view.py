@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from compshift._files import replacing
+from compshift.bench.record_check import check_record
 from compshift.bench.store import Store
 
 COLUMNS = (
@@ -22,11 +23,12 @@ def write_view(store: Store) -> int:
     for record in store.records():
         if record["status"] != "done":
             continue
+        check_record(record)
         config = record["config"]
         shared = {name: config[name] for name in ("data", "scenario", "method", "draw", "seed")}
         shared |= {
-            "hyperparameters": json.dumps({**config["common"], "own": config["hyperparameters"]}),
-            "mode": config["protocol"]["mode"],
+            "hyperparameters": json.dumps({**config.get("common", {}), "own": config.get("hyperparameters")}),
+            "mode": str(config["protocol"].get("mode")),
             "seconds": record["seconds"],
             "finished": record["finished"],
             "compshift": record["versions"]["compshift"],

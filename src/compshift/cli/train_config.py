@@ -20,6 +20,9 @@ from compshift.training.settings import Settings
 
 TABLE = ("root", "path", "text", "features", "target", "attributes", "split_column", "shares")
 BACKBONE = ("backbone", "pooling", "max_length")
+LARGEST_FILE = 1 << 16
+"""Bytes of a configuration: the reader of TOML takes ever longer for ever deeper keys."""
+
 SETTINGS = tuple(field.name for field in fields(Settings))
 KEYS = ("data", "method", "hyperparameters", "drop", *BACKBONE, *TABLE, *SETTINGS)
 
@@ -139,11 +142,15 @@ def _listed(drop: Any) -> list[str]:
 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
+        if file.stat().st_size > LARGEST_FILE:
+            raise InputError(f"the configuration {str(file)!r} has more than {LARGEST_FILE:,} bytes: it is none")
         text = file.read_text(encoding="utf-8", errors="surrogateescape")  # names of files need not be text
         return {name.replace("-", "_"): value for name, value in tomllib.loads(text).items()}
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the configuration {str(file)!r} cannot be read ({error})") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"the configuration {str(file)!r} is not TOML: {error}") from None
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError
+from compshift._files import check_inside
 from compshift.data.dataset import SPLITS, GroupedDataset
 from compshift.data.geometry import Geometry
-from compshift.data.samples import Samples
+from compshift.data.samples import ImageFiles, Samples
 
 LISTED = 3
 """Groups that a sentence about wrong counts names."""
@@ -27,6 +28,17 @@ class Packaging:
     marker: str  # path below the root
     read: Callable[[Path], GroupedDataset]  # from the root
     needs: tuple[str, ...] = ()  # further paths, without which it is passed over
+
+
+def _check_links(path: Path, top: Path) -> None:
+    """Refuse links beside a file, or beside one of the folders that it lies in, that lead out of ``top``.
+
+    ``top`` itself may be a link: archives are unpacked into it, and users keep data on other disks.
+    """
+    for folder in reversed([parent for parent in path.parents if parent.is_relative_to(top)]):
+        for entry in check_inside(folder, top).iterdir():
+            if entry.is_symlink():
+                check_inside(entry, top)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,8 +78,13 @@ class Benchmark:
             raise InputError(f"there is no folder {str(root)!r}: pass the folder that holds {self.name}")
         for packaging in self.packagings:
             if all((folder / path).exists() for path in (packaging.marker, *packaging.needs)):
-                found = f"{packaging.marker} ({packaging.label})"
-                return replace(packaging.read(folder), source=found)
+                top = folder / Path(packaging.marker).parts[0]
+                for path in (packaging.marker, *packaging.needs):
+                    _check_links(folder / path, top)
+                data = replace(packaging.read(folder), source=f"{packaging.marker} ({packaging.label})")
+                if isinstance(data.samples, ImageFiles):
+                    return replace(data, samples=replace(data.samples, within=top))
+                return data
         probed = ", ".join(" with ".join((packaging.marker, *packaging.needs)) for packaging in self.packagings)
         raise InputError(f"{self.name} was not found below {str(root)!r} (looked for {probed}): {self.download}")
 

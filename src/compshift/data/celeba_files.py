@@ -51,9 +51,9 @@ def subpopbench(space: GroupSpace) -> Packaging:
 def _read_txt(folder: Path, space: GroupSpace, columns: Sequence[str]) -> GroupedDataset:
     """A count, a line of names that has none for the file, then a file and its values in every line."""
     path = folder / "list_attr_celeba.txt"
-    with path.open() as stream:
+    with path.open("rb") as stream:
         stream.readline()
-        names = stream.readline().split()
+        names = stream.readline().decode(errors="replace").split()
     absent = [name for name in columns if name not in names]
     if absent:
         raise InputError(f"{str(path)!r} has no attribute {listing(absent)} in line 2: it names {listing(names)}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -19,14 +18,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import check_codes, check_finite, check_list, check_same_rows
+from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_finite, check_list, check_same_rows
 from compshift._errors import InputError, check_name, listing
 from compshift._files import check_path, replacing
+from compshift._json import parse_json
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset, check_dataset, check_split, split_rows
 from compshift.data.random_split import stratified_split
-from compshift.data.table_files import check_columns, column_names, list_matrix, shard_files
+from compshift.data.table_files import check_columns, column_names, list_matrix, reading, shard_files
+from compshift.data.unpacked_size import check_parquet, check_unpacked
 
 FEATURE_COLUMN = re.compile(r"f(0|[1-9]\d*)")
 NPZ_KEYS = ("X", "Z", "attribute_names", "value_names", "split")
@@ -169,8 +170,19 @@ def _npz_arrays(path: Path, wanted: Sequence[str]) -> tuple[dict[str, Any], list
     """Those of the wanted arrays that the file has, and the names of all that it has."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            return {key: archive[key] for key in wanted if key in archive.files}, archive.files
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+            names = [key for key in wanted if key in archive.files]
+            sizes = {Path(entry.filename).stem: entry.file_size for entry in archive.zip.infolist()}
+            unpacked = sum(sizes[key] for key in names)
+            check_unpacked(
+                unpacked, path.stat().st_size, path, "write it with numpy.savez, not compressed, if it is right"
+            )
+            arrays = {key: archive[key] for key in names}
+            if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+                raise ValueError("a member is no array")
+            return arrays, archive.files
+    except InputError:
+        raise
+    except Exception as error:  # damaged archives make their readers fail in every way there is
         if isinstance(error, OSError) and error.errno:
             raise  # the system's, not the file's
         raise InputError(
@@ -182,29 +194,32 @@ def _npz_arrays(path: Path, wanted: Sequence[str]) -> tuple[dict[str, Any], list
 def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> list[tuple[Any, ...]]:
     """Values of every attribute, from the JSON text, or 0, 1, … where there is none."""
     if encoded is None:
+        largest = int(Z.max(initial=0))
+        if largest >= MAX_TABLE_GROUPS:
+            raise InputError(
+                f"{str(path)!r}: Z has the code {largest}, and no value_names: codes should run from 0 without gaps"
+            )
         return [tuple(range(int(column.max(initial=0)) + 1)) for column in Z.T]
     try:
-        table = json.loads(str(encoded))
+        table = parse_json(str(encoded))
         lists = [table[name] for name in names]
         if not all(isinstance(values, list) for values in lists):
             raise TypeError("a value is no list")
         return [tuple(values) for values in lists]
-    except (json.JSONDecodeError, RecursionError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{str(path)!r}: value_names is not a JSON object with a list for each attribute ({error!r})"
         ) from None
 
 
 def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with reading(path):
         source = shard_files(path)
-        schema = pq.read_schema(source[0])
-        columns = schema.names
+        columns = pq.read_schema(source[0]).names
         check_columns(attributes, columns, source[0])
-        numbered = sorted((column for column in columns if FEATURE_COLUMN.fullmatch(column)), key=lambda c: int(c[1:]))
+        numbered = sorted((column for column in columns if FEATURE_COLUMN.fullmatch(column)), key=_feature_number)
         feature_columns = ["features"] if "features" in columns else numbered
         if not feature_columns:
             raise InputError(
@@ -213,24 +228,29 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
             )
         check_columns(feature_columns, columns, source[0])
         wanted = [*feature_columns, *attributes, *(["split"] if "split" in columns else [])]
+        check_parquet(source, wanted, path)
         table = pq.read_table(source, columns=list(dict.fromkeys(wanted)))
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{str(path)!r} cannot be read as Parquet ({error})") from None
-    split = np.asarray(table.column("split").to_pylist()) if "split" in columns else None
-    if feature_columns == ["features"]:
-        X = list_matrix(table.column("features").combine_chunks(), path)
-    else:
-        if [int(column[1:]) for column in numbered] != list(range(len(numbered))):
-            raise InputError(
-                f"{str(path)!r}: the feature columns are not numbered f0 to f{len(numbered) - 1} without gaps"
-            )
-        X = np.column_stack([table.column(column).to_numpy() for column in numbered])
+        table.validate(full=True)
+        split = np.asarray(table.column("split").to_pylist()) if "split" in columns else None
+        if feature_columns == ["features"]:
+            X = list_matrix(table.column("features").combine_chunks(), path)
+        else:
+            if list(map(_feature_number, numbered)) != list(range(len(numbered))):
+                raise InputError(
+                    f"{str(path)!r}: the feature columns are not numbered f0 to f{len(numbered) - 1} without gaps"
+                )
+            X = np.column_stack([table.column(column).to_numpy() for column in numbered])
+        frame = table.select(list(attributes)).to_pandas(ignore_metadata=True)
     X = _feature_matrix(X, path)
     if not attributes:
         return _Contents(X, None, None, split)
-    frame = table.select(list(attributes)).to_pandas()
     space = GroupSpace.from_table(frame)
     return _Contents(X, space, space.encode(frame), split)
+
+
+def _feature_number(column: str) -> float:
+    """The number in the name of a feature column; one with thousands of digits is no number at all."""
+    return int(column[1:]) if len(column) < 20 else float("inf")
 
 
 def _feature_matrix(X: Any, path: Path) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -16,7 +15,8 @@ from compshift._checks import check_count, check_list
 from compshift._errors import InputError, check_name, listing
 from compshift._files import check_path
 from compshift.core.arrays import BoolArray
-from compshift.data.table_files import list_matrix, shard_files
+from compshift.data.table_files import list_matrix, reading, shard_files
+from compshift.data.unpacked_size import check_parquet
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,10 @@ class FeatureStore:
     @cached_property
     def files(self) -> list[Path]:
         """The files, in order."""
-        return shard_files(Path(self.path))
+        with reading(self.path):
+            found = shard_files(Path(self.path))
+            check_parquet(found, ["features"], Path(self.path))
+        return found
 
     @cached_property
     def columns(self) -> list[str]:
@@ -97,8 +100,10 @@ class FeatureStore:
         with reading(self.path):
             schema = pq.read_schema(self.files[0])
             text = [name for name in names if pa.types.is_string(schema.field(name).type)]
+            check_parquet(self.files, names, Path(self.path))
             table = pq.read_table(self.files, columns=names, read_dictionary=text)
-        frame: pd.DataFrame = table.to_pandas()
+            table.validate(full=True)
+            frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
         for name in text:
             frame[name] = frame[name].cat.reorder_categories(sorted(frame[name].cat.categories))
         return frame if every_row or self.kept is None else frame[self.kept]
@@ -146,14 +151,3 @@ class FeatureStore:
         with reading(self.path), pq.ParquetFile(file) as source:
             for batch in source.iter_batches(block_rows, row_groups=[group], columns=["features"]):
                 yield list_matrix(batch.column(0), file)
-
-
-@contextmanager
-def reading(path: str | PathLike[str]) -> Iterator[None]:
-    """Turn what a damaged file raises into one sentence."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{str(path)!r} cannot be read as Parquet ({' '.join(str(error).split())})") from None

@@ -2,22 +2,27 @@
 
 A pickle can name any function and have it called, and can set attributes of what it names. So nothing real is ever
 handed to it: the few names that a cache needs resolve to stand-ins that accept whole numbers and nothing else; every
-other name is refused before it is looked up. Files with torch tensors in them go through torch's own restricted reader.
+other name is refused before it is looked up. A pickle that would fill the memory is refused before it is read. Files
+with torch tensors in them go through torch's own restricted reader.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import io
+import mmap
 import pickle
 import re
+import warnings
 import zipfile
+from array import array
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from compshift._errors import InputError, an
+from compshift.data.pickle_scan import pickle_end
 
 FIELDS = ("input_ids", "input_mask", "segment_ids", "label_id")
 TORCH_MAGIC = 0x1950A86A20F9469CFC6C
@@ -167,6 +172,10 @@ def read_glue_cache(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         raise InputError(f"{str(path)!r} holds {an(type(features).__name__)}: a list of InputFeatures is expected")
     try:
         length = len(features[0].input_ids)
+        if (
+            len(features) * length > path.stat().st_size
+        ):  # every id takes a byte or more, unless one list stands for many
+            raise ValueError(f"{len(features)} examples of length {length} do not fit into the file")
         return {
             "ids": _column(features, "input_ids", (length,), np.int32),
             "mask": _column(features, "input_mask", (length,), np.int8),
@@ -181,11 +190,12 @@ def read_glue_cache(path: Path) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _column(features: list[Any], name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-    """One field of every example, checked one by one: text and fractions are not whole numbers."""
+    """One field of every example, checked one by one: text, fractions and nested lists are not whole numbers."""
     column = np.empty((len(features), *shape), dtype=dtype)
     bounds = np.iinfo(dtype)
     for row, feature in enumerate(features):
-        value = np.asarray(getattr(feature, name))
+        value = getattr(feature, name)
+        value = np.asarray(array("q", value) if type(value) is list else value)
         if value.shape != shape or value.dtype.kind not in "iub":
             raise ValueError(f"{name} of example {row} has type {value.dtype} and shape {value.shape}")
         if value.size and not bounds.min <= int(value.min()) <= int(value.max()) <= bounds.max:
@@ -201,13 +211,20 @@ def _load(path: Path) -> Any:
             inside = [name for name in archive.namelist() if name.endswith("data.pkl")]
             if len(inside) != 1:
                 raise InputError(f"{str(path)!r} is a zip archive without a data.pkl: it is no feature cache")
-            return _Unpickler(io.BytesIO(archive.read(inside[0])), path).load()
-    with path.open("rb") as stream:
-        content = _Unpickler(stream, path).load()
-        if type(content) is int and content == TORCH_MAGIC:
+            if archive.getinfo(inside[0]).file_size > path.stat().st_size:
+                raise ValueError("data.pkl is packed, which torch never does")
+            content = archive.read(inside[0])
+            pickle_end(content)
+            return _Unpickler(io.BytesIO(content), path).load()
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        end = pickle_end(whole)
+        found = _Unpickler(stream, path).load()
+        if type(found) is int and found == TORCH_MAGIC:
             for _ in range(3):  # the protocol's version, the writer's system, then the object
-                content = _Unpickler(stream, path).load()
-        return content
+                stream.seek(end)
+                end = pickle_end(whole, end)
+                found = _Unpickler(stream, path).load()
+        return found
 
 
 def _load_with_torch(path: Path) -> Any:
@@ -217,7 +234,9 @@ def _load_with_torch(path: Path) -> Any:
     import torch
 
     try:
-        with torch.serialization.safe_globals([(InputFeatures, f"{name}.InputFeatures") for name in RECORD_MODULES]):
+        admitted: Any = [(InputFeatures, f"{name}.InputFeatures") for name in RECORD_MODULES]
+        with torch.serialization.safe_globals(admitted), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what a damaged file might have been
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # as above; torch's own sentences advise to load the file without care
         raise InputError(

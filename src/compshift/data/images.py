@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,21 @@ if TYPE_CHECKING:
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000")
+"""What is decoded. Pillow knows many more; some of them start other programs, as PostScript does."""
+
+MOST_PIXELS = 1 << 26
+"""Of one image, 67 million; a file of a few kilobytes can ask for any number."""
+
+MOST_TIMES_LONGER = 100
+"""One side than the other; scaling the shorter side up scales the longer one too."""
+
+LARGEST_SIDE = 4096
+"""Pixels of the images that a network takes."""
+
+MOST_BYTES = 1 << 29
+"""Of one file."""
+
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 
 
@@ -72,27 +88,43 @@ class ImagePreprocessing:
                 STEPS[step["step"]](**{key: value for key, value in step.items() if key != "step"})
                 for step in content["geometry"]
             )
+            for step in steps:
+                if not all(
+                    size is None or (type(size) is int and 1 <= size <= LARGEST_SIDE)
+                    for size in (step.width, step.height)
+                ):
+                    raise TypeError(f"a side of {step.width!r} or {step.height!r} pixels")
+            numbers = np.array([*content["mean"], *content["std"], content["scale"]], dtype=np.float64)
+            if numbers.shape != (7,) or not np.isfinite(numbers).all() or not numbers[3:6].all():
+                raise TypeError("the colours are not three numbers each")
             colours = {key: tuple(content[key]) for key in ("mean", "std")}
             return cls(geometry=steps, **colours, scale=content["scale"], resample=content["resample"])
-        except (KeyError, TypeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError(f"it is not said how images are prepared ({error})") from None
 
 
 def decode_image(content: bytes, path: Path) -> Image:
     """The image in a file's bytes, upright and in colour."""
     with _named(path):
-        from PIL import Image, ImageOps
+        from PIL import ImageOps
 
-        with Image.open(io.BytesIO(content)) as image:
+        with _opened(content) as image:
             return ImageOps.exif_transpose(image).convert("RGB")
 
 
 def read_bytes(path: Path) -> bytes:
     """A file's content; one that is missing or cannot be read is named."""
     try:
-        return path.read_bytes()
+        about = path.stat()
+        ordinary = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)  # no pipe that never ends
+        if ordinary and about.st_size <= MOST_BYTES:
+            return path.read_bytes()
     except OSError as error:
         raise BrokenImageError(f"the image {str(path)!r} cannot be read ({error.strerror})") from None
+    reason = f"it has {about.st_size:,} bytes, too many for an image" if ordinary else "it is no ordinary file"
+    raise BrokenImageError(f"the image {str(path)!r} cannot be read ({reason})")
 
 
 def read_image(path: Path) -> Image:
@@ -103,12 +135,21 @@ def read_image(path: Path) -> Image:
 def check_image(path: Path) -> None:
     """Refuse a file that cannot be decoded to its end; a JPEG is decoded at an eighth of its size, which is faster."""
     content = read_bytes(path)
-    with _named(path):
-        from PIL import Image
+    with _named(path), _opened(content) as image:
+        image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
+        image.load()
 
-        with Image.open(io.BytesIO(content)) as image:
-            image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
-            image.load()
+
+@contextmanager
+def _opened(content: bytes) -> Iterator[Image]:
+    """The image before any pixel of it is decoded; one that is too large is refused."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        short, long = sorted(image.size)
+        if short * long > MOST_PIXELS or long > MOST_TIMES_LONGER * short:
+            raise ValueError(f"it has {image.width} × {image.height} pixels, too many or too long")
+        yield image
 
 
 @contextmanager

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
-from pathlib import Path
 
+from compshift._errors import InputError
 from compshift.data.dataset import GroupedDataset
 from compshift.data.images import BrokenImageError, check_image
 from compshift.data.samples import ImageFiles
@@ -19,14 +20,18 @@ def broken_samples(data: GroupedDataset, progress: Callable[[int], None] = lambd
     """A sentence for every image that is missing or cannot be decoded, in the order of the rows."""
     if not isinstance(data.samples, ImageFiles):
         return
-    paths = (data.samples.path(row) for row in range(len(data)))
+    rows, problem = iter(range(len(data))), partial(_problem, data.samples)
     with ThreadPoolExecutor() as pool:
-        while block := list(islice(paths, AHEAD)):
-            yield from (sentence for sentence in pool.map(_problem, block) if sentence)
+        while block := list(islice(rows, AHEAD)):
+            yield from (sentence for sentence in pool.map(problem, block) if sentence)
             progress(len(block))
 
 
-def _problem(path: Path) -> str:
+def _problem(samples: ImageFiles, row: int) -> str:
+    try:
+        path = samples.path(row)
+    except InputError as error:  # it leads out of the data set's folder
+        return str(error)
     try:
         check_image(path)
     except BrokenImageError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,8 @@ def read_metadata(path: Path, columns: Sequence[str], **options: Any) -> dict[st
         frame = pd.read_csv(path, usecols=list(columns), dtype=str, keep_default_na=False, **options)
     except InputError:
         raise
-    except (OSError, ValueError) as error:
-        raise InputError(f"{str(path)!r} cannot be read as a table ({' '.join(str(error).split())})") from None
+    except (OSError, ValueError, OverflowError, MemoryError) as error:
+        raise InputError(f"{str(path)!r} cannot be read as a table ({error})") from None
     if not len(frame):
         raise InputError(f"{str(path)!r} has no rows: the download is not whole")
     return {name: frame[name].to_numpy(dtype=object) for name in columns}
@@ -68,11 +68,16 @@ def numbers(values: Any, column: str, path: Path, first_line: int = 2) -> np.nda
 
 
 def image_files(folders: Iterable[Path], names: Any) -> ImageFiles:
-    """Images below the first folder that has one of the first of them."""
+    """Images below the first folder that has one of the first of them, and nowhere else."""
     probed = list(folders)
+    for row, name in enumerate(names):
+        path = PurePosixPath(str(name).replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts:
+            raise InputError(f"the image {name!r} of row {row} is not below its data set's folder: it is not read")
     for folder in probed:
-        if any((folder / name).is_file() for name in names[:PROBED]):
-            return ImageFiles(folder, names)
+        found = ImageFiles(folder, names, folder)
+        if any((folder / name).is_file() for name in found.names[:PROBED]):
+            return found
     raise InputError(
         f"there is no image {names[0]!r} in {', '.join(repr(str(folder)) for folder in probed)}: the download is not "
         "whole"

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from compshift._errors import InputError
+from compshift._files import check_inside
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
@@ -40,12 +41,12 @@ def _from_folders(root: Path) -> GroupedDataset:
     names: list[str] = []
     values: list[tuple[str, str]] = []
     for folder, group in SOURCES.items():
-        found = sorted(path.name for path in (base / folder).glob("*.jpg"))
+        found = sorted(path.name for path in check_inside(base / folder, base).glob("*.jpg"))
         if not found:
             raise InputError(f"there is no .jpg file in {str(base / folder)!r}: the download is not whole")
         names += [f"{folder}/{name}" for name in found]
         values += [group] * len(found)
-    return GroupedDataset(ImageFiles(base, np.array(names)), SPACE, SPACE.encode(values), _split(len(names)))
+    return GroupedDataset(ImageFiles(base, np.array(names), base), SPACE, SPACE.encode(values), _split(len(names)))
 
 
 def _split(n: int) -> IntArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import string
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError
+from compshift._files import check_inside
+from compshift._json import parse_json
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
@@ -97,7 +98,7 @@ def _raw(root: Path, folder: str) -> GroupedDataset:
     codes = np.array(
         [(LABELS[label], has_negation(text)) for label, text in zip(labels, hypotheses, strict=True)], dtype=np.int64
     )
-    table = root / METADATA
+    table = check_inside(root / METADATA, root / "multinli")
     split = _published_split(table, numbers, codes) if table.is_file() else _own_split(len(codes))
     return GroupedDataset(Texts(np.array(premises, object), np.array(hypotheses, object)), SPACE, codes, split)
 
@@ -105,7 +106,7 @@ def _raw(root: Path, folder: str) -> GroupedDataset:
 def _example(number: int, line: bytes, path: Path, line_number: int) -> list[tuple[int, str, str, str]]:
     """The example of a line, or nothing if its annotators did not agree."""
     try:
-        content = json.loads(line)
+        content = parse_json(line)
         label, premise, hypothesis = (content[name] for name in ("gold_label", "sentence1", "sentence2"))
         if not all(isinstance(text, str) for text in (label, premise, hypothesis)):
             raise TypeError("label and sentences must be text")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError, listing
+from compshift._files import check_inside
+from compshift._json import read_json_object
 from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset
@@ -30,13 +31,16 @@ def _space(base: Path) -> GroupSpace:
     if not path.is_file():
         raise InputError(f"there is no file {str(path)!r}: the download is not whole")
     try:
-        mapping = json.loads(path.read_text())
+        mapping = read_json_object(path)
         objects = sorted(mapping, key=mapping.__getitem__)
         numbers = [mapping[name] for name in objects]
     except (ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{str(path)!r} is not a JSON object of names and numbers ({error})") from None
     if numbers != list(range(len(numbers))):
         raise InputError(f"{str(path)!r} does not number its {len(numbers)} objects from 0 without gaps")
+    strange = [name for name in objects if name in ("", ".", "..") or any(sign in name for sign in "/\\\0")]
+    if strange:
+        raise InputError(f"{str(path)!r} names the object {strange[0]!r}, which cannot be the name of a folder")
     return GroupSpace(("object", "context"), (tuple(objects), CONTEXTS))
 
 
@@ -72,14 +76,15 @@ def _from_folders(root: Path, folder: str) -> GroupedDataset:
     split: list[int] = []
     shuffler = random.Random(666)
     for context in CONTEXTS:
-        found = {path.name for path in (base / folder / context).glob("*") if path.is_dir()}
+        found = {path.name for path in check_inside(base / folder / context, base).glob("*") if path.is_dir()}
         if found - set(space.values[0]):
             raise InputError(
                 f"{str(base / folder / context)!r} holds {listing(sorted(found - set(space.values[0])))}, which "
                 "dg_label_id_mapping.json does not name"
             )
         for thing in space.values[0]:
-            files = sorted(path.name for path in (base / folder / context / str(thing)).glob("*.jpg"))
+            own = check_inside(base / folder / context / str(thing), base)
+            files = sorted(path.name for path in own.glob("*.jpg"))
             shuffler.shuffle(files)
             held = min(len(files), HELD_OUT)
             names += [f"{context}/{thing}/{file}" for file in files]
@@ -90,7 +95,9 @@ def _from_folders(root: Path, folder: str) -> GroupedDataset:
             f"there are no images in {str(base / folder)!r}: it must hold {listing(CONTEXTS)}, each with a folder per "
             "object of dg_label_id_mapping.json"
         )
-    return GroupedDataset(ImageFiles(base / folder, np.array(names)), space, space.encode(values), np.array(split))
+    return GroupedDataset(
+        ImageFiles(base / folder, np.array(names), base / folder), space, space.encode(values), np.array(split)
+    )
 
 
 BENCHMARK = Benchmark(

@@ -13,6 +13,7 @@ import numpy as np
 
 from compshift._checks import check_same_rows
 from compshift._errors import InputError
+from compshift._files import check_inside
 from compshift.core.arrays import BoolArray, IntArray
 
 Rows = BoolArray | IntArray | slice
@@ -20,13 +21,20 @@ Rows = BoolArray | IntArray | slice
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
-    """Images on disk, as names below a folder."""
+    """Images on disk, as names below a folder.
+
+    If ``within`` is given, nothing outside of that folder is ever looked at, whatever the names or links in it say.
+    """
 
     root: Path
     names: np.ndarray[Any, Any]  # (n,) text, with / between folders; an absolute path stands for itself
+    within: Path | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", _text_array(self.names, "path"))
+        nul = np.flatnonzero(["\0" in name for name in self.names])
+        if len(nul):
+            raise InputError(f"the path of row {nul[0]} has the character NUL in it, which no path has")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -36,7 +44,8 @@ class ImageFiles:
 
     def path(self, row: int) -> Path:
         """The file of one row."""
-        return self.root / str(self.names[row])
+        path = self.root / str(self.names[row])
+        return path if self.within is None else check_inside(path, self.within)
 
 
 @dataclass(frozen=True, eq=False)

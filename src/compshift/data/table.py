@@ -40,10 +40,10 @@ def load_table(
     """A data set from a CSV, TSV or Parquet file, a folder of Parquet shards, a DataFrame or a mapping of columns.
 
     The samples are images (``path``, a column of file names below ``root``, which is the table's folder if it is not
-    given), texts (``text``, one column or a pair) or numbers (``features``, names of columns or a matrix). ``split``
-    names a column of train, val, test or 0, 1, 2, or gives shares, such as ``{"train": 0.7, "test": 0.3}``, for a
-    split at random within every group. Without it a column ``split`` is used if there is one, and otherwise there are
-    no splits.
+    given, and outside of which no image is read if it is), texts (``text``, one column or a pair) or numbers
+    (``features``, names of columns or a matrix). ``split`` names a column of train, val, test or 0, 1, 2, or gives
+    shares, such as ``{"train": 0.7, "test": 0.3}``, for a split at random within every group. Without it a column
+    ``split`` is used if there is one, and otherwise there are no splits.
     """
     targets, nuisances = _names(target), _names(attributes)
     if not targets:
@@ -93,7 +93,7 @@ def _read(
     numbers = _names(features) if isinstance(features, str | list | tuple) else []
     columns = source.read([*labels, *paths, *texts, *numbers], [*paths, *texts], labels)
     if path is not None:
-        return _images(columns[path], source.folder if root is None else Path(root), path), columns
+        return _images(columns[path], source.folder, None if root is None else Path(root), path), columns
     if text is None:
         return _matrix({name: columns[name] for name in numbers} if numbers else features), columns
     if len(texts) > 2:
@@ -134,9 +134,12 @@ def _names(given: str | Sequence[str]) -> list[str]:
     return [given] if isinstance(given, str) else [str(name) for name in check_list(given, "a column", "names")]
 
 
-def _images(names: Any, root: Path, column: str) -> ImageFiles:
-    """Image files; that one of the first exists tells whether the folder is right."""
-    files = ImageFiles(root, names)
+def _images(names: Any, folder: Path, root: Path | None, column: str) -> ImageFiles:
+    """Image files; that one of the first exists tells whether the folder is right.
+
+    A table whose user named no root may name any file; with a root, it may name those below it alone.
+    """
+    files = ImageFiles(folder if root is None else root, names, root)
     empty = np.flatnonzero(files.names == "")
     if len(empty):
         raise InputError(f"the column {column!r} is empty at row {empty[0]}: every row needs an image")

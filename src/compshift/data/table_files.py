@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError, reason, unknown_name
+from compshift._files import check_inside
+from compshift._json import parse_json, read_json_object
+from compshift.data.unpacked_size import check_parquet
 
 MANIFEST = "_features.json"
 """File in a folder of feature shards that tells what made them; readers of Parquet folders pass over names with _."""
@@ -15,6 +19,9 @@ MANIFEST = "_features.json"
 SHARD = "part-{:05d}.parquet"
 SHARD_METADATA = b"compshift"
 """Name of a feature shard, and the key in its schema under which it tells what it was made from."""
+
+MOST_SHARDS = 100_000
+"""As many as their names have numbers for."""
 
 PARQUET = (".parquet", ".pq")
 TEXT = {".csv": ",", ".tsv": "\t", ".txt": ","}
@@ -33,10 +40,9 @@ def read_table(
 
     if not path.exists():
         raise InputError(f"there is no file or folder {str(path)!r}: pass a .csv, .parquet or .npz file, or a folder")
-    try:
+    with reading(path, "a table"):
         table = _read(path, columns, free_text, labels)
-    except (OSError, UnicodeError, pa.ArrowException) as error:
-        raise InputError(f"{str(path)!r} cannot be read ({reason(error)})") from None
+        table.validate(full=True)
     if not len(table):
         raise InputError(f"{str(path)!r} has no rows: at least one is needed")
     found = pa.table({name: _plain(table.column(name)) for name in columns})
@@ -50,18 +56,15 @@ def read_table(
 
 def column_names(path: Path) -> list[str]:
     """The names of a table's columns."""
-    import pyarrow as pa
     import pyarrow.csv as pa_csv
     import pyarrow.parquet as pq
 
     check_readable_name(path)
-    try:
+    with reading(path, "a table"):
         if path.is_dir() or path.suffix in PARQUET:
             return list(pq.read_schema(shard_files(path)[0]).names)
         with pa_csv.open_csv(path, parse_options=_parse_options(path)) as reader:
             return list(reader.schema.names)
-    except (OSError, UnicodeError, pa.ArrowException) as error:
-        raise InputError(f"{str(path)!r} cannot be read ({reason(error)})") from None
 
 
 def check_columns(wanted: Sequence[str], known: Sequence[str], path: Path) -> None:
@@ -73,6 +76,20 @@ def check_columns(wanted: Sequence[str], known: Sequence[str], path: Path) -> No
             raise InputError(f"{path.name!r} has {known.count(name)} columns named {name!r}: rename all but one")
 
 
+@contextmanager
+def reading(path: str | PathLike[str], kind: str = "Parquet") -> Iterator[None]:
+    """Turn what a damaged file raises into one sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
+        ours = "" if isinstance(error, OSError) and error.errno else f" as {kind}: it is damaged or of another kind"
+        raise InputError(f"{str(path)!r} cannot be read{ours} ({reason(error)})") from None
+
+
 def _read(path: Path, columns: Sequence[str], free_text: Collection[str], labels: Collection[str]) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -81,7 +98,9 @@ def _read(path: Path, columns: Sequence[str], free_text: Collection[str], labels
         raise InputError(f"{path.name!r} has the ending {path.suffix!r}: tables end in .csv, .tsv, .parquet or .npz")
     check_columns(columns, column_names(path), path)
     if path.is_dir() or path.suffix in PARQUET:
-        return pq.read_table(shard_files(path), columns=list(columns))
+        files = shard_files(path)
+        check_parquet(files, columns, path)
+        return pq.read_table(files, columns=list(columns))
     others = [name for name in columns if name not in free_text]
     as_text = dict.fromkeys(labels, pa.string())
     parts = [
@@ -134,14 +153,16 @@ def shard_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.glob("*.parquet") if not file.name.startswith("."))
+    for file in files:
+        check_inside(file, path)
     about = read_manifest(path)
     if about is not None:
-        expected = [path / SHARD.format(number) for number in range(int(about["shards"]))]
-        whole = [file for file in expected if shard_about(file).get("key") == about["key"]]
-        if len(whole) < len(expected):
+        numbered = {SHARD.format(number) for number in range(min(about["shards"], MOST_SHARDS))}
+        expected = [file for file in files if file.name in numbered and shard_about(file).get("key") == about["key"]]
+        if len(expected) < about["shards"]:
             raise InputError(
-                f"{str(path)!r} has {len(whole)} of {len(expected)} shards: run the same `compshift features` again to "
-                "finish it"
+                f"{str(path)!r} has {len(expected)} of {about['shards']} shards: run the same `compshift features` "
+                "again to finish it"
             )
         return expected
     if not files:
@@ -171,10 +192,13 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
-        int(content["shards"]), str(content["key"])
-    except (ValueError, TypeError, KeyError):
-        raise InputError(f"{str(path)!r} is damaged: compute the features again with --overwrite") from None
+        content = read_json_object(check_inside(path, folder))
+    except InputError:
+        raise
+    except ValueError:
+        content = {}
+    if type(content.get("shards")) is not int or content["shards"] < 1 or not isinstance(content.get("key"), str):
+        raise InputError(f"{str(path)!r} is damaged: compute the features again with --overwrite")
     return content
 
 
@@ -185,10 +209,10 @@ def shard_about(path: Path) -> dict[str, Any]:
 
     try:
         metadata = pq.read_schema(path).metadata or {}
-        content: dict[str, Any] = json.loads(metadata.get(SHARD_METADATA, b"{}"))
+        content = parse_json(metadata.get(SHARD_METADATA, b"{}"))
     except (OSError, ValueError, pa.ArrowException):
         return {}
-    return content
+    return content if isinstance(content, dict) else {}
 
 
 def _parse_options(path: Path) -> Any:

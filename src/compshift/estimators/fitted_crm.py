@@ -128,6 +128,7 @@ class FittedCRM(GroupClassifier):
         """The classifier that ``save`` wrote."""
         saved = from_file(header, arrays)
         clf = cls(**saved.parameters)
+        clf.check_parameters()
         recipe = Recipe(clf.alpha, clf.anchor, check_parts(clf.cross_fit))
         setting = Setting(recipe, clf.bias, check_offset(clf.unseen_offset))
         clf._adopt(saved.model, setting, saved.n_targets, saved.one_dimensional)

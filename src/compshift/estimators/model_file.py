@@ -15,6 +15,7 @@ import numpy as np
 from compshift import __version__
 from compshift._errors import InputError
 from compshift._files import check_path, replacing
+from compshift._json import parse_json
 
 FORMAT_VERSION = 1
 KEY = "compshift"
@@ -44,7 +45,7 @@ def write(path: str | PathLike[str], kind: str, header: Mapping[str, Any], array
 
 def read(path: str | PathLike[str]) -> ModelFile:
     """Read a model file and check that it is whole and of a version this release knows."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     if not check_path(path).is_file():
         raise InputError(
@@ -54,7 +55,7 @@ def read(path: str | PathLike[str]) -> ModelFile:
         with safe_open(path, framework="numpy") as stream:
             metadata = stream.metadata() or {}
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a mapping
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+    except Exception as error:  # damaged files make readers fail in every way there is
         raise InputError(
             f"{str(path)!r} cannot be read as a model: it is damaged or another kind of file ({error})"
         ) from None
@@ -65,9 +66,14 @@ def read(path: str | PathLike[str]) -> ModelFile:
         )
     if metadata.get("sha256") != _checksum(text, arrays):
         raise InputError(f"{str(path)!r} was changed after it was saved (its checksum differs): save the model again")
-    header = json.loads(text)
+    try:
+        header = parse_json(text)
+    except ValueError as error:
+        raise InputError(f"{str(path)!r} cannot be read as a model: its header is no JSON ({error})") from None
+    if not isinstance(header, dict):
+        raise InputError(f"{str(path)!r} cannot be read as a model: its header is no JSON object")
     version = header.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if type(version) is not int or version > FORMAT_VERSION:
         raise InputError(
             f"{str(path)!r} has model format {version}, written by compshift {header.get('compshift_version')}; this "
             f"release reads up to {FORMAT_VERSION}: upgrade compshift"
@@ -77,9 +83,9 @@ def read(path: str | PathLike[str]) -> ModelFile:
 
 def _checksum(text: str, arrays: Mapping[str, Any]) -> str:
     """SHA-256 of the JSON text and of every array's name, type, shape and bytes."""
-    digest = hashlib.sha256(text.encode())
+    digest = hashlib.sha256(text.encode(errors="surrogatepass"))
     for name in sorted(arrays):
         array = arrays[name]
-        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode(errors="surrogatepass"))
         digest.update(array.tobytes())
     return digest.hexdigest()

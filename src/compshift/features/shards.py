@@ -20,6 +20,7 @@ import numpy as np
 
 from compshift._errors import InputError
 from compshift._files import check_folder, locked, replacing
+from compshift._json import read_json_object
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import SPLITS, GroupedDataset
 from compshift.data.table_files import MANIFEST, SHARD, SHARD_METADATA, shard_about
@@ -167,9 +168,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = json.loads(path.read_text())
-        int(content["shard_rows"])
-    except (ValueError, TypeError, KeyError):
+        content = read_json_object(path)
+    except ValueError:
         return {"key": DAMAGED}
-    found: dict[str, Any] = content
-    return found
+    whole = type(content.get("shard_rows")) is int and content["shard_rows"] > 0
+    return content if whole else {"key": DAMAGED}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from compshift._errors import InputError
+from compshift._json import parse_json
 from compshift.nn.backbones import LoadingError
 
 
@@ -36,8 +38,10 @@ def load_part(load: Callable[..., Any], name: str, **options: Any) -> Any:
     """Load a part of a model, never code; the many errors that this can raise become one sentence."""
     try:
         return load(name, trust_remote_code=False, **options)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # a folder that is no whole model makes the loaders fail in every way there is
         reason = " ".join(str(error).split())
+        if isinstance(error, pickle.UnpicklingError):  # torch advises to run it after all
+            reason = "its weights are a pickle that holds more than tensors; it was not run"
         hint = "the folder is not a whole model" if Path(name).is_dir() else "no such folder, or no way to the hub"
         raise LoadingError(f"the backbone {name!r} cannot be loaded ({hint}): {reason[:300]}") from None
 
@@ -48,7 +52,12 @@ def small_file(name: str, file: str) -> Any:
 
     quiet = ("missing_entries", "connection_errors", "gated_repo")
     path = cached_file(name, file, **{f"_raise_exceptions_for_{reason}": False for reason in quiet})
-    return None if path is None else json.loads(Path(path).read_text())
+    if path is None:
+        return None
+    try:
+        return parse_json(Path(path).read_bytes())
+    except ValueError as error:
+        raise LoadingError(f"the file {file!r} of the model {name!r} cannot be read ({error})") from None
 
 
 def config_digest(model: nn.Module) -> str:

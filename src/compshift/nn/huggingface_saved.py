@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from compshift.data.images import ImagePreprocessing
 from compshift.nn.backbones import Backbone, VisionBackbone
 from compshift.nn.huggingface import load_part, quiet
@@ -25,12 +27,17 @@ def save(backbone: Any, folder: Path) -> dict[str, Any]:
     return {"type": "huggingface-vision", "pooling": backbone.network.pooling}
 
 
-def restore(about: dict[str, Any], folder: Path) -> Backbone:
-    """The backbone, with random weights."""
+PARTS = 10
+"""A whole model may be this many times as large as the part of it that was trained, such as its text model."""
+
+
+def restore(about: dict[str, Any], folder: Path, n_weights: int) -> Backbone:
+    """The backbone, with random weights; a configuration that asks for far more than there are is refused."""
     from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoTokenizer
 
     with quiet():
         config = load_part(AutoConfig.from_pretrained, str(folder))
+        load_part(lambda _, **options: _check_config(config, PARTS * n_weights, **options), str(folder))
         model = load_part(lambda _, **options: AutoModel.from_config(config, **options), str(folder))  # type: ignore[no-untyped-call]
         if about["type"] == "huggingface-text":
             text: Backbone = TextBackbone(
@@ -50,3 +57,12 @@ def restore(about: dict[str, Any], folder: Path) -> Backbone:
             preprocessing = ImagePreprocessing.from_dict(about["preprocessing"])
     network = PooledVision(getattr(model, "vision_model", model), about["pooling"])
     return VisionBackbone(about["name"], network, preprocessing, source_config=config)
+
+
+def _check_config(config: Any, most: int, **options: Any) -> None:
+    from transformers import AutoModel
+
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in AutoModel.from_config(config, **options).parameters())  # type: ignore[no-untyped-call]
+    if size > most:
+        raise ValueError(f"its configuration asks for {size:,} weights, and the run has not even a tenth of that")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import nn
 
 from compshift._errors import InputError
 from compshift.data.images import ImagePreprocessing
@@ -28,11 +33,18 @@ def save_architecture(backbone: Backbone, folder: Path) -> dict[str, Any]:
     return {**about, **huggingface_saved.save(backbone, folder)}
 
 
-def restore_architecture(about: dict[str, Any], folder: Path) -> Backbone:
-    """The backbone that ``save_architecture`` described, with weights that are yet to be loaded."""
+def restore_architecture(about: dict[str, Any], folder: Path, n_weights: int) -> Backbone:
+    """The backbone that ``save_architecture`` described, with weights that are yet to be loaded.
+
+    One that would need more than the ``n_weights`` that there are is refused before it takes their memory.
+    """
     kind = about.get("type")
+    if not isinstance(about.get("name"), str):
+        raise InputError(f"the backbone has the name {about.get('name')!r}")
     if kind == "features":
-        return FeatureBackbone(about["name"], about["in_features"], about["widths"])
+        build = partial(FeatureBackbone, about["name"], about["in_features"], about["widths"])
+        check_size(build, n_weights)
+        return build()
     if kind in ("small-cnn", "efficientnet-lite0"):
         backbone = small_cnn() if kind == "small-cnn" else efficientnet_lite0()
         backbone.preprocessing = ImagePreprocessing.from_dict(about["preprocessing"])
@@ -42,7 +54,15 @@ def restore_architecture(about: dict[str, Any], folder: Path) -> Backbone:
         from compshift.nn.huggingface_saved import restore
 
         require("transformers")
-        return restore(about, folder)
+        return restore(about, folder, n_weights)
     if kind == "custom":
         raise InputError(f"the backbone {about['name']!r} is not one of compshift's: pass it, as backbone=")
     raise InputError(f"the backbone is of the kind {kind!r}, which this release does not know")
+
+
+def check_size(build: Callable[[], nn.Module], n_weights: int) -> None:
+    """Refuse a network with more weights than there are; it is built without memory to count them."""
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in build().parameters())
+    if size > n_weights:
+        raise InputError(f"the network that is described has {size:,} weights, and the file has {n_weights:,}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from compshift._errors import InputError, reason
 from compshift._files import replacing
+from compshift._json import parse_json
 from compshift.methods.method import State
 
 KEY = "compshift"
@@ -28,7 +30,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
         temporary.touch()
         mode = temporary.stat().st_mode
         try:
-            save_file(own, temporary, metadata={KEY: json.dumps(about)})
+            text = json.dumps(about)
+            save_file(own, temporary, metadata={KEY: text, "sha256": _checksum(own, text)})
         except SafetensorError as error:
             number = re.search(r"os error (\d+)", str(error))
             raise OSError(int(number[1]) if number else errno.EIO, str(error)) from None
@@ -39,13 +42,30 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What ``write_tensors`` wrote."""
     try:
         with safe_open(path, framework="pt") as stream:
-            about = json.loads((stream.metadata() or {})[KEY])
-            return {name: stream.get_tensor(name) for name in stream.keys()}, about  # noqa: SIM118 - not a mapping
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+            metadata = stream.metadata() or {}
+            tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a mapping
+        about = parse_json(metadata[KEY])
+        if not isinstance(about, dict) or metadata.get("sha256", "none") not in (
+            "none",
+            _checksum(tensors, metadata[KEY]),
+        ):
+            raise ValueError("its checksum differs")
+        return tensors, about
+    except Exception as error:  # damaged files make readers fail in every way there is
         raise InputError(
             f"{str(path)!r} is damaged, or not a file of a run ({reason(error)}): train again, with --overwrite or "
             "elsewhere"
         ) from None
+
+
+def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+    """SHA-256 of the text and of every tensor's name, type, shape and bytes; files of older releases have none."""
+    digest = hashlib.sha256(text.encode(errors="surrogatepass"))
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode(errors="surrogatepass"))
+        content: Any = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def write_checkpoint(
@@ -75,9 +95,14 @@ def read_checkpoint(path: Path, model: nn.Module, optimiser: torch.optim.Optimiz
             state[rest] = tensor
         else:
             number, _, key = rest.partition(".")
+            if not number.isdecimal():
+                raise InputError(f"{str(path)!r} holds {name!r}: it is not what a run writes")
             moments.setdefault(int(number), {})[key] = tensor
     load_weights(model, weights, path)
-    optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
+    try:
+        optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
+    except (ValueError, KeyError, RuntimeError) as error:
+        raise InputError(f"the optimiser's state in {str(path)!r} does not fit the run: {error}") from None
     return state, about
 
 
@@ -88,3 +113,8 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) ->
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"the weights in {str(path)!r} do not fit the model: {reason}") from None
+    for name, parameter in model.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise InputError(
+                f"the weights {name!r} in {str(path)!r} are not finite: the run diverged, or it is damaged"
+            )

@@ -12,6 +12,7 @@ from typing import Any
 
 from compshift._errors import InputError, listing
 from compshift._files import append_line, check_folder, locked, replacing
+from compshift._json import parse_json, read_json_object
 
 RUN_VERSION = 1
 
@@ -133,9 +134,9 @@ class RunFolder:
     def records(self) -> Iterator[dict[str, Any]]:
         """The lines of the log that are whole."""
         if self.metrics.exists():
-            for line in self.metrics.read_text(errors="replace").splitlines():
+            for line in self.metrics.read_bytes().splitlines():
                 try:
-                    record = json.loads(line)
+                    record = parse_json(line)
                 except ValueError:
                     continue
                 if isinstance(record, dict) and isinstance(record.get("step"), int):
@@ -151,9 +152,6 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object."""
     try:
-        content = json.loads(path.read_text())
+        return read_json_object(path)
     except ValueError as error:
         raise InputError(f"{str(path)!r} is damaged ({error}): train again, with --overwrite or elsewhere") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{str(path)!r} is not what a run writes: train again, with --overwrite or elsewhere")
-    return content

@@ -12,7 +12,7 @@ import torch
 
 from compshift._checks import check_finite, check_numbers, check_single
 from compshift._errors import InputError
-from compshift._files import check_path
+from compshift._files import check_inside, check_path
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
@@ -24,7 +24,7 @@ from compshift.methods.task import Task
 from compshift.nn.backbones import Backbone
 from compshift.nn.classifier import BackboneClassifier
 from compshift.nn.head import AdditiveEnergyHead
-from compshift.nn.saved_backbone import restore_architecture, save_architecture
+from compshift.nn.saved_backbone import check_size, restore_architecture, save_architecture
 from compshift.training.checkpoint import load_weights, read_tensors
 from compshift.training.head_classifier import head_classifier
 from compshift.training.run_folder import RUN_VERSION, RunFolder, read_json
@@ -77,6 +77,8 @@ class TrainedClassifier:
         ``backbone`` and ``method`` are for those that are not compshift's own; the backbone gets the run's weights.
         """
         run = RunFolder(check_path(folder))
+        for file in (run.about, run.model, run.backbone, *run.backbone.glob("*")):
+            check_inside(file, run.path)
         if not run.about.exists():
             raise InputError(f"{str(folder)!r} holds no run: pass the folder that `compshift train` wrote")
         if not run.model.exists():
@@ -85,23 +87,37 @@ class TrainedClassifier:
         version = about.get("version") if isinstance(about, dict) else None
         if not isinstance(about, dict) or version != RUN_VERSION:
             raise InputError(f"{str(folder)!r} has run format {version}: this release reads {RUN_VERSION}")
+        weights = read_tensors(run.model)[0]
+        n_weights = sum(tensor.numel() for tensor in weights.values())
         try:
             space = GroupSpace(tuple(about["names"]), tuple(tuple(values) for values in about["values"]))
-            weights = (np.array(about[name], dtype=np.float64) for name in ("weight", "counts"))
-            task = Task(space, np.array(about["seen"], dtype=np.int64), *weights)
+            rows = (np.array(about[name], dtype=np.float64) for name in ("weight", "counts"))
+            task = Task(space, np.array(about["seen"], dtype=np.int64), *rows)
             if method is None:
                 if about["method"] not in METHODS:
                     raise unknown_method(about["method"])
                 method = make_method(about["method"], about["hyperparameters"])
             if backbone is None:
-                backbone = restore_architecture(about["backbone"], run.backbone)
+                backbone = restore_architecture(about["backbone"], run.backbone, n_weights)
+            check_size(lambda: method.head(backbone.out_features, task), n_weights)
             model = BackboneClassifier(backbone, method.head(backbone.out_features, task))
+            inputs = about.get("inputs")
+            if not isinstance(inputs, dict | None):
+                raise TypeError(f"inputs is {inputs!r}")
         except UnknownMethodError:
             raise
-        except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        except (
+            LookupError,
+            TypeError,
+            AttributeError,
+            ValueError,
+            OverflowError,
+            RuntimeError,
+            AssertionError,
+        ) as error:
             raise InputError(f"{str(run.about)!r} is not what a run writes ({error})") from None
-        load_weights(model, read_tensors(run.model)[0], run.model)
-        return cls(model.to(device), method, task, about.get("inputs"))
+        load_weights(model, weights, run.model)
+        return cls(model.to(device), method, task, inputs)
 
     def __repr__(self) -> str:
         shape = " × ".join(map(str, self.space_.cardinalities))
