@@ -48,7 +48,7 @@ hardening: $(VENV)/.dev ## bad input, hostile files, faults of the machine and o
 
 fuzz: $(VENV)/.dev ## look for inputs that break the parsers, guided by coverage; a minute each (atheris: CPython 3.11 to 3.13)
 	$(PIP) atheris
-	for target in cache footer manifest npz header record; do $(BIN)/python -m hardening.coverage_guided $$target 60 || exit 1; done
+	for target in cache footer manifest npz header record; do $(BIN)/python -m hardening.files.coverage_guided $$target 60 || exit 1; done
 
 docs: $(VENV)/.dev ## build the documentation with its examples into out/docs; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -b html docs out/docs

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from hardening.tally import Failure, Tally
 
-PARTS = ("calls", "random_calls", "commands", "numerics", "files", "faults")
+PARTS = ("calls", "random_input", "commands", "numerics", "files", "faults")
 NEVER = {
     "internal error": "internal errors",
     "lost result": "lost results",
@@ -73,7 +73,7 @@ def _in_own_process(name: str) -> list[Tally]:
 
 def _run(name: str) -> list[Tally]:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # nothing is left where it was started
-        return list(import_module(f"hardening.{name}").run())
+        return list(import_module(f"hardening.{name}.part").run())
 
 
 def _print(tallies: list[Tally]) -> None:

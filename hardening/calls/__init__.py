@@ -1,0 +1,1 @@
+"""Every public function with every kind of bad input."""

@@ -1,0 +1,220 @@
+"""Calls that need PyTorch: the head, backbones, methods, settings and training."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import compshift as cs
+from compshift.training import Settings, train
+from hardening.calls import kinds, made
+from hardening.calls.table import Call
+
+
+def calls() -> Iterator[Call]:
+    """Every public call of compshift.nn, methods, features and training."""
+    rows = made.rows()
+    X, codes = torch.tensor(rows.X), torch.tensor(rows.codes)
+    yield Call(
+        "nn.AdditiveEnergyHead",
+        lambda **a: cs.nn.AdditiveEnergyHead(**a).learned_bias,
+        {"in_features": 4, "cardinalities": [3, 3], "hidden": None, "groups": None},
+        {
+            "in_features": kinds.COUNTS,
+            "cardinalities": {**kinds.COUNTS, **kinds.CHOICES},
+            "hidden": {**kinds.COUNTS, **kinds.CHOICES},
+            "groups": kinds.without_same(kinds.codes(made.SEEN)),
+        },
+    )
+    head = _head(X, codes)
+    tensors = _tensors(X)
+    of_codes = {**kinds.without_same(kinds.codes(rows.codes)), "tensor of floats": kinds.Odd(codes.double())}
+    yield Call("nn.AdditiveEnergyHead.forward", head.forward, {"features": X}, {"features": tensors})
+    yield Call(
+        "nn.AdditiveEnergyHead.loss",
+        head.loss,
+        {"features": X, "codes": codes},
+        {
+            "features": tensors,
+            "codes": of_codes,
+            "reduction": kinds.CHOICES,
+            "sample_weight": kinds.without_same(kinds.weights(len(X))),
+        },
+    )
+    prior = kinds.without_same(kinds.priors(9, (0, 0), (9, 9)))
+    yield Call(
+        "nn.AdditiveEnergyHead.log_prob",
+        head.log_prob,
+        {"features": X},
+        {"features": tensors, "prior": prior, "codes": of_codes, "bias": kinds.CHOICES},
+    )
+    yield Call(
+        "nn.AdditiveEnergyHead.marginal_log_prob",
+        head.marginal_log_prob,
+        {"features": X, "attribute": 0},
+        {"features": tensors, "attribute": {**kinds.COUNTS, **kinds.CHOICES}, "prior": prior, "bias": kinds.CHOICES},
+    )
+    yield Call(
+        "nn.AdditiveEnergyHead.set_train_groups",
+        _new_head().set_train_groups,
+        {"codes": made.SEEN, "counts": np.ones(7)},
+        {"codes": kinds.codes(made.SEEN), "counts": kinds.weights(7)},
+    )
+    yield Call(
+        "nn.AdditiveEnergyHead.extrapolate",
+        lambda batches: head.extrapolate(batches).bias,
+        {"batches": [X]},
+        {"batches": {**kinds.CHOICES, **{name: kinds.Odd([odd.value]) for name, odd in tensors.items()}}},
+    )
+    yield Call(
+        "nn.load_backbone",
+        cs.nn.load_backbone,
+        {"name": "efficientnet-lite0", "kind": "images"},
+        {"name": kinds.CHOICES, "kind": kinds.CHOICES, "pooling": kinds.CHOICES},
+    )
+    yield Call(
+        "methods.make_method",
+        cs.methods.make_method,
+        {"name": "crm", "hyperparameters": None},
+        {
+            "name": kinds.CHOICES,
+            "hyperparameters": {
+                **kinds.CHOICES,
+                **{kind: kinds.Odd({"eta": odd.value}) for kind, odd in kinds.NUMBERS.items()},
+            },
+        },
+    )
+    for method in cs.methods.METHODS:
+        known = cs.methods.make_method(method).hyperparameters()
+        yield Call(
+            "methods.make_method",
+            lambda method=method, **a: cs.methods.make_method(method, a),
+            known,
+            {name: {**kinds.NUMBERS, **kinds.CHOICES} for name in known},
+        )
+    every = {**kinds.NUMBERS, **kinds.COUNTS, **kinds.CHOICES}
+    yield Call("training.Settings", Settings, {}, {field.name: every for field in fields(Settings)})
+    data = cs.data.load_table(
+        {"bird": rows.bird, "place": rows.place},
+        target="bird",
+        attributes="place",
+        features=rows.X,
+        split={"train": 0.7, "val": 0.3},
+    )
+    good = {"data": data, "method": "crm", "backbone": "linear", "settings": Settings(steps=2, batch_size=8)}
+    yield Call(
+        "training.train",
+        lambda **a: train(**a).predict_proba(rows.X),
+        {**good, "device": "cpu"},
+        {
+            "data": kinds.CHOICES,
+            "method": kinds.CHOICES,
+            "backbone": kinds.CHOICES,
+            "settings": kinds.CHOICES,
+            "folder": kinds.PATHS,
+            "device": kinds.CHOICES,
+            "workers": kinds.COUNTS,
+        },
+    )
+    trained = train(**good, device="cpu")
+    yield Call("training.TrainedClassifier.load", trained.load, {"folder": _run(good)}, {"folder": kinds.PATHS})
+    yield Call(
+        "training.Settings.from_dict",
+        Settings.from_dict,
+        {"content": {"steps": 3}},
+        {"content": {**kinds.CHOICES, "unknown name": kinds.Odd({"stesp": 3}), "odd key": kinds.Odd({3: 3})}},
+    )
+    yield from _features()
+    samples = {**kinds.without_same(kinds.matrix(rows.X)), **kinds.without_same(kinds.labels(rows.bird))}
+    for name in ("predict", "predict_proba", "features"):
+        yield Call(
+            f"training.TrainedClassifier.{name}", getattr(trained, name), {"samples": rows.X}, {"samples": samples}
+        )
+    yield Call(
+        "training.TrainedClassifier.set_prior",
+        lambda prior: trained.set_prior(prior).predict_proba(rows.X),
+        {"prior": "uniform"},
+        {"prior": kinds.without_same(kinds.priors(9, ("duck", "lake"), ("duck", "moon")))},
+    )
+
+
+def _features() -> Iterator[Call]:
+    """Embeddings of a few small images."""
+    from compshift.data.samples import ImageArrays
+    from compshift.features import Embedder, extract_features
+
+    backbone = cs.nn.load_backbone("efficientnet-lite0", "images")
+    options = {"device": "cpu", "dtype": "auto", "batch_size": 2, "num_workers": 0}
+    yield Call(
+        "features.Embedder",
+        lambda **a: Embedder(**a).about() is None,
+        {"backbone": backbone, **options},
+        {
+            "backbone": kinds.CHOICES,
+            "device": kinds.CHOICES,
+            "dtype": kinds.CHOICES,
+            "batch_size": kinds.COUNTS,
+            "num_workers": kinds.COUNTS,
+        },
+    )
+    pixels = np.zeros((2, 8, 8, 3), dtype=np.uint8)
+    data = cs.data.GroupedDataset(ImageArrays(pixels), cs.GroupSpace.from_cardinalities([2]), np.array([[0], [1]]))
+    embedder = Embedder(backbone, **options)
+    yield Call(
+        "features.extract_features",
+        lambda **a: extract_features(**a).rows,
+        {"data": data, "embedder": embedder, "folder": Path(tempfile.mkdtemp()) / "f", "shard_rows": 2},
+        {
+            "data": kinds.CHOICES,
+            "embedder": kinds.CHOICES,
+            "folder": kinds.PATHS,
+            "shard_rows": kinds.COUNTS,
+            "skip_broken": kinds.CHOICES,
+            "overwrite": kinds.CHOICES,
+        },
+    )
+
+
+def _run(arguments: dict[str, Any]) -> Path:
+    """The folder of a run."""
+    folder = Path(tempfile.mkdtemp()) / "run"
+    train(**arguments, device="cpu", folder=folder)
+    return folder
+
+
+def _new_head() -> Any:
+    return cs.nn.AdditiveEnergyHead(4, [3, 3]).double()
+
+
+def _head(X: Any, codes: Any) -> Any:
+    """A head that knows its groups and their biases."""
+    head = _new_head()
+    head.set_train_groups(codes)
+    head.extrapolate([X])
+    return head.eval()
+
+
+def _tensors(X: Any) -> kinds.Kinds:
+    """Features as tensors, and what is none."""
+    return {
+        "not contiguous": kinds.Odd(X.T.contiguous().T, same=True),
+        "no rows": kinds.Odd(X[:0]),
+        "one column too few": kinds.Odd(X[:, :-1]),
+        "one dimension": kinds.Odd(X[:, 0]),
+        "three dimensions": kinds.Odd(X[None]),
+        "integers": kinds.Odd(X.long()),
+        "float32": kinds.Odd(X.float()),
+        "float16": kinds.Odd(X.half()),
+        "complex": kinds.Odd(X.to(torch.complex128)),
+        "sparse": kinds.Odd(X.to_sparse()),
+        "another device": kinds.Odd(X.to("meta")),
+        "array": kinds.Odd(X.numpy()),
+        "lists": kinds.Odd(X.tolist()),
+        "None": kinds.Odd(None),
+        "text": kinds.Odd("abc"),
+        "object": kinds.Odd(object()),
+    }

@@ -1,0 +1,1 @@
+"""Files of others, damaged and hostile."""

@@ -1,0 +1,1 @@
+"""Numbers that are hard on a computer."""

@@ -1,0 +1,1 @@
+"""Random input, by Hypothesis."""
