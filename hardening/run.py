@@ -2,17 +2,18 @@
 
     python -m hardening.run [PART…]
 
-Each part runs in a process of its own. The exit code is 1 if anything happened that must never happen. What did is
-listed under the table, and all of it is in out/hardening.json.
+Each part runs in a process of its own, two at a time. The exit code is 1 if anything happened that must never happen.
+What did is listed under the table, and all of it is in out/hardening.json.
 """
 
 import contextlib
 import json
+import os
 import sys
 import tempfile
 import time
 import traceback
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict
 from importlib import import_module
 from multiprocessing import get_context
@@ -25,7 +26,10 @@ from rich.table import Table
 
 from hardening.tally import Failure, Tally
 
-PARTS = ("calls", "random_input", "commands", "numerics", "files", "faults")
+PARTS = ("commands", "calls", "files", "numerics", "random_input", "faults")
+AT_ONCE = 2
+ALONE = ("faults",)
+"""Parts that use all cores themselves."""
 NEVER = {
     "internal error": "internal errors",
     "lost result": "lost results",
@@ -46,12 +50,11 @@ def main() -> None:
     if unknown:
         print(f"there is no part {unknown[0]!r}: the parts are {', '.join(PARTS)}", file=sys.stderr)
         sys.exit(2)
-    tallies: list[Tally] = []
-    for number, name in enumerate(chosen, 1):
-        print(f"[{number}/{len(chosen)}] {name}", file=sys.stderr)
-        start = time.perf_counter()
-        tallies += _in_own_process(name)
-        print(f"    {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # parts share the cores
+    alone = [name for name in chosen if name in ALONE]
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        parts = list(threads.map(_in_own_process, [name for name in chosen if name not in ALONE]))
+    tallies = [tally for part in [*parts, *map(_in_own_process, alone)] for tally in part]
     path = Path("out/hardening.json")
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps([asdict(tally) for tally in tallies], indent=1))
@@ -61,14 +64,20 @@ def main() -> None:
 
 def _in_own_process(name: str) -> list[Tally]:
     """The counts of a part; one that ends early is a failure of its own."""
+    start = time.perf_counter()
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
-            return pool.submit(_run, name).result()
+            tallies = pool.submit(_run, name).result()
         except BrokenExecutor:
-            reason = "the process died"
+            tallies = [_ended_early(name, "the process died")]
         except Exception as error:
-            reason = "".join(traceback.format_exception(error))
-    return [Tally(name, "inputs", failures=[Failure("internal error", f"{name} ended early: {reason}")])]
+            tallies = [_ended_early(name, "".join(traceback.format_exception(error)))]
+    print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    return tallies
+
+
+def _ended_early(name: str, reason: str) -> Tally:
+    return Tally(name, "inputs", failures=[Failure("internal error", f"{name} ended early: {reason}")])
 
 
 def _run(name: str) -> list[Tally]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, row_blocks
-from compshift.core.logspace import log_softmax, logsumexp
+from compshift.core.logspace import log_softmax, logsumexp, safe_log
 
 LOWEST, HIGHEST = 1e-3, 1e3
 """Between these the inverse temperature is looked for."""
@@ -83,7 +83,7 @@ def log_partition(log_proba: FloatArray, weights: FloatArray, sample_weight: Flo
     """
     log_first = log_second = np.full(len(weights), -np.inf)
     for rows in row_blocks(len(log_proba), len(weights)):
-        terms = log_proba[rows] @ weights.T + np.log(sample_weight[rows])[:, None]  # (b, g)
+        terms = log_proba[rows] @ weights.T + safe_log(sample_weight[rows])[:, None]  # (b, g)
         log_first = np.logaddexp(log_first, logsumexp(terms, axis=0))
         log_second = np.logaddexp(log_second, logsumexp(2 * terms, axis=0))
     return LogPartition(log_first - math.log(sample_weight.sum()), np.exp(2 * log_first - log_second))

@@ -7,7 +7,7 @@ import numpy as np
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.energy import group_energies
 from compshift.core.groups import GroupSpace
-from compshift.core.logspace import logsumexp
+from compshift.core.logspace import logsumexp, safe_log
 
 
 def importance_accuracy(
@@ -28,7 +28,7 @@ def importance_accuracy(
     own opinion: right if the model is, and comparable between groups where it is not.
     """
     n = len(energies)
-    log_sample = np.log(sample_weight) - log_evidence  # (n,)
+    log_sample = safe_log(sample_weight) - log_evidence  # (n,)
     result = np.empty(len(groups))
     for part in row_blocks(len(groups), n):
         codes = groups[part]
