@@ -58,6 +58,29 @@ def check_finite(values: Any, name: str = "X") -> None:
         )
 
 
+MAX_FEATURE = 1e300
+"""Larger features overflow in sums."""
+
+
+def check_sums(values: Any, name: str = "X") -> None:
+    """Refuse features that are too large to add up."""
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest > MAX_FEATURE:
+        raise InputError(f"{name} has numbers up to {largest:.3g}, too large to add up: divide the features")
+
+
+def check_reach(values: Any, what: str) -> Any:
+    """What was computed of features, unless they were so far from those of the fit that it overflowed."""
+    with np.errstate(all="ignore"):
+        fine = math.isfinite(float(np.sum(values))) or bool(np.isfinite(values).all())
+    if not fine:
+        raise InputError(
+            f"X has rows so far from those of the fit that their {what} overflow: look for errors in the features, and "
+            "give them the units that they had in the fit"
+        )
+    return values
+
+
 def check_numbers(values: Any, name: str, expected: str) -> Any:
     """Real numbers as a float64 array; ``expected`` ends the sentence for anything else."""
     try:
@@ -106,6 +129,8 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
         total = float(weight.sum())
     if not math.isfinite(total):
         raise InputError(f"sample_weight is too large to add up ({weight.max():g} at most): divide it by its mean")
+    if 0 < weight.max(initial=0.0) < np.finfo(np.float64).tiny:
+        raise InputError(f"sample_weight is too small ({weight.max():g} at most): divide it by its mean")
     if not weight.any():
         raise InputError(
             "sample_weight is zero for every row: at least one row of each class must have a weight above 0"

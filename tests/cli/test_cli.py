@@ -181,7 +181,10 @@ FIT = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "x
         ((*FIT, "--alpha", "1,,2"), "--alpha is '1,,2'"),
         ((*FIT, "--anchor", "gausian"), "did you mean 'gaussian'"),
         ((*FIT, "--bias", "cumulative"), "bias"),
-        ((*FIT, "--unseen-offset", "some"), "unseen_offset is 'some': pass a number between ±1e+06 (0 for none), or 'auto'"),
+        (
+            (*FIT, "--unseen-offset", "some"),
+            "unseen_offset is 'some': pass a number between ±1e+06 (0 for none)",
+        ),
         ((*FIT, "--prior", "unifrom"), "did you mean 'uniform'"),
         ((*FIT, "--split", "val"), "there are no val rows"),
         ((*FIT[:-1], "no/where"), "there is no folder 'no'"),

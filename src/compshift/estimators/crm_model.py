@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compshift._checks import check_reach
 from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
@@ -59,7 +60,8 @@ class CRMModel:
         What is common to an attribute's values cancels in every probability, but far from the data it is large enough
         to take the others' digits with it.
         """
-        energies = linear_energies(X - self.feature_mean, self.coef)
+        with np.errstate(over="ignore", invalid="ignore"):  # told of in the next line
+            energies = check_reach(linear_energies(X - self.feature_mean, self.coef), "energies")
         for start, size in zip(self.candidates.space.offsets, self.candidates.space.cardinalities, strict=True):
             block = energies[:, start : start + size]
             block -= block.min(axis=1, keepdims=True)

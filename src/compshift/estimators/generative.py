@@ -16,6 +16,7 @@ from compshift._checks import (
     check_finite,
     check_numbers,
     check_positive,
+    check_reach,
 )
 from compshift._errors import ExtrapolationWarning, InputError, check_name, listing
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
@@ -312,15 +313,22 @@ class AdditiveGaussian(GroupClassifier):
         """Log densities in the input's units, (n, q)."""
         result = np.empty((len(X), len(gaussians.means)))
         for rows in row_blocks(len(X), X.shape[1] + result.shape[1]):
-            result[rows] = gaussians.log_density((X[rows] - self._centre) / self._scale)
+            result[rows] = gaussians.log_density(self._standard(X[rows]))
         return np.asarray(result - np.log(self._scale).sum())
+
+    def _standard(self, X: FloatArray) -> FloatArray:
+        """Features in the model's units."""
+        with np.errstate(over="ignore"):  # told of in the line after the next
+            standard = (X - self._centre) / self._scale
+            check_reach(np.abs(standard).max(initial=0.0) ** 3, "densities")
+        return np.asarray(standard)
 
     def _weighted(self, logs: FloatArray) -> FloatArray:
         """Log q(z) + the logs (n, g); −inf, and not NaN, where q(z) is 0."""
         return np.where(self.log_prior_ > -np.inf, self.log_prior_ + logs, -np.inf)
 
     def _log_joint(self, X: FloatArray) -> FloatArray:
-        joint = self._weighted(self._gaussians.log_posterior_terms((X - self._centre) / self._scale))
+        joint = self._weighted(self._gaussians.log_posterior_terms(self._standard(X)))
         return np.asarray(joint - logsumexp(joint, axis=1)[:, None])
 
     def _labels(self, chosen: Any) -> str:

@@ -13,8 +13,8 @@ from compshift._checks import check_codes, check_same_rows, check_sample_weight
 from compshift._errors import ExtrapolationWarning, InputError, an, unknown_name
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import SUPPORTS, Candidates
+from compshift.core.column_sums import ColumnSets
 from compshift.core.groups import GroupSpace
-from compshift.core.logspace import logmatmulexp
 from compshift.core.partial import Pattern, known_patterns
 from compshift.data.feature_store import FeatureStore
 from compshift.estimators.dask_fit import is_dask
@@ -206,13 +206,12 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
     def _target_marginals(self, X: FloatArray) -> list[FloatArray]:
         """Log q(z_i|x) of each target, (n, d_i) each."""
         results = [np.empty((len(X), size)) for size in self.targets_.cardinalities]
-        members = [
-            np.where(codes[:, None] == np.arange(size), 0.0, -np.inf)
-            for codes, size in zip(self.groups_.T, self.targets_.cardinalities, strict=False)
+        sets = [
+            ColumnSets.of(codes, size) for codes, size in zip(self.groups_.T, self.targets_.cardinalities, strict=False)
         ]
         for rows, joint in self._joint_blocks(X):
-            for result, member in zip(results, members, strict=True):
-                result[rows] = logmatmulexp(joint, member)
+            for result, own in zip(results, sets, strict=True):
+                result[rows] = own.logsumexp(joint)
         return results
 
     def _joint(self, X: FloatArray, position: IntArray | None = None) -> FloatArray:

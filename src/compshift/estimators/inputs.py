@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from compshift._checks import check_finite, check_same_rows
+from compshift._checks import check_finite, check_same_rows, check_sums
 from compshift._errors import InputError, InputTypeError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import Column, plain_value, read_columns
@@ -71,6 +71,7 @@ def _numbers(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
         kind = InputTypeError if isinstance(error, TypeError) else InputError
         raise kind(f"X cannot be read as a matrix of numbers, one row per sample: {error}") from None
     check_finite(array)
+    check_sums(array)
     return np.asarray(array)
 
 

@@ -8,8 +8,9 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
-from compshift._checks import check_count, check_positive, check_sample_weight
+from compshift._checks import check_count, check_positive, check_reach, check_same_rows, check_sample_weight
 from compshift._errors import InputError, check_name
 from compshift.core.arrays import FloatArray
 from compshift.core.groups import GroupSpace
@@ -166,6 +167,14 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
         """Probability of each class, (n, c), as if class and attributes were independent, if adjusted."""
         return np.exp(self.predict_log_proba(X))
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy."""
+        check_is_fitted(self)
+        classes = GroupSpace(("y",), (tuple(self.classes_.tolist()),))
+        predicted, true = classes.encode(self.predict(X)), classes.encode(y)
+        check_same_rows(len(predicted), true, "y")
+        return float(np.average((true == predicted)[:, 0], weights=check_sample_weight(sample_weight, len(true))))
+
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Logarithm of ``predict_proba``."""
         logits = self._logits(X)
@@ -173,7 +182,8 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
 
     def _logits(self, X: Any) -> FloatArray:
         X = known_features(self, X)
-        return np.asarray(X @ self.coef_.T + self.intercept_)
+        with np.errstate(over="ignore", invalid="ignore"):  # told of in the next line
+            return np.asarray(check_reach(X @ self.coef_.T + self.intercept_, "logits"))
 
 
 def _attribute_of(labels: Labels) -> Any:

@@ -28,6 +28,9 @@ MAX_CELLS = 1 << 27
 MAX_GROUPS = 2000
 """Of so many groups the information matrix is inverted; a prior over more could not be estimated anyway."""
 
+MAX_CONCENTRATION = 1e12
+"""Of a prior that no data would move."""
+
 CONFUSED = 0.1
 """Two groups that keep less than this share of the information on their split count as not told apart."""
 
@@ -123,8 +126,10 @@ def estimate_prior(
     """
     check_group_classifier(clf)
     concentration = check_positive(concentration, "concentration")
-    if concentration < 1:
-        raise InputError(f"concentration is {concentration:g}: pass 1 for maximum likelihood, or more")
+    if not 1 <= concentration <= MAX_CONCENTRATION:
+        raise InputError(
+            f"concentration is {concentration:g}: pass 1 for maximum likelihood, or more, up to {MAX_CONCENTRATION:g}"
+        )
     confidence = check_fraction(confidence, "confidence")
     X = known_features(clf, X)
     weight = check_sample_weight(sample_weight, len(X))
