@@ -100,8 +100,8 @@ def calls() -> Iterator[Call]:
         usual = {key: value for key, value in make(**fixed).get_params(deep=False).items() if key in odd}
         yield Call(name, _making(make, fixed, good), usual, odd)
         sets = made.whole_sets()
-        if name == "CRMClassifierCV":
-            del sets["10^5 groups"]  # minutes
+        if name in ("CRMClassifierCV", "AffineExtrapolation"):
+            del sets["10^5 groups"]  # minutes, of many fits
         whole = {kind: kinds.Odd(rows) for kind, rows in sets.items()}
         yield Call(f"{name}.fit", _fitting(make, fixed), good, {"whole": whole})
         yield from _asked(name, make(**fixed).fit(**good), rows, prior)

@@ -6,14 +6,15 @@ import logging
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from sklearn.utils import check_array, check_random_state
+from sklearn.base import BaseEstimator
 
-from compshift._checks import check_count, check_finite, check_positive
+from compshift._checks import check_count, check_positive
 from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.logspace import log_softmax
-from compshift.estimators.inputs import read_labels
+from compshift.estimators.inputs import read_labels, training_features
 from compshift.estimators.logit_problem import LogitProblem
+from compshift.estimators.randomness import random_numbers
 from compshift.estimators.row_folds import row_folds
 from compshift.estimators.solver import Start, solve
 from compshift.estimators.standardise import standardise
@@ -64,8 +65,7 @@ def infer_attributes(
     """
     alpha = check_positive(alpha, "alpha")
     rounds = check_count(rounds, "rounds")
-    features = np.asarray(check_array(X, dtype=np.float64, ensure_all_finite=False))
-    check_finite(features)
+    features = training_features(BaseEstimator(), X)
     if y is None:
         raise InputError("infer_attributes needs the class of each row, but y is None: pass it")
     labels = read_labels(y, None, None, np.ones(len(features), dtype=np.bool_))
@@ -76,7 +76,7 @@ def infer_attributes(
     if rare < 4:
         name = labels.space.values[0][int(np.argmin(np.bincount(truth)))]
         raise InputError(f"class {name!r} has {rare} rows: infer_attributes halves the rows and needs four or more")
-    random = check_random_state(random_state)
+    random = random_numbers(random_state)
     standardised, standard = standardise(features, np.ones(len(features)))
     second = row_folds(truth, 2, random) == 1
     found = _Twins(standardised, truth, n_classes, second, alpha, standard.spread).run(rounds, random)

@@ -196,12 +196,13 @@ def _paired(difference: FloatArray) -> tuple[float, float]:
     return float(difference[known].mean()), float(difference[known].std(ddof=1) / math.sqrt(n))
 
 
+QUANTILES = {"mean": None, "worst": 0.1}
+
+
 def check_scoring(scoring: Any) -> float | None:
     """``"mean"`` as None, ``"worst"`` as a low quantile, or the quantile that a number is."""
-    if scoring == "mean":
-        return None
-    if scoring == "worst":
-        return 0.1
+    if isinstance(scoring, str) and scoring in QUANTILES:
+        return QUANTILES[scoring]
     if isinstance(scoring, float) and 0 <= scoring <= 1:
         return scoring
     raise InputError(f"scoring is {scoring!r}: pass 'mean', 'worst', or a quantile between 0.0 and 1.0")

@@ -11,11 +11,12 @@ from compshift.data.feature_store import FeatureStore
 from compshift.estimators.choice import Options, choose
 from compshift.estimators.combination_scores import Setting
 from compshift.estimators.crm_fit import Recipe
-from compshift.estimators.crm_fitter import CRMFitter, seed_of
+from compshift.estimators.crm_fitter import CRMFitter
 from compshift.estimators.crm_model import CRMModel
 from compshift.estimators.dask_fit import is_dask, read_dask
 from compshift.estimators.model_selection import CombinationKFold
 from compshift.estimators.progress import visible_log
+from compshift.estimators.randomness import seed_of
 from compshift.estimators.store_fit import MEMORY, fit_store, read_store_labels
 from compshift.estimators.streamed_fit import fit_streamed
 

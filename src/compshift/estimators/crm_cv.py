@@ -10,15 +10,17 @@ import numpy as np
 
 from compshift._checks import check_fraction, check_positive
 from compshift._errors import InputError
+from compshift.core.arrays import FloatArray
 from compshift.core.groups import GroupSpace
 from compshift.estimators.choice import Choice, Options, check_scoring, choose
 from compshift.estimators.combination_scores import Setting
 from compshift.estimators.crm_fit import TrainingRows, step_one
-from compshift.estimators.crm_fitter import CRMFitter, seed_of
+from compshift.estimators.crm_fitter import CRMFitter
 from compshift.estimators.expected_accuracy import TOL, expected_accuracy
 from compshift.estimators.group_classifier import Labelled
 from compshift.estimators.model_selection import CombinationKFold
 from compshift.estimators.progress import visible_log
+from compshift.estimators.randomness import seed_of
 from compshift.estimators.solver import Start
 
 ALPHAS = (1e-3, 3e-3, 1e-2, 2e-2, 5e-2, 1e-1, 3e-1, 1.0)
@@ -162,7 +164,7 @@ class CRMClassifierCV(CRMFitter):
             fitted,
             self._model,
             self.prior,
-            self.confidence,
+            float(self.confidence),
             max_iter=max_iter,
             seed=seed,
             n_jobs=self.n_jobs,
@@ -201,7 +203,14 @@ def _results(choice: Choice) -> dict[str, Any]:
         "cross_fit": np.array([setting.recipe.cross_fit for setting in settings]),
         "bias": np.array([setting.bias for setting in settings]),
         "points": choice.points,
-        "unseen_accuracy": np.nanmean(scores.unseen, axis=1),
-        "seen_accuracy": np.nanmean(scores.seen, axis=1),
+        "unseen_accuracy": _known_means(scores.unseen),
+        "seen_accuracy": _known_means(scores.seen),
         "group_accuracy": scores.unseen,
     }
+
+
+def _known_means(values: FloatArray) -> FloatArray:
+    """Mean of each row's numbers, (n,); NaN for a row that has none."""
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN, as it should be
+        return np.asarray(np.where(known, values, 0.0).sum(axis=1) / known.sum(axis=1))

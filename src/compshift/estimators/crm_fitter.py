@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from compshift._checks import check_count, check_positive
 from compshift._errors import InputError, check_name
@@ -20,11 +18,6 @@ from compshift.estimators.partial_labels import fit_partial
 
 TRIED = ("extrapolated", "shrunk", "cumulant")
 """The biases among which ``"auto"`` chooses."""
-
-
-def seed_of(random_state: Any) -> int:
-    """Of the folds of groups and rows that settings are chosen on."""
-    return int(check_random_state(random_state).randint(2**31))
 
 
 class CRMFitter(FittedCRM):

@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from compshift._checks import check_count, check_same_rows
 from compshift._errors import InputError
@@ -19,6 +18,7 @@ from compshift.estimators.additivity import Comparison, compare, own_entries
 from compshift.estimators.diagnosis import Diagnosis, Difference
 from compshift.estimators.group_classifier import GroupClassifier, check_group_classifier
 from compshift.estimators.inputs import known_features
+from compshift.estimators.randomness import seed_of
 
 MAX_CELLS = 1 << 26
 """More probabilities (rows times seen groups) than this, half a gigabyte, are not held."""
@@ -83,7 +83,7 @@ def diagnose(
     cv = check_count(cv, "cv")
     if cv < 3:
         raise InputError(f"cv is {cv}: pass 3 folds or more")
-    random = np.random.default_rng(check_random_state(random_state).randint(2**31))
+    random = np.random.default_rng(seed_of(random_state))
     X = known_features(clf, X)
     codes = _codes(clf, y, attributes, len(X))
     seen = np.flatnonzero(clf.seen_)

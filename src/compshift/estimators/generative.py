@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import (
@@ -28,6 +27,7 @@ from compshift.core.logspace import logsumexp
 from compshift.estimators.gaussian_fit import fit_per_value, fit_shared, own_units
 from compshift.estimators.group_classifier import GroupClassifier
 from compshift.estimators.inputs import known_features
+from compshift.estimators.randomness import random_numbers
 
 COVARIANCES = ("shared", "per-value")
 
@@ -261,7 +261,7 @@ class AdditiveGaussian(GroupClassifier):
         if not gaussians.proper.all():
             lacking = listing(self.space_.label(code) for code in listed[~gaussians.proper])
             raise InputError(f"groups are listed that have no density, {lacking}: leave them out")
-        noise = check_random_state(random_state).standard_normal((len(gaussians.means), n, len(self._centre)))
+        noise = random_numbers(random_state).standard_normal((len(gaussians.means), n, len(self._centre)))
         samples = self._centre + self._scale * gaussians.sample(noise)
         single = np.ndim(codes) == 1 if groups is None else isinstance(groups, tuple)
         return samples[0] if single else samples

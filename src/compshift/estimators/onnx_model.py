@@ -11,6 +11,7 @@ import onnx
 from onnx import helper
 
 from compshift import __version__
+from compshift._checks import check_flag
 from compshift._errors import InputError
 from compshift.estimators.onnx_graph import add_probabilities
 from compshift.estimators.onnx_nodes import Nodes
@@ -32,6 +33,8 @@ def onnx_model(
     source: OnnxSource, *, dtype: str = "float32", group_probabilities: bool = False, fixed_prior: bool = False
 ) -> onnx.ModelProto:
     """The model: ``X`` and, unless it is fixed, ``prior`` in; labels and probabilities of the targets out."""
+    for flag, name in ((group_probabilities, "group_probabilities"), (fixed_prior, "fixed_prior")):
+        check_flag(flag, name)
     n_groups = len(source.candidates.groups)
     if group_probabilities and n_groups > MAX_GROUP_COLUMNS:
         raise InputError(

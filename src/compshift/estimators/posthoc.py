@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.validation import check_random_state, has_fit_parameter
+from sklearn.utils.validation import has_fit_parameter
 
 from compshift._checks import check_count, check_positive
 from compshift._errors import InputError, an, check_name, unknown_name
@@ -23,6 +23,7 @@ from compshift.core.groups import GroupSpace
 from compshift.estimators.base_probabilities import BaseFits, group_probabilities
 from compshift.estimators.group_calibration import CALIBRATIONS, best_floor, calibrate
 from compshift.estimators.group_classifier import GroupClassifier
+from compshift.estimators.randomness import check_jobs, random_numbers
 from compshift.estimators.row_folds import row_folds
 
 FLOORS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
@@ -181,8 +182,8 @@ class AffineExtrapolation(GroupClassifier):
 
         names = getattr(self, "feature_names_in_", None)
         fitting = BaseFits(self.base_estimator, X, position, None if sample_weight is None else weight, names)
-        folds = row_folds(position, cv, check_random_state(self.random_state))
-        out_of_fold, self.estimator_ = fitting.cross_fit(folds, self.n_jobs)
+        folds = row_folds(position, cv, random_numbers(self.random_state))
+        out_of_fold, self.estimator_ = fitting.cross_fit(folds, check_jobs(self.n_jobs))
         self.floor_ = best_floor(floors, out_of_fold, position, weight)
         log_proba, low = log_floored(out_of_fold, self.floor_)
         self.floored_ = float(np.mean(low))
