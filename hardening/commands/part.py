@@ -13,6 +13,7 @@ from hardening.commands.options import option_commands
 from hardening.commands.paths import path_commands
 from hardening.commands.surroundings import try_surroundings
 from hardening.commands.tables import count_commands, large_commands, table_commands
+from hardening.share import some
 from hardening.tally import Tally
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # a backbone that is not there is not looked for on the network
@@ -38,7 +39,7 @@ def run() -> Iterator[Tally]:
         ground = make_ground(folder)
         for kind, commands in KINDS.items():
             tally = Tally(f"commands: {kind}", "inputs")
-            for command in commands(ground):
+            for command in some(commands(ground)):
                 attempt(tally, command, folder / "out")
             yield tally
         tally = Tally("commands: surroundings", "inputs")

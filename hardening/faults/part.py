@@ -21,6 +21,7 @@ from hardening.faults.signals import signal_faults
 from hardening.faults.verdicts import REFERENCES, Fault, Verdict, count, labelled
 from hardening.faults.workers import worker_faults
 from hardening.faults.writers import writer_faults
+from hardening.share import some
 from hardening.tally import Failure, Tally
 
 AT_ONCE = 2
@@ -35,7 +36,7 @@ def run() -> Iterable[Tally]:
             path.chmod(0o755 if path.is_dir() else 0o644)  # for a user without rights too
         for scene in scenes:
             REFERENCES[scene.name] = _undisturbed(scene, home)
-        faults = list(all_faults())
+        faults = some(all_faults())
         tallies = {fault.part: Tally(f"faults: {fault.part}", "faults") for fault in faults}
         with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("fork")) as pool:
             folders = [str(home / f"fault{number}") for number in range(len(faults))]

@@ -12,6 +12,7 @@ import numpy as np
 from hardening.numerics.core import core_attempts
 from hardening.numerics.estimators import MAKERS, Answer, fit, further
 from hardening.numerics.faults import Fault, make_faults
+from hardening.share import some
 from hardening.tally import Tally
 
 TOLERANCE = 2e-3
@@ -50,7 +51,7 @@ def run() -> Iterator[Tally]:
     faults = make_faults()
     fits = Tally("numerics: fits", "inputs")
     others = Tally("numerics: other uses", "inputs")
-    for label, fault in faults.items():
+    for label, fault in some(faults.items()):
         wide = fault.X.shape[1] > WIDE
         for name in MAKERS:
             if not (wide and name in SLOW) and not (label in BY_BASE and "affine" in name):

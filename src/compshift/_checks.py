@@ -178,11 +178,11 @@ def check_probabilities(values: Any, name: str) -> Any:
     return array / total
 
 
-def check_positive(value: Any, name: str, *, allow_zero: bool = False) -> float:
-    """A finite number above 0 (or 0 itself where that is allowed)."""
-    wanted = "0 or more" if allow_zero else "above 0"
+def check_positive(value: Any, name: str, *, allow_zero: bool = False, most: float = math.inf) -> float:
+    """A finite number above 0 (or 0 itself where that is allowed), and not more than ``most``."""
+    wanted = ("0 or more" if allow_zero else "above 0") + (f", up to {most:g}" if most < math.inf else "")
     number = check_finite_number(value, name, f"pass a finite number {wanted}")
-    if number < 0 or (number == 0 and not allow_zero):
+    if not 0 <= number <= most or (number == 0 and not allow_zero):
         raise InputError(f"{name} is {value!r}: pass a finite number {wanted}")
     return number
 

@@ -25,6 +25,10 @@ from compshift.estimators.standardise import standardise
 ADJUSTMENTS = ("none", "lc", "sla")
 
 
+MOST = 1e12
+"""Of parameters; with more the data would not matter."""
+
+
 class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
     """Logistic regression whose logits are adjusted, in training only, for how class and attributes occur together.
 
@@ -147,10 +151,10 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
     def _offset(self, counts: FloatArray) -> FloatArray:
         """Offset (c, a) of the chosen adjustment."""
         if self.adjustment == "lc":
-            return correction_offset(counts, check_positive(self.epsilon, "epsilon"))
+            return correction_offset(counts, check_positive(self.epsilon, "epsilon", most=MOST))
         if self.adjustment == "sla":
-            tau = check_positive(self.tau, "tau", allow_zero=True)
-            return adjustment_offset(counts, tau, check_positive(self.smoothing, "smoothing"))
+            tau = check_positive(self.tau, "tau", allow_zero=True, most=MOST)
+            return adjustment_offset(counts, tau, check_positive(self.smoothing, "smoothing", most=MOST))
         return np.zeros_like(counts)
 
     def decision_function(self, X: Any) -> FloatArray:

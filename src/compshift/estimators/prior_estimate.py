@@ -125,11 +125,9 @@ def estimate_prior(
     >>> clf = clf.set_prior(estimate)
     """
     check_group_classifier(clf)
-    concentration = check_positive(concentration, "concentration")
-    if not 1 <= concentration <= MAX_CONCENTRATION:
-        raise InputError(
-            f"concentration is {concentration:g}: pass 1 for maximum likelihood, or more, up to {MAX_CONCENTRATION:g}"
-        )
+    concentration = check_positive(concentration, "concentration", most=MAX_CONCENTRATION)
+    if concentration < 1:
+        raise InputError(f"concentration is {concentration:g}: pass 1 for maximum likelihood, or more")
     confidence = check_fraction(confidence, "confidence")
     X = known_features(clf, X)
     weight = check_sample_weight(sample_weight, len(X))
