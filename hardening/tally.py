@@ -16,6 +16,8 @@ Kind = Literal[
     "internal error", "unclear sentence", "wrong result", "lost result", "execution", "read outside", "memory"
 ]
 LONGEST_SENTENCE = 820
+SCIKIT_LEARN = "The feature names should match"
+"""Of its own words on names of columns, whose lines its estimator checks look for."""
 
 
 class Failure(NamedTuple):
@@ -91,7 +93,7 @@ def unclear_text(text: str) -> str | None:
     """What is wrong with a message as one clear sentence, or None if it is one."""
     if not text.strip():
         return "nothing is said"
-    if "\n" in text.strip():
+    if "\n" in text.strip() and not text.startswith(SCIKIT_LEARN):
         return "more than one line"
     if len(text) > LONGEST_SENTENCE:
         return f"{len(text)} characters"

@@ -232,5 +232,5 @@ def large_commands(ground: Ground) -> Iterator[Command]:
     yield Command("10 000 attributes", ["report", str(wide), "--attributes", every, "-o", "{out}/p.html"], "either")
     yield Command("a misspelt column of 10 000", ["audit", str(wide), "--attributes", "brid,place"], "refuse")
     raised = ["--max-values", "1000000"]
-    yield Command("100 000 values", ["audit", str(names), *groups, *raised, "--json"], "answer")
-    yield Command("100 000 values", ["audit", str(names), *groups, *raised], "answer")
+    yield Command("100 000 values", ["audit", str(names), *groups, *raised, "--json"], "either")
+    yield Command("100 000 values", ["audit", str(names), *groups, *raised], "either")

@@ -92,7 +92,7 @@ def import_what_is_used(commands: Sequence[tuple[Sequence[str], Path]]) -> None:
         for name in ended.note:
             if name not in sys.modules and not name.startswith(("__", "ray", "distributed")):
                 with suppress(Exception):
-                    importlib.import_module(f"hardening.{name}.part")
+                    importlib.import_module(name)
 
 
 def _become(arguments: Sequence[str], cwd: Path, inject: Inject | None, ends: dict[str, int]) -> None:

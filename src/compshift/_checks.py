@@ -58,7 +58,7 @@ def check_finite(values: Any, name: str = "X") -> None:
         )
 
 
-MAX_FEATURE = 1e300
+MAX_FEATURE = 1e302
 """Larger features overflow in sums."""
 
 

@@ -13,6 +13,7 @@ from compshift._files import check_inside
 from compshift._json import parse_json, read_json_object
 from compshift.data.unpacked_size import check_parquet
 
+MOST_COLUMNS, LONGEST_HEADER = 30_000, 1 << 24
 MANIFEST = "_features.json"
 """File in a folder of feature shards that tells what made them; readers of Parquet folders pass over names with _."""
 
@@ -63,8 +64,20 @@ def column_names(path: Path) -> list[str]:
     with reading(path, "a table"):
         if path.is_dir() or path.suffix in PARQUET:
             return list(pq.read_schema(shard_files(path)[0]).names)
-        with pa_csv.open_csv(path, parse_options=_parse_options(path)) as reader:
+        options = _parse_options(path)
+        _check_width(path, options.delimiter)
+        with pa_csv.open_csv(path, parse_options=options) as reader:
             return list(reader.schema.names)
+
+
+def _check_width(path: Path, delimiter: str) -> None:
+    """Refuse so many columns that their buffers alone would fill memory, ten kilobytes each."""
+    with path.open("rb") as stream:
+        count = stream.readline(LONGEST_HEADER).count(delimiter.encode()) + 1
+    if count > MOST_COLUMNS:
+        raise InputError(
+            f"{str(path)!r} has {count:,} columns: of a text at most {MOST_COLUMNS:,} are read; Parquet takes more"
+        )
 
 
 def check_columns(wanted: Sequence[str], known: Sequence[str], path: Path) -> None:

@@ -140,10 +140,11 @@ class _Search:
         self.problem, self.tol, self.max_iter = problem, tol, max_iter
         self.shape = problem.shape
         self.n_weights = math.prod(self.shape)
-        curvatures = np.concatenate([np.repeat(problem.curvature, self.shape[1]), problem.frequency])
+        frequency = np.maximum(problem.frequency, np.finfo(np.float64).tiny)  # one that underflowed has an inverse too
+        curvatures = np.concatenate([np.repeat(problem.curvature, self.shape[1]), frequency])
         self.unit = 1 / np.sqrt(curvatures)  # (d p + k,)
         weight_count = max(1.0, CURVATURE / max(problem.alpha, CURVATURE / MOST_COUNT)) if problem.alpha > 0 else 1.0
-        self.count = np.concatenate([np.full(self.n_weights, weight_count), 1 / problem.frequency]) / self.unit
+        self.count = np.concatenate([np.full(self.n_weights, weight_count), 1 / frequency]) / self.unit
         self.n_iter = 0
         if start is None:
             self.theta = np.zeros(len(self.unit))

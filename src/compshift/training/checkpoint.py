@@ -21,6 +21,7 @@ from compshift._json import parse_json
 from compshift.methods.method import State
 
 KEY = "compshift"
+CHECKSUM = "sha256"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
@@ -30,8 +31,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
         temporary.touch()
         mode = temporary.stat().st_mode
         try:
-            text = json.dumps(about)
-            save_file(own, temporary, metadata={KEY: text, "sha256": _checksum(own, text)})
+            # Under one key: of several, safetensors writes them in any order, and equal runs would differ.
+            text = json.dumps({**about, CHECKSUM: _checksum(own, json.dumps(about))})
+            save_file(own, temporary, metadata={KEY: text})
         except SafetensorError as error:
             number = re.search(r"os error (\d+)", str(error))
             raise OSError(int(number[1]) if number else errno.EIO, str(error)) from None
@@ -45,10 +47,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             metadata = stream.metadata() or {}
             tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a mapping
         about = parse_json(metadata[KEY])
-        if not isinstance(about, dict) or metadata.get("sha256", "none") not in (
-            "none",
-            _checksum(tensors, metadata[KEY]),
-        ):
+        checksum = about.pop(CHECKSUM, None)  # files of older releases have none
+        if checksum not in (None, _checksum(tensors, json.dumps(about))):
             raise ValueError("its checksum differs")
         return tensors, about
     except Exception as error:  # damaged files make readers fail in every way there is
@@ -59,7 +59,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
-    """SHA-256 of the text and of every tensor's name, type, shape and bytes; files of older releases have none."""
+    """SHA-256 of the text and of every tensor's name, type, shape and bytes."""
     digest = hashlib.sha256(text.encode(errors="surrogatepass"))
     for name, tensor in sorted(tensors.items()):
         digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode(errors="surrogatepass"))
