@@ -6,6 +6,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -64,10 +65,17 @@ def kill_before(number: int, *, torn: bool = False) -> Callable[[], Any]:
             if torn and event == "fsync":
                 path = f"/proc/self/fd/{subject}"
                 if os.path.isfile(path):
-                    os.truncate(path, os.stat(path).st_size // 2)
+                    os.truncate(path, _half(Path(os.readlink(path))))
             os.kill(os.getpid(), signal.SIGKILL)
 
     return lambda: watch(act)
+
+
+def _half(path: Path) -> int:
+    """Bytes of a file once half of what was written last is lost; the earlier lines of a log are safe already."""
+    content = path.read_bytes()
+    start = content[:-1].rfind(b"\n") + 1 if path.suffix == ".jsonl" else 0
+    return (start + len(content)) // 2
 
 
 def refuse_from(number: int, code: int, *, also_removal: bool = False) -> Callable[[], Any]:
