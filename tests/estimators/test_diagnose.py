@@ -251,7 +251,7 @@ def test_bad_input_ends_in_a_sentence(monkeypatch):
         diagnose(clf, X, y, a, cv=2)
     with pytest.raises(InputError, match="y is None"):
         diagnose(clf, X, None, a)
-    with pytest.raises(ValueError, match="cannot be used to seed"):
+    with pytest.raises(InputError, match="random_state is 'one': pass a whole number from 0"):
         diagnose(clf, X, y, a, random_state="one")
     keep = y + a > 0
     unseen = CRMClassifier(support=[[0, 0]]).fit(X[keep], y[keep], attributes=a[keep])

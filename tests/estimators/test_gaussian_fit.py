@@ -173,10 +173,10 @@ class TestUnits:
             other = fit(unit * X, codes)
             np.testing.assert_allclose(other.predict_proba(unit * X), model.predict_proba(X), atol=1e-9)
             np.testing.assert_allclose(other.covariance_ / unit / unit, model.covariance_, rtol=1e-9)
-        for unit in (1e160, 1e-170, 1e307):
+        for unit in (1e160, 1e-170, 1e300):
             with pytest.raises(InputError, match=r"in column 1, whose square may not be .*: choose a unit in which"):
                 fit(X * [1.0, unit, 1.0], codes)
-        with pytest.raises(InputError, match="values that differ by inf in column 0"):
+        with pytest.raises(InputError, match=r"X has numbers up to 1.7e\+308, too large to add up"):
             fit(np.where(X[:, :1] > 0, 1.7e308, -1.7e308), codes)
 
     @pytest.mark.parametrize("variant", VARIANTS)
