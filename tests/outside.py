@@ -12,8 +12,8 @@ import compshift as cs
 
 def main() -> None:
     """Audit, fit, predict and evaluate by the command line, and read every file that the package brings."""
-    here = Path(__file__).parent.parent.resolve()
-    assert here not in Path(cs.__file__).resolve().parents, f"compshift is imported from {cs.__file__}, not installed"
+    source, installed = Path(__file__).parent.parent.resolve() / "src" / "compshift", Path(cs.__file__).parent.resolve()
+    assert installed != source, f"compshift is imported from {source}, not installed"
     assert importlib.metadata.version("compshift") == cs.__version__
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -33,7 +33,6 @@ def main() -> None:
                 [Path(sys.executable).parent / "compshift", *arguments], check=True, stdout=subprocess.DEVNULL
             )
         assert len(Path("predictions.csv").read_text().splitlines()) == len(data) + 1
-    source, installed = here / "src" / "compshift", Path(cs.__file__).parent
     files = [
         path.relative_to(source) for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     ]
