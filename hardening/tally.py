@@ -67,7 +67,11 @@ class Tally:
             else:
                 self.fail("internal error", f"{label}: {_place(error)}")
             return None
-        found = check(result) if check else None
+        try:
+            found = check(result) if check else None
+        except InputError:  # it was taken, and its use is refused in a sentence
+            self.refused += 1
+            return None
         if found is None:
             self.answered += 1
         else:

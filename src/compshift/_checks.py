@@ -198,10 +198,13 @@ def check_finite_number(value: Any, name: str, expected: str) -> float:
     return number
 
 
+LEAST_FRACTION = 1e-9
+
+
 def check_fraction(value: Any, name: str) -> float:
     """A number between 0 and 1, neither of which it is."""
     number = check_positive(value, name)
-    if number >= 1:
+    if not LEAST_FRACTION <= number < 1:
         raise InputError(f"{name} is {value!r}: pass a number between 0 and 1, for example 0.95")
     return number
 

@@ -24,7 +24,7 @@ from compshift.core.cumulant_bias import MAX_PAIRS, EnergyMoments, cumulant_bias
 from compshift.core.gaussian import Gaussians, PerValueGaussians, SharedGaussians
 from compshift.core.groups import GroupSpace
 from compshift.core.logspace import logsumexp
-from compshift.estimators.gaussian_fit import fit_per_value, fit_shared, own_units
+from compshift.estimators.gaussian_fit import LARGEST, fit_per_value, fit_shared, own_units
 from compshift.estimators.group_classifier import GroupClassifier
 from compshift.estimators.inputs import known_features
 from compshift.estimators.randomness import random_numbers
@@ -360,4 +360,6 @@ def _numbers(values: Any, name: str, shape: tuple[int, ...]) -> FloatArray:
     if array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}: pass an array of shape {shape}")
     check_finite(array, name)
+    if np.abs(array).max(initial=0.0) > LARGEST:
+        raise InputError(f"{name} has numbers up to {np.abs(array).max():.3g}: pass numbers up to {LARGEST:g}")
     return np.asarray(array)

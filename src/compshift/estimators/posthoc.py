@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import has_fit_parameter
 
 from compshift._checks import check_count, check_positive
-from compshift._errors import InputError, an, check_name, unknown_name
+from compshift._errors import InputError, an, check_name
 from compshift.core.affine_posterior import (
     affine_log_posterior,
     log_floored,
@@ -221,8 +221,8 @@ class AffineExtrapolation(GroupClassifier):
     def _check_parameters(self, weighted: bool) -> tuple[float, int]:
         """Refuse parameters that no data can be fitted with; ``alpha`` and ``cv`` as numbers."""
         check_name("weights", self.weights, WEIGHTS)
-        if self.calibration is not None and self.calibration not in CALIBRATIONS:
-            raise unknown_name("calibration", self.calibration, CALIBRATIONS)
+        if self.calibration is not None:
+            check_name("calibration", self.calibration, CALIBRATIONS)
         self._check_support()
         base = self.base_estimator
         if isinstance(base, type) or not hasattr(base, "fit"):

@@ -8,6 +8,7 @@ import numpy as np
 
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, like, row_blocks
 from compshift.core.energy import GroupTable, linear_energies
+from compshift.core.logspace import safe_log
 from compshift.core.objective import Risk, step_one_risk
 from compshift.estimators.curvature import softmax_curvature
 from compshift.estimators.row_sums import Block, RowSums, Sums
@@ -52,7 +53,7 @@ class StepOneProblem:
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Penalised risk and gradient."""
-        log_score = np.log(self.frequency) - bias
+        log_score = safe_log(self.frequency) - bias
         found = self.rows.total(
             block_risk, Sums.add, self.seen, weight, log_score, self.standard, self.precision, self.total_weight
         )
@@ -110,7 +111,7 @@ class TemperatureProblem:
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
         """Risk and gradient."""
-        log_score = np.log(self.frequency) - bias
+        log_score = safe_log(self.frequency) - bias
         found = self.rows.total(_scaled_risk, Sums.add, self.seen, float(weight[0, 0]), log_score)
         value, factor_gradient, score_gradient = found.arrays
         return Evaluation(float(value), factor_gradient, -score_gradient)

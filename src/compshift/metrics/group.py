@@ -213,6 +213,7 @@ def _group_prior(prior: Any, space: GroupSpace, groups: IntArray, count: IntArra
 def _compositional_risk(own: FloatArray, position: IntArray, count: IntArray, prior: FloatArray) -> float:
     """Σ_z q(z) · mean of −log p(z|x) over the rows of z."""
     total = np.zeros(len(count))
-    np.add.at(total, position, -own)
     used = prior > 0
-    return float(prior[used] @ (total[used] / count[used]))
+    with np.errstate(over="ignore"):  # a risk that is too large for a number is infinite
+        np.add.at(total, position, -own)
+        return float(prior[used] @ (total[used] / count[used]))
