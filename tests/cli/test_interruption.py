@@ -36,7 +36,12 @@ def test_a_full_standard_output_is_told_of(tmp_path):
         pytest.skip("there is no /dev/full")
     with open("/dev/full", "w") as full:
         result = subprocess.run(
-            [*COMMAND, "methods"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment()
+            [*COMMAND, "datasets", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=environment(),
         )
     assert (result.returncode, result.stderr) == (
         2,
