@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 import compshift as cs
 from compshift.data import FeatureStore, GroupedDataset
-from hardening.calls import kinds, made
+from hardening.calls import array_kinds, kinds, made
 from hardening.calls.table import Call
 
 
@@ -42,7 +42,7 @@ def calls() -> Iterator[Call]:
                 "table": {**_tables(frame), **kinds.PATHS},
                 "target": names,
                 "attributes": names,
-                "features": {**names, **kinds.without_same(kinds.matrix(rows.X))},
+                "features": {**names, **kinds.without_same(array_kinds.matrix(rows.X))},
                 "path": names,
                 "text": names,
                 "split": {**names, **_shares()},
@@ -71,12 +71,12 @@ def calls() -> Iterator[Call]:
         lambda **a: len(GroupedDataset(**a)),
         fields,
         {
-            "samples": kinds.without_same(kinds.matrix(data.X)),
+            "samples": kinds.without_same(array_kinds.matrix(data.X)),
             "space": kinds.SPACES,
-            "codes": kinds.without_same(kinds.codes(data.codes)),
-            "split": kinds.weights(len(data)),
+            "codes": kinds.without_same(array_kinds.codes(data.codes)),
+            "split": array_kinds.weights(len(data)),
             "targets": kinds.CHOICES,
-            "origin": kinds.weights(len(data)),
+            "origin": array_kinds.weights(len(data)),
         },
     )
     yield Call("data.GroupedDataset.part", lambda **a: data.part(**a).codes, {"name": "train"}, {"name": kinds.CHOICES})
@@ -114,7 +114,7 @@ def calls() -> Iterator[Call]:
         "CRMClassifier.fit on a store",
         lambda **a: cs.CRMClassifier().fit(**a).predict(rows.X),
         {"X": store, "y": "bird", "attributes": ["place"], "sample_weight": None},
-        {"y": names, "attributes": names, "sample_weight": {**names, **kinds.weights(84)}, "space": kinds.SPACES},
+        {"y": names, "attributes": names, "sample_weight": {**names, **array_kinds.weights(84)}, "space": kinds.SPACES},
     )
     yield Call(
         "data.benchmark", lambda name: cs.data.benchmark(name) is None, {"name": "penguins"}, {"name": kinds.CHOICES}
@@ -123,7 +123,7 @@ def calls() -> Iterator[Call]:
 
 def _shifts(data: Any) -> Iterator[Call]:
     """Dropped groups, and scenarios."""
-    groups = kinds.without_same(kinds.codes(made.SEEN[:1]))
+    groups = kinds.without_same(array_kinds.codes(made.SEEN[:1]))
     yield Call(
         "data.drop_groups",
         lambda **a: cs.data.drop_groups(**a).codes,

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import compshift as cs
-from hardening.calls import kinds, made
+from hardening.calls import array_kinds, kinds, made
 from hardening.calls.table import Call, rows_add_up
 
 REACHABLE = {name: odd for name, odd in kinds.NUMBERS.items() if name != "5e-324"}
@@ -82,13 +82,13 @@ def calls() -> Iterator[Call]:
     rows = made.rows()
     space = cs.GroupSpace.from_table(np.stack([rows.bird, rows.place], axis=1), names=["y", "a"])
     fitting = {
-        "X": kinds.matrix(rows.X),
-        "y": kinds.labels(rows.bird),
-        "attributes": kinds.labels(rows.place),
-        "sample_weight": kinds.weights(len(rows.X)),
+        "X": array_kinds.matrix(rows.X),
+        "y": array_kinds.labels(rows.bird),
+        "attributes": array_kinds.labels(rows.place),
+        "sample_weight": array_kinds.weights(len(rows.X)),
     }
     good = {"X": rows.X, "y": rows.bird, "attributes": rows.place, "sample_weight": np.ones(len(rows.X))}
-    prior = kinds.priors(space.n_groups, ("duck", "lake"), ("duck", "moon"))
+    prior = array_kinds.priors(space.n_groups, ("duck", "lake"), ("duck", "moon"))
     for name, parameters in PARAMETERS.items():
         make = getattr(cs, name)
         fixed = QUICK.get(name, {})
@@ -96,7 +96,7 @@ def calls() -> Iterator[Call]:
         yield Call(f"{name}.fit", _fitting(make, fixed), good, {**fitting, **spaces})
         odd = dict(parameters)
         if name in WITH_PRIOR:
-            odd |= {"prior": prior, "support": {**kinds.without_same(kinds.codes(made.SEEN)), **kinds.CHOICES}}
+            odd |= {"prior": prior, "support": {**kinds.without_same(array_kinds.codes(made.SEEN)), **kinds.CHOICES}}
         usual = {key: value for key, value in make(**fixed).get_params(deep=False).items() if key in odd}
         yield Call(name, _making(make, fixed, good), usual, odd)
         sets = made.whole_sets()
@@ -125,7 +125,7 @@ def _making(make: Callable[..., Any], fixed: dict[str, Any], good: dict[str, Any
 
 def _asked(name: str, clf: Any, rows: made.Rows, prior: kinds.Kinds) -> Iterator[Call]:
     """What a fitted estimator can be asked."""
-    X = {"X": kinds.matrix(rows.X)}
+    X = {"X": array_kinds.matrix(rows.X)}
     for method in (
         "predict",
         "predict_proba",
@@ -137,12 +137,12 @@ def _asked(name: str, clf: Any, rows: made.Rows, prior: kinds.Kinds) -> Iterator
     ):
         if hasattr(clf, method):
             yield Call(f"{name}.{method}", getattr(clf, method), {"X": rows.X}, X)
-    weight = kinds.weights(len(rows.X))
+    weight = array_kinds.weights(len(rows.X))
     yield Call(
         f"{name}.score",
         clf.score,
         {"X": rows.X, "y": rows.bird, "sample_weight": np.ones(len(rows.X))},
-        {**X, "y": kinds.labels(rows.bird), "sample_weight": weight},
+        {**X, "y": array_kinds.labels(rows.bird), "sample_weight": weight},
     )
     for method in ("group_log_proba", "log_density"):
         if hasattr(clf, method):
@@ -150,7 +150,7 @@ def _asked(name: str, clf: Any, rows: made.Rows, prior: kinds.Kinds) -> Iterator
                 f"{name}.{method}",
                 getattr(clf, method),
                 {"X": rows.X, "codes": made.SEEN},
-                {**X, "codes": kinds.codes(made.SEEN)},
+                {**X, "codes": array_kinds.codes(made.SEEN)},
             )
     if hasattr(clf, "set_prior"):
         yield Call(
@@ -179,7 +179,7 @@ def _asked(name: str, clf: Any, rows: made.Rows, prior: kinds.Kinds) -> Iterator
             f"{name}.sample",
             clf.sample,
             {"n": 3, "codes": made.SEEN[0], "random_state": 0},
-            {"n": kinds.COUNTS, "codes": kinds.without_same(kinds.codes(made.SEEN)), "random_state": kinds.SEEDS},
+            {"n": kinds.COUNTS, "codes": kinds.without_same(array_kinds.codes(made.SEEN)), "random_state": kinds.SEEDS},
         )
     if hasattr(clf, "extrapolated_bias"):
         yield Call(
@@ -187,14 +187,14 @@ def _asked(name: str, clf: Any, rows: made.Rows, prior: kinds.Kinds) -> Iterator
             clf.extrapolated_bias,
             {"coef": np.zeros((6, 4)), "feature_mean": np.zeros(4), "learned_bias": np.zeros(7)},
             {
-                "coef": kinds.without_same(kinds.matrix(np.zeros((6, 4)))),
-                "feature_mean": kinds.without_same(kinds.weights(4)),
-                "learned_bias": kinds.without_same(kinds.weights(7)),
+                "coef": kinds.without_same(array_kinds.matrix(np.zeros((6, 4)))),
+                "feature_mean": kinds.without_same(array_kinds.weights(4)),
+                "learned_bias": kinds.without_same(array_kinds.weights(7)),
             },
         )
     if name == "CRMClassifier":
         both = {"X": rows.X, "y": rows.bird, "attributes": rows.place}
-        odd = {**X, "y": kinds.labels(rows.bird), "attributes": kinds.labels(rows.place)}
+        odd = {**X, "y": array_kinds.labels(rows.bird), "attributes": array_kinds.labels(rows.place)}
         yield Call(
             "diagnose",
             lambda clf=clf, **given: str(cs.diagnose(clf, **given)),

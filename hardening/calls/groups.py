@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 import compshift as cs
-from hardening.calls import kinds, made
+from hardening.calls import array_kinds, kinds, made
 from hardening.calls.table import Call
 
 
@@ -16,7 +16,7 @@ def calls() -> Iterator[Call]:
     space = cs.GroupSpace.from_table(table, names=["bird", "place"])
     hull = cs.AffineHull(space, made.SEEN)
     some, missing = made.SEEN[:3], np.array([(0, 2), (2, 1)])
-    tables = kinds.labels(rows.bird)
+    tables = array_kinds.labels(rows.bird)
     yield Call(
         "GroupSpace",
         lambda **a: cs.GroupSpace(**a).width,
@@ -38,36 +38,40 @@ def calls() -> Iterator[Call]:
     one = cs.GroupSpace.from_table(rows.bird)
     yield Call("GroupSpace.encode", one.encode, {"table": rows.bird}, {"table": tables})
     for name in ("decode", "index", "one_hot", "frame", "distinct"):
-        yield Call(f"GroupSpace.{name}", getattr(space, name), {"codes": some}, {"codes": kinds.codes(some)})
+        yield Call(f"GroupSpace.{name}", getattr(space, name), {"codes": some}, {"codes": array_kinds.codes(some)})
     index = {**kinds.COUNTS, **kinds.SEEDS, **kinds.CHOICES}
     yield Call("GroupSpace.codes", space.codes, {"index": [0, 3]}, {"index": index})
     yield Call(
         "GroupSpace.locate",
         space.locate,
         {"codes": some, "among": made.SEEN},
-        {"codes": kinds.codes(some), "among": kinds.without_same(kinds.codes(made.SEEN))},
+        {"codes": array_kinds.codes(some), "among": kinds.without_same(array_kinds.codes(made.SEEN))},
     )
-    yield Call("GroupSpace.one_code", space.one_code, {"code": some[0]}, {"code": kinds.codes(some)})
-    yield Call("GroupSpace.label", space.label, {"code": some[0]}, {"code": kinds.codes(some)})
+    yield Call("GroupSpace.one_code", space.one_code, {"code": some[0]}, {"code": array_kinds.codes(some)})
+    yield Call("GroupSpace.label", space.label, {"code": some[0]}, {"code": array_kinds.codes(some)})
 
     yield Call(
         "AffineHull",
         lambda **a: cs.AffineHull(**a).rank,
         {"space": space, "observed_codes": some},
-        {"space": kinds.SPACES, "observed_codes": kinds.codes(some)},
+        {"space": kinds.SPACES, "observed_codes": array_kinds.codes(some)},
     )
-    yield Call("AffineHull.contains", hull.contains, {"codes": some}, {"codes": kinds.codes(some)})
+    yield Call("AffineHull.contains", hull.contains, {"codes": some}, {"codes": array_kinds.codes(some)})
     for name in ("weights", "explain"):
-        yield Call(f"AffineHull.{name}", getattr(hull, name), {"code": missing[0]}, {"code": kinds.codes(missing)})
+        yield Call(
+            f"AffineHull.{name}", getattr(hull, name), {"code": missing[0]}, {"code": array_kinds.codes(missing)}
+        )
     apart = cs.AffineHull(space, [(0, 0), (1, 1)])
-    yield Call("AffineHull.certificate", apart.certificate, {"code": np.array([0, 1])}, {"code": kinds.codes(missing)})
+    yield Call(
+        "AffineHull.certificate", apart.certificate, {"code": np.array([0, 1])}, {"code": array_kinds.codes(missing)}
+    )
     yield Call(
         "AffineHull.coverage", lambda **a: float(hull.coverage(**a)), {"random_state": 0}, {"random_state": kinds.SEEDS}
     )
     yield Call("AffineHull.missing", hull.missing, {"inside": None}, {"inside": kinds.CHOICES})
     yield Call("AffineHull.components", hull.components)
-    costs = kinds.without_same(kinds.priors(space.n_groups, ("duck", "lake"), ("duck", "moon")))
-    groups = kinds.without_same(kinds.codes(missing))
+    costs = kinds.without_same(array_kinds.priors(space.n_groups, ("duck", "lake"), ("duck", "moon")))
+    groups = kinds.without_same(array_kinds.codes(missing))
     yield Call(
         "AffineHull.plan",
         apart.plan,
@@ -80,15 +84,19 @@ def calls() -> Iterator[Call]:
         cs.extrapolate_additive,
         {"observed_codes": made.SEEN, "values": np.ones(len(values)), "query_codes": missing, "space": space},
         {
-            "observed_codes": kinds.codes(made.SEEN),
-            "values": kinds.weights(len(values)),
+            "observed_codes": array_kinds.codes(made.SEEN),
+            "values": array_kinds.weights(len(values)),
             "query_codes": groups,
             "space": kinds.SPACES,
         },
     )
 
     truth = {"y_true": rows.bird, "y_pred": rows.bird[::-1].copy(), "attributes": rows.place}
-    odd = {"y_true": tables, "y_pred": kinds.labels(truth["y_pred"]), "attributes": kinds.labels(rows.place)}
+    odd = {
+        "y_true": tables,
+        "y_pred": array_kinds.labels(truth["y_pred"]),
+        "attributes": array_kinds.labels(rows.place),
+    }
     for name in ("worst_group_accuracy", "group_balanced_accuracy"):
         yield Call(f"metrics.{name}", getattr(cs.metrics, name), truth, odd)
     log_prob = np.full((len(rows.X), space.n_groups), -np.log(space.n_groups))
@@ -98,7 +106,7 @@ def calls() -> Iterator[Call]:
         {**truth, "group_log_proba": log_prob, "space": None, "prior": None, "confidence": 0.9},
         {
             **odd,
-            "group_log_proba": kinds.matrix(log_prob),
+            "group_log_proba": array_kinds.matrix(log_prob),
             "space": kinds.SPACES,
             "prior": costs,
             "confidence": kinds.NUMBERS,

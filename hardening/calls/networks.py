@@ -11,7 +11,7 @@ import torch
 
 import compshift as cs
 from compshift.training import Settings, train
-from hardening.calls import kinds, made
+from hardening.calls import array_kinds, kinds, made
 from hardening.calls.table import Call
 
 
@@ -27,12 +27,12 @@ def calls() -> Iterator[Call]:
             "in_features": kinds.COUNTS,
             "cardinalities": {**kinds.COUNTS, **kinds.CHOICES},
             "hidden": {**kinds.COUNTS, **kinds.CHOICES},
-            "groups": kinds.without_same(kinds.codes(made.SEEN)),
+            "groups": kinds.without_same(array_kinds.codes(made.SEEN)),
         },
     )
     head = _head(X, codes)
     tensors = _tensors(X)
-    of_codes = {**kinds.without_same(kinds.codes(rows.codes)), "tensor of floats": kinds.Odd(codes.double())}
+    of_codes = {**kinds.without_same(array_kinds.codes(rows.codes)), "tensor of floats": kinds.Odd(codes.double())}
     yield Call("nn.AdditiveEnergyHead.forward", head.forward, {"features": X}, {"features": tensors})
     yield Call(
         "nn.AdditiveEnergyHead.loss",
@@ -42,10 +42,10 @@ def calls() -> Iterator[Call]:
             "features": tensors,
             "codes": of_codes,
             "reduction": kinds.CHOICES,
-            "sample_weight": kinds.without_same(kinds.weights(len(X))),
+            "sample_weight": kinds.without_same(array_kinds.weights(len(X))),
         },
     )
-    prior = kinds.without_same(kinds.priors(9, (0, 0), (9, 9)))
+    prior = kinds.without_same(array_kinds.priors(9, (0, 0), (9, 9)))
     yield Call(
         "nn.AdditiveEnergyHead.log_prob",
         head.log_prob,
@@ -62,7 +62,7 @@ def calls() -> Iterator[Call]:
         "nn.AdditiveEnergyHead.set_train_groups",
         _new_head().set_train_groups,
         {"codes": made.SEEN, "counts": np.ones(7)},
-        {"codes": kinds.codes(made.SEEN), "counts": kinds.weights(7)},
+        {"codes": array_kinds.codes(made.SEEN), "counts": array_kinds.weights(7)},
     )
     yield Call(
         "nn.AdditiveEnergyHead.extrapolate",
@@ -129,7 +129,7 @@ def calls() -> Iterator[Call]:
         {"content": {**kinds.CHOICES, "unknown name": kinds.Odd({"stesp": 3}), "odd key": kinds.Odd({3: 3})}},
     )
     yield from _features()
-    samples = {**kinds.without_same(kinds.matrix(rows.X)), **kinds.without_same(kinds.labels(rows.bird))}
+    samples = {**kinds.without_same(array_kinds.matrix(rows.X)), **kinds.without_same(array_kinds.labels(rows.bird))}
     for name in ("predict", "predict_proba", "features"):
         yield Call(
             f"training.TrainedClassifier.{name}", getattr(trained, name), {"samples": rows.X}, {"samples": samples}
@@ -138,7 +138,7 @@ def calls() -> Iterator[Call]:
         "training.TrainedClassifier.set_prior",
         lambda prior: trained.set_prior(prior).predict_proba(rows.X),
         {"prior": "uniform"},
-        {"prior": kinds.without_same(kinds.priors(9, ("duck", "lake"), ("duck", "moon")))},
+        {"prior": kinds.without_same(array_kinds.priors(9, ("duck", "lake"), ("duck", "moon")))},
     )
 
 

@@ -4,14 +4,11 @@ import re
 
 from tests.public_api import public_api
 
-from hardening.calls import data as calls_data
-from hardening.calls import estimators as calls_estimators
-from hardening.calls import groups as calls_groups
-from hardening.calls import networks as calls_torch
+from hardening.calls import data, estimators, groups, networks
 from hardening.calls.table import attempt_all
 from hardening.tally import Tally
 
-MODULES = (calls_groups, calls_data, calls_torch, calls_estimators)
+MODULES = (groups, data, networks, estimators)
 
 ELSEWHERE = {
     r"methods.Method(\..+)?|nn.Backbone(\..+)?|.*\.extra_repr": "written by users, called by the training loop",
