@@ -1,12 +1,29 @@
 import errno
 import fcntl
 import os
+from pathlib import Path
 
 import pytest
 
-from compshift import InputError
+from compshift import GroupSpace, InputError, load
 from compshift._errors import system_sentence
-from compshift._files import append_line, check_folder, check_target, locked, replacing, try_lock
+from compshift._files import (
+    append_line,
+    check_folder,
+    check_inside,
+    check_ordinary,
+    check_path,
+    check_target,
+    locked,
+    replacing,
+    try_lock,
+)
+from compshift.cli.options import read_prior
+from compshift.data.feature_files import read_features, read_labels
+from compshift.data.feature_store import FeatureStore
+from compshift.data.group_counts import read_group_counts
+from compshift.data.table import load_table
+from compshift.data.table_files import column_names
 
 
 def test_errors_of_the_system_as_sentences(tmp_path):
@@ -65,3 +82,88 @@ def test_a_lock_has_one_holder_and_needs_a_file_system_that_has_locks(tmp_path, 
         with pytest.raises(InputError, match="has no locks: choose a folder on another one"):
             try_lock(tmp_path / name)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+class TestPipes:
+    """Nothing waits at a pipe: these tests end, because no pipe is ever opened."""
+
+    @pytest.fixture(autouse=True)
+    def pipes(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        for name in ("p.npz", "p.csv", "p.parquet", "p.safetensors", "p.toml", "p.py", "log"):
+            os.mkfifo(name)
+        for folder, name in (("shards", "part-00000.parquet"), ("whole", "_features.json"), ("run", "run.json")):
+            (tmp_path / folder).mkdir()
+            os.mkfifo(tmp_path / folder / name)
+
+    @pytest.mark.parametrize(
+        "read",
+        [
+            lambda: check_path("p.csv"),
+            lambda: check_target("p.csv"),
+            lambda: check_inside(Path("shards/part-00000.parquet"), Path("shards")),
+            lambda: read_features("p.npz", ["a"]),
+            lambda: read_features("shards", ["a"]),
+            lambda: read_features("whole", ["a"]),
+            lambda: read_labels("p.npz", ["a"]),
+            lambda: read_group_counts(Path("p.csv"), ["a"]),
+            lambda: read_group_counts(Path("p.npz"), ["a"]),
+            lambda: read_group_counts(Path("p.parquet"), ["a"]),
+            lambda: load_table("p.csv", target="a", features=["x"]),
+            lambda: FeatureStore("p.parquet"),
+            lambda: FeatureStore("shards").columns,
+            lambda: column_names(Path("p.parquet")),
+            lambda: read_prior("p.csv", GroupSpace.from_cardinalities([2, 2])),
+            lambda: load("p.safetensors"),
+        ],
+    )
+    def test_every_reader_refuses_them(self, read):
+        with pytest.raises(InputError, match="is no ordinary file but a pipe, device or socket: pass the path of a f"):
+            read()
+
+    def test_nor_do_those_of_training_and_benchmarks(self):
+        pytest.importorskip("torch")
+        from compshift.bench.growth import run_growth
+        from compshift.cli.train_config import TrainConfig
+        from compshift.methods.plugins import Plugin
+        from compshift.training.run_folder import read_json
+
+        for read in (
+            lambda: load("run"),
+            lambda: read_json(Path("run/run.json")),
+            lambda: TrainConfig.read(Path("p.toml"), {}, [], Path("new")),
+            lambda: Plugin.read("p.py"),
+            lambda: run_growth([], Path("log")),
+        ):
+            with pytest.raises(InputError, match="is no ordinary file but a pipe, device or socket: pass the path of"):
+                read()
+
+    def test_devices_have_no_end(self):
+        with pytest.raises(InputError, match="'/dev/zero' is no ordinary file"):
+            check_path("/dev/zero")
+        with pytest.raises(InputError, match="'/dev/zero' is no ordinary file"):
+            check_ordinary(Path("/dev/zero"), given_pipes=True)
+
+    def test_one_that_the_process_was_given_is_read_once(self):
+        reader, writer = os.pipe()
+        try:
+            given = Path(f"/dev/fd/{reader}")
+            assert check_ordinary(given, given_pipes=True) is given
+            with pytest.raises(InputError, match="is no ordinary file"):
+                check_ordinary(given)
+            with pytest.raises(InputError, match="is no ordinary file"):
+                check_ordinary(Path("p.toml"), given_pipes=True)
+        finally:
+            os.close(reader)
+            os.close(writer)
+
+
+def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    with replacing("~/file") as temporary:
+        temporary.write_text("a")
+    assert check_path("~/file") == tmp_path / "file"
+    assert (tmp_path / "file").read_text() == "a"
+    assert str(check_path("~nobody-of-this-name/file")) == "~nobody-of-this-name/file"

@@ -1,15 +1,17 @@
 """What callers may pass, and the sentence they get when it cannot be used: what, expected, remedy."""
 
 import contextlib
+import itertools
 import math
 import operator
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from compshift._errors import InputError
+from compshift._errors import InputError, rough
 
 MAX_TABLE_GROUPS = 1 << 22
 """More groups than this, about four million, are never held one by one."""
@@ -17,6 +19,31 @@ MAX_TABLE_GROUPS = 1 << 22
 
 MAX_SINGLE = float(np.finfo(np.float32).max)
 """The largest number in 32 bits."""
+
+MAX_FACTOR = 1e18
+"""What rates and penalties are at most: the product of two of them is still a number in 32 bits."""
+
+MAX_READERS = 1024
+"""Processes that read ahead, at most."""
+
+
+def masked_where(values: Any) -> Any:
+    """Where a masked array hides its values; None if nothing is hidden, or it is no masked array."""
+    if not isinstance(values, np.ma.MaskedArray) or values.dtype.names is not None:
+        return None
+    mask = np.ma.getmaskarray(values)
+    return mask if mask.any() else None
+
+
+def check_unmasked(values: Any, name: str) -> None:
+    """Refuse a masked array that hides something: what is below the mask would be taken for a value."""
+    mask = masked_where(values)
+    if mask is not None:
+        count, row = int(np.count_nonzero(mask)), int(np.nonzero(mask)[0][0]) if mask.ndim else 0
+        raise InputError(
+            f"{name} has {count} masked value{'s' * (count > 1)}, the first at row {row}: remove those rows or impute "
+            "them before this call"
+        )
 
 
 def check_same_rows(n_rows: int, values: Any, name: str, reference: str = "X") -> None:
@@ -27,6 +54,35 @@ def check_same_rows(n_rows: int, values: Any, name: str, reference: str = "X") -
         count = (getattr(values, "shape", ()) or (0,))[0]
     if count != n_rows:
         raise InputError(f"{name} has {count} rows but {reference} has {n_rows}: pass one row of {name} per sample")
+
+
+def check_same_order(tables: Mapping[str, Any]) -> None:
+    """Refuse pandas tables whose indexes have the same labels in another order: rows are taken by position.
+
+    An index with other labels, as after a ``reset_index`` of one table alone, says nothing about the order.
+    """
+    indexes = [found for name, table in tables.items() for found in _row_labels(name, table)]
+    for (name, index), (other, labels) in itertools.combinations(indexes, 2):
+        if len(index) != len(labels) or index.nlevels != labels.nlevels or index.equals(labels):
+            continue
+        pairs = enumerate(zip(index.tolist(), labels.tolist(), strict=True))
+        row, first = next(((row, pair) for row, pair in pairs if pair[0] != pair[1]), (0, None))
+        if first is not None and index.isin(labels).all() and labels.isin(index).all():
+            raise InputError(
+                f"{other} has the index of {name} in another order ({first[1]!r} in place of {first[0]!r} at row "
+                f"{row}), and rows are taken by position: align them, as by .loc[{name}.index], or call "
+                ".reset_index(drop=True) on both"
+            )
+
+
+def _row_labels(name: str, table: Any) -> list[tuple[str, Any]]:
+    """The index of a pandas table, or those of the columns of a mapping, each with a name."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None:
+        return []
+    parts = {f"{name}[{key!r}]": part for key, part in table.items()} if isinstance(table, Mapping) else {name: table}
+    held = (pandas.DataFrame, pandas.Series)
+    return [(part, values.index) for part, values in parts.items() if isinstance(values, held)]
 
 
 def check_generator(random_state: Any) -> np.random.Generator:
@@ -83,13 +139,14 @@ def check_reach(values: Any, what: str) -> Any:
 
 def check_numbers(values: Any, name: str, expected: str) -> Any:
     """Real numbers as a float64 array; ``expected`` ends the sentence for anything else."""
+    check_unmasked(values, name)
     try:
         array = np.asarray(values)
-        if array.dtype.kind != "c":
+        if array.dtype.kind not in "cmM":
             return array.astype(np.float64, copy=False)
+        held = f"has type {array.dtype}"  # complex numbers and times
     except (TypeError, ValueError, OverflowError):
-        pass
-    held = f"holds {values!r}" if isinstance(values, list | tuple | np.ndarray) else f"is {values!r}"
+        held = f"holds {values!r}" if isinstance(values, list | tuple | np.ndarray) else f"is {values!r}"
     raise InputError(f"{name} {held}: {expected}")
 
 
@@ -111,35 +168,37 @@ def check_single(values: Any, name: str = "X") -> None:
         )
 
 
-def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
-    """Sample weights as (n,) float64: finite, none negative, not all zero; ones when None is passed."""
+def check_sample_weight(sample_weight: Any, n_rows: int, name: str = "sample_weight") -> Any:
+    """Sample weights as (n,) float64: finite, none negative, not all zero; ones when None is passed.
+
+    A weight whose share of the sum no number can hold is 0: importance weights, such as exp(−740), come so small.
+    """
     if sample_weight is None:
         return np.ones(n_rows)
-    weight = check_numbers(sample_weight, "sample_weight", "pass one number per sample")
+    weight = check_numbers(sample_weight, name, "pass one number per sample")
     if weight.ndim == 0:
         weight = np.full(n_rows, float(weight))
     if weight.ndim != 1:
-        raise InputError(f"sample_weight has {weight.ndim} dimensions: pass one number per sample")
-    check_same_rows(n_rows, weight, "sample_weight")
-    check_finite(weight, "sample_weight")
+        raise InputError(f"{name} has {weight.ndim} dimensions: pass one number per sample")
+    check_same_rows(n_rows, weight, name)
+    check_finite(weight, name)
     if (weight < 0).any():
         row = int(np.argmax(weight < 0))
-        raise InputError(f"sample_weight is negative ({weight[row]:g} at row {row}): weights must be 0 or more")
+        raise InputError(f"{name} is negative ({weight[row]:g} at row {row}): weights must be 0 or more")
     with np.errstate(over="ignore"):
         total = float(weight.sum())
     if not math.isfinite(total):
-        raise InputError(f"sample_weight is too large to add up ({weight.max():g} at most): divide it by its mean")
+        raise InputError(f"{name} is too large to add up ({weight.max():g} at most): divide it by its mean")
     if 0 < weight.max(initial=0.0) < np.finfo(np.float64).tiny:
-        raise InputError(f"sample_weight is too small ({weight.max():g} at most): divide it by its mean")
+        raise InputError(f"{name} is too small ({weight.max():g} at most): divide it by its mean")
     if not weight.any():
-        raise InputError(
-            "sample_weight is zero for every row: at least one row of each class must have a weight above 0"
-        )
-    return weight
+        raise InputError(f"{name} is zero for every row: at least one row of each class must have a weight above 0")
+    return np.where(weight / total < np.finfo(np.float64).tiny, 0.0, weight)
 
 
 def check_codes(codes: Any, cardinalities: Sequence[int], name: str = "codes") -> Any:
     """Group codes as (q, m) int64, every code within its attribute's range; a single (m,) code becomes one row."""
+    check_unmasked(codes, name)
     try:
         array = np.asarray(codes)
     except (TypeError, ValueError):
@@ -216,10 +275,11 @@ def check_flag(value: Any, name: str) -> bool:
     return bool(value)
 
 
-def check_whole(value: Any, name: str) -> int:
-    """A whole number of 0 or more."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
-        raise InputError(f"{name} is {value!r}: pass a whole number of 0 or more")
+def check_whole(value: Any, name: str, most: float = math.inf) -> int:
+    """A whole number of 0 or more, and not more than ``most``."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0 or int(value) > most:
+        wanted = "of 0 or more" if most == math.inf else f"from 0 to {most}"
+        raise InputError(f"{name} is {value!r}: pass a whole number {wanted}")
     return int(value)
 
 
@@ -229,6 +289,8 @@ def check_count(value: Any, name: str) -> int:
     if not isinstance(value, bool):
         with contextlib.suppress(TypeError):
             count = operator.index(value)
+    if count > sys.maxsize:
+        raise InputError(f"{name} is {rough(count)}: pass a whole number that a machine can count to")
     if count < 1:
         raise InputError(f"{name} is {value!r}: pass a whole number of 1 or more")
     return count

@@ -2,6 +2,7 @@
 
 import difflib
 import errno
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -77,6 +78,11 @@ def shown(value: object, limit: int = 80) -> str:
     """The value as Python writes it, cut where it is long, for messages."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}…{text[0] if text[0] in QUOTES else ''}"
+
+
+def rough(count: int) -> str:
+    """A count to three digits, or its power of ten where it is beyond all floats, for messages."""
+    return f"{count:.3g}" if count < 10**300 else f"1e+{int(math.log10(count))}"
 
 
 def listing(values: Iterable[object], limit: int = 8) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,42 +20,62 @@ if TYPE_CHECKING:
 
 
 def check_path(path: str | PathLike[str]) -> Path:
-    """A path that the system can take, whether or not anything is there."""
+    """A path that the system can take, whether or not anything is there; ~ is the user's home, as in a shell."""
     if isinstance(path, bytes) or not isinstance(path, str | PathLike) or isinstance(os.fspath(path), bytes):
         raise InputError(f"the path is {path!r}: pass it as text or as a pathlib.Path")
     if not os.fspath(path):
         raise InputError("the path is empty: pass the path of a file or folder, '.' for the one you are in")
+    found = Path(os.path.expanduser(path))
     try:
-        os.lstat(path)
+        os.lstat(found)
     except ValueError:
         raise InputError(f"the path {os.fspath(path)!r} has a character that paths cannot have: leave it out") from None
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise InputError(f"the path {os.fspath(path)!r} is too long: choose a shorter one") from None
-    return Path(path)
+    return check_ordinary(found)
 
 
-def check_target(path: str | PathLike[str], *sources: str | PathLike[str]) -> Path:
+def check_ordinary(path: Path, *, given_pipes: bool = False) -> Path:
+    """``path``, unless a pipe, device or socket is there: reading one may never begin, or never end.
+
+    What is read once, from its beginning to its end, may come by a pipe that this process was started with.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return path  # whoever opens it is told why
+    given = given_pipes and path.is_relative_to("/dev") and (path.name == "stdin" or path.parent.name == "fd")
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (given and stat.S_ISFIFO(mode))):
+        raise InputError(f"{str(path)!r} is no ordinary file but a pipe, device or socket: pass the path of a file")
+    return path
+
+
+def check_target(path: str | PathLike[str], *sources: str | PathLike[str] | None) -> Path:
     """The file that ``path`` leads to, once it is known that it can be written and is none of the ``sources``.
 
     Called early, it saves work that would be lost.
     """
-    target = Path(os.path.realpath(check_path(path)))
+    path = check_path(path)
+    target = Path(os.path.realpath(path))
     if target.is_symlink():
         raise InputError(f"{str(path)!r} is a link that leads to itself: choose another path")
     if target.is_dir():
         raise InputError(f"{str(path)!r} is a folder: pass the path of a file to write")
-    if target.exists() and not target.is_file():
-        raise InputError(f"{str(path)!r} is no ordinary file: pass the path of one")
     if not target.parent.is_dir():
-        folder = target.parent if Path(path).is_symlink() else Path(path).parent
+        folder = target.parent if path.is_symlink() else path.parent
         raise InputError(f"there is no folder {str(folder)!r} to write {target.name!r} to: create it first")
     if not os.access(target.parent, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
         raise InputError(f"{str(path)!r} may not be written to: choose another path or change the permissions")
-    for source in sources:
-        if os.path.realpath(source) == str(target):
-            raise InputError(f"{str(path)!r} is the input: choose another path to write to")
+    check_apart(path, *sources)
     return target
+
+
+def check_apart(path: str | PathLike[str], *sources: str | PathLike[str] | None) -> None:
+    """Refuse to write to a file or folder that is read too; sources that were not given are None, or do not exist."""
+    for source in sources:
+        if source is not None and os.path.exists(source) and os.path.realpath(source) == os.path.realpath(path):
+            raise InputError(f"{str(path)!r} is the input: choose another path to write to")
 
 
 def check_folder(path: Path, purpose: str) -> None:
@@ -108,7 +129,7 @@ def _no_locks(path: Path) -> InputError:
 def check_inside(path: Path, root: Path) -> Path:
     """``path``, once it is known that no ``..``, absolute name or symbolic link in it leads out of ``root``.
 
-    The root itself may be a link: whoever named it meant what it leads to.
+    Nor may it lead to a pipe or device. The root itself may be a link: whoever named it meant what it leads to.
     """
     try:
         led_to = path.resolve()
@@ -118,7 +139,7 @@ def check_inside(path: Path, root: Path) -> Path:
         raise InputError(
             f"{str(path)!r} leads out of {str(root)!r}, and nothing outside of it is read: put a copy of the file there"
         )
-    return path
+    return check_ordinary(path)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from compshift import InputError
+from compshift import GroupSpace, InputError
 from compshift.core.columns import read_columns
 
 
@@ -77,3 +77,84 @@ def test_names_must_fit_and_differ():
         read_columns(np.zeros((3, 2), dtype=int), names=["a"])
     with pytest.raises(InputError, match="names repeat"):
         read_columns(np.zeros((3, 2), dtype=int), names=["a", "a"])
+
+
+@pytest.mark.parametrize(
+    ("known", "values"),
+    [
+        ([1.0, 2.0], (1, 2)),  # whole numbers, which NaN had made floats
+        ([0.5, 2.0], (0.5, 2.0)),
+        ([1e300, 2e300], (1e300, 2e300)),
+        ([-(2.0**63), 2.0**63], (-(2.0**63), 2.0**63)),
+        ([2.0**62, 3.0], (3, 2**62)),
+    ],
+)
+def test_numbers_beside_a_missing_one(known, values):
+    (column,) = read_columns(np.array([*known, np.nan]), missing=True)
+    assert column.values == values
+    assert [type(value) for value in column.values] == [type(value) for value in values]
+    assert [values[code] for code in column.codes[:2]] == known
+    assert column.codes[2] == -1
+
+
+def test_categories_beside_a_missing_one_keep_their_digits():
+    (column,) = read_columns(pd.Categorical([2**53 + 1, 2**53, None]), missing=True)
+    assert (column.values, column.codes.tolist()) == ((2**53, 2**53 + 1), [1, 0, -1])
+
+
+ROUNDED = r"which an array of all its values holds as .*: convert them to text"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["a", "a\0"], r"has the value 'a\\x00', which ends in NUL, a character that arrays of text drop: remove it"),
+        (["a", "b\0"], "which ends in NUL"),
+        (["", "\0"], "which ends in NUL"),
+        ([2**63, 2**63 + 1, -1], f"has the value 9223372036854775809, {ROUNDED}"),
+        ([2**53, 2**53 + 1, 0.5], f"has the value 9007199254740993, {ROUNDED}"),
+    ],
+)
+def test_values_that_no_array_holds_are_refused(values, message):
+    for table in (values, {"z": values}, np.array(values, dtype=object), pd.Series(values, dtype=object)):
+        with pytest.raises(InputError, match=message):
+            read_columns(table)
+    with pytest.raises(InputError, match=message):
+        GroupSpace(("z",), (values,))
+
+
+@pytest.mark.parametrize(("values", "message"), [(["a", "b\0"], "ends in NUL"), ([2**63 + 1, -1], ROUNDED)])
+def test_categories_that_no_array_holds_are_refused(values, message):
+    with pytest.raises(InputError, match=message):
+        read_columns(pd.Categorical(np.array(values, dtype=object)))
+
+
+def test_text_of_variable_length_is_read_as_any_other():
+    text = np.array(["b", "a\0"], dtype=np.dtypes.StringDType())
+    with pytest.raises(InputError, match="which ends in NUL"):
+        read_columns(text)
+    assert values_and_codes(text[:1]) == (("b",), [0])
+
+
+def test_large_whole_numbers_that_an_array_holds_are_kept():
+    assert values_and_codes([2**63 + 1, 2**63]) == ((2**63, 2**63 + 1), [1, 0])
+    assert values_and_codes([2**53 + 1, 2**53, True]) == ((1, 2**53, 2**53 + 1), [2, 1, 0])
+
+
+def test_a_column_of_texts_and_numbers_is_refused_in_a_mapping_too():
+    with pytest.raises(InputError, match="attribute 'z' mixes text and numbers"):
+        read_columns({"z": ["1", 1]})
+
+
+@pytest.mark.parametrize("values", [["b", "a", "b"], [3, 1, 3], [3.5, 1.5, 3.5]])
+def test_what_is_masked_is_missing(values):
+    masked = np.ma.masked_array(values, mask=[False, False, True])
+    (column,) = read_columns(masked, missing=True)
+    assert (column.values, column.codes.tolist()) == ((values[1], values[0]), [1, 0, -1])
+    (column,) = read_columns(list(masked), missing=True)
+    assert column.codes.tolist() == [1, 0, -1]
+    with pytest.raises(InputError, match=r"1 missing .* the first at row 2"):
+        read_columns(masked)
+    with pytest.raises(InputError, match="attribute 'z2' has 1 missing"):
+        read_columns(np.ma.masked_array([values, values], mask=[[0, 0, 0], [0, 1, 0]]))
+    assert values_and_codes(np.ma.masked_array(values)) == ((values[1], values[0]), [1, 0, 1])

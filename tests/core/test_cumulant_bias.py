@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compshift import GroupSpace
-from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias, energy_moments
+from compshift.core.bias import ExtrapolatedBias
+from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias, energy_moments, no_lower_than_samples
 
 SPACE = GroupSpace.from_cardinalities([2, 3])
 ALL = SPACE.codes(np.arange(6))
@@ -90,3 +91,25 @@ def test_too_many_pairs_are_not_looked_at():
     np.testing.assert_array_equal(found[500:1_500], bias)
     assert np.isnan(found[:500]).all()
     assert np.isnan(found[1_500:]).all()
+
+
+class TestBoundBySamples:
+    def test_against_a_loop(self):
+        rng = np.random.default_rng(5)
+        bias, by_samples, size = rng.normal(size=50), rng.normal(size=50), rng.uniform(1, 400, size=50)
+        found = no_lower_than_samples(bias, ExtrapolatedBias(by_samples, size))
+        for z in range(50):
+            assert found[z] == max(bias[z], by_samples[z] - 3 / math.sqrt(size[z]))
+
+    @pytest.mark.parametrize("spread", [0.3, 1.0, 3.0, 6.0])
+    def test_the_truth_is_rarely_raised(self, spread):
+        """Log-normal weights, whose expectation is known: whether their mean rests on many samples or on one."""
+        weights = spread * np.random.default_rng(6).normal(size=(2000, 60))
+        mean, square = np.exp(weights).mean(axis=1), np.exp(2 * weights).mean(axis=1)
+        truth = np.full(2000, spread**2 / 2)
+        found = no_lower_than_samples(truth, ExtrapolatedBias(np.log(mean), 60 * mean**2 / square))
+        assert (found > truth).mean() < 0.01
+
+    def test_what_is_not_known_stays_so(self):
+        found = no_lower_than_samples(np.array([np.nan]), ExtrapolatedBias(np.zeros(1), np.ones(1)))
+        assert np.isnan(found).all()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compshift import GroupSpace, InputError
+from compshift import AffineHull, GroupSpace, InputError
 from tests.references import one_hot
 
 cardinality_lists = st.lists(st.integers(1, 5), min_size=1, max_size=5)
@@ -119,3 +119,15 @@ def test_a_long_value_is_cut_in_messages():
     with pytest.raises(InputError) as caught:
         GroupSpace.from_table({"a": ["x"]}).encode({"a": ["y" * 10_000]})
     assert len(str(caught.value)) < 300
+
+
+def test_counts_that_no_number_holds_are_told_by_their_power_of_ten():
+    space = GroupSpace.from_cardinalities([2] * 2000)
+    with pytest.raises(InputError, match=r"there are 1e\+602 groups, too many to number"):
+        space.index(np.zeros((1, 2000), dtype=int))
+    with pytest.raises(InputError, match=r"there are 1e\+602 groups, too many to list"):
+        AffineHull(space, np.zeros((1, 2000), dtype=int)).missing()
+    with pytest.raises(InputError, match=r"cardinalities add up to 1\.1e\+12, too many values to hold"):
+        GroupSpace.from_cardinalities([2**40, 2])
+    with pytest.raises(InputError, match=r"a cardinality is 1e\+5000: pass a whole number that a machine can count to"):
+        GroupSpace.from_cardinalities([10**5000])

@@ -1,8 +1,9 @@
 import numpy as np
+import pandas as pd
 import pytest
 
-from compshift import InputError
-from compshift.core.prior import log_probabilities, uniform_log_prior
+from compshift import GroupSpace, InputError
+from compshift.core.prior import given_log_prior, log_probabilities, uniform_log_prior
 
 
 def test_uniform_over_the_chosen():
@@ -22,3 +23,32 @@ def test_zero_is_a_legal_probability():
 def test_bad_probabilities(values, message):
     with pytest.raises(InputError, match=message):
         log_probabilities(values)
+
+
+SPACE = GroupSpace(("o", "s"), ((0, 1), (0, 1)))
+GROUPS = SPACE.codes(np.arange(4))
+
+
+def series(names):
+    """Probability 1 of the pair (0, 1)."""
+    return pd.Series([1.0], index=pd.MultiIndex.from_tuples([(0, 1)], names=names))
+
+
+@pytest.mark.parametrize(
+    ("names", "where"),
+    [(["o", "s"], 1), (["s", "o"], 2), (None, 1), (["o", None], 1), ([None, "s"], 1)],
+)
+def test_levels_are_read_by_name_or_by_position(names, where):
+    np.testing.assert_array_equal(np.exp(given_log_prior(series(names), SPACE, GROUPS)), np.eye(4)[where])
+
+
+def test_names_of_levels_that_are_numbers():
+    space = GroupSpace(("0", "1"), SPACE.values)
+    np.testing.assert_array_equal(np.exp(given_log_prior(series([1, 0]), space, GROUPS)), np.eye(4)[2])
+
+
+@pytest.mark.parametrize("names", [["o", "zzz"], ["O", "S"], ["s", None], [None, "o"], ["o", "o"], ["a", "b"]])
+def test_levels_of_other_names_are_refused(names):
+    message = r"prior has levels of the names .*, but the attributes are 'o', 's': rename them, or pass the levels "
+    with pytest.raises(InputError, match=message):
+        given_log_prior(series(names), SPACE, GROUPS)

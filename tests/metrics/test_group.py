@@ -151,3 +151,20 @@ def test_bad_options():
         group_report([0, 1], [0, 1], prior=[0.5, 0.5])
     with pytest.raises(InputError, match="unknown value 1"):
         group_report([0, 1], [0, 1], space=GroupSpace(("y",), ((0, 2),)))
+
+
+def test_large_classes_are_compared_exactly():
+    true = np.array([2**53, 2**53 + 1, 5])
+    report = group_report(true, np.array([2.0**53, 2.0**53, 5.0]))
+    assert report.accuracy.tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99])
+def test_intervals_hold_the_share_itself(confidence):
+    trials = np.arange(1, 3000)
+    for right in (np.zeros_like(trials), trials // 2, trials):
+        lower, upper = wilson_interval(right, trials, confidence)
+        assert (lower <= right / trials).all()
+        assert (upper >= right / trials).all()
+    assert (wilson_interval(trials, trials, confidence)[1] == 1).all()
+    assert (wilson_interval(0 * trials, trials, confidence)[0] == 0).all()

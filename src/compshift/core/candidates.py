@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from compshift._checks import MAX_TABLE_GROUPS, check_codes
-from compshift._errors import InputError, check_name, unknown_name
+from compshift._errors import InputError, check_name, rough, unknown_name
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.energy import GroupTable
 from compshift.core.groups import GroupSpace
@@ -28,7 +28,7 @@ def candidate_groups(support: Any, space: GroupSpace, hull: AffineHull) -> IntAr
             return hull.observed
         if space.n_groups > MAX_TABLE_GROUPS:
             raise InputError(
-                f"the attributes have {space.n_groups:.3g} combinations, too many to hold at once: "
+                f"the attributes have {rough(space.n_groups)} combinations, too many to hold at once: "
                 'pass support=("observed", codes) with groups to predict beside the seen ones'
             )
         groups = space.codes(np.arange(space.n_groups))

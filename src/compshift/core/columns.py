@@ -7,9 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import check_list
-from compshift._errors import InputError, listing
+from compshift._checks import check_list, masked_where
+from compshift._errors import InputError, listing, shown
 from compshift.core.arrays import IntArray
+
+FIRST_BEYOND_INTEGERS = 2.0**63
+"""What 64 bits do not hold."""
 
 
 class Column(NamedTuple):
@@ -33,7 +36,7 @@ def read_columns(
 
     Names come from ``names``, else from the table, else they are ``default`` (one column) or ``default`` with a
     number, avoiding those that are ``taken``. Values are sorted, except those of a pandas categorical, which keep the
-    order of their categories; a category that no row has is left out. Missing values (None, NaN, NA) are
+    order of their categories; a category that no row has is left out. Missing values (None, NaN, NA, masked) are
     refused, unless ``missing``.
     """
     found = _split(table)
@@ -74,7 +77,10 @@ def _split(table: Any) -> list[tuple[str | None, Any]]:
     if hasattr(table, "columns") and hasattr(table, "iloc"):  # a DataFrame
         return [(str(name), table.iloc[:, position]) for position, name in enumerate(table.columns)]
     if hasattr(table, "get_columns"):  # a Polars DataFrame
-        return [(str(column.name), column.to_numpy()) for column in table.get_columns()]
+        columns = table.get_columns()
+        return [
+            (str(column.name), column.to_list() if column.null_count() else column.to_numpy()) for column in columns
+        ]
     if hasattr(table, "iloc"):  # a Series
         return [(None if table.name is None else str(table.name), table)]
     if isinstance(table, Mapping):
@@ -108,59 +114,65 @@ def _column(name: str, values: Any, *, named: bool, missing: bool) -> Column:
     array = _as_array(values)
     if array.ndim != 1:
         raise InputError(f"attribute {name!r} holds {array.ndim}-dimensional values: pass one value per row")
-    absent = _absent(array)
-    if not absent.any():
-        return _known_column(name, array, values, named=named)
-    if not missing:
-        raise _missing(name, absent)
+    absent = missing_values(array)
     codes = np.full(len(array), -1, dtype=np.int64)
-    if absent.all():
+    if absent.any() and not missing:
+        raise _missing(name, absent)
+    if absent.any() and absent.all():
         return Column(name, (), codes, named)
     known = array[~absent]
-    if known.dtype.kind == "f" and (known == np.floor(known)).all() and np.isfinite(known).all():
-        known = known.astype(np.int64)  # whole numbers, which NaN among them had made floats
-    column = _known_column(name, known, values, named=named)
-    codes[~absent] = column.codes
-    return column._replace(codes=codes)
+    if known.dtype == object:
+        known = _infer(name, known)
+    if absent.any() and known.dtype.kind == "f":
+        known = _whole(known)
+    categories = getattr(getattr(values, "cat", values), "categories", None)
+    distinct, codes[~absent] = _distinct(name, known, categories)
+    return Column(name, distinct, codes, named)
 
 
 def _as_array(values: Any) -> Any:
-    """A column as an array; in a list of texts NaN stays what it is."""
-    if isinstance(values, list | tuple) and any(_is_missing(value) for value in values):
+    """A column as an array, of objects where NumPy or pandas would change a value to make all of them alike."""
+    categorical = getattr(values, "cat", values)
+    if hasattr(categorical, "categories"):
+        return np.array([*categorical.categories, None], dtype=object)[np.asarray(categorical.codes)]
+    if isinstance(values, list | tuple):
         return np.array(values, dtype=object)
-    return np.asarray(values)
+    array = np.asarray(values)
+    if array.dtype.kind == "T":  # NumPy's text of variable length
+        return array.astype(object)
+    hidden = masked_where(values)
+    if hidden is not None:
+        array = array.astype(object)
+        array[hidden] = None
+    return array
 
 
-def _absent(array: Any) -> Any:
+def missing_values(array: Any) -> Any:
     """Which values are missing, (n,)."""
     if array.dtype == object:
-        return np.fromiter((_is_missing(value) for value in array), dtype=bool, count=len(array))
+        return np.fromiter((is_missing(value) for value in array), dtype=bool, count=len(array))
     return np.isnan(array) if array.dtype.kind == "f" else np.zeros(len(array), dtype=bool)
 
 
-def _known_column(name: str, array: Any, values: Any, *, named: bool) -> Column:
-    """Distinct values and codes of an array without missing values; ``values`` may know an order of categories."""
-    order: list[Hashable] | None = None
-    categories = getattr(getattr(values, "cat", values), "categories", None)
-    if categories is not None:
-        order = [plain_value(category) for category in categories]
-    if array.dtype == object:
-        array = _infer(name, array)
-    if array.dtype.kind == "T":  # NumPy's text of variable length
-        array = array.astype(str)
+def _whole(numbers: Any) -> Any:
+    """Whole numbers, which NaN among them had made floats, as integers; others as they are."""
+    held = float(np.abs(numbers).max()) < FIRST_BEYOND_INTEGERS
+    return numbers.astype(np.int64) if held and (numbers == np.floor(numbers)).all() else numbers
+
+
+def _distinct(name: str, array: Any, categories: Any) -> tuple[tuple[Hashable, ...], IntArray]:
+    """The different values of an array without missing ones, in order, and the position of each row's among them."""
     if array.dtype.kind == "f" and np.isinf(array).any():
         raise InputError(f"attribute {name!r} has an infinite value (inf) at row {int(np.argmax(np.isinf(array)))}")
     if array.dtype.kind not in "biufU":
         raise InputError(f"attribute {name!r} has type {array.dtype}: convert it to text or whole numbers")
     distinct, codes = np.unique(array, return_inverse=True)
-    plain = [plain_value(value) for value in distinct]
-    if order is not None:
-        rank = {value: position for position, value in enumerate(order)}
-        ranks = np.array([rank[value] for value in plain], dtype=np.int64)
-        permutation = np.argsort(ranks)
-        plain = [plain[position] for position in permutation]
-        codes = np.argsort(permutation)[codes]
-    return Column(name, tuple(plain), codes.astype(np.int64).reshape(-1), named)
+    plain, codes = [plain_value(value) for value in distinct], codes.astype(np.int64).reshape(-1)
+    if categories is None:
+        return tuple(plain), codes
+    rank = {plain_value(category): position for position, category in enumerate(categories)}
+    order = np.argsort([rank[value] for value in plain])
+    return tuple(plain[position] for position in order), np.argsort(order)[codes]
 
 
 def _infer(name: str, array: Any) -> Any:
@@ -168,16 +180,36 @@ def _infer(name: str, array: Any) -> Any:
     kinds = {"text" if isinstance(value, str) else "number" if np.isscalar(value) else "other" for value in array}
     if kinds - {"text", "number"}:
         odd = next(value for value in array if not np.isscalar(value))
-        raise InputError(f"attribute {name!r} holds {odd!r}: values must be text, numbers or booleans")
+        raise InputError(
+            f"attribute {name!r} holds {odd!r}: values must be text, numbers or booleans; convert it, for "
+            "example to text"
+        )
     if len(kinds) > 1:
         raise InputError(f"attribute {name!r} mixes text and numbers: convert all of its values to one type")
-    return np.array(array.tolist())
+    return exact_array(name, array.tolist())
 
 
-def _is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, NaT or pandas' NA."""
+def exact_array(name: str, values: Sequence[Any]) -> Any:
+    """Values of an attribute as one array, refused where it would hold another value, perhaps that of another row."""
+    array = np.array(values)
+    for value, held in zip(values, array.tolist(), strict=True):
+        if array.dtype.kind == "U" and value != held:
+            raise InputError(
+                f"attribute {name!r} has the value {shown(value)}, which ends in NUL, a character that arrays of text "
+                "drop: remove it"
+            )
+        if array.dtype.kind in "biuf" and value != held:
+            raise InputError(
+                f"attribute {name!r} has the value {shown(value)}, which an array of all its values holds as "
+                f"{held!r}: convert them to text"
+            )
+    return array
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, NaT, pandas' NA or NumPy's masked."""
     pandas = sys.modules.get("pandas")
-    if value is None or (pandas is not None and (value is pandas.NA or value is pandas.NaT)):
+    if value is None or value is np.ma.masked or (pandas is not None and (value is pandas.NA or value is pandas.NaT)):
         return True
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
@@ -189,6 +221,11 @@ def _missing(name: str, missing: Any) -> InputError:
         f"attribute {name!r} has {count} missing (NaN) value{'s' * (count > 1)}, the first at row "
         f"{int(np.argmax(missing))}: remove those rows or give the missing value a name of its own"
     )
+
+
+def hardly_repeats(n_values: int, n_rows: float) -> bool:
+    """Whether so few rows share a value that it looks continuous, or like an identifier."""
+    return n_values > max(10, n_rows / 2)
 
 
 def plain_value(value: Any) -> Hashable:

@@ -9,7 +9,8 @@ With p(x|z) = h(x) exp(−E_z(x) − B(z)), whatever h is, and for any seen grou
 
 with the variance pooled over the seen groups. It is exact if energies are linear and groups Gaussian with one
 covariance. Where groups lie far apart it takes the place of the importance-weighted mean, which then rests on a few
-samples.
+samples. Where groups are not Gaussian it can be far too low, so that an unseen group takes the rows of seen ones; but
+the samples bound it from below.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ from typing import NamedTuple
 import numpy as np
 
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
+from compshift.core.bias import ExtrapolatedBias
 from compshift.core.groups import GroupSpace
 
 MAX_PAIRS = 50_000_000
 """Up to so many pairs of a candidate and a seen group are looked at."""
+
+STANDARD_ERRORS = 3.0
+"""By so many a bias may lie below the mean over samples. It is log 20 too: the bound by a single sample."""
 
 
 class EnergyMoments(NamedTuple):
@@ -66,3 +71,17 @@ def cumulant_bias(
         weight = (nearest / np.maximum(variance, nearest)) ** 3  # 1 for the nearest
         result[rows] = np.einsum("qk,qk->q", weight, values) / weight.sum(axis=1)
     return np.where(own >= 0, seen_bias[own], result)
+
+
+def no_lower_than_samples(bias: FloatArray, by_samples: ExtrapolatedBias) -> FloatArray:
+    r"""The bias (g,), raised where it is lower than the training samples allow.
+
+    .. math:: \max\Bigl( B(z), \; B^*(z) - 3 / \sqrt{\mathrm{ESS}(z)} \Bigr)
+
+    For given energies exp B*(z) is a mean of positive terms whose expectation is exp B(z). Few samples may miss what
+    makes it large, so that B* says little about how high B is; but Markov's inequality allows no mean above 20 times
+    its expectation, which is 3 nats, more often than one time in 20. With many samples 1/√ESS is the standard error of
+    B*, and 3 of them are the bound.
+    """
+    lowest: FloatArray = by_samples.bias - STANDARD_ERRORS / np.sqrt(by_samples.effective_sample_size)
+    return np.maximum(bias, lowest)

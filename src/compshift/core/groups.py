@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compshift._checks import check_codes, check_count, check_list
-from compshift._errors import InputError, an, listing, shown
+from compshift._errors import InputError, an, listing, rough, shown
 from compshift.core.arrays import FloatArray, IntArray
-from compshift.core.columns import Column, plain_value, read_columns
+from compshift.core.columns import Column, exact_array, plain_value, read_columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MAX_FLAT_INDEX = 2**63 - 1
+
+MAX_VALUES = 1 << 24
+"""More values than this, of all attributes together, are not made from their number alone."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,11 @@ class GroupSpace:
         """Attributes whose values are 0, 1, … up to each cardinality."""
         listed = check_list(cardinalities, "cardinalities", "whole numbers, one for each attribute")
         sizes = [check_count(size, "a cardinality") for size in listed]
+        if sum(sizes) > MAX_VALUES:
+            raise InputError(
+                f"cardinalities add up to {rough(sum(sizes))}, too many values to hold: pass at most {MAX_VALUES:,} in "
+                "all, for example by grouping values"
+            )
         labels = [f"z{number}" for number in range(1, len(sizes) + 1)] if names is None else names
         return cls(
             tuple(check_list(labels, "names", "names, one for each attribute")),
@@ -248,7 +256,7 @@ class GroupSpace:
 
     def _check_flat(self) -> None:
         if self.n_groups > MAX_FLAT_INDEX:
-            raise InputError(f"there are {self.n_groups:.3g} groups, too many to number: work with codes instead")
+            raise InputError(f"there are {rough(self.n_groups)} groups, too many to number: work with codes instead")
 
 
 def check_space(space: Any) -> GroupSpace:
@@ -270,4 +278,5 @@ def _checked_values(name: str, given: Any) -> tuple[Hashable, ...]:
         raise InputError(f"attribute {name!r} has the values {listing(values)}: they must be all text or all numbers")
     if len(set(values)) < len(values) or any(value != value for value in values):
         raise InputError(f"attribute {name!r} lists a value twice, or a missing one ({listing(values)})")
+    exact_array(name, values)
     return values

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compshift._checks import check_codes, check_flag, check_generator
-from compshift._errors import InputError
+from compshift._errors import InputError, rough
 from compshift.core.arrays import BLOCK_CELLS, BoolArray, IntArray
 from compshift.core.groups import GroupSpace, check_space
 from compshift.core.plan import Plan, complete_plan, make_offers, target_plan
@@ -90,7 +90,7 @@ class AffineHull:
 
     def __repr__(self) -> str:
         total = self.space.n_groups
-        size = f"{total} groups" if total <= MAX_COUNTED else f"{total:.3g} groups"
+        size = f"{total} groups" if total <= MAX_COUNTED else f"{rough(total)} groups"
         inside = f"{len(self.observed)} of {size} seen"
         if self.is_complete:
             inside += ", all inside"
@@ -204,7 +204,8 @@ class AffineHull:
             check_flag(inside, "inside")
         if self.space.n_groups > MAX_COUNTED:
             raise InputError(
-                f"there are {self.space.n_groups:.3g} groups, too many to list: ask contains() about those of interest"
+                f"there are {rough(self.space.n_groups)} groups, too many to list: ask contains() about those of "
+                "interest"
             )
         found = []
         for codes in self._every_group():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from compshift._checks import check_codes, check_finite, check_numbers
-from compshift._errors import InputError, listing
+from compshift._errors import InputError, listing, rough
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.core.span import Span
@@ -129,7 +129,7 @@ def make_offers(
         codes = _stars(space, seen, target)
     else:
         raise InputError(
-            f"there are {space.n_groups:.3g} groups, too many to price one by one: pass candidates= with those that "
+            f"there are {rough(space.n_groups)} groups, too many to price one by one: pass candidates= with those that "
             "can be collected"
         )
     if cost is None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from compshift._checks import check_numbers, check_probabilities
-from compshift._errors import InputError
+from compshift._errors import InputError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 
@@ -30,14 +30,28 @@ def given_log_prior(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArr
     """Log prior (g,) of ``groups`` from a mapping or Series over values, or an array over all groups of the space."""
     if hasattr(prior, "columns"):
         raise InputError("prior is a table: pass a Series or mapping from groups to probabilities, or an array")
-    if hasattr(prior, "to_dict"):  # a Series, whose labels say which group a number belongs to
-        levels = list(getattr(prior.index, "names", []))
-        if len(levels) > 1 and set(levels) == set(space.names):
-            prior = prior.reorder_levels(list(space.names))
-        prior = prior.to_dict()
+    if hasattr(prior, "to_dict") and hasattr(
+        prior, "index"
+    ):  # a Series, whose labels say which group a number belongs to
+        prior = _in_order(prior, space).to_dict()
     if isinstance(prior, Mapping):
         return _from_mapping(prior, space, groups)
     return _from_array(prior, space, groups)
+
+
+def _in_order(prior: Any, space: GroupSpace) -> Any:
+    """A Series whose levels are in the order of the attributes: by their names or, without names, as they are."""
+    names = [None if name is None else str(name) for name in prior.index.names]
+    if len(names) < 2:
+        return prior
+    if sorted(map(str, names)) == sorted(space.names):
+        return prior.rename_axis(names).reorder_levels(list(space.names))
+    if any(name not in (None, attribute) for name, attribute in zip(names, space.names, strict=False)):
+        raise InputError(
+            f"prior has levels of the names {listing(names)}, but the attributes are {listing(space.names)}: rename "
+            "them, or pass the levels without names, in the order of the attributes"
+        )
+    return prior
 
 
 def _from_mapping(prior: Mapping[Any, Any], space: GroupSpace, groups: IntArray) -> FloatArray:

@@ -20,4 +20,5 @@ def wilson_interval(successes: Any, trials: Any, confidence: float = 0.95) -> tu
     share = np.asarray(successes) / n
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    return np.clip(centre - half, 0.0, 1.0), np.clip(centre + half, 0.0, 1.0)
+    lower, upper = np.clip(centre - half, 0.0, 1.0), np.clip(centre + half, 0.0, 1.0)
+    return np.minimum(lower, share), np.maximum(upper, share)  # rounding leaves no share outside

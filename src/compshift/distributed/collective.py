@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from compshift._errors import InputError
 from compshift.core.bias import BiasSums, merge_sums
 
 
@@ -30,6 +31,12 @@ class Collective:
 
 
 ALONE = Collective()
+
+
+def check_processes(processes: Any) -> None:
+    """Refuse anything but a collective."""
+    if not isinstance(processes, Collective):
+        raise InputError(f"processes is {processes!r}: pass what current_processes() gives, or leave it out")
 
 
 def merge_everywhere(sums: BiasSums, processes: Collective) -> BiasSums:

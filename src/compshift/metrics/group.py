@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import check_fraction, check_numbers, check_same_rows
+from compshift._checks import check_fraction, check_numbers, check_same_order, check_same_rows
 from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import Column, read_columns
@@ -126,6 +126,8 @@ def group_report(
     (0.75, 0.0, ('a', 1), 1)
     """
     confidence = check_fraction(confidence, "confidence")
+    tables = {"y_true": y_true, "y_pred": y_pred, "attributes": attributes, "group_log_proba": group_log_proba}
+    check_same_order(tables)
     true, predicted = read_columns(y_true, default="y"), read_columns(y_pred, default="y")
     names = [column.name for column in true]
     columns = true + ([] if attributes is None else read_columns(attributes, default="a", taken=names))
@@ -172,13 +174,15 @@ def _right(true: list[Column], predicted: list[Column]) -> BoolArray:
         raise InputError(f"y_true has {len(true)} columns but y_pred has {len(predicted)}: pass the same targets")
     right = np.ones(len(true[0].codes), dtype=np.bool_)
     for expected, found in zip(true, predicted, strict=True):
-        left, other = np.array(expected.values), np.array(found.values)
-        if (left.dtype.kind == "U") != (other.dtype.kind == "U"):
+        left, other = expected.values[0], found.values[0]
+        if isinstance(left, str) != isinstance(other, str):
             raise InputError(
-                f"target {expected.name!r} is {left[0].item()!r}, … in y_true but {other[0].item()!r}, … in y_pred: "
+                f"target {expected.name!r} is {left!r}, … in y_true but {other!r}, … in y_pred: "
                 "pass both as text or both as numbers"
             )
-        right &= left[expected.codes] == other[found.codes]
+        code = {value: position for position, value in enumerate(found.values)}
+        same = np.array([code.get(value, -1) for value in expected.values])  # which value found of each expected
+        right &= same[expected.codes] == found.codes
     return right
 
 
