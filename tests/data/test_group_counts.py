@@ -1,6 +1,9 @@
 """Tables that would be counted wrongly, and are refused."""
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from compshift import InputError
@@ -26,3 +29,42 @@ def test_values_that_are_lists(tmp_path):
     pd.DataFrame({"a": [["x"], ["y"]]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(InputError, match="one value per row"):
         read_group_counts(tmp_path / "a.parquet", ["a"])
+
+
+def test_counts_of_16_bits_add_up(tmp_path):
+    table = pa.table({"a": ["x", "y", "x"], "n": np.array([1, 2, 3], dtype=np.float16)})
+    pq.write_table(table, tmp_path / "t.parquet")
+    assert read_group_counts(tmp_path / "t.parquet", ["a"], count="n").count.tolist() == [4, 2]
+
+
+def test_lines_that_are_left_out_count_for_all_their_rows(tmp_path):
+    (tmp_path / "a.csv").write_text("site,diagnosis,n\nA,flu,3\n,flu,500\nB,,20\n,,\nB,cold,7\n")
+    found = read_group_counts(tmp_path / "a.csv", ["site", "diagnosis"], count="n")
+    assert (found.n_rows, found.n_dropped, found.missing) == (10, 520, {"site": 500, "diagnosis": 20})
+    (tmp_path / "b.csv").write_text("site,n\n,4\nA,-1\n")
+    with pytest.raises(InputError, match="at row 1: counts"):
+        read_group_counts(tmp_path / "b.csv", ["site"], count="n")
+
+
+class TestValuesThatHardlyRepeat:
+    def test_continuous_ones_are_refused(self, tmp_path):
+        pd.DataFrame({"temp": [number + 0.5 for number in range(20)], "a": "x"}).to_csv(tmp_path / "a.csv")
+        with pytest.raises(InputError, match=r"has 20 different values in 20 rows: it looks continuous; .*-values 20 "):
+            read_group_counts(tmp_path / "a.csv", ["temp", "a"])
+        assert len(read_group_counts(tmp_path / "a.csv", ["temp", "a"], max_values=20).groups) == 20
+
+    def test_identifiers_are_told_of(self, tmp_path):
+        pd.DataFrame({"name": [f"n{number}" for number in range(20)], "n": 1}).to_csv(tmp_path / "a.csv")
+        with pytest.warns(UserWarning, match="'name' has 20 different values in 20 rows: is it an identifier"):
+            read_group_counts(tmp_path / "a.csv", ["name"])
+        assert len(read_group_counts(tmp_path / "a.csv", ["name"], max_values=20).groups) == 20
+
+    def test_counts_are_rows(self, tmp_path):
+        pd.DataFrame({"dose": [number + 0.5 for number in range(20)], "n": 30}).to_csv(tmp_path / "a.csv")
+        assert read_group_counts(tmp_path / "a.csv", ["dose"], count="n").n_rows == 600
+
+
+def test_words_that_are_read_as_missing(tmp_path):
+    (tmp_path / "a.CSV").write_text("a,b\nx,1\nNA,2\n,NULL\n")
+    found = read_group_counts(tmp_path / "a.CSV", ["a", "b"])
+    assert (found.n_dropped, found.missing_words) == (2, ["NA", "NULL"])

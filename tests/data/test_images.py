@@ -130,7 +130,7 @@ def test_samples_are_indexed_like_arrays(tmp_path):
 def test_bad_samples(tmp_path):
     with pytest.raises(InputError, match="pass 8-bit colour images"):
         ImageArrays(np.zeros((2, 4, 4), np.uint8))
-    with pytest.raises(InputError, match="the path of row 1 is None: text is expected"):
+    with pytest.raises(InputError, match="the path of row 1 is missing: every row needs one"):
         ImageFiles(tmp_path, ["a.jpg", None])
     with pytest.raises(InputError, match="the second text has 1 rows but the first text has 2"):
         Texts(["a", "b"], ["c"])

@@ -5,7 +5,15 @@ from hypothesis import strategies as st
 
 from compshift import ExtrapolationWarning, GroupSpace, InputError
 from compshift.data.dataset import GroupedDataset
-from compshift.data.shift import Scenario, drop_groups, drop_unseen_from_validation, scenarios
+from compshift.data.shift import (
+    Scenario,
+    drop_groups,
+    drop_unseen_from_validation,
+    group_text,
+    parse_groups,
+    scenarios,
+    split_groups,
+)
 
 SPACE = GroupSpace(("bird", "place"), (("landbird", "waterbird"), ("land", "water", "sky")))
 
@@ -125,3 +133,17 @@ def test_other_bad_input():
     for drop in ("some", "random:2", "random:x", "random:"):
         with pytest.raises(InputError, match="drop is"):
             scenarios(data, drop)
+
+
+def test_groups_whose_values_have_commas():
+    space = GroupSpace(("diagnosis", "site"), (("cold", "flu"), ("Nice; 06", "Paris, FR")))
+    for code in np.ndindex(2, 2):
+        values = [values[position] for values, position in zip(space.values, code, strict=True)]
+        assert parse_groups(space, [group_text(values)]).tolist() == [list(code)]
+    texts = split_groups('flu,"Paris, FR";cold, "Nice; 06"')
+    assert parse_groups(space, texts).tolist() == [[1, 1], [0, 0]]
+    for text in ("flu,Paris, FR", "flu", "", 'flu,"Paris, FR",', "flu\rcold"):
+        with pytest.raises(
+            InputError, match=r"separated by commas; one that has a comma itself is put in double quotes"
+        ):
+            parse_groups(space, [text])

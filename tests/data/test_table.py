@@ -1,10 +1,14 @@
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compshift import GroupSpace, InputError
+from compshift.data.feature_files import read_features
+from compshift.data.group_counts import read_group_counts
 from compshift.data.penguins import load_penguins
 from compshift.data.random_split import stratified_split
 from compshift.data.samples import ImageFiles, Texts
@@ -117,9 +121,14 @@ def test_stratified_split_keeps_the_share_of_every_group(rows, shares):
         ({"target": "bird", "text": "comment", "path": "photo"}, "path and text given: pass one of"),
         ({"target": [], "text": "comment"}, "no target was named"),
         ({"target": "bird", "text": ["comment"] * 3}, "used twice"),
+        ({"target": "bird", "text": "comment", "split": 3}, "split is 3: pass the name of a column, or shares"),
+        ({"target": "bird", "text": "comment", "split": ["part"]}, r"split is \['part'\]: pass the name of a column"),
         ({"target": "bird", "text": ["comment", "photo", "place"]}, "text names 3 columns"),
         ({"target": "bird", "text": "weight"}, "the text of row 0 is 0: text is expected"),
-        ({"target": "bird", "features": ["photo"]}, "the feature column 'photo' has type .*: it must hold numbers"),
+        (
+            {"target": "bird", "features": ["photo"]},
+            "the feature column 'photo' has 'photos/0.jpg': it must hold",
+        ),
         ({"target": "bird", "features": "gap"}, "the feature column 'gap' has a missing value at row 11"),
         ({"target": "hole", "text": "comment"}, r"attribute 'hole' has 1 missing \(NaN\) value, the first at row 11"),
         ({"target": "bird", "text": "comment", "split": {"train": 0.5}}, "they must sum to 1"),
@@ -133,6 +142,15 @@ def test_bad_input(frame, options, message):
         load_table(frame, **options)
 
 
+def test_tables_in_memory_that_are_none():
+    with pytest.raises(InputError, match="the table is a list: pass a path, a DataFrame or a mapping of columns"):
+        load_table(["b", "p"], target="b", attributes=["p"], features=np.ones((2, 1)))
+    with pytest.raises(InputError, match="the feature column 'w' has 1 rows but 'x' has 2: pass one row of"):
+        load_table({"b": ["a", "b"], "x": [1.0, 2.0], "w": [1.0]}, target="b", features=["x", "w"])
+    with pytest.raises(InputError, match=r"the split .* is not known: use 0, 1, 2"):
+        load_table({"b": ["a", "b"], "x": [1.0, 2.0], "s": [b"\xff", None]}, target="b", features=["x"], split="s")
+
+
 def test_bad_files(tmp_path):
     with pytest.raises(InputError, match="there is no table"):
         load_table(tmp_path / "t.csv", text="a", target="b")
@@ -142,6 +160,58 @@ def test_bad_files(tmp_path):
     (tmp_path / "t.parquet").write_text("nonsense")
     with pytest.raises(InputError, match="cannot be read"):
         load_table(tmp_path / "t.parquet", text="a", target="b")
+
+
+DATES = {
+    "date32": pa.array([2**31 - 1] * 4, pa.date32()),
+    "date": pa.array([0, 1] * 2, pa.date32()),
+    "timestamp": pa.array([0, 1] * 2, pa.timestamp("s")),
+    "far": pa.array([2**62] * 4, pa.timestamp("ms")),
+    "zone": pa.array([0, 1] * 2, pa.timestamp("s", tz="Foo/Bar")),
+    "duration": pa.array([2**62] * 4, pa.duration("s")),
+    "binary": pa.array([b"\xff"] * 4),
+    "dictionary": pa.array([0, 1] * 2, pa.date32()).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("kind", DATES)
+def test_values_that_are_neither_text_nor_numbers(tmp_path, kind):
+    path = tmp_path / "t.parquet"
+    columns = {"bird": ["a", "b"] * 2, "x": [1.0, 2.0, 3.0, 4.0], "features": [[1.0]] * 4}
+    pq.write_table(pa.table({**columns, "day": DATES[kind]}), path)
+    for read in (
+        lambda: load_table(path, target="bird", attributes="day", features=["x"]),
+        lambda: load_table(path, target="bird", features=["day"]),
+        lambda: load_table(path, target="bird", features=["x"], split="day"),
+        lambda: read_group_counts(path, ["bird", "day"]),
+        lambda: read_features(path, ["bird", "day"]),
+    ):
+        with pytest.raises(
+            InputError, match=r"the column 'day' has type .*: values must be text, .*convert it, for exa"
+        ):
+            read()
+
+
+def test_names_of_columns_that_are_no_text(frame):
+    numbered = frame.set_axis(range(len(frame.columns)), axis=1)
+    data = load_table(numbered, target="2", attributes=["3"], features=["4", "5"])
+    np.testing.assert_array_equal(data.X, frame[["length", "weight"]].to_numpy())
+    with pytest.raises(InputError, match="the table has 2 columns named '0': rename all but one"):
+        load_table({0: [1, 2], "0": [1, 2]}, target="0", features=np.ones((2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("value", "what"), [(np.nan, "text"), (None, "text"), (pd.NA, "text"), (None, "path"), (3, "number")]
+)
+def test_texts_that_are_missing(frame, value, what):
+    comment = frame["comment"].astype(object)
+    comment[2] = value
+    name = "path" if what == "path" else "text"
+    message = (
+        "of row 2 is 3: text is expected" if what == "number" else f"the {name} of row 2 is missing: every row needs"
+    )
+    with pytest.raises(InputError, match=message):
+        load_table(frame.assign(comment=comment), target="bird", **{name: "comment"})
 
 
 def test_penguins_lack_eight_combinations():
@@ -158,3 +228,77 @@ def test_penguins_lack_eight_combinations():
     first = data.space.frame(data.codes[:1]).iloc[0].to_dict()
     assert first == {"species": "Adelie", "sex": "male", "island": "Torgersen"}
     assert data.X[0].tolist() == [39.1, 18.7, 181, 3750]
+
+
+def test_masked_values_are_refused(frame):
+    hidden = np.arange(12) == 5
+    matrix = np.ma.masked_array(np.zeros((12, 2)), mask=np.stack([hidden, hidden], axis=1))
+    with pytest.raises(InputError, match="features has 2 masked values, the first at row 5"):
+        load_table(frame, target="bird", features=matrix)
+    table = {name: np.ma.masked_array(frame[name].to_numpy(), mask=hidden) for name in ("bird", "length")}
+    with pytest.raises(InputError, match="the column 'bird' has 1 masked value, the first at row 5"):
+        load_table(table, target="bird", features=np.zeros((12, 2)))
+    with pytest.raises(InputError, match="the column 'length' has 1 masked value"):
+        load_table({**table, "bird": frame["bird"]}, target="bird", features=["length"])
+
+
+LABELLED = {"target": "y", "attributes": "site", "features": ["x"]}
+
+
+class TestTextsOfOtherKinds:
+    ROWS = ("x,y,site", "0.5,a,Orléans", "1.5,b,Nice", "2.5,a,Nice", "0.5,b,Orléans")
+
+    def write(self, path, content):
+        path.write_bytes(content)
+        return path
+
+    @pytest.mark.parametrize(("separator", "word"), [(";", "semicolons"), ("\t", "tabs")])
+    def test_another_separator(self, tmp_path, separator, word):
+        text = "\n".join(self.ROWS).replace(",", separator).replace(".", ",")
+        path = self.write(tmp_path / "a.csv", text.encode())
+        with pytest.raises(InputError, match=rf"a\.csv' seems to be separated by {word}, not by commas: save it with"):
+            load_table(path, **LABELLED)
+
+    def test_commas_where_tabs_are_expected(self, tmp_path):
+        path = self.write(tmp_path / "a.tsv", "\n".join(self.ROWS).encode())
+        with pytest.raises(InputError, match="separated by commas, not by tabs"):
+            load_table(path, **LABELLED)
+
+    @pytest.mark.parametrize(("encoding", "line"), [("latin-1", 2), ("utf-16", 1)])
+    def test_another_encoding(self, tmp_path, encoding, line):
+        path = self.write(tmp_path / "a.csv", "\n".join(self.ROWS).encode(encoding))
+        with pytest.raises(InputError, match=rf"is not UTF-8 text \(line {line}\): save it as UTF-8"):
+            load_table(path, **LABELLED)
+
+    @pytest.mark.parametrize("word", ["NA", "null", "nan"])
+    def test_words_that_are_read_as_missing(self, tmp_path, word):
+        path = self.write(tmp_path / "a.csv", "\n".join(self.ROWS).replace("Nice", word).encode())
+        with pytest.raises(
+            InputError, match=f"2 missing values, the first at row 1, where '{word}' is read as missing"
+        ):
+            load_table(path, **LABELLED)
+        path = self.write(tmp_path / "a.csv", "\n".join(self.ROWS).replace("Nice", "").encode())
+        with pytest.raises(InputError, match="give the missing value a name of its own"):
+            load_table(path, **LABELLED)
+
+    @pytest.mark.parametrize("name", ["A.CSV", "A.Parquet", "A.TSV"])
+    def test_endings_in_capitals(self, tmp_path, name):
+        frame = pd.DataFrame({"x": [0.5, 1.5], "y": ["a", "b"], "site": ["u", "v"]})
+        if name == "A.Parquet":
+            frame.to_parquet(tmp_path / name)
+        else:
+            frame.to_csv(tmp_path / name, index=False, sep="\t" if name == "A.TSV" else ",")
+        assert load_table(tmp_path / name, **LABELLED).X.tolist() == [[0.5], [1.5]]
+
+    def test_decimals_are_numbers_where_each_is_written_in_the_one_way(self, tmp_path):
+        path = self.write(tmp_path / "a.csv", b"x,y,site\n1,0.5,1.0\n2,1.0,1.00\n")
+        assert load_table(path, **LABELLED).space.values == ((0.5, 1.0), ("1.0", "1.00"))
+
+
+@pytest.mark.parametrize("value", ["36,5", "2024-05-01", "high"])
+def test_what_is_no_number_is_shown(tmp_path, value):
+    pd.DataFrame({"x": ["1", value, "2"], "y": list("aba"), "site": list("uvu")}).to_csv(
+        tmp_path / "a.csv", index=False
+    )
+    with pytest.raises(InputError, match=rf"the feature column 'x' has '{value}': it must hold numbers, with points"):
+        load_table(tmp_path / "a.csv", **LABELLED)

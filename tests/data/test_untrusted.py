@@ -39,6 +39,38 @@ def test_an_archive_that_would_fill_the_memory(tmp_path, monkeypatch):
         read_features(tmp_path / "a.npz", ["a"])
 
 
+@pytest.mark.parametrize("beside", ["X.txt", "X.npy.txt", "a/X.npy", "x.npy"])
+def test_an_archive_whose_other_members_are_small(tmp_path, monkeypatch, beside):
+    monkeypatch.setattr("compshift.data.unpacked_size.ALWAYS", 1 << 20)
+    big = npy("{'descr': '|u1', 'fortran_order': False, 'shape': (3, 1048576)}", bytes(3 << 20))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("X.npy", big)
+        archive.writestr(beside, b"small")
+    with pytest.raises(InputError, match="would unpack to 3,14"):
+        read_features(tmp_path / "a.npz", ["a"])
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("second", ["X.npy", "X"])
+def test_two_arrays_of_one_name(tmp_path, second):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for name in ("X.npy", second):
+            archive.writestr(name, npy("{'descr': '|u1', 'fortran_order': False, 'shape': (1, 1)}", b"a"))
+    with pytest.raises(InputError, match="has two arrays 'X': write it again, with one of each name"):
+        read_features(tmp_path / "a.npz", ["a"])
+
+
+def test_a_directory_that_lies_about_a_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("compshift.data.unpacked_size.ALWAYS", 1 << 20)
+    big = npy("{'descr': '|u1', 'fortran_order': False, 'shape': (3, 1048576)}", bytes(3 << 20))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("X.npy", big)
+    content = (tmp_path / "a.npz").read_bytes().replace(struct.pack("<I", len(big)), struct.pack("<I", 200))
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(InputError, match=r"cannot be read as \.npz"):
+        read_features(tmp_path / "a.npz", ["a"])
+
+
 OBJECTS = npy("{'descr': '|O', 'shape': (1,), 'fortran_order': False}")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError
-from compshift._files import check_inside
+from compshift._files import check_inside, check_ordinary
 from compshift.data.dataset import SPLITS, GroupedDataset
 from compshift.data.geometry import Geometry
 from compshift.data.samples import ImageFiles, Samples
@@ -80,7 +80,7 @@ class Benchmark:
             if all((folder / path).exists() for path in (packaging.marker, *packaging.needs)):
                 top = folder / Path(packaging.marker).parts[0]
                 for path in (packaging.marker, *packaging.needs):
-                    _check_links(folder / path, top)
+                    _check_links(check_ordinary(folder / path), top)
                 data = replace(packaging.read(folder), source=f"{packaging.marker} ({packaging.label})")
                 if isinstance(data.samples, ImageFiles):
                     return replace(data, samples=replace(data.samples, within=top))

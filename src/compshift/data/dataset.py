@@ -140,7 +140,9 @@ def check_split(split: Any, n_rows: int) -> IntArray:
         raise InputError(f"split holds True and False: use 0, 1, 2 or {listing(SPLITS)}")
     known: dict[Any, int] = {name: code for code, name in enumerate(SPLITS)}
     known |= {code: code for code in range(3)} | {str(code): code for code in range(3)}
-    values, position = np.unique(array.astype(str) if array.dtype == object else array, return_inverse=True)
+    values, position = np.unique(
+        np.array([str(value) for value in array]) if array.dtype == object else array, return_inverse=True
+    )
     odd = [value for value in values.tolist() if value not in known]
     if odd:
         raise InputError(f"the split {odd[0]!r} is not known: use 0, 1, 2 or {listing(SPLITS)}")

@@ -25,9 +25,19 @@ from compshift._json import parse_json
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset, check_dataset, check_split, split_rows
+from compshift.data.npz_arrays import read_arrays
 from compshift.data.random_split import stratified_split
-from compshift.data.table_files import check_columns, column_names, list_matrix, reading, shard_files
-from compshift.data.unpacked_size import check_parquet, check_unpacked
+from compshift.data.table_files import (
+    check_columns,
+    check_values,
+    column_names,
+    ending,
+    is_parquet,
+    list_matrix,
+    reading,
+    shard_files,
+)
+from compshift.data.unpacked_size import check_parquet
 
 FEATURE_COLUMN = re.compile(r"f(0|[1-9]\d*)")
 NPZ_KEYS = ("X", "Z", "attribute_names", "value_names", "split")
@@ -64,6 +74,11 @@ def load_features(
     """
     known = [] if targets and attributes is not None else file_attributes(path)
     targets = list(targets) or known[:1]
+    if not targets:
+        raise InputError(
+            f"{str(path)!r} has no attributes: an .npz file has them as arrays 'Z' and 'attribute_names', Parquet as "
+            "columns"
+        )
     if attributes is None:
         attributes = [name for name in known if name not in targets]
     names = [*targets, *attributes]
@@ -78,10 +93,10 @@ def load_features(
 def file_attributes(path: str | PathLike[str]) -> list[str]:
     """Names of the attributes that a feature file has, in its order."""
     source = check_path(path)
-    if source.is_dir() or source.suffix in (".parquet", ".pq"):
+    if is_parquet(source):
         plain = [name for name in column_names(source) if name not in ("row", "split", "features")]
         return [name for name in plain if not FEATURE_COLUMN.fullmatch(name)]
-    arrays, _ = _npz_arrays(source, ("attribute_names",))
+    arrays, _ = read_arrays(source, ("attribute_names",))
     return [str(name) for name in np.atleast_1d(arrays.get("attribute_names", np.array([], dtype=str)))]
 
 
@@ -117,7 +132,7 @@ def write_features(path: str | PathLike[str], data: GroupedDataset) -> None:
         "value_names": np.array(json.dumps(dict(zip(names, map(list, values), strict=True)))),
         **({} if data.split is None else {"split": data.split}),
     }
-    if check_path(path).suffix != ".npz":
+    if ending(check_path(path)) != ".npz":
         raise InputError(f"{Path(path).name!r} has the ending {Path(path).suffix!r}: feature files are written as .npz")
     with replacing(path) as temporary:
         np.savez_compressed(temporary, allow_pickle=False, **arrays)
@@ -130,15 +145,15 @@ def _read(path: str | PathLike[str], attributes: Sequence[str]) -> _Contents:
         raise InputError(
             f"there is no file or folder {str(path)!r}: pass a .npz file, a .parquet file or a folder of shards"
         )
-    if source.is_dir() or source.suffix in (".parquet", ".pq"):
+    if is_parquet(source):
         return _read_parquet(source, attributes)
-    if source.suffix == ".npz":
+    if ending(source) == ".npz":
         return _read_npz(source, attributes)
     raise InputError(f"{source.name!r} has the ending {source.suffix!r}: feature files end in .npz or .parquet")
 
 
 def _read_npz(path: Path, attributes: Sequence[str], *, features: bool = True) -> _Contents:
-    arrays, found = _npz_arrays(path, NPZ_KEYS if features else NPZ_KEYS[1:])
+    arrays, found = read_arrays(path, NPZ_KEYS if features else NPZ_KEYS[1:])
     if "X" not in arrays and features:
         raise InputError(
             f"{str(path)!r} has no array 'X' (it has {listing(found)}): features are expected under that name"
@@ -164,31 +179,6 @@ def _read_npz(path: Path, attributes: Sequence[str], *, features: bool = True) -
     values = _value_names(arrays.get("value_names"), names, Z, path)
     space = GroupSpace(tuple(attributes), tuple(values[position] for position in order))
     return _Contents(X, space, check_codes(Z[:, order], space.cardinalities, "Z"), split)
-
-
-def _npz_arrays(path: Path, wanted: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Those of the wanted arrays that the file has, and the names of all that it has."""
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            names = [key for key in wanted if key in archive.files]
-            sizes = {Path(entry.filename).stem: entry.file_size for entry in archive.zip.infolist()}
-            unpacked = sum(sizes[key] for key in names)
-            check_unpacked(
-                unpacked, path.stat().st_size, path, "write it with numpy.savez, not compressed, if it is right"
-            )
-            arrays = {key: archive[key] for key in names}
-            if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-                raise ValueError("a member is no array")
-            return arrays, archive.files
-    except InputError:
-        raise
-    except Exception as error:  # damaged archives make their readers fail in every way there is
-        if isinstance(error, OSError) and error.errno:
-            raise  # the system's, not the file's
-        raise InputError(
-            f"{str(path)!r} cannot be read as .npz: it is damaged, another kind of file, or holds Python objects; "
-            "write arrays of numbers and text with numpy.savez"
-        ) from None
 
 
 def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> list[tuple[Any, ...]]:
@@ -217,18 +207,21 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
 
     with reading(path):
         source = shard_files(path)
-        columns = pq.read_schema(source[0]).names
+        schema = pq.read_schema(source[0])
+        columns = schema.names
         check_columns(attributes, columns, source[0])
         numbered = sorted((column for column in columns if FEATURE_COLUMN.fullmatch(column)), key=_feature_number)
         feature_columns = ["features"] if "features" in columns else numbered
         if not feature_columns:
             raise InputError(
                 f"{str(path)!r} has no features (its columns are {listing(columns)}): a list column 'features' or "
-                "columns 'f0', 'f1', … are expected"
+                "columns 'f0', 'f1', … are expected; other columns of numbers are named with --features"
             )
         check_columns(feature_columns, columns, source[0])
         wanted = [*feature_columns, *attributes, *(["split"] if "split" in columns else [])]
         check_parquet(source, wanted, path)
+        for name in attributes:
+            check_values(name, schema.field(name).type, path)
         table = pq.read_table(source, columns=list(dict.fromkeys(wanted)))
         table.validate(full=True)
         split = np.asarray(table.column("split").to_pylist()) if "split" in columns else None

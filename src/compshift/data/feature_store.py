@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -11,12 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_count, check_list
+from compshift._checks import check_count, check_list, check_whole
 from compshift._errors import InputError, check_name, listing
 from compshift._files import check_path
 from compshift.core.arrays import BoolArray
 from compshift.data.table_files import list_matrix, reading, shard_files
 from compshift.data.unpacked_size import check_parquet
+
+ALL = "all"
+"""Name of all splits together."""
 
 
 @dataclass(frozen=True)
@@ -28,42 +32,72 @@ class FeatureStore:
     path : str or path
         A .parquet file, or a folder of them.
     split : str, optional
-        The rows of one split alone, if there is a column ``split``.
+        The rows of one split alone, if there is a column ``split``; ``"all"`` for those of every split. Without it, all
+        rows are read too, and a fit warns if there is such a column.
 
     Examples
     --------
-    ``CRMClassifier().fit(FeatureStore("birds.features"), "bird", attributes=["place"])`` fits a model to more rows than
-    memory holds: columns are named instead of passed.
+    ``CRMClassifier().fit(FeatureStore("birds.features", "train"), "bird", attributes=["place"])`` fits a model to more
+    rows than memory holds: columns are named instead of passed. The files may not change meanwhile.
     """
 
     path: str | PathLike[str]
     split: str | None = None
 
     def __post_init__(self) -> None:
-        if not check_path(self.path).exists():
+        object.__setattr__(self, "path", check_path(self.path))
+        if not Path(self.path).exists():
             raise InputError(f"there is no file or folder {str(self.path)!r}: pass a .parquet file or a folder of them")
 
     @cached_property
     def files(self) -> list[Path]:
         """The files, in order."""
+        return list(self._states)
+
+    @cached_property
+    def _states(self) -> dict[Path, tuple[int, ...]]:
+        """The files, and how each was when the store was first looked at."""
         with reading(self.path):
-            found = shard_files(Path(self.path))
-            check_parquet(found, ["features"], Path(self.path))
+            found = {file: _state(file) for file in shard_files(Path(self.path))}
+            check_parquet(list(found), ["features"], Path(self.path))
         return found
+
+    @contextmanager
+    def _reading(self, *files: Path) -> Iterator[None]:
+        """Read some of the files, which must be and stay as they were when the store was first looked at."""
+        expected = self._states
+
+        def check() -> None:
+            for file in files:
+                if _state(file) != expected[file]:
+                    raise InputError(
+                        f"{str(file)!r} changed while it was read: wait until nothing writes to it, and begin again "
+                        "with a new FeatureStore"
+                    )
+
+        with reading(files[0] if len(files) == 1 else self.path):
+            check()
+            try:
+                yield
+            finally:
+                check()  # which tells why, if reading it failed
 
     @cached_property
     def columns(self) -> list[str]:
         """Names of all columns."""
         import pyarrow.parquet as pq
 
-        with reading(self.path):
+        with self._reading(self.files[0]):
             return list(pq.read_schema(self.files[0]).names)
 
     @cached_property
     def n_features(self) -> int:
         """Length of the feature lists."""
-        for _, features in self.blocks(1):
-            return int(features.shape[1])
+        for file, group, _ in self._row_groups():
+            for features in self._batches(1, file, group):
+                if not features.shape[1]:
+                    raise InputError(f"{str(file)!r}: the lists in column 'features' are empty; numbers are expected")
+                return int(features.shape[1])
         raise InputError(f"{str(self.path)!r} has no rows: at least one is needed")
 
     @cached_property
@@ -73,13 +107,13 @@ class FeatureStore:
 
         if self.kept is not None:
             return int(np.count_nonzero(self.kept))
-        with reading(self.path):
+        with self._reading(*self.files):
             return sum(pq.read_metadata(file).num_rows for file in self.files)
 
     @cached_property
     def kept(self) -> BoolArray | None:
         """Which of the stored rows are of the split; None if all are."""
-        if self.split is None:
+        if self.split is None or self.split == ALL:
             return None
         values = self.frame(["split"], every_row=True)["split"]
         mask = np.asarray(values == self.split)
@@ -97,8 +131,15 @@ class FeatureStore:
         names = list(dict.fromkeys(check_list(names, "names", "names of columns")))
         for name in names:
             check_name("column", name, self.columns)
-        with reading(self.path):
+        with self._reading(*self.files):
             schema = pq.read_schema(self.files[0])
+            for name in names:
+                if pa.types.is_nested(schema.field(name).type):
+                    raise InputError(
+                        f"{str(self.path)!r}: the column {name!r} has type {schema.field(name).type}: one value per row"
+                    )
+            for file in self.files[1:]:
+                self._check_columns(names, file)
             text = [name for name in names if pa.types.is_string(schema.field(name).type)]
             check_parquet(self.files, names, Path(self.path))
             table = pq.read_table(self.files, columns=names, read_dictionary=text)
@@ -114,12 +155,20 @@ class FeatureStore:
         Of ``size`` processes, that of each ``rank`` gets row groups of its own; together they get all.
         """
         check_count(block_rows, "block_rows")
+        size = check_count(size, "size")
+        if check_whole(rank, "rank") >= size:
+            raise InputError(f"rank is {rank} and size {size}: pass a rank below the number of processes")
         start = 0  # among the rows of the split
         stored = 0  # among all
         for number, (file, group, count) in enumerate(self._row_groups()):
             if number % size == rank:
                 begin, first = stored, start
                 for features in self._batches(block_rows, file, group):
+                    if features.shape[1] != self.n_features:
+                        raise InputError(
+                            f"{str(file)!r}: the lists in column 'features' have {features.shape[1]} numbers, those "
+                            f"before {self.n_features}: all rows need as many"
+                        )
                     end = begin + len(features)
                     own = features if self.kept is None else features[self.kept[begin:end]]
                     if len(own):
@@ -133,7 +182,7 @@ class FeatureStore:
         import pyarrow.parquet as pq
 
         for file in self.files:
-            with reading(self.path):
+            with self._reading(file):
                 about = pq.read_metadata(file)
                 counts = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
             for group, count in enumerate(counts):
@@ -143,11 +192,33 @@ class FeatureStore:
         """Features (b, p) of all stored rows of a row group."""
         import pyarrow.parquet as pq
 
-        if "features" not in self.columns:
-            raise InputError(
-                f"{str(self.path)!r} has no column 'features' (its columns are {listing(self.columns)}): a store has a "
-                "list of numbers there, as pandas writes it from frame.assign(features=list(X))"
-            )
-        with reading(self.path), pq.ParquetFile(file) as source:
+        with self._reading(file), pq.ParquetFile(file) as source:
+            names = source.schema_arrow.names
+            if "features" not in names:
+                raise InputError(
+                    f"{str(file)!r} has no column 'features' (its columns are {listing(names)}): a store has a list of "
+                    "numbers there, as pandas writes it from frame.assign(features=list(X))"
+                )
             for batch in source.iter_batches(block_rows, row_groups=[group], columns=["features"]):
                 yield list_matrix(batch.column(0), file)
+
+    def _check_columns(self, names: Sequence[str], file: Path) -> None:
+        """Refuse a shard without some columns that the first has."""
+        import pyarrow.parquet as pq
+
+        known = pq.read_schema(file).names
+        absent = [name for name in names if name not in known]
+        if absent:
+            raise InputError(
+                f"{str(file)!r} has no column {listing(absent)}, and {self.files[0].name!r} has: all shards need the "
+                "same columns"
+            )
+
+
+def _state(file: Path) -> tuple[int, ...]:
+    """What differs once a file was written to or replaced; nothing of one that is gone."""
+    try:
+        about = file.stat()
+    except FileNotFoundError:
+        return ()
+    return about.st_ino, about.st_size, about.st_mtime_ns

@@ -15,6 +15,7 @@ from compshift._checks import check_same_rows
 from compshift._errors import InputError
 from compshift._files import check_inside
 from compshift.core.arrays import BoolArray, IntArray
+from compshift.core.columns import is_missing
 
 Rows = BoolArray | IntArray | slice
 
@@ -123,6 +124,8 @@ def _text_array(values: Any, name: str) -> np.ndarray[Any, Any]:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     for row, value in enumerate(array):
+        if is_missing(value):
+            raise InputError(f"the {name} of row {row} is missing: every row needs one; leave the others out")
         if not isinstance(value, str):
             raise InputError(f"the {name} of row {row} is {value!r}: text is expected")
     return array

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -119,15 +121,38 @@ def read_groups(space: GroupSpace, groups: Any) -> IntArray:
 
 
 def parse_groups(space: GroupSpace, texts: Sequence[str]) -> IntArray:
-    """Groups as codes (q, m), from texts with one value name or code per attribute, separated by commas."""
+    """Groups as codes (q, m), from texts with one value name or code per attribute, separated by commas.
+
+    A value that has a comma itself is put in double quotes, as in CSV.
+    """
     return np.array([_parse_group(space, text) for text in texts], dtype=np.int64).reshape(-1, len(space.names))
 
 
+def split_groups(text: str) -> list[str]:
+    """The texts of several groups, which are joined by semicolons; those in double quotes are part of a value."""
+    return re.split(r';(?=(?:[^"]*"[^"]*")*[^"]*$)', text)
+
+
+def group_text(values: Sequence[Any]) -> str:
+    """A group as ``parse_groups`` takes it."""
+    texts = [str(value) for value in values]
+    return ",".join(f'"{text}"' if "," in text or ";" in text else text for text in texts)
+
+
+def _parts(text: str) -> list[str]:
+    """The values in a group's text."""
+    try:
+        return [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [])]
+    except csv.Error:
+        return []
+
+
 def _parse_group(space: GroupSpace, text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")]
+    parts = _parts(text)
     if len(parts) != len(space.names):
         raise InputError(
-            f"drop is {text!r}: name one value of each attribute ({', '.join(space.names)}), separated by commas"
+            f"drop is {text!r}: name one value of each attribute ({', '.join(space.names)}), separated by commas; one "
+            "that has a comma itself is put in double quotes"
         )
     codes = []
     for name, values, part in zip(space.names, space.values, parts, strict=True):

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_finite, check_list, check_numbers, check_same_rows
-from compshift._errors import InputError, an, check_name, listing
+from compshift._checks import check_finite, check_list, check_numbers, check_same_rows, check_unmasked
+from compshift._errors import InputError, an, check_name, listing, shown
 from compshift._files import check_path
-from compshift.core.columns import read_columns
+from compshift.core.columns import missing_values, read_columns
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.data.random_split import stratified_split
 from compshift.data.samples import ImageFiles, Samples, Texts
-from compshift.data.table_files import column_names, read_table
+from compshift.data.table_files import column_names, read_as_missing, read_table
 
 SPLIT_COLUMN = "split"
 NUMBERS_EXPECTED = "pass a matrix of numbers, or names of columns"
@@ -48,12 +48,17 @@ def load_table(
     targets, nuisances = _names(target), _names(attributes)
     if not targets:
         raise InputError("no target was named: pass the column to predict")
+    if not isinstance(split, str | Mapping | None):
+        raise InputError(
+            f'split is {shown(split)}: pass the name of a column, or shares such as {{"train": 0.7, "test": 0.3}}'
+        )
     source = _Source(table)
     split_column = split if isinstance(split, str) else None
     if split is None and SPLIT_COLUMN in source.names and SPLIT_COLUMN not in (*targets, *nuisances):
         split_column = SPLIT_COLUMN
     splits = [split_column] if split_column is not None else []
     samples, columns = _read(source, [*targets, *nuisances, *splits], path, text, features, root)
+    source.check_complete({name: columns[name] for name in (*targets, *nuisances)})
     labels = read_columns({name: columns[name] for name in (*targets, *nuisances)})
     space = GroupSpace.from_columns(labels)
     codes = space.encode_columns(labels)
@@ -107,15 +112,12 @@ class _Source:
     def __init__(self, table: Any) -> None:
         self._table = table
         self._path = check_path(table) if isinstance(table, str | PathLike) else None
-        if self._path is None and not hasattr(table, "__getitem__"):
-            raise InputError(
-                f"the table is {an(type(table).__name__)}: pass a path, a DataFrame or a mapping of columns"
-            )
+        self._keys = _keys(table) if self._path is None else []
         self.label = "memory" if self._path is None else str(self._path)
         self.folder = Path() if self._path is None else self._path if self._path.is_dir() else self._path.parent
         if self._path is not None and not self._path.exists():
             raise InputError(f"there is no table {str(self._path)!r}: pass a .csv, .tsv or .parquet file, or a folder")
-        self.names = column_names(self._path) if self._path is not None else [str(name) for name in table]
+        self.names = column_names(self._path) if self._path is not None else [str(key) for key in self._keys]
 
     def read(self, columns: Sequence[str], free_text: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
         """The named columns, each once."""
@@ -124,10 +126,37 @@ class _Source:
             raise InputError(f"the column {twice!r} is used twice: name each column once")
         for name in columns:
             check_name("column", name, self.names)
+            if self.names.count(name) > 1:
+                raise InputError(f"the table has {self.names.count(name)} columns named {name!r}: rename all but one")
         if self._path is None:
-            return {name: np.asarray(self._table[name]) for name in columns}
+            chosen = {name: self._table[self._keys[self.names.index(name)]] for name in columns}
+            for name, values in chosen.items():
+                check_unmasked(values, f"the column {name!r}")
+            return {name: np.asarray(values) for name, values in chosen.items()}
         table = read_table(self._path, columns, free_text=free_text, labels=labels)
         return {name: table.column(name).to_pandas().to_numpy() for name in columns}
+
+    def check_complete(self, labels: Mapping[str, Any]) -> None:
+        """Refuse labels that are missing because of the word that stands for them in a text."""
+        for name, values in labels.items():
+            absent = missing_values(values)
+            words = read_as_missing(self._path, [name]) if self._path is not None and absent.any() else []
+            if words:
+                count = int(absent.sum())
+                raise InputError(
+                    f"attribute {name!r} has {count} missing value{'s' * (count > 1)}, the first at row "
+                    f"{int(np.argmax(absent))}, where {listing(words)} is read as missing: remove those rows, or write "
+                    "another word if it is a value"
+                )
+
+
+def _keys(table: Any) -> list[Any]:
+    """What the columns of a table in memory are found by, which need not be text."""
+    if isinstance(table, Mapping):
+        return list(table)
+    if hasattr(table, "columns") and hasattr(table, "__getitem__"):
+        return list(table.columns)
+    raise InputError(f"the table is {an(type(table).__name__)}: pass a path, a DataFrame or a mapping of columns")
 
 
 def _names(given: str | Sequence[str]) -> list[str]:
@@ -151,20 +180,37 @@ def _images(names: Any, folder: Path, root: Path | None, column: str) -> ImageFi
     return files
 
 
+def _odd_value(values: Any) -> object:
+    """The first value that is no number, as text."""
+    for value in values:
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return value if isinstance(value, str) else str(value)
+    return str(values[0]) if len(values) else str(values.dtype)
+
+
 def _matrix(features: Any) -> Any:
     """Columns of numbers, or a matrix, as floats."""
+    check_unmasked(features, "features")
     if isinstance(features, Mapping):
         features = {name: np.asarray(values) for name, values in features.items()}
         if not features:
             raise InputError("features has no columns: name at least one")
         for name, values in features.items():
             if values.dtype.kind not in "fiub":
-                raise InputError(f"the feature column {name!r} has type {values.dtype}: it must hold numbers")
+                raise InputError(
+                    f"the feature column {name!r} has {shown(_odd_value(values))}: it must hold numbers, with points "
+                    "for decimals"
+                )
             if np.isnan(values.astype(np.float64)).any():
                 row = int(np.argmax(np.isnan(values.astype(np.float64))))
                 raise InputError(
                     f"the feature column {name!r} has a missing value at row {row}: remove those rows or impute them"
                 )
+        first, *others = features
+        for name in others:
+            check_same_rows(len(features[first]), features[name], f"the feature column {name!r}", repr(first))
         X = np.column_stack([values.astype(np.float64) for values in features.values()])
     else:
         X = (

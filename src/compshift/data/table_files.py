@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError, reason, unknown_name
-from compshift._files import check_inside
+from compshift._files import check_inside, check_ordinary
 from compshift._json import parse_json, read_json_object
 from compshift.data.unpacked_size import check_parquet
 
@@ -27,6 +28,18 @@ MOST_SHARDS = 100_000
 PARQUET = (".parquet", ".pq")
 TEXT = {".csv": ",", ".tsv": "\t", ".txt": ","}
 """Endings of text tables, and what separates their columns."""
+
+SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
+
+
+def ending(path: str | PathLike[str]) -> str:
+    """The ending of a file's name in small letters, which tells its kind."""
+    return Path(path).suffix.lower()
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether this is a Parquet file, or a folder that may hold shards."""
+    return path.is_dir() or ending(path) in PARQUET
 
 
 def read_table(
@@ -48,11 +61,24 @@ def read_table(
         raise InputError(f"{str(path)!r} has no rows: at least one is needed")
     found = pa.table({name: _plain(table.column(name)) for name in columns})
     for name in columns:
-        if pa.types.is_nested(found.column(name).type):
-            raise InputError(
-                f"{str(path)!r}: the column {name!r} has type {found.column(name).type}: one value per row"
-            )
+        check_values(name, found.column(name).type, path)
     return found
+
+
+def check_values(name: str, kind: Any, path: Path) -> None:
+    """Refuse a column whose values are lists, or dates and others that are neither text nor numbers nor booleans."""
+    from pyarrow import types
+
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    if types.is_nested(kind):
+        raise InputError(f"{str(path)!r}: the column {name!r} has type {kind}: one value per row")
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    if not (text or number or types.is_null(kind)):
+        raise InputError(
+            f"{str(path)!r}: the column {name!r} has type {kind}: values must be text, numbers or booleans; convert "
+            "it, for example to text"
+        )
 
 
 def column_names(path: Path) -> list[str]:
@@ -60,23 +86,47 @@ def column_names(path: Path) -> list[str]:
     import pyarrow.csv as pa_csv
     import pyarrow.parquet as pq
 
-    check_readable_name(path)
+    check_readable(path)
+    check_table_ending(path)
     with reading(path, "a table"):
-        if path.is_dir() or path.suffix in PARQUET:
+        if is_parquet(path):
             return list(pq.read_schema(shard_files(path)[0]).names)
         options = _parse_options(path)
-        _check_width(path, options.delimiter)
+        _check_header(path, options.delimiter)
         with pa_csv.open_csv(path, parse_options=options) as reader:
             return list(reader.schema.names)
 
 
-def _check_width(path: Path, delimiter: str) -> None:
-    """Refuse so many columns that their buffers alone would fill memory, ten kilobytes each."""
+def check_table_ending(path: Path) -> None:
+    """Refuse a file that is no table by its name."""
+    if ending(path) == ".npz":
+        raise InputError(
+            f"{path.name!r} holds arrays, not a table with columns: leave out --features, --path and --text, or pass a "
+            ".csv, .tsv or .parquet file"
+        )
+    if not (is_parquet(path) or ending(path) in TEXT):
+        raise InputError(f"{path.name!r} has the ending {path.suffix!r}: tables end in .csv, .tsv, .parquet or .npz")
+
+
+def _check_header(path: Path, delimiter: str) -> None:
+    """Refuse so many columns that their buffers alone would fill memory, ten kilobytes each, or another separator."""
     with path.open("rb") as stream:
-        count = stream.readline(LONGEST_HEADER).count(delimiter.encode()) + 1
+        header = stream.readline(LONGEST_HEADER)
+    try:
+        header.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _not_unicode(path) from None
+    count = header.count(delimiter.encode()) + 1
     if count > MOST_COLUMNS:
         raise InputError(
             f"{str(path)!r} has {count:,} columns: of a text at most {MOST_COLUMNS:,} are read; Parquet takes more"
+        )
+    found = next((separator for separator in SEPARATORS if separator.encode() in header), None)
+    if count == 1 and found is not None:
+        name = " or name it .tsv" if found == "\t" else ""
+        raise InputError(
+            f"{str(path)!r} seems to be separated by {SEPARATORS[found]}, not by {SEPARATORS[delimiter]}: save it with "
+            f"{SEPARATORS[delimiter]}{name}, and with points in decimal numbers"
         )
 
 
@@ -99,18 +149,44 @@ def reading(path: str | PathLike[str], kind: str = "Parquet") -> Iterator[None]:
     except InputError:
         raise
     except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
+        if "invalid UTF8" in str(error):
+            raise _not_unicode(Path(path)) from None
         ours = "" if isinstance(error, OSError) and error.errno else f" as {kind}: it is damaged or of another kind"
         raise InputError(f"{str(path)!r} cannot be read{ours} ({reason(error)})") from None
+
+
+def _not_unicode(path: Path) -> InputError:
+    """The error for a text in another encoding, with the first line that shows it."""
+    where = ""
+    if path.is_file() and ending(path) in TEXT:
+        with path.open("rb") as stream:
+            for number, line in enumerate(stream, 1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError:
+                    where = f" (line {number})"
+                    break
+    return InputError(f"{str(path)!r} is not UTF-8 text{where}: save it as UTF-8")
+
+
+def read_as_missing(path: Path, columns: Sequence[str]) -> list[str]:
+    """The words in these columns of a text table that were read as missing values, such as NA."""
+    import pyarrow as pa
+    import pyarrow.csv as pa_csv
+
+    if is_parquet(path):
+        return []
+    words = set(pa_csv.ConvertOptions().null_values) - {""}
+    table = _read_text(path, columns, column_types=dict.fromkeys(columns, pa.string()))
+    return sorted(words & {word for column in table.columns for word in column.unique().to_pylist()})
 
 
 def _read(path: Path, columns: Sequence[str], free_text: Collection[str], labels: Collection[str]) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not (path.is_dir() or path.suffix in PARQUET or path.suffix in TEXT):
-        raise InputError(f"{path.name!r} has the ending {path.suffix!r}: tables end in .csv, .tsv, .parquet or .npz")
     check_columns(columns, column_names(path), path)
-    if path.is_dir() or path.suffix in PARQUET:
+    if is_parquet(path):
         files = shard_files(path)
         check_parquet(files, columns, path)
         return pq.read_table(files, columns=list(columns))
@@ -132,14 +208,25 @@ def _typed(column: Any) -> Any:
     values = [value for value in pc.unique(column).to_pylist() if value is not None]
     if values and all(value.lower() in ("true", "false") for value in values):
         return pc.equal(pc.utf8_lower(column), "true")
+    if all(_is_whole(value) for value in values):
+        return column.cast(pa.int64())
+    return column.cast(pa.float64()) if all(_is_decimal(value) for value in values) else column
+
+
+def _is_whole(text: str) -> bool:
+    """Whether this is the one way to write a whole number of 64 bits."""
     try:
-        if all(str(int(value)) == value and abs(int(value)) < 2**63 for value in values):
-            return column.cast(pa.int64())
-        if all(repr(float(value)) == value for value in values):
-            return column.cast(pa.float64())
+        return len(text) < 21 and str(int(text)) == text and abs(int(text)) < 2**63
     except ValueError:
-        pass
-    return column
+        return False
+
+
+def _is_decimal(text: str) -> bool:
+    """Whether this is the one way to write a finite number."""
+    try:
+        return math.isfinite(float(text)) and repr(float(text)) == text
+    except ValueError:
+        return False
 
 
 def _read_text(path: Path, columns: Collection[str], **convert: Any) -> Any:
@@ -149,8 +236,9 @@ def _read_text(path: Path, columns: Collection[str], **convert: Any) -> Any:
     return pa_csv.read_csv(path, parse_options=_parse_options(path), convert_options=options)
 
 
-def check_readable_name(path: Path) -> None:
-    """Refuse a path that is no text, which Arrow cannot open."""
+def check_readable(path: Path) -> None:
+    """Refuse a path that is no text, which Arrow cannot open, and a pipe, at which it waits without end."""
+    check_ordinary(path)
     try:
         str(path).encode("utf-8")
     except UnicodeEncodeError:
@@ -162,7 +250,7 @@ def shard_files(path: Path) -> list[Path]:
 
     A folder of features must be whole: the shards that its manifest counts, all of them made by the same network.
     """
-    check_readable_name(path)
+    check_readable(path)
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.glob("*.parquet") if not file.name.startswith("."))
@@ -202,7 +290,7 @@ def list_matrix(array: Any, path: Path) -> Any:
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """What the manifest of a folder of features says; None if the folder has none."""
     path = folder / MANIFEST
-    if not path.is_file():
+    if not check_ordinary(path).is_file():
         return None
     try:
         content = read_json_object(check_inside(path, folder))
@@ -231,7 +319,7 @@ def shard_about(path: Path) -> dict[str, Any]:
 def _parse_options(path: Path) -> Any:
     import pyarrow.csv as pa_csv
 
-    return pa_csv.ParseOptions(delimiter=TEXT.get(path.suffix, ","), newlines_in_values=True)
+    return pa_csv.ParseOptions(delimiter=TEXT.get(ending(path), ","), newlines_in_values=True)
 
 
 def _plain(column: Any) -> Any:
