@@ -84,6 +84,12 @@ class TestChoice:
         np.testing.assert_array_equal(clf.coef_, again.coef_)
         pd.testing.assert_frame_equal(clf.expected_group_accuracy_, again.expected_group_accuracy_)
 
+    @pytest.mark.parametrize("n_jobs", [10**9, 0, 1.5, True])
+    def test_numbers_of_processes(self, n_jobs):
+        X, codes = make_data()
+        with pytest.raises(InputError, match=f"n_jobs is {n_jobs}: pass a whole number up to 1024, −1 for all cores"):
+            CRMClassifierCV(n_jobs=n_jobs).fit(X, codes[:, 0], attributes=codes[:, 1])
+
     def test_a_better_anchor_is_taken(self):
         """Few groups of true Gaussians, far apart, call for their energies and a bias of less variance."""
         space = GroupSpace.from_cardinalities([8, 8])

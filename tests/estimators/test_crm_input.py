@@ -1,6 +1,7 @@
 """Input of CRM that is extreme, and input that is wrong, with the sentence it gets."""
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -50,7 +51,7 @@ class TestBadInput:
 
     def test_one_class(self, fitted):
         _, X, codes = fitted
-        with pytest.raises(InputError, match=r"target 'y' has only one class \(0\): pass rows of at least two classes"):
+        with pytest.raises(InputError, match=r"target 'y' has only one class \(0\): pass rows of two classes or more"):
             CRMClassifier().fit(X, np.zeros(len(X), dtype=int), attributes=codes[:, 1])
 
     def test_attribute_with_one_value_is_accepted(self, fitted):
@@ -126,6 +127,41 @@ class TestBadInput:
         _, X, codes = fitted
         with pytest.raises(InputError, match=message):
             CRMClassifier().fit(X, codes[:, 0], sample_weight=np.full(len(X), weight))
+
+    @pytest.mark.parametrize("unit", ["datetime64[s]", "timedelta64[s]"])
+    def test_times_are_no_weights(self, fitted, unit):
+        _, X, codes = fitted
+        with pytest.raises(InputError, match=rf"sample_weight has type {re.escape(unit)}: pass one number per sample"):
+            CRMClassifier().fit(X, codes[:, 0], sample_weight=np.ones(len(X), dtype=int).astype(unit))
+
+    @pytest.mark.parametrize("unit", ["datetime64[s]", "timedelta64[s]"])
+    def test_times_are_no_features(self, fitted, unit):
+        clf, X, codes = fitted
+        times = X.astype(int).astype(unit)
+        with pytest.raises(InputError, match="X has values that are not numbers in columns 0, 1, 2, 3"):
+            CRMClassifier().fit(times, codes[:, 0])
+        with pytest.raises(InputError, match="X has values that are not numbers in columns 0, 1, 2, 3"):
+            clf.predict(times)
+        with pytest.raises(InputError, match=r"X has values that are not numbers in column 'when' .*encode them"):
+            CRMClassifier().fit(pd.DataFrame(X).assign(when=times[:, 0]).rename(columns=str), codes[:, 0])
+
+    def test_masked_values(self, fitted):
+        clf, X, codes = fitted
+        hidden = np.arange(len(X)) == 5
+        masked = np.ma.masked_array(X, mask=hidden[:, None] & (np.arange(4) == 2))
+        with pytest.raises(InputError, match="X has 1 masked value, the first at row 5: remove those rows or impute"):
+            CRMClassifier().fit(masked, codes[:, 0], attributes=codes[:, 1])
+        with pytest.raises(InputError, match="X has 1 masked value, the first at row 5"):
+            clf.predict(masked)
+        weight = np.ma.masked_array(np.ones(len(X)), mask=hidden)
+        with pytest.raises(InputError, match="sample_weight has 1 masked value, the first at row 5"):
+            CRMClassifier().fit(X, codes[:, 0], sample_weight=weight)
+        with pytest.raises(InputError, match=r"attribute 'y' has 1 missing .* at row 5"):
+            CRMClassifier().fit(X, np.ma.masked_array(codes[:, 0], mask=hidden))
+        with pytest.raises(InputError, match="codes has 1 masked value"):
+            clf.group_log_proba(X, np.ma.masked_array([[0, 0]], mask=[[True, False]]))
+        nothing = np.ma.masked_array(X)
+        np.testing.assert_array_equal(clf.predict_proba(nothing), clf.predict_proba(X))
 
     def test_space_must_describe_every_column(self, fitted):
         _, X, codes = fitted

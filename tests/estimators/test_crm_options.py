@@ -11,7 +11,7 @@ import tests.references as reference
 from compshift import AffineHull, CRMClassifier, GroupSpace, InputError
 from compshift.core.candidates import Candidates
 from compshift.core.objective import log_evidence
-from compshift.estimators.crm_fit import Recipe, TrainingRows, step_one, step_two
+from compshift.estimators.crm_fit import Recipe, TrainingRows, check_parts, step_one, step_two
 from compshift.estimators.gaussian_energies import gaussian_energies
 from compshift.estimators.gaussian_fit import fit_shared
 from compshift.estimators.row_folds import row_folds
@@ -104,6 +104,9 @@ class TestCrossFit:
             expected = rows.features[own] @ alone.weight.T
             np.testing.assert_allclose(fitted.energies[own] / fitted.temperature, expected, atol=1e-2)
 
+    def test_numpy_flags_are_flags(self):
+        assert (check_parts(np.True_), check_parts(np.False_)) == (check_parts(True), check_parts(False)) == (5, 0)
+
     def test_biases_agree_on_seen_groups(self):
         X, codes = make_data(n=300, p=20)
         clf = CRMClassifier(1e-3, cross_fit=True).fit(X, codes[:, 0], attributes=codes[:, 1])
@@ -192,6 +195,13 @@ class TestBias:
             assert error < limit
         gap = [np.abs(b[unseen] - b[~unseen].mean() - true).max() for b in (clf.cumulant_bias_, clf.bias_)]
         assert gap[0] < gap[1]
+
+    def test_an_unseen_group_takes_no_rows_of_seen_ones_far_away(self):
+        """By two moments alone it would take a fifth of them, as its bias lies nats below what the samples allow."""
+        codes = np.array([[0, 0], [0, 1], [1, 1], [0, 2], [1, 2]])[np.arange(500) % 5]
+        X = np.random.default_rng(0).normal(size=(500, 4)) + 50 * codes @ np.array([[2, 1, 0, 0], [0, 1, 2, 0]])
+        clf = CRMClassifier(1e-8, bias="cumulant").fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert clf.score(X, codes[:, 0]) == 1
 
     def test_auto_chooses_and_says_what(self):
         X, codes = make_data(n=300)

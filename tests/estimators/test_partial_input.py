@@ -35,6 +35,9 @@ def missing_forms():
     yield "frame with NA", pd.DataFrame({"a1": pd.array(text, dtype="string"), "a2": pd.array(number, dtype="Int64")})
     yield "categoricals", pd.DataFrame({"a1": pd.Categorical(text), "a2": pd.Categorical(number)})
     yield "objects with NA", pd.DataFrame({"a1": text, "a2": [pd.NA if v is None else v for v in number]}, dtype=object)
+    hidden = np.array([[value is None for value in pair] for pair in pairs])
+    below = [("a" if a is None else a, 0 if b is None else b) for a, b in pairs]
+    yield "masked array", np.ma.masked_array(np.array(below, dtype=object), mask=hidden)
     yield "mapping of arrays", {"a1": np.array(text, dtype=object), "a2": np.array(as_nan)}
 
 

@@ -49,6 +49,16 @@ class TestCrossFitting:
             assert counts.max() - counts.min() <= 1
             assert np.count_nonzero(counts) >= min(size, 5)
 
+    def test_groups_that_are_told_apart_without_an_error_are_announced(self):
+        """If there are unseen groups, that is: seen ones alone are in no danger."""
+        X, codes, *_ = additive(rows=30)
+        X = 50 * GroupSpace.from_cardinalities(codes.max(axis=0) + 1).one_hot(codes) + X[:, :1]
+        clf = AffineExtrapolation(LogisticRegression(C=1e-3), random_state=0)
+        with pytest.warns(UserWarning, match="tells the seen groups apart without a single error"):
+            fit(clf, X, codes)
+        assert not clf.seen_.all()
+        fit(clf.set_params(support=np.unique(codes, axis=0)), X, codes)
+
     @pytest.mark.parametrize("calibration", ["temperature", "additive"])
     def test_a_group_of_one_row_is_announced(self, calibration):
         X, codes, X_new, *_ = additive(rows=30)
@@ -99,6 +109,63 @@ class TestFloor:
             assert np.isfinite(clf.group_log_proba(X_new)).all()
             seen = clf.seen_
             assert (clf.effective_sample_size_[seen] > 10).all()
+
+
+class Spoilt(GaussianNB):
+    """Spoils its classes or its probabilities by a function."""
+
+    def __init__(self, classes=None, proba=None):
+        super().__init__()
+        self.classes, self.proba = classes, proba
+
+    def fit(self, X, y):
+        super().fit(X, y)
+        if self.classes:
+            self.classes_ = self.classes(self.classes_)
+        return self
+
+    def predict_proba(self, X):
+        proba = super().predict_proba(X)
+        return self.proba(proba) if self.proba else proba
+
+
+class TestWhatTheBaseGives:
+    @pytest.mark.parametrize(
+        "classes",
+        [lambda own: own.astype(str), lambda own: own + 1, lambda own: own - 1, lambda own: own * 0, lambda own: [own]],
+    )
+    def test_classes_are_the_groups_it_was_fitted_to(self, classes):
+        X, codes, *_ = additive(rows=10)
+        message = (
+            r"base_estimator \(Spoilt\) has classes_ of .*, but it was fitted to groups numbered from 0 to 4: classes_ "
+            "must be the numbers that its fit got as y"
+        )
+        with pytest.raises(InputError, match=message):
+            fit(AffineExtrapolation(Spoilt(classes)), X, codes)
+
+    @pytest.mark.parametrize(
+        ("proba", "message"),
+        [
+            (lambda own: own - 0.5, r"gives a negative probability at row \d+: correct its predict_proba, or choose"),
+            (lambda own: own * 0, "gives probabilities that do not sum to 1 at row 0"),
+            (lambda own: own + 1e300, "gives probabilities that do not sum to 1 at row 0"),
+            (lambda own: own + 1e308, "gives probabilities that do not sum to 1 at row 0"),
+            (lambda own: own * np.nan, "gives a probability that is NaN or infinite at row 0: scale the features"),
+            (lambda own: own[:, 0], r"gives probabilities of shape \(\d+,\) for"),
+            (lambda own: np.full(own.shape, "a"), r"the predict_proba of base_estimator \(Spoilt\) holds"),
+        ],
+    )
+    def test_probabilities_are_probabilities(self, proba, message):
+        X, codes, *_ = additive(rows=10)
+        with pytest.raises(InputError, match=message):
+            fit(AffineExtrapolation(Spoilt(proba=proba)), X, codes)
+
+    def test_rounding_is_forgiven(self):
+        X, codes, X_new, *_ = additive(rows=40)
+        clf = fit(
+            AffineExtrapolation(Spoilt(proba=lambda own: own.astype(np.float32) - 1e-9), random_state=0), X, codes
+        )
+        assert np.isfinite(clf.group_log_proba(X_new)).all()
 
 
 class TestSampleWeight:

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from compshift import GroupSpace
+from compshift import GroupSpace, InputError
 from compshift.core.energy import GroupTable
 from compshift.estimators.row_sums import ArrayRows
-from compshift.estimators.solver import solve
+from compshift.estimators.solver import Evaluation, solve
 from compshift.estimators.standardise import standardise
 from compshift.estimators.step_one_problem import StepOneProblem
 
@@ -141,3 +141,30 @@ def test_solution_beats_every_nearby_point():
             solution.bias + rng.normal(size=solution.bias.shape) * 1e-2,
         )
         assert nearby > best
+
+
+class Overflowing:
+    """A risk that is finite in the first evaluations, and not a number from then on."""
+
+    coarse, shape, alpha = None, (1, 2), 0.1
+    frequency, curvature = np.array([0.5, 0.5]), np.ones(1)
+
+    def __init__(self, finite):
+        self.finite, self.evaluations = finite, 0
+
+    def evaluate(self, *_):
+        self.evaluations += 1
+        value = 1.0 if self.evaluations <= self.finite else np.nan
+        return Evaluation(value, np.full(self.shape, value), np.full(2, value))
+
+
+@pytest.mark.parametrize("finite", [1, 2, 5])
+def test_a_risk_that_overflows_on_the_way_ends_the_search(finite):
+    problem = Overflowing(finite)
+    assert not solve(problem, tol=1e-6, max_iter=30).converged
+    assert problem.evaluations < 2000
+
+
+def test_a_risk_that_overflows_from_the_start_is_refused():
+    with pytest.raises(InputError, match="the risk overflows where its search begins: look for features or weights"):
+        solve(Overflowing(0), tol=1e-6, max_iter=30)

@@ -39,6 +39,15 @@ def write_store(folder, X, bird, place, shards=3, row_group_size=97, split=None)
     return FeatureStore(folder)
 
 
+def lists(table, length, path=None):
+    """A table with features of another length."""
+    features = pa.array([[1.0] * length] * len(table), pa.list_(pa.float64()))
+    found = table.drop([name for name in table.column_names if name == "features"]).append_column("features", features)
+    if path is not None:
+        pq.write_table(found, path)
+    return found
+
+
 @pytest.fixture
 def stored(tmp_path):
     X, bird, place = sightings()
@@ -93,6 +102,12 @@ class TestFit:
         clf = CRMClassifier(prior="hull").fit(store, "bird", attributes=["place"])
         clf.save(tmp_path / "m.safetensors")
         np.testing.assert_array_equal(compshift.load(tmp_path / "m.safetensors").predict(X), clf.predict(X))
+
+    def test_names_of_an_earlier_fit_are_forgotten(self, stored):
+        store, *_ = stored
+        clf = CRMClassifier()
+        clf.feature_names_in_ = np.array(["a", "b"], dtype=object)
+        assert not hasattr(clf.fit(store, "bird", attributes="place"), "feature_names_in_")
 
     def test_constant_features(self, tmp_path):
         _, bird, place = sightings(n=60)
@@ -182,6 +197,75 @@ class TestStore:
         np.testing.assert_array_equal(found, X)
         assert store.n_rows == 700
 
+    @pytest.mark.parametrize(("rank", "size", "message"), [(0, 0, "size is 0"), (5, 2, "rank is 5 and size 2: pass")])
+    def test_ranks_that_no_process_has(self, stored, rank, size, message):
+        with pytest.raises(InputError, match=message):
+            list(stored[0].blocks(50, rank, size))
+
+    def test_a_split_that_is_not_chosen_is_told_of(self, tmp_path):
+        X, bird, place = sightings()
+        write_store(tmp_path / "s", X, bird, place, split=np.array(["train", "test"])[np.arange(len(X)) % 2])
+        with pytest.warns(UserWarning, match=r"rows of every split are fitted: pass FeatureStore\(…, split='train'\)"):
+            clf = CRMClassifier().fit(FeatureStore(tmp_path / "s"), "bird", attributes="place")
+        every = CRMClassifier().fit(FeatureStore(tmp_path / "s", "all"), "bird", attributes="place")
+        np.testing.assert_array_equal(clf.coef_, every.coef_)
+        assert FeatureStore(tmp_path / "s", "all").n_rows == 700
+        assert FeatureStore(tmp_path / "s", "train").n_rows == 350
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda table: table.drop(["features"]), "part-00001.parquet' has no column 'features'"),
+            (
+                lambda table: table.drop(["place"]),
+                "part-00001.parquet' has no column 'place', and 'part-00000.parquet'",
+            ),
+            (lambda table: lists(table, 5), "part-00001.parquet': the lists in column 'features' have 5 numbers"),
+            (lambda table: lists(table, 0), "part-00001.parquet': the lists in column 'features' have 0 numbers"),
+        ],
+    )
+    def test_shards_that_differ(self, stored, change, message):
+        store = stored[0]
+        path = store.files[1]
+        pq.write_table(change(pq.read_table(path)), path)
+        with pytest.raises(InputError, match=message):
+            CRMClassifier().fit(FeatureStore(store.path), "bird", attributes="place")
+
+    def test_lists_without_numbers_and_splits_that_are_lists(self, tmp_path):
+        lists(pa.table({"bird": ["a", "b"], "split": [["train"], ["val"]]}), 0, tmp_path / "s.parquet")
+        with pytest.raises(InputError, match="the lists in column 'features' are empty; numbers are expected"):
+            FeatureStore(tmp_path / "s.parquet").n_features  # noqa: B018
+        with pytest.raises(InputError, match=r"the column 'split' has type list<.*: one value per row"):
+            FeatureStore(tmp_path / "s.parquet", "train").n_rows  # noqa: B018
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda table: pa.concat_tables([table, table]),
+            lambda table: table.slice(0, 40),
+            lambda table: table.drop(["features"]),
+            lambda table: table,  # written again
+        ],
+    )
+    def test_a_shard_that_changes_during_the_fit(self, stored, change):
+        store = stored[0]
+        path = store.files[1]
+
+        class Changing(FeatureStore):
+            passes = 0
+
+            def blocks(self, *arguments):
+                type(self).passes += 1
+                if self.passes == 3:
+                    pq.write_table(change(pq.read_table(path)), path)
+                yield from super().blocks(*arguments)
+
+        with pytest.raises(InputError, match=r"part-00001.parquet' changed while it was read: wait until nothing wri"):
+            CRMClassifier().fit(Changing(store.path), "bird", attributes="place")
+        path.unlink()
+        with pytest.raises(InputError, match=r"part-00001.parquet' changed while it was read"):
+            store.frame(["bird"])
+
     def test_bad_input_gets_a_sentence(self, stored, tmp_path):
         store, X, bird, place = stored
         clf = CRMClassifier()
@@ -206,8 +290,13 @@ class TestStore:
             CRMClassifier().fit(store, "bird", attributes=["place"]).predict(store)
         X[3, 2] = np.nan
         broken = write_store(tmp_path / "broken", X, bird, place)
-        with pytest.raises(InputError, match="NaN or infinite"):
+        with pytest.raises(InputError, match="X has 1 NaN or infinite"):
             clf.fit(broken, "bird", attributes=["place"])
+        huge = write_store(tmp_path / "huge", np.where(np.isnan(X), 1e308, X.astype(float)), bird, place)
+        with pytest.raises(InputError, match=r"X has numbers up to 1e\+308, too large to add up: divide the features"):
+            clf.fit(huge, "bird", attributes=["place"])
+        with pytest.raises(InputError, match="times their sample_weight are too large to add up: divide the weights"):
+            clf.fit(store, "bird", attributes=["place"], sample_weight=np.full(700, 1e305))
         (tmp_path / "broken" / "part-00001.parquet").write_bytes(b"PAR1 and no more")
         with pytest.raises(InputError, match="cannot be read as Parquet"):
             clf.fit(FeatureStore(tmp_path / "broken"), "bird", attributes=["place"])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from compshift._checks import check_count, check_positive
+from compshift._checks import check_count, check_positive, check_same_order
 from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.logspace import log_softmax
@@ -65,6 +65,7 @@ def infer_attributes(
     """
     alpha = check_positive(alpha, "alpha")
     rounds = check_count(rounds, "rounds")
+    check_same_order({"X": X, "y": y})
     features = training_features(BaseEstimator(), X)
     if y is None:
         raise InputError("infer_attributes needs the class of each row, but y is None: pass it")

@@ -9,8 +9,15 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.parallel import Parallel, delayed
 
-from compshift._errors import InputError
+from compshift._checks import check_numbers
+from compshift._errors import InputError, shown
 from compshift.core.arrays import FloatArray, IntArray
+
+ROUNDING = 1e-6
+"""By so much a probability may be below 0."""
+
+ABOUT = 1e-2
+"""By so much the probabilities of a row may differ from 1 in sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,18 +68,42 @@ def named(X: FloatArray, names: Any) -> Any:
 
 def group_probabilities(estimator: Any, X: FloatArray, n_groups: int, names: Any = None) -> FloatArray:
     """Probability of each seen group, (n, k), 0 for those that the estimator has not been fitted to."""
+    who = f"base_estimator ({type(estimator).__name__})"
+    classes = _fitted_groups(who, getattr(estimator, "classes_", None), n_groups)
+    given = check_numbers(estimator.predict_proba(named(X, names)), f"the predict_proba of {who}", "it must be numbers")
+    if given.shape != (len(X), len(classes)):
+        raise InputError(
+            f"{who} gives probabilities of shape {given.shape} for {len(X)} rows and {len(classes)} groups: its "
+            "predict_proba must have one column for each of its classes_"
+        )
+    _check_rows(who, given)
     proba = np.zeros((len(X), n_groups))
-    given = np.asarray(estimator.predict_proba(named(X, names)))
-    if given.shape != (len(X), len(estimator.classes_)):
-        raise InputError(
-            f"base_estimator ({type(estimator).__name__}) gives probabilities of shape {given.shape} for {len(X)} rows "
-            f"and {len(estimator.classes_)} groups: its predict_proba must have one column for each of its classes_"
-        )
-    proba[:, estimator.classes_] = given
-    if not np.isfinite(proba).all():
-        row = int(np.argmin(np.isfinite(proba).all(axis=1)))
-        raise InputError(
-            f"base_estimator ({type(estimator).__name__}) gives a probability that is NaN or infinite at row {row}: "
-            "scale the features, or choose another base_estimator"
-        )
+    proba[:, classes] = given
     return proba
+
+
+def _fitted_groups(who: str, classes: Any, n_groups: int) -> IntArray:
+    """The groups that the columns of ``predict_proba`` stand for: those numbers that the base was fitted to."""
+    found = np.asarray(classes)
+    numbers = found.ndim == 1 and found.dtype.kind in "iu" and len(np.unique(found)) == len(found)
+    if not numbers or not np.isin(found, np.arange(n_groups)).all():
+        raise InputError(
+            f"{who} has classes_ of {shown(classes)}, but it was fitted to groups numbered from 0 to {n_groups - 1}: "
+            "classes_ must be the numbers that its fit got as y"
+        )
+    return found.astype(np.int64)
+
+
+def _check_rows(who: str, given: FloatArray) -> None:
+    """Refuse rows (n, c) that are no probabilities, but for rounding."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = given.sum(axis=1)
+    finite = np.isfinite(given).all(axis=1)
+    for bad, what, remedy in (
+        (~finite, "a probability that is NaN or infinite", "scale the features"),
+        (finite & (given < -ROUNDING).any(axis=1), "a negative probability", "correct its predict_proba"),
+        (finite & ~(np.abs(sums - 1) <= ABOUT), "probabilities that do not sum to 1", "correct its predict_proba"),
+    ):
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise InputError(f"{who} gives {what} at row {row}: {remedy}, or choose another base_estimator")

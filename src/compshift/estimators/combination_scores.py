@@ -15,7 +15,6 @@ from compshift.core.candidates import Candidates
 from compshift.estimators.crm_fit import Recipe, TrainingRows, step_one, step_two
 from compshift.estimators.crm_model import CRMModel
 from compshift.estimators.group_classifier import Labelled
-from compshift.estimators.randomness import check_jobs
 from compshift.estimators.solver import Start
 
 TOL = 3e-3
@@ -71,7 +70,7 @@ def combination_scores(
     if isinstance(prior, str) and prior == "train":  # which gives held-out groups no chance
         prior = "hull"
     n_folds = max(int(fold.max()) + 1, 1)  # without any group to hold out, rows still are
-    found = Parallel(n_jobs=check_jobs(n_jobs))(
+    found = Parallel(n_jobs=n_jobs)(
         delayed(_score_fold)(Fold(data, fold == number, part == number % ROW_PARTS, prior), path, biases, max_iter)
         for number in range(n_folds)
     )

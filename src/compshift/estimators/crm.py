@@ -17,6 +17,7 @@ from compshift.estimators.dask_fit import is_dask, read_dask
 from compshift.estimators.model_selection import CombinationKFold
 from compshift.estimators.progress import visible_log
 from compshift.estimators.randomness import seed_of
+from compshift.estimators.refused_fit import unchanged_if_refused
 from compshift.estimators.store_fit import MEMORY, fit_store, read_store_labels
 from compshift.estimators.streamed_fit import fit_streamed
 
@@ -37,11 +38,13 @@ class CRMClassifier(CRMFitter):
         Probability of each group where the model will be used. ``"uniform"``: the same for every candidate;
         ``"hull"``: the same for every candidate inside the affine hull of the seen groups; ``"train"``: as in training;
         an array of shape ``space_.cardinalities`` or ``(space_.n_groups,)``; or a mapping or Series from tuples of
-        values to probabilities, in which absent groups have none. ``set_prior`` changes it without another fit.
+        values to probabilities, in which absent groups have none; if the levels of a Series have names, they are those
+        of the attributes. ``set_prior`` changes it without another fit.
     bias : "extrapolated", "cumulant", "shrunk", "learned" or "auto", default="extrapolated"
         How the bias of a group comes about. ``"extrapolated"``: B*, an importance-weighted mean over the training
         inputs. ``"cumulant"``: from the seen groups by two moments of the energies, which is exact for Gaussians and
-        has far less variance where B* rests on a few samples. ``"shrunk"``: B* drawn to the latter where its effective
+        has far less variance where B* rests on a few samples; no lower than the samples allow, which is B* less three
+        of its standard errors. ``"shrunk"``: B* drawn to the latter where its effective
         sample size is low. ``"learned"`` (for ablations): the fitted bias of the seen groups and 0 for the others.
         ``"auto"``: whichever of the first three does best on seen groups that are held out. All are there after a
         fit: ``set_params(bias=...)`` switches without another.
@@ -92,7 +95,7 @@ class CRMClassifier(CRMFitter):
         How many training samples the bias of each candidate effectively rests on,
         ``(Σ ω w)² / Σ (ω w)²`` over the samples' weights ω in the data and w in the bias.
     cumulant_bias_ : array (g,)
-        The bias by two moments of the energies.
+        The bias by two moments of the energies, no lower than ``bias_ - 3 / sqrt(effective_sample_size_)``.
     pareto_k_ : array (g,)
         Tail index k̂ of the samples' weights in B*: above 0.7 the mean is not to be trusted, whatever its effective
         sample size. NaN if there are too many groups and samples to look at.
@@ -173,10 +176,10 @@ class CRMClassifier(CRMFitter):
         y : (n,) or (n, t)
             What is predicted: one target or several. Text, numbers, booleans or pandas categoricals.
         attributes : (n,) or (n, s), optional
-            What else varies and must not mislead, known in training only. Values may be missing (None, NaN, NA): such a
-            row counts for the seen groups that agree with what is known of it, each by its probability. Seen groups are
-            those of complete rows. This assumes that values are missing at random: whether one is missing may depend
-            on the features, the target and the known attributes, not on the missing value itself.
+            What else varies and must not mislead, known in training only. Values may be missing (None, NaN, NA,
+            masked): such a row counts for the seen groups that agree with what is known of it, each by its probability.
+            Seen groups are those of complete rows. This assumes that values are missing at random: whether one is
+            missing may depend on the features, the target and the known attributes, not on the missing value itself.
         sample_weight : (n,), optional
             Weights of the rows; a weight of 2 gives the same model as the row twice. Only the effective sample sizes
             differ: they count a row once, whatever its weight.
@@ -184,7 +187,7 @@ class CRMClassifier(CRMFitter):
             Attributes and values, targets first, if there are values that no training row has.
         """
         options, tol, max_iter = self.check_parameters()
-        with visible_log(self.verbose):
+        with unchanged_if_refused(self), visible_log(self.verbose):
             if isinstance(X, FeatureStore) or is_dask(X):
                 return self._fit_streamed(X, y, attributes, sample_weight, space, options)
             data = self._read(X, y, attributes, sample_weight, space)
@@ -197,7 +200,7 @@ class CRMClassifier(CRMFitter):
                 chosen = choose(data, options, fold, self.prior, None, max_iter=max_iter, seed=seed, n_jobs=None)
                 setting = chosen.setting
             self._fit_setting(data, setting, tol, max_iter)
-        return self._use_prior(self.prior)
+            return self._use_prior(self.prior)
 
     def _fit_streamed(
         self, X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupSpace | None, options: Options
@@ -220,6 +223,8 @@ class CRMClassifier(CRMFitter):
             data.candidates.log_prior(self.prior)
             model = fit_streamed(data.rows, data.candidates, options.first.recipe, tol=tol, max_iter=max_iter)
         self.n_features_in_, self.n_missing_ = len(model.feature_mean), 0
+        if hasattr(self, "feature_names_in_"):  # of an earlier fit
+            del self.feature_names_in_
         self._take(model, options.first, data.n_targets, data.one_dimensional, tol, max_iter)
         return self._use_prior(self.prior)
 

@@ -20,7 +20,8 @@ from compshift.estimators.expected_accuracy import TOL, expected_accuracy
 from compshift.estimators.group_classifier import Labelled
 from compshift.estimators.model_selection import CombinationKFold
 from compshift.estimators.progress import visible_log
-from compshift.estimators.randomness import seed_of
+from compshift.estimators.randomness import check_jobs, seed_of
+from compshift.estimators.refused_fit import unchanged_if_refused
 from compshift.estimators.solver import Start
 
 ALPHAS = (1e-3, 3e-3, 1e-2, 2e-2, 5e-2, 1e-1, 3e-1, 1.0)
@@ -129,7 +130,7 @@ class CRMClassifierCV(CRMFitter):
     ) -> Self:
         """Choose by held-out combinations, then fit all rows; the parameters are as in ``CRMClassifier.fit``."""
         options, tol, max_iter = self.check_parameters()
-        with visible_log(self.verbose):
+        with unchanged_if_refused(self), visible_log(self.verbose):
             data = self._read(X, y, attributes, sample_weight, space)
             seed = seed_of(self.random_state)
             fold = self._splitter(seed).group_folds(data.candidates.space, data.candidates.seen_groups)
@@ -141,13 +142,13 @@ class CRMClassifierCV(CRMFitter):
                 check_scoring(self.scoring),
                 max_iter=max_iter,
                 seed=seed,
-                n_jobs=self.n_jobs,
+                n_jobs=check_jobs(self.n_jobs),
             )
             self._fit_setting(data, choice.setting, tol, max_iter)
             self._expect(data, choice.setting, max_iter, seed)
-        self.n_splits_ = int(fold.max()) + 1
-        self.cv_results_ = _results(choice)
-        return self._use_prior(self.prior)
+            self.n_splits_ = int(fold.max()) + 1
+            self.cv_results_ = _results(choice)
+            return self._use_prior(self.prior)
 
     def _expect(self, data: Labelled, setting: Setting, max_iter: int, seed: int) -> None:
         """Predict the accuracy on groups that training lacks."""
@@ -167,7 +168,7 @@ class CRMClassifierCV(CRMFitter):
             float(self.confidence),
             max_iter=max_iter,
             seed=seed,
-            n_jobs=self.n_jobs,
+            n_jobs=check_jobs(self.n_jobs),
         )
         self._model = replace(self._model, expected=expected)
 
@@ -175,6 +176,7 @@ class CRMClassifierCV(CRMFitter):
         """Refuse parameters that no data can be fitted with; what there is to choose, ``tol`` and ``max_iter``."""
         check_scoring(self.scoring)
         check_fraction(self.confidence, "confidence")
+        check_jobs(self.n_jobs)
         self._splitter()
         if isinstance(self.alphas, str) or not np.ndim(self.alphas) == 1 or not len(self.alphas):
             raise InputError(f"alphas is {self.alphas!r}: pass a list of positive numbers")

@@ -7,20 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import check_codes, check_finite
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray
 from compshift.core.candidates import Candidates
 from compshift.core.columns import plain_value
-from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
+from compshift.estimators.crm_file_checks import check_header, checked_arrays, checked_space, is_names
 from compshift.estimators.crm_model import CRMModel
 
 GROUP_ARRAYS = ("seen_groups", "seen_weight", "groups")
 MODEL_ARRAYS = ("coef", "feature_mean", "bias", "learned_bias", "effective_sample_size")
 LATER_ARRAYS = ("cumulant_bias", "pareto_k")
 """Of length g. Models that were saved before these existed are read with NaN in their place."""
-FINITE_ARRAYS = ("seen_weight", "coef", "feature_mean", "bias", "learned_bias")
 NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
 PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
 LATER_PARAMETERS = {"anchor": "zero", "cross_fit": False, "unseen_offset": 0.0}
@@ -65,35 +63,34 @@ def to_file(saved: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
     return header, arrays
 
 
-def from_file(header: dict[str, Any], arrays: dict[str, Any]) -> Saved:
+def from_file(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Saved:
     """The classifier's parts, once they have been found to be what they should be and to fit one another."""
     try:
-        _check_kinds(arrays)
-        space = GroupSpace(tuple(header["names"]), tuple(tuple(values) for values in header["values"]))
+        space = checked_space(header)
+        found = checked_arrays(arrays, space)
+        check_header(header, space, len(found["feature_mean"]))
         model = CRMModel(
-            candidates=Candidates(AffineHull(space, arrays["seen_groups"]), arrays["seen_weight"], arrays["groups"]),
-            **{name: arrays[name] for name in MODEL_ARRAYS},
-            **{name: arrays.get(name, np.full(len(arrays["groups"]), np.nan)) for name in LATER_ARRAYS},
+            candidates=Candidates(AffineHull(space, found["seen_groups"]), found["seen_weight"], found["groups"]),
+            **{name: found[name] for name in MODEL_ARRAYS},
+            **{name: found.get(name, np.full(len(found["groups"]), np.nan)) for name in LATER_ARRAYS},
             **{name: header[name] for name in NUMBERS},
             temperature=header.get("temperature", 1.0),
-            expected=arrays.get("expected"),
+            expected=found.get("expected"),
         )
-        _check_header(header)
         saved = Saved(
             LATER_PARAMETERS
             | {name: header["parameters"][name] for name in PARAMETERS}
             | {name: value for name, value in header["parameters"].items() if name in LATER_PARAMETERS},
             model,
-            arrays["log_prior"],
-            arrays["parameter_log_prior"],
-            int(header["n_targets"]),
-            bool(header["one_dimensional"]),
-            header["feature_names"],
+            found["log_prior"],
+            found["parameter_log_prior"],
+            header["n_targets"],
+            header["one_dimensional"],
+            _feature_names(header, len(found["feature_mean"])),
             header.get("inputs"),
         )
-        _check_shapes(saved)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise InputError(f"its contents are not those of a CRMClassifier ({error})") from None
+        raise InputError(f"its contents are not those of a CRMClassifier ({error}): save the model again") from None
     if saved.parameters["support"] is None:
         saved.parameters["support"] = model.candidates.groups
     if saved.parameters["prior"] is None:
@@ -103,55 +100,12 @@ def from_file(header: dict[str, Any], arrays: dict[str, Any]) -> Saved:
     return saved
 
 
-def _check_kinds(arrays: Mapping[str, Any]) -> None:
-    """Refuse codes that are not whole, and numbers that are not finite where they must be."""
-    for name, array in arrays.items():
-        codes = name in ("seen_groups", "groups")
-        if array.dtype.kind != ("i" if codes else "f") or (codes and array.ndim != 2):
-            raise InputError(f"{name} has type {array.dtype} and {array.ndim} dimensions")
-    for name in FINITE_ARRAYS:
-        check_finite(arrays[name], name)
-    for name in ("log_prior", "parameter_log_prior"):
-        array = arrays[name]
-        if np.isnan(array).any() or abs(float(np.exp(np.minimum(array, 1)).sum()) - 1) > 1e-6:
-            raise InputError(f"{name} is not that of a prior")
-    if (arrays["seen_weight"] < 0).any():
-        raise InputError("seen_weight has negative entries")
-
-
-def _check_header(header: Mapping[str, Any]) -> None:
-    """Refuse numbers, names and notes of other types than they are saved with."""
-    for name in (*NUMBERS, "temperature"):
-        if not isinstance(header.get(name, 1.0), int | float):
-            raise InputError(f"{name} is {header[name]!r}")
-    names, inputs = header["feature_names"], header.get("inputs")
-    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise InputError("feature_names is no list of names")
-    if inputs is not None and not isinstance(inputs, dict):
-        raise InputError(f"inputs is {inputs!r}")
-    for name in ("prior", "support"):
-        if not isinstance(header["parameters"][name], str | None):
-            raise InputError(f"{name} is {header['parameters'][name]!r}")
-
-
-def _check_shapes(saved: Saved) -> None:
-    """Refuse arrays that do not fit one another."""
-    model, candidates = saved.model, saved.model.candidates
-    check_codes(candidates.groups, candidates.space.cardinalities, "groups")
-    g, p = len(candidates.groups), len(model.feature_mean)
-    expected = {"coef": (candidates.space.width, p)} | dict.fromkeys((*MODEL_ARRAYS[2:], *LATER_ARRAYS), (g,))
-    if model.expected is not None:
-        expected["expected"] = (g, 3)
-    for name, shape in expected.items():
-        found = getattr(model, name).shape
-        if found != shape:
-            raise InputError(f"{name} has shape {found} instead of {shape}")
-    priors_fit = saved.log_prior.shape == saved.parameter_log_prior.shape == (g,)
-    if not priors_fit or candidates.seen_weight.shape != (len(candidates.seen_groups),):
-        raise InputError("the prior or the weights do not fit the groups")
-    if saved.feature_names is not None and len(saved.feature_names) != p:
-        raise InputError(f"there are {len(saved.feature_names)} feature_names for {p} features")
-    if len(candidates.space.distinct(candidates.groups)[0]) < g:
-        raise InputError("groups lists a group twice")
-    if not 1 <= saved.n_targets <= len(candidates.space.names):
-        raise InputError(f"there are {saved.n_targets} targets among {len(candidates.space.names)} attributes")
+def _feature_names(header: Mapping[str, Any], n_features: int) -> list[str] | None:
+    """Names of the features: those that the fit had, or the columns of the table that it was given."""
+    names: list[str] | None = header["feature_names"]
+    inputs = header.get("inputs") or {}
+    if names is None and inputs.get("kind") == "features":
+        columns = inputs.get("columns")
+        listed = list(columns) if isinstance(columns, tuple) else columns
+        names = listed if is_names(listed) and len(listed) == n_features else None
+    return names

@@ -12,7 +12,7 @@ from compshift._errors import InputError, check_name
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.bias import BiasSums, ExtrapolatedBias, extrapolated_bias, merge_sums, rows_worth_merging, sums_over
 from compshift.core.candidates import Candidates
-from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias, energy_moments
+from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias, energy_moments, no_lower_than_samples
 from compshift.core.energy import GroupTable, linear_energies
 from compshift.core.objective import log_evidence
 from compshift.core.pareto import tail_indices
@@ -47,7 +47,7 @@ class Recipe(NamedTuple):
 
 def check_parts(cross_fit: bool | int) -> int:
     """Number of parts to cross-fit in, 0 for none."""
-    if cross_fit is True or cross_fit is False:
+    if isinstance(cross_fit, bool | np.bool_):
         return PARTS if cross_fit else 0
     parts = check_count(cross_fit, "cross_fit")
     if parts < 2:
@@ -200,14 +200,16 @@ def step_two(rows: FittedRows, candidates: Candidates, fitted: StepOne, *, tails
         seen_bias = found.bias[in_candidates]
     else:
         seen_bias = extrapolate(fitted.energies, evidence, rows.weight, rows.seen).bias
-    moments = rows.moments(fitted.energies)
+    by_moments = cumulant_bias(
+        candidates.space, candidates.groups, candidates.seen_groups, fitted.bias, rows.moments(fitted.energies)
+    )
     return CRMModel(
         candidates=candidates,
         coef=fitted.temperature * fitted.solution.weight / rows.standard.scale,
         feature_mean=rows.standard.mean,
         bias=found.bias,
         learned_bias=np.where(candidates.in_seen >= 0, fitted.bias[candidates.in_seen], 0.0),
-        cumulant_bias=cumulant_bias(candidates.space, candidates.groups, candidates.seen_groups, fitted.bias, moments),
+        cumulant_bias=no_lower_than_samples(by_moments, found),
         effective_sample_size=found.effective_sample_size,
         pareto_k=_tails(candidates, fitted.energies, evidence, rows.weight)
         if tails

@@ -50,7 +50,7 @@ class CRMFitter(FittedCRM):
         return True
 
     def _check_incomplete(self) -> None:
-        if self.cross_fit is not False:
+        if isinstance(self.cross_fit, str) or check_parts(self.cross_fit):
             raise InputError(
                 f"cross_fit is {self.cross_fit!r} and attributes are missing in some rows: "
                 "use cross_fit=False, or leave those rows out"

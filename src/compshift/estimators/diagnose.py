@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_count, check_same_rows
+from compshift._checks import check_count, check_same_order, check_same_rows
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.calibration_error import Calibration, calibration
@@ -84,6 +84,7 @@ def diagnose(
     if cv < 3:
         raise InputError(f"cv is {cv}: pass 3 folds or more")
     random = np.random.default_rng(seed_of(random_state))
+    check_same_order({"X": X, "y": y, "attributes": attributes})
     X = known_features(clf, X)
     codes = _codes(clf, y, attributes, len(X))
     seen = np.flatnonzero(clf.seen_)

@@ -15,13 +15,14 @@ from compshift.core.arrays import FloatArray, IntArray
 from compshift.estimators import model_file
 from compshift.estimators.combination_scores import Setting
 from compshift.estimators.crm_file import Saved, from_file, to_file
-from compshift.estimators.crm_fit import Recipe, check_parts
 from compshift.estimators.crm_model import BIASES, CRMModel
 from compshift.estimators.group_classifier import GroupClassifier
 from compshift.estimators.inputs import known_features
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from compshift.estimators.choice import Options
 
 KIND = "CRMClassifier"
 MAX_OFFSET = 1e6
@@ -30,7 +31,9 @@ MAX_OFFSET = 1e6
 class FittedCRM(GroupClassifier):
     """Predictions under any prior, from the energies and biases that ``fit`` left."""
 
+    bias: str
     unseen_offset: float | str
+    verbose: bool | int
 
     def _adopt(self, model: CRMModel, setting: Setting, n_targets: int, one_dimensional: bool) -> None:
         """Take over what was fitted, or read from a file."""
@@ -110,17 +113,30 @@ class FittedCRM(GroupClassifier):
             feature_names=None if names is None else [str(name) for name in names],
             inputs=self.inputs_ if inputs is None else inputs,
         )
-        model_file.write(path, KIND, *to_file(saved))
+        header, arrays = to_file(saved)
+        try:
+            from_file(header, arrays)
+        except InputError as error:
+            raise InputError(f"the model cannot be saved, since nobody could load it: {error}") from None
+        model_file.write(path, KIND, header, arrays)
+
+    def check_parameters(self) -> tuple[Options, float, int]:
+        """Refuse parameters that no data can be fitted with; what there is to choose, ``tol`` and ``max_iter``."""
+        raise NotImplementedError
 
     def _plain_parameters(self) -> dict[str, Any]:
-        """Parameters of the ``CRMClassifier`` that has what was chosen."""
+        """Parameters of the ``CRMClassifier`` that has what was chosen, numbers as Python's own."""
         parameters: dict[str, Any] = self.get_params(deep=False)
+        options, tol, max_iter = self.check_parameters()
         return parameters | {
             "alpha": self.alpha_,
             "anchor": self.anchor_,
             "cross_fit": self.cross_fit_ or False,
             "bias": self.chosen_bias_ if self.bias == "auto" else self.bias,
-            "unseen_offset": self.unseen_offset_ if isinstance(self.unseen_offset, str) else self.unseen_offset,
+            "unseen_offset": self.unseen_offset_ if options.offset is None else options.offset,
+            "tol": tol,
+            "max_iter": max_iter,
+            "verbose": bool(self.verbose),
         }
 
     @classmethod
@@ -128,9 +144,10 @@ class FittedCRM(GroupClassifier):
         """The classifier that ``save`` wrote."""
         saved = from_file(header, arrays)
         clf = cls(**saved.parameters)
-        clf.check_parameters()
-        recipe = Recipe(clf.alpha, clf.anchor, check_parts(clf.cross_fit))
-        setting = Setting(recipe, clf.bias, check_offset(clf.unseen_offset))
+        options, _, _ = clf.check_parameters()
+        if not options.single:
+            raise InputError("one of its parameters is 'auto', and a saved model has what was chosen: save it again")
+        setting = options.first
         clf._adopt(saved.model, setting, saved.n_targets, saved.one_dimensional)
         clf.log_prior_ = saved.log_prior
         clf.inputs_ = saved.inputs

@@ -28,6 +28,7 @@ from compshift.estimators.gaussian_fit import LARGEST, fit_per_value, fit_shared
 from compshift.estimators.group_classifier import GroupClassifier
 from compshift.estimators.inputs import known_features
 from compshift.estimators.randomness import random_numbers
+from compshift.estimators.refused_fit import unchanged_if_refused
 
 COVARIANCES = ("shared", "per-value")
 
@@ -157,38 +158,39 @@ class AdditiveGaussian(GroupClassifier):
             Attributes and values, targets first, if there are values that no training row has.
         """
         shrinkage, penalty, tol, max_iter = self._check_parameters()
-        data = self._read(X, y, attributes, sample_weight, space)
-        X, position, weight, candidates = data.X, data.position, data.sample_weight, data.candidates
-        if self.covariance == "per-value":
-            _check_size(candidates, X.shape[1])
-        features, self._centre, self._scale, rounding = own_units(X, weight)
-        shared, self.shrinkage_ = fit_shared(
-            features, position, weight, candidates.space, candidates.seen_groups, shrinkage, rounding
-        )
-        self._model: SharedGaussians | PerValueGaussians = shared
-        self.converged_, self.n_iter_ = True, 1
-        if self.covariance == "per-value":
-            penalty = X.shape[1] / float(weight.sum()) if penalty is None else penalty
-            found = fit_per_value(features, position, weight, candidates, shared, penalty, tol, max_iter)
-            self._model, self.converged_, self.n_iter_ = found.model, found.converged, found.n_iter
-            if not found.converged:
+        with unchanged_if_refused(self):
+            data = self._read(X, y, attributes, sample_weight, space)
+            X, position, weight, candidates = data.X, data.position, data.sample_weight, data.candidates
+            if self.covariance == "per-value":
+                _check_size(candidates, X.shape[1])
+            features, self._centre, self._scale, rounding = own_units(X, weight)
+            shared, self.shrinkage_ = fit_shared(
+                features, position, weight, candidates.space, candidates.seen_groups, shrinkage, rounding
+            )
+            self._model: SharedGaussians | PerValueGaussians = shared
+            self.converged_, self.n_iter_ = True, 1
+            if self.covariance == "per-value":
+                penalty = X.shape[1] / float(weight.sum()) if penalty is None else penalty
+                found = fit_per_value(features, position, weight, candidates, shared, penalty, tol, max_iter)
+                self._model, self.converged_, self.n_iter_ = found.model, found.converged, found.n_iter
+                if not found.converged:
+                    warnings.warn(
+                        f"the fit stopped after {found.n_iter} steps at a gradient of {found.gradient:.1e} (tol "
+                        f"{tol:g}): raise max_iter (now {max_iter}) or penalty, or loosen tol",
+                        ConvergenceWarning,
+                        stacklevel=2,
+                    )
+            self._adopt_candidates(candidates, data.n_targets, data.one_dimensional)
+            self._adopt_densities(shared)
+            if not self.proper_.all():
                 warnings.warn(
-                    f"the fit stopped after {found.n_iter} steps at a gradient of {found.gradient:.1e} (tol {tol:g}): "
-                    f"raise max_iter (now {max_iter}) or penalty, or loosen tol",
-                    ConvergenceWarning,
+                    f"{int((~self.proper_).sum())} of the {len(self.groups_)} candidate groups have no density, "
+                    f"because their precision is not positive definite, and get no prior: "
+                    f"{self._labels(~self.proper_)}; raise penalty, or use covariance='shared'",
+                    ExtrapolationWarning,
                     stacklevel=2,
                 )
-        self._adopt_candidates(candidates, data.n_targets, data.one_dimensional)
-        self._adopt_densities(shared)
-        if not self.proper_.all():
-            warnings.warn(
-                f"{int((~self.proper_).sum())} of the {len(self.groups_)} candidate groups have no density, because "
-                f"their precision is not positive definite, and get no prior: {self._labels(~self.proper_)}; raise "
-                'penalty, or use covariance="shared"',
-                ExtrapolationWarning,
-                stacklevel=2,
-            )
-        return self._use_prior(self.prior)
+            return self._use_prior(self.prior)
 
     def _check_parameters(self) -> tuple[float | None, float | None, float, int]:
         """Refuse parameters that no data can be fitted with; a shrinkage or penalty of None stands for "auto"."""

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._checks import check_codes, check_same_rows, check_sample_weight
+from compshift._checks import check_codes, check_same_order, check_same_rows, check_sample_weight
 from compshift._errors import ExtrapolationWarning, InputError, an, unknown_name
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import SUPPORTS, Candidates
@@ -82,6 +82,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
                 f"{type(self).__name__} needs all rows in memory: fit a CRMClassifier to {an(type(X).__name__)}, or "
                 "pass an array of a sample of its rows"
             )
+        check_same_order({"X": X, "y": y, "attributes": attributes, "sample_weight": sample_weight})
         X = training_features(self, X)
         weight = check_sample_weight(sample_weight, len(X))
         keep = weight > 0
@@ -192,6 +193,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; with several targets, the share of rows on which every target is right."""
         check_is_fitted(self)
+        check_same_order({"X": X, "y": y, "sample_weight": sample_weight})
         predicted = self.targets_.encode(self.predict(X))
         true = self.targets_.encode(y)
         check_same_rows(len(predicted), true, "y")

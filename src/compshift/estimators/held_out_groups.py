@@ -29,7 +29,7 @@ def choose_alpha(
 ) -> float:
     """The alpha whose worse accuracy, on held-out groups or on held-out rows of the others, is best.
 
-    Where no group can be held out, rows alone decide.
+    Where no group can be held out, rows alone decide; where no row can be either, it is the middle one.
     """
     groups, position = space.distinct(codes)
     candidates = Candidates.of(space, groups, np.bincount(position).astype(np.float64), "all")
@@ -38,6 +38,8 @@ def choose_alpha(
     recipes = [Recipe(alpha) for alpha in alphas]
     seed = int(rng.integers(2**31))
     scores = combination_scores(data, fold, recipes, ["extrapolated"], "hull", max_iter=1000, seed=seed)
+    if np.isnan(scores.unseen).all() and np.isnan(scores.seen).all():
+        return sorted(alphas)[len(alphas) // 2]
     return scores.settings[int(np.argmax(balanced_points(scores)))].recipe.alpha
 
 

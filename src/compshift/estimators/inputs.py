@@ -12,10 +12,10 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from compshift._checks import check_finite, check_same_rows, check_sums
+from compshift._checks import check_finite, check_same_rows, check_sums, check_unmasked
 from compshift._errors import InputError, InputTypeError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
-from compshift.core.columns import Column, plain_value, read_columns
+from compshift.core.columns import Column, hardly_repeats, plain_value, read_columns
 from compshift.core.groups import GroupSpace, check_space
 from compshift.data.feature_store import FeatureStore
 
@@ -50,12 +50,28 @@ def known_features(estimator: BaseEstimator, X: Any) -> FloatArray:
             "X is a FeatureStore, which can be fitted only: pass arrays, for example of store.blocks(10000)"
         )
     if isinstance(X, str | PathLike):
-        raise InputError(f"X is {fspath(X)!r}: pass features as an array or DataFrame, the columns it was fitted on")
+        remedy = _embedded(estimator) or "pass features as an array or DataFrame, the columns it was fitted on"
+        raise InputError(f"X is {fspath(X)!r}: {remedy}")
     return _numbers(estimator, X, fitted=True)
+
+
+def _embedded(estimator: BaseEstimator) -> str | None:
+    """What to pass to a model of images or texts that the command line fitted; None for any other."""
+    inputs = getattr(estimator, "inputs_", None) or {}
+    if inputs.get("kind") not in ("images", "text"):
+        return None
+    backbone = inputs.get("backbone")
+    return (
+        f"the model takes features, which the backbone {backbone!r} makes of {inputs['kind']}; pass the table to "
+        "`compshift predict`, or compute features with compshift.features.Embedder"
+    )
 
 
 def _numbers(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
     """Features as finite float64, by scikit-learn's rules."""
+    check_unmasked(X, "X")
+    if _has_times(X):  # which scikit-learn would take for numbers
+        raise _not_numbers(_odd_columns(X), frame=hasattr(X, "columns"), fitted=fitted)
     try:
         array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=not fitted)
     except (TypeError, ValueError) as error:
@@ -66,6 +82,9 @@ def _numbers(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
         if fitted and "is expecting" in str(error):
             raise InputError(f"{error}: pass the columns it was fitted on, in the same order") from None
         odd = _odd_columns(X) if isinstance(error, ValueError) or hasattr(X, "columns") else []
+        remedy = _embedded(estimator) if fitted and odd else None
+        if remedy is not None:
+            raise InputError(f"X holds {odd[0][1]!r}, which is not a number: {remedy}") from None
         if odd:
             raise _not_numbers(odd, frame=hasattr(X, "columns"), fitted=fitted) from None
         kind = InputTypeError if isinstance(error, TypeError) else InputError
@@ -73,6 +92,14 @@ def _numbers(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
     check_finite(array)
     check_sums(array)
     return np.asarray(array)
+
+
+def _has_times(X: Any) -> bool:
+    """Whether an array, or a column of a frame, holds dates or durations."""
+    if getattr(X, "ndim", 0) != 2:
+        return False
+    dtypes = getattr(X, "dtypes", [getattr(X, "dtype", None)])
+    return any(getattr(dtype, "kind", "") in ("m", "M") for dtype in dtypes)
 
 
 def _not_numbers(odd: Sequence[tuple[Any, Any]], *, frame: bool, fitted: bool) -> InputError:
@@ -97,7 +124,7 @@ def _odd_columns(X: Any) -> list[tuple[Any, Any]]:
         array = np.asarray(X, dtype=object) if isinstance(X, list | tuple) else np.asarray(X)
         if array.ndim == 1:
             return [(None, value) for value in _odd_values(array) if isinstance(value, str)]
-        columns = list(enumerate(array.T)) if array.ndim == 2 and array.dtype.kind in "OUST" else []
+        columns = list(enumerate(array.T)) if array.ndim == 2 and array.dtype.kind in "OUSTmM" else []
     return [(name, value) for name, values in columns for value in _odd_values(np.asarray(values))]
 
 
@@ -143,7 +170,7 @@ def read_labels(
     columns = [_keep_rows(column, keep) for column in [*targets, *nuisances]]
     _check_complete(columns)
     for column in columns[: len(targets)]:
-        _check_classes(column)
+        _check_classes(column, weighted_out=not keep.all())
     for column in columns[len(targets) :]:
         _check_repeats(column)
         if len(column.values) == 1:
@@ -202,15 +229,15 @@ def _check_complete(columns: Sequence[Column]) -> None:
 def _check_repeats(column: Column) -> None:
     """Refuse an attribute that hardly any two rows share."""
     known = int(np.count_nonzero(column.codes >= 0))
-    if len(column.values) > max(10, known / 2):
+    if hardly_repeats(len(column.values), known):
         raise InputError(
             f"attribute {column.name!r} has {len(column.values)} different values in {known} rows: it "
             "looks continuous or like an identifier; bin it, or leave it out"
         )
 
 
-def _check_classes(column: Column) -> None:
-    """Refuse a target that is continuous or has one class."""
+def _check_classes(column: Column, *, weighted_out: bool) -> None:
+    """Refuse a target that is continuous or has one class, perhaps because the rows of others have no weight."""
     values = np.array(column.values)
     if values.dtype.kind == "f" and (values != np.floor(values)).any():
         odd = values[values != np.floor(values)][0]
@@ -219,8 +246,9 @@ def _check_classes(column: Column) -> None:
             "discrete classes: turn it into text or whole numbers, for example by binning"
         )
     if len(values) == 1:
+        where = " in the rows with a weight above 0" if weighted_out else ""
         raise InputError(
-            f"target {column.name!r} has only one class ({column.values[0]!r}): pass rows of at least two classes"
+            f"target {column.name!r} has only one class ({column.values[0]!r}){where}: pass rows of two classes or more"
         )
 
 

@@ -10,7 +10,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._checks import check_count, check_positive, check_reach, check_same_rows, check_sample_weight
+from compshift._checks import (
+    check_count,
+    check_positive,
+    check_reach,
+    check_same_order,
+    check_same_rows,
+    check_sample_weight,
+)
 from compshift._errors import InputError, check_name
 from compshift.core.arrays import FloatArray
 from compshift.core.groups import GroupSpace
@@ -19,6 +26,7 @@ from compshift.core.logspace import log_softmax
 from compshift.estimators.inputs import Labels, known_features, read_labels, training_features
 from compshift.estimators.logit_problem import LogitProblem
 from compshift.estimators.progress import visible_log
+from compshift.estimators.refused_fit import unchanged_if_refused
 from compshift.estimators.solver import solve
 from compshift.estimators.standardise import standardise
 
@@ -110,43 +118,44 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(
                 "LogitAdjustedClassifier requires y to be passed, but the target y is None: pass the class of each row"
             )
-        X = training_features(self, X)
-        weight = check_sample_weight(sample_weight, len(X))
-        keep = weight > 0
-        labels = read_labels(y, attributes, None, keep)
-        if labels.n_targets != 1:
-            raise InputError(f"y has {labels.n_targets} columns: pass one target, (n,)")
-        X, weight = X[keep], weight[keep]
-        attribute = _attribute_of(labels)
-        counts = np.zeros((labels.space.cardinalities[0], int(attribute.max()) + 1))
-        np.add.at(counts, (labels.codes[:, 0], attribute), weight)
-        features, standard = standardise(X, weight)
-        total = weight.sum()
-        problem = LogitProblem(
-            features=features,
-            classes=labels.codes[:, 0],
-            attribute=attribute,
-            offset=self._offset(counts).T,
-            sample_weight=weight / total,
-            frequency=counts.sum(axis=1) / total,
-            alpha=alpha,
-            spread=standard.spread,
-        )
-        with visible_log(self.verbose):
-            solution = solve(problem, tol=tol, max_iter=max_iter)
-        if not solution.converged:
-            warnings.warn(
-                f"the fit stopped after {solution.n_iter} iterations at a gradient of {solution.gradient:.1e} (tol "
-                f"{tol:g}): raise max_iter (now {max_iter}) or alpha, or loosen tol",
-                ConvergenceWarning,
-                stacklevel=2,
+        check_same_order({"X": X, "y": y, "attributes": attributes, "sample_weight": sample_weight})
+        with unchanged_if_refused(self), visible_log(self.verbose):
+            X = training_features(self, X)
+            weight = check_sample_weight(sample_weight, len(X))
+            keep = weight > 0
+            labels = read_labels(y, attributes, None, keep)
+            if labels.n_targets != 1:
+                raise InputError(f"y has {labels.n_targets} columns: pass one target, (n,)")
+            X, weight = X[keep], weight[keep]
+            attribute = _attribute_of(labels)
+            counts = np.zeros((labels.space.cardinalities[0], int(attribute.max()) + 1))
+            np.add.at(counts, (labels.codes[:, 0], attribute), weight)
+            features, standard = standardise(X, weight)
+            total = weight.sum()
+            problem = LogitProblem(
+                features=features,
+                classes=labels.codes[:, 0],
+                attribute=attribute,
+                offset=self._offset(counts).T,
+                sample_weight=weight / total,
+                frequency=counts.sum(axis=1) / total,
+                alpha=alpha,
+                spread=standard.spread,
             )
-        self.coef_ = solution.weight / standard.scale
-        self.intercept_ = solution.bias - self.coef_ @ standard.mean
-        self.classes_ = np.array(labels.space.values[0])
-        self.converged_ = solution.converged
-        self.n_iter_ = solution.n_iter
-        return self
+            solution = solve(problem, tol=tol, max_iter=max_iter)
+            if not solution.converged:
+                warnings.warn(
+                    f"the fit stopped after {solution.n_iter} iterations at a gradient of {solution.gradient:.1e} (tol "
+                    f"{tol:g}): raise max_iter (now {max_iter}) or alpha, or loosen tol",
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
+            self.coef_ = solution.weight / standard.scale
+            self.intercept_ = solution.bias - self.coef_ @ standard.mean
+            self.classes_ = np.array(labels.space.values[0])
+            self.converged_ = solution.converged
+            self.n_iter_ = solution.n_iter
+            return self
 
     def _offset(self, counts: FloatArray) -> FloatArray:
         """Offset (c, a) of the chosen adjustment."""
@@ -174,6 +183,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy."""
         check_is_fitted(self)
+        check_same_order({"X": X, "y": y, "sample_weight": sample_weight})
         classes = GroupSpace(("y",), (tuple(self.classes_.tolist()),))
         predicted, true = classes.encode(self.predict(X)), classes.encode(y)
         check_same_rows(len(predicted), true, "y")

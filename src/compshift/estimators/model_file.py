@@ -16,6 +16,7 @@ from compshift import __version__
 from compshift._errors import InputError
 from compshift._files import check_path, replacing
 from compshift._json import parse_json
+from compshift.data.table_files import PARQUET, TEXT
 
 FORMAT_VERSION = 1
 KEY = "compshift"
@@ -35,19 +36,33 @@ def write(path: str | PathLike[str], kind: str, header: Mapping[str, Any], array
 
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     content = {"format_version": FORMAT_VERSION, "kind": kind, "compshift_version": __version__, **header}
-    try:
-        text = json.dumps(content, allow_nan=False, sort_keys=True, ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the model cannot be written as JSON ({error}): use text, numbers or booleans") from None
+    text = _json_text(content)
     with replacing(path) as temporary:
         temporary.write_bytes(save(tensors, metadata={KEY: text, "sha256": _checksum(text, tensors)}))
+
+
+def _json_text(content: Mapping[str, Any]) -> str:
+    """The header as JSON, once it is known that it can be written and read again."""
+    try:
+        text = json.dumps(content, allow_nan=False, sort_keys=True, ensure_ascii=False)
+        text.encode("utf-8")
+        parse_json(text)
+    except UnicodeEncodeError as error:
+        odd = error.object[max(0, error.start - 20) : error.start + 1]
+        raise InputError(f"the model cannot be written: {odd!r} ends in half a character; leave it out") from None
+    except RecursionError:
+        raise InputError("the model cannot be written as JSON: its inputs are nested too deeply") from None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the model cannot be written as JSON ({error}): use text, numbers or booleans") from None
+    return text
 
 
 def read(path: str | PathLike[str]) -> ModelFile:
     """Read a model file and check that it is whole and of a version this release knows."""
     from safetensors import safe_open
 
-    if not check_path(path).is_file():
+    path = check_path(path)
+    if not path.is_file():
         raise InputError(
             f"there is no model file {str(path)!r}: pass the path that a model was saved to, or the folder of a run"
         )
@@ -56,6 +71,12 @@ def read(path: str | PathLike[str]) -> ModelFile:
             metadata = stream.metadata() or {}
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a mapping
     except Exception as error:  # damaged files make readers fail in every way there is
+        if path.suffix in TEXT or path.suffix in PARQUET or path.suffix == ".npz":
+            kind = "feature file" if path.suffix == ".npz" else "table"
+            raise InputError(
+                f"{str(path)!r} is a {kind}, and no model: pass a file that a model was saved to; where both are asked "
+                "for, the model goes first"
+            ) from None
         raise InputError(
             f"{str(path)!r} cannot be read as a model: it is damaged or another kind of file ({error})"
         ) from None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import BaseCrossValidator
 
-from compshift._checks import check_count, check_same_rows
+from compshift._checks import check_count, check_same_order, check_same_rows
 from compshift._errors import InputError
 from compshift.core.arrays import IntArray
 from compshift.core.combination_folds import combination_folds
@@ -65,6 +65,7 @@ class CombinationKFold(BaseCrossValidator):
         """
         if y is None:
             raise InputError("CombinationKFold needs to know groups, but y is None: pass the class of each row")
+        check_same_order({"X": X, "y": y, "attributes": attributes, "groups": groups})
         if X is not None:
             check_same_rows(_rows(X), y, "y")
         fold = self._row_folds(y, attributes, groups)

@@ -24,6 +24,7 @@ from compshift.estimators.base_probabilities import BaseFits, group_probabilitie
 from compshift.estimators.group_calibration import CALIBRATIONS, best_floor, calibrate
 from compshift.estimators.group_classifier import GroupClassifier
 from compshift.estimators.randomness import check_jobs, random_numbers
+from compshift.estimators.refused_fit import unchanged_if_refused
 from compshift.estimators.row_folds import row_folds
 
 FLOORS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
@@ -175,27 +176,32 @@ class AffineExtrapolation(GroupClassifier):
             Attributes and values, targets first, if there are values that no training row has.
         """
         alpha, cv = self._check_parameters(sample_weight is not None)
-        data = self._read(X, y, attributes, sample_weight, space)
-        X, position, weight, candidates = data.X, data.position, data.sample_weight, data.candidates
-        _check_candidates(candidates)
-        floors = self._floors(len(candidates.seen_groups))
+        with unchanged_if_refused(self):
+            data = self._read(X, y, attributes, sample_weight, space)
+            X, position, weight, candidates = data.X, data.position, data.sample_weight, data.candidates
+            _check_candidates(candidates)
+            floors = self._floors(len(candidates.seen_groups))
 
-        names = getattr(self, "feature_names_in_", None)
-        fitting = BaseFits(self.base_estimator, X, position, None if sample_weight is None else weight, names)
-        folds = row_folds(position, cv, random_numbers(self.random_state))
-        out_of_fold, self.estimator_ = fitting.cross_fit(folds, check_jobs(self.n_jobs))
-        self.floor_ = best_floor(floors, out_of_fold, position, weight)
-        log_proba, low = log_floored(out_of_fold, self.floor_)
-        self.floored_ = float(np.mean(low))
-        _warn_of_floor(self.floored_, self.floor_, position)
-        self._calibration = calibrate(self.calibration, log_proba, position, weight, candidates, alpha)
-        self.temperature_ = self._calibration.temperature
+            names = getattr(self, "feature_names_in_", None)
+            fitting = BaseFits(self.base_estimator, X, position, None if sample_weight is None else weight, names)
+            folds = row_folds(position, cv, random_numbers(self.random_state))
+            out_of_fold, self.estimator_ = fitting.cross_fit(folds, check_jobs(self.n_jobs))
+            self.floor_ = best_floor(floors, out_of_fold, position, weight)
+            log_proba, low = log_floored(out_of_fold, self.floor_)
+            self.floored_ = float(np.mean(low))
+            _warn_of_floor(self.floored_, self.floor_, position)
+            if self.floored_ <= MUCH_FLOORED and (candidates.in_seen < 0).any():
+                _warn_of_certainty(log_proba, position)
+            self._calibration = calibrate(self.calibration, log_proba, position, weight, candidates, alpha)
+            self.temperature_ = self._calibration.temperature
 
-        self.affine_weights_ = affine_weights(candidates.hull, candidates.groups, self.weights, candidates.seen_weight)
-        partition = log_partition(self._calibration(log_proba), self.affine_weights_, weight)
-        self.log_partition_, self.effective_sample_size_ = partition
-        self._adopt_candidates(candidates, data.n_targets, data.one_dimensional)
-        return self._use_prior(self.prior)
+            self.affine_weights_ = affine_weights(
+                candidates.hull, candidates.groups, self.weights, candidates.seen_weight
+            )
+            partition = log_partition(self._calibration(log_proba), self.affine_weights_, weight)
+            self.log_partition_, self.effective_sample_size_ = partition
+            self._adopt_candidates(candidates, data.n_targets, data.one_dimensional)
+            return self._use_prior(self.prior)
 
     def _joint_blocks(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         """Log q(z|x) of every candidate (b, g), a block of rows at a time."""
@@ -275,5 +281,15 @@ def _warn_of_floor(floored: float, floor: float, position: IntArray) -> None:
         warnings.warn(
             f"{floored:.0%} of the base estimator's probabilities are below floor={floor:g} and were raised to it: "
             "unseen groups rest on that number; use a smoother base_estimator, or another floor",
+            stacklevel=3,
+        )
+
+
+def _warn_of_certainty(log_proba: FloatArray, position: IntArray) -> None:
+    """Say so if the seen groups are told apart without an error, out of fold."""
+    if (log_proba.argmax(axis=1) == position).all():
+        warnings.warn(
+            "the base estimator tells the seen groups apart without a single error: its probabilities then say little "
+            "about where unseen groups begin, which may take rows of seen ones; compare with a CRMClassifier",
             stacklevel=3,
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import check_fraction, check_positive, check_sample_weight
+from compshift._checks import check_fraction, check_positive, check_same_order, check_sample_weight
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
@@ -129,6 +129,7 @@ def estimate_prior(
     if concentration < 1:
         raise InputError(f"concentration is {concentration:g}: pass 1 for maximum likelihood, or more")
     confidence = check_fraction(confidence, "confidence")
+    check_same_order({"X": X, "sample_weight": sample_weight})
     X = known_features(clf, X)
     weight = check_sample_weight(sample_weight, len(X))
     X, weight = X[weight > 0], weight[weight > 0]

@@ -9,6 +9,9 @@ from sklearn.utils import check_random_state
 
 from compshift._errors import InputError
 
+MOST_JOBS = 1024
+"""More processes at once are a mistake."""
+
 
 def random_numbers(random_state: Any) -> np.random.RandomState:
     """A source of random numbers from a seed, a RandomState, or None for the global one."""
@@ -30,6 +33,6 @@ def check_jobs(n_jobs: Any) -> int | None:
     """How many processes work at once: None, or a whole number other than 0, negative ones counted from all cores."""
     if n_jobs is None:
         return None
-    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
-        raise InputError(f"n_jobs is {n_jobs!r}: pass a whole number, −1 for all cores, or None")
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0 or n_jobs > MOST_JOBS:
+        raise InputError(f"n_jobs is {n_jobs!r}: pass a whole number up to {MOST_JOBS}, −1 for all cores, or None")
     return int(n_jobs)

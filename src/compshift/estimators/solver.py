@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from scipy.optimize import NoConvergence, minimize, newton_krylov
 
+from compshift._errors import InputError
 from compshift.core.arrays import FloatArray
 from compshift.estimators.threads import one_thread_for_scipy
 
@@ -114,13 +115,18 @@ def solve(problem: Problem, *, tol: float, max_iter: int, start: Start | None = 
     agree to ``tol``.
     """
     search = _Search(problem, tol, max_iter, start)
+    if not math.isfinite(search.size):  # no search finds its way from there, nor an end
+        raise InputError(
+            "the risk overflows where its search begins: look for features or weights that are far larger than the "
+            "others, and divide them"
+        )
     with one_thread_for_scipy():
         while not search.done or search.coarse is not None:
             before, began_precise = search.size, search.coarse is None
             search.lbfgs()
             if not search.done and began_precise:  # Newton's many products are for where precision has been tried
                 search.newton()
-            if began_precise and search.size > 0.9 * before:  # neither gets any further
+            if began_precise and not search.size <= 0.9 * before:  # neither gets any further
                 break
     weight, bias = search.parameters(search.theta)
     return Solution(

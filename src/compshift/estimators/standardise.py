@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import check_finite
+from compshift._checks import MAX_FEATURE, check_finite, check_sums
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray
 from compshift.estimators.curvature import probes, spread_of
@@ -54,14 +54,20 @@ def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, S
 
 def standard_of(rows: RowSums) -> Standard:
     """Mean and root mean square of the features, in two passes."""
-    total, weighted, largest = rows.total(_first_sums, _add_and_max).arrays
-    mean = weighted / total
+    with np.errstate(over="ignore", invalid="ignore"):
+        total, weighted, largest = rows.total(_first_sums, _add_and_max).arrays
+        mean = weighted / total
+    if not np.isfinite(mean).all():
+        raise InputError(
+            f"features up to {float(largest):.3g} times their sample_weight are too large to add up: divide the "
+            "weights by their mean, or the features"
+        )
     unit = float(largest) or 1.0  # in which squares of very large or very small features stay representable
-    correction, squares, products, largest_centred = rows.total(_second_sums, _add_and_max, mean, unit).arrays
+    correction, squares, products, extents = rows.total(_second_sums, _add_and_max, mean, unit).arrays
     mean = mean + correction / total  # the first mean's rounding, which a large offset makes felt
-    if float(largest_centred.max()) <= ROUNDING * float(largest):
+    if float(extents.max()) <= ROUNDING * float(largest):
         return Standard(mean, 1.0, constant=True)
-    _warn_of_scales(mean, largest_centred)
+    _warn_of_scales(mean, extents)
     variance = float(squares) / (float(total) * rows.n_features)
     scale = unit * math.sqrt(variance)
     if scale < SMALLEST:
@@ -76,26 +82,33 @@ def _first_sums(block: Block) -> Sums:
     """Weight, weighted sum of the features, and their largest entry."""
     features = np.asarray(block.features, dtype=np.float64)
     largest = _largest(features)
-    if not math.isfinite(largest):
-        check_finite(features, "the store")
-    return Sums((np.asarray(block.weight.sum()), block.weight @ features, np.asarray(largest)))
+    if not largest <= MAX_FEATURE:
+        check_finite(features)
+        check_sums(features)
+    with np.errstate(over="ignore", invalid="ignore"):  # by the weights, which is told of once all are added
+        weighted = block.weight @ features
+    return Sums((np.asarray(block.weight.sum()), weighted, np.asarray(largest)))
 
 
 def _second_sums(block: Block, mean: FloatArray, unit: float) -> Sums:
     """Weighted sums of the centred features, of their squares and products in some unit, and their extents."""
     centred = np.subtract(block.features, mean, dtype=np.float64)
     correction = block.weight @ centred
-    largest = np.maximum(centred.max(axis=0, initial=0.0), -centred.min(axis=0, initial=0.0))  # (p,)
+    extents = np.stack([centred.max(axis=0, initial=-np.inf), -centred.min(axis=0, initial=np.inf)])  # (2, p)
     centred /= unit
     squares = block.weight @ np.einsum("ij,ij->i", centred, centred)
     along = centred @ probes(centred.shape[1])  # (b, q)
     products = centred.T @ (block.weight[:, None] * along)  # (p, q)
-    return Sums((correction, np.asarray(squares), products, largest))
+    return Sums((correction, np.asarray(squares), products, extents))
 
 
-def _warn_of_scales(mean: FloatArray, extent: FloatArray) -> None:
-    """Say so when some features are so large that the ridge, which is common to all, leaves others without effect."""
-    varies = extent > ROUNDING * (np.abs(mean) + extent)
+def _warn_of_scales(mean: FloatArray, extents: FloatArray) -> None:
+    """Say so when some features are so large that the ridge, which is common to all, leaves others without effect.
+
+    ``extents`` (2, p) tell how far they go up and down; of a constant one, both are the rounding of its mean.
+    """
+    extent = extents.max(axis=0)
+    varies = extents.sum(axis=0) > ROUNDING * (np.abs(mean) + extent)
     if not varies.any():
         return
     small, large = (int(pick(np.where(varies, extent, fill))) for pick, fill in ((np.argmin, np.inf), (np.argmax, 0.0)))

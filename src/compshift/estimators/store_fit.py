@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -70,6 +71,12 @@ def read_store_labels(
 ) -> StoredLabels:
     """Targets and attributes are names of columns: one, or a list of them."""
     targets, nuisances = _names(y, "y"), [] if attributes is None else _names(attributes, "attributes")
+    if store.split is None and "split" in store.columns and "split" not in (*targets, *nuisances):
+        warnings.warn(
+            f"{str(store.path)!r} has a column 'split', and rows of every split are fitted: pass "
+            "FeatureStore(…, split='train') for those of training alone, or split='all' if all are meant",
+            stacklevel=4,
+        )
     frame = store.frame([*targets, *nuisances])
     weight = check_sample_weight(sample_weight, len(frame))
     keep = weight > 0

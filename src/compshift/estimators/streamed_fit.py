@@ -13,7 +13,7 @@ from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, row_blocks
 from compshift.core.bias import BiasSums, extrapolated_bias, merge_sums, sums_over
 from compshift.core.candidates import Candidates
-from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias
+from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias, no_lower_than_samples
 from compshift.core.energy import GroupTable, linear_energies
 from compshift.core.objective import log_evidence
 from compshift.estimators.crm_fit import Recipe
@@ -53,18 +53,16 @@ def _step_two(
     found, *own = (extrapolated_bias(table, part) for table, part in zip(tables, sums, strict=True))
     seen_bias = own[0].bias if own else found.bias[in_candidates]
     moments = _moments(rows, standard, candidates.seen_weight, weight)
-    n_groups = len(candidates.groups)
+    by_moments = cumulant_bias(candidates.space, candidates.groups, candidates.seen_groups, solution.bias, moments)
     return CRMModel(
         candidates=candidates,
         coef=weight / standard.scale,
         feature_mean=standard.mean,
         bias=found.bias,
         learned_bias=np.where(candidates.in_seen >= 0, solution.bias[candidates.in_seen], 0.0),
-        cumulant_bias=cumulant_bias(
-            candidates.space, candidates.groups, candidates.seen_groups, solution.bias, moments
-        ),
+        cumulant_bias=no_lower_than_samples(by_moments, found),
         effective_sample_size=found.effective_sample_size,
-        pareto_k=np.full(n_groups, np.nan),
+        pareto_k=np.full(len(candidates.groups), np.nan),
         temperature=1.0,
         bias_gap=float(np.abs(seen_bias - solution.bias).max()),
         gradient=solution.gradient,

@@ -1,0 +1,105 @@
+"""Rows are taken by position: tables that say otherwise by their index are refused, wherever they meet."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from compshift import (
+    CombinationKFold,
+    CRMClassifier,
+    InputError,
+    LogitAdjustedClassifier,
+    diagnose,
+    infer_attributes,
+)
+from compshift.metrics import group_report
+from tests.estimators.made_data import make_data
+
+
+@pytest.fixture(scope="module")
+def frame():
+    X, codes = make_data()
+    features = pd.DataFrame(X, columns=list("abcd"), index=[f"r{i}" for i in range(len(X))])
+    return features.assign(bird=codes[:, 0], place=codes[:, 1], weight=1.0)
+
+
+@pytest.fixture(scope="module")
+def clf(frame):
+    return CRMClassifier().fit(frame[list("abcd")], frame.bird, attributes=frame.place)
+
+
+def refused(other, name):
+    return pytest.raises(
+        InputError,
+        match=rf"{other} has the index of {name} in another order \('r\d+' in place of 'r\d+' at row \d+\), and rows "
+        rf"are taken by position: align them, as by \.loc\[{name}\.index\], or call \.reset_index\(drop=True\) on both",
+    )
+
+
+@pytest.mark.parametrize("estimator", [CRMClassifier(), LogitAdjustedClassifier()])
+@pytest.mark.parametrize("name", ["bird", "place", "weight"])
+def test_fit(frame, estimator, name):
+    mixed = frame.assign(**{name: frame[name]})
+    columns = {own: mixed[own] for own in ("bird", "place", "weight")}
+    columns[name] = frame[name].sample(frac=1, random_state=0)
+    argument = {"bird": "y", "place": "attributes", "weight": "sample_weight"}[name]
+    with refused(argument, "X"):
+        estimator.fit(
+            frame[list("abcd")], columns["bird"], attributes=columns["place"], sample_weight=columns["weight"]
+        )
+
+
+def test_labels_beside_an_array(frame):
+    with refused("attributes", "y"):
+        CRMClassifier().fit(frame[list("abcd")].to_numpy(), frame.bird, attributes=frame.place[::-1])
+    with refused(r"attributes\['place'\]", "y"):
+        CRMClassifier().fit(frame[list("abcd")].to_numpy(), frame.bird, attributes={"place": frame.place[::-1]})
+
+
+def test_other_calls(frame, clf):
+    X, mixed = frame[list("abcd")], frame[::-1]
+    with refused("y", "X"):
+        clf.score(X, mixed.bird)
+    with refused("sample_weight", "X"):
+        clf.estimate_prior(X, sample_weight=mixed.weight)
+    with refused("attributes", "X"):
+        diagnose(clf, X, frame.bird, mixed.place)
+    with refused("y", "X"):
+        infer_attributes(X, mixed.bird)
+    with refused("groups", "X"):
+        next(CombinationKFold().split(X, frame.bird, groups=mixed.place))
+    with refused("attributes", "y_true"):
+        group_report(frame.bird, clf.predict(X), mixed.place)
+    with refused("y_pred", "y_true"):
+        group_report(frame.bird, pd.Series(clf.predict(X), index=frame.index)[::-1], frame.place)
+
+
+def test_repeated_labels(frame):
+    twice = frame.set_axis([f"r{i // 2}" for i in range(len(frame))])
+    X = twice[list("abcd")]
+    with refused("attributes", "X"):
+        CRMClassifier().fit(X, twice.bird, attributes=twice.place[::-1])
+    CRMClassifier().fit(X, twice.bird, attributes=twice.place)
+
+
+@pytest.mark.parametrize("index", [None, [f"s{i}" for i in range(400)], [f"r{i}" for i in range(1, 401)]])
+def test_other_labels_say_nothing_about_the_order(frame, clf, index):
+    place = frame.place.reset_index(drop=True) if index is None else frame.place.set_axis(index)
+    X = frame[list("abcd")]
+    again = CRMClassifier().fit(X, frame.bird, attributes=place)
+    np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
+
+
+def test_equal_labels_of_another_type_are_equal(frame):
+    X = frame[list("abcd")]
+    CRMClassifier().fit(X, frame.bird.set_axis(frame.index.astype(object)), attributes=frame.place)
+    numbered = X.reset_index(drop=True)
+    CRMClassifier().fit(numbered, frame.bird.set_axis(np.arange(400.0)), attributes=frame.place)
+
+
+def test_indexes_of_several_levels(frame):
+    pairs = pd.MultiIndex.from_arrays([np.arange(400) // 20, np.arange(400) % 20])
+    X = frame[list("abcd")].set_axis(pairs)
+    with pytest.raises(InputError, match=r"attributes has the index of X in another order \(\(19, 19\) in place of"):
+        CRMClassifier().fit(X, frame.bird, attributes=frame.place.set_axis(pairs[::-1]))
+    CRMClassifier().fit(X, frame.bird, attributes=frame.place.set_axis(pairs))
