@@ -104,7 +104,9 @@ def broken_photos(home, tmp_path):
 def test_broken_images(home, data, tmp_path, workers):
     photos = broken_photos(home, tmp_path)
     damaged = GroupedDataset(ImageFiles(photos, data.samples.names), SPACE, data.codes, data.split)
-    with pytest.raises(InputError, match=r"the image .*011.jpg' cannot be decoded .* \(--skip-broken\)"):
+    with pytest.raises(
+        InputError, match=r"the image .*011.jpg' cannot be decoded .* \(--skip-broken, in Python skip_broken=True\)"
+    ):
         extract_features(damaged, embedder(home, num_workers=workers), tmp_path / "f", shard_rows=10)
     assert list(digests(tmp_path / "f")) == ["part-00000.parquet"]
     with pytest.raises(InputError, match="has 1 of 3 shards: run the same `compshift features` again"):

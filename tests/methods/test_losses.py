@@ -249,6 +249,9 @@ def test_the_registry_knows_every_method():
         make_method("irm", {"anneal": "2.5"})
     with pytest.raises(InputError, match=r"alpha is 0\.0"):
         make_method("mixup", {"alpha": 0})
+    for name, factor in (("sla", "tau"), ("sla", "smoothing"), ("dfr", "alpha")):
+        with pytest.raises(InputError, match=rf"{factor} is 1e\+308: pass a finite number .*, up to 1e\+18"):
+            make_method(name, {factor: 1e308})
     with pytest.raises(InputError, match="prior 'flat' is not known"):
         make_method("crm", {"prior": "flat"})
     with pytest.raises(InputError, match="only linear energies"):

@@ -13,7 +13,8 @@ pytest.importorskip("accelerate")
 from torch import nn  # noqa: E402
 
 import compshift as cs  # noqa: E402
-from compshift import InputError  # noqa: E402
+from compshift import GroupSpace, InputError  # noqa: E402
+from compshift.data.dataset import GroupedDataset  # noqa: E402
 from compshift.methods.registry import METHODS  # noqa: E402
 from compshift.training import Settings, TrainedClassifier, train  # noqa: E402
 from tests.training.small_runs import QUICK, Interrupt, Wobbly, assert_same, gaussians, weights  # noqa: E402
@@ -211,6 +212,19 @@ def test_bad_input_gets_a_sentence(tmp_path):
         train(data, "erm", "mlp", {"steps": 3})
     with pytest.raises(InputError, match="the backbone is a Sequential: pass a subclass"):
         train(data, "erm", nn.Sequential(), QUICK)
+    for extra, sentence in (
+        ({"workers": 10**9}, "workers is 1000000000: pass a whole number from 0 to 1024"),
+        ({"listener": print}, "listener is a builtin_function_or_method: pass a compshift Listener"),
+        ({"overwrite": "no"}, "overwrite is 'no': pass True or False"),
+        ({"inputs": 3}, "inputs is 3: pass a mapping"),
+        ({"inputs": {"image": object()}}, "inputs is .*: pass a mapping"),
+        ({"files": 3}, "files is 3: pass a mapping"),
+        ({"files": {"../notes.txt": "a"}}, r"files has '\.\./notes.txt' with a str: pass names without folders"),
+        ({"files": {"run.json": "a"}}, "files has 'run.json' with a str"),
+        ({"files": {"notes.txt": b"a"}}, "files has 'notes.txt' with a bytes"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            train(data, "erm", "mlp", QUICK, folder=tmp_path / "other", **extra)
     with pytest.raises(InputError, match="no validation rows to be patient with"):
         train(replace(data, split=None), "erm", "mlp", replace(QUICK, patience=2))
     with pytest.raises(InputError, match="knows no prior"):
@@ -218,3 +232,11 @@ def test_bad_input_gets_a_sentence(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(InputError, match="damaged"):
         TrainedClassifier.load(tmp_path)
+
+
+def test_the_ridge_is_the_middle_one_where_nothing_can_be_held_out():
+    codes = np.array([[0, 0], [1, 1], [2, 0], [3, 1]])  # no group inside the hull of the others, and one row of each
+    data = GroupedDataset(np.eye(4), GroupSpace.from_cardinalities([4, 2]), codes)
+    with pytest.warns(cs.ExtrapolationWarning, match="determine"):
+        clf = train(data, "crm-resolved", "linear", replace(QUICK, batch_size=4), device="cpu")
+    assert np.isfinite(clf.predict_proba(data.X)).all()

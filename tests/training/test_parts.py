@@ -1,5 +1,8 @@
 """Sampling, schedules, optimisers, settings."""
 
+import json
+from decimal import Decimal
+
 import numpy as np
 import pytest
 
@@ -100,7 +103,10 @@ def test_weight_decay_spares_biases_norms_and_the_biases_of_groups():
         ("learning_rate", -1.0, "learning_rate is -1.0: pass a finite number above 0"),
         ("weight_decay", -1.0, "weight_decay is -1.0"),
         ("momentum", 1.0, "momentum is 1.0: pass a number below 1"),
-        ("warmup", 2000, "warmup is 2000: pass a number of steps from 0 to 1000"),
+        ("warmup", 2000, "warmup is 2000: pass a whole number from 0 to 1000"),
+        ("warmup", True, "warmup is True: pass a whole number from 0 to 1000"),
+        ("learning_rate", 1e308, r"learning_rate is 1e\+308: pass a finite number above 0, up to 1e\+18"),
+        ("weight_decay", 1e308, r"weight_decay is 1e\+308: pass a finite number 0 or more, up to 1e\+18"),
         ("patience", -1, "patience is -1"),
         ("optimiser", "adam", "optimiser 'adam' is not known: use one of 'auto', 'sgd', 'adamw'"),
         ("metric", "f1", "metric 'f1' is not known"),
@@ -115,5 +121,6 @@ def test_settings_are_checked(name, value, sentence):
 def test_settings_as_data():
     settings = Settings(steps=5, learning_rate=0.1)
     assert Settings.from_dict(settings.to_dict()) == settings
+    assert json.dumps(Settings(steps=5, learning_rate=Decimal("0.1")).to_dict()) == json.dumps(settings.to_dict())
     with pytest.raises(InputError, match="setting 'step' is not known"):
         Settings.from_dict({"step": 5})

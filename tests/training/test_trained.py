@@ -73,3 +73,25 @@ def test_a_method_of_ones_own(tmp_path, monkeypatch):
     assert_same(weights(TrainedClassifier.load(tmp_path, method=Plain())), weights(clf))
     monkeypatch.setitem(METHODS, "plain", Plain)
     assert repr(cs.load(tmp_path)) == "<TrainedClassifier: plain, mlp, bird × place (2 × 2)>"
+
+
+def test_samples_of_another_kind():
+    from pathlib import Path
+
+    pd = pytest.importorskip("pandas")
+    from compshift.data.samples import ImageFiles, Texts
+    from compshift.training.trained import _readable
+
+    texts = Texts(["a", "b"])
+    assert _readable(texts, "text") is texts
+
+    for paths in (["a.png", "b.png"], pd.Series(["a.png", "b.png"]), np.array(["a.png", "b.png"]), [Path("a.png")] * 2):
+        assert isinstance(_readable(paths, "images"), ImageFiles)
+    for kind in ("images", "text"):
+        with pytest.raises(InputError, match=r"the samples are 'a.png' alone: pass a list"):
+            _readable("a.png", kind)
+        with pytest.raises(InputError, match=f"takes {kind}, and the samples are a DataFrame: pass a list of"):
+            _readable(pd.DataFrame({"x": ["a.png"]}), kind)
+    with pytest.raises(InputError, match=r"^the column 'bird' .*: pass columns of numbers") as error:
+        _readable(pd.DataFrame({"x": [1.0] * 50, "bird": ["a"] * 50}), "features")
+    assert "[50 rows" not in str(error.value)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from compshift._checks import check_count, check_whole
+from compshift._checks import MAX_READERS, check_count, check_whole
 from compshift._errors import InputError, an, check_name
 from compshift.core.arrays import IntArray
 from compshift.data.samples import KINDS, ImageArrays, ImageFiles, Samples
@@ -57,7 +57,7 @@ class Embedder:
         self.dtype = chosen_precision(dtype, self.device)
         self.backbone = backbone.to(self.device).eval()
         self.batch_size = check_count(batch_size, "batch_size")
-        self.num_workers = None if num_workers is None else check_whole(num_workers, "num_workers")
+        self.num_workers = None if num_workers is None else check_whole(num_workers, "num_workers", MAX_READERS)
         self.forward_seconds = 0.0
 
     def about(self) -> dict[str, Any]:
@@ -99,7 +99,8 @@ class Embedder:
                 batch = next(stream)
                 if batch.broken and not skip_broken:
                     raise InputError(
-                        f"{batch.broken[0][1]}: mend it, remove it, or leave out what cannot be read (--skip-broken)"
+                        f"{batch.broken[0][1]}: mend it, remove it, or leave out what cannot be read (--skip-broken, "
+                        "in Python skip_broken=True)"
                     )
                 reasons |= dict(batch.broken)
                 for row, digest in zip(wanted.tolist(), batch.digests, strict=True):
@@ -131,6 +132,11 @@ class Embedder:
         with context:
             features = self.backbone(**prepared).float().cpu().numpy()
         self.forward_seconds += time.perf_counter() - start
+        if not np.isfinite(features).all():
+            raise InputError(
+                f"the backbone {self.backbone.name!r} makes features that are not finite: its weights or settings are "
+                "damaged, or need more than the precision in use; get it again, or try dtype='float32'"
+            )
         return features
 
 

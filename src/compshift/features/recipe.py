@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._errors import InputError
+from compshift._checks import check_count
+from compshift._errors import InputError, check_name, shown
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import read_features
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 KEYWORDS = {"features": "features", "images": "path", "text": "text"}
 """Kind of samples → keyword of ``load_table`` that names their columns."""
+
+MOST_COLUMNS = {"images": 1, "text": 2}
+"""Of features there may be any number."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,31 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Recipe:
-        """What ``to_dict`` gave."""
+        """What ``to_dict`` gave, which anybody may have changed since."""
         try:
-            return cls(**{**content, "columns": tuple(content["columns"])})
-        except (KeyError, TypeError) as error:
-            raise InputError(f"the model does not say how its features were made ({error})") from None
+            recipe = cls(**{**content, "columns": tuple(content["columns"])})
+            recipe._check()
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"the model does not say how its features were made ({error}): fit it again, or save it without inputs"
+            ) from None
+        return recipe
+
+    def _check(self) -> None:
+        """Refuse entries of another kind than the command line writes."""
+        check_name("the kind", self.kind, tuple(KEYWORDS))
+        if not all(isinstance(name, str) for name in self.columns) or len(set(self.columns)) < len(self.columns):
+            raise InputError(f"columns is {shown(list(self.columns))}")
+        most = MOST_COLUMNS.get(self.kind, len(self.columns))
+        if not 1 <= len(self.columns) <= most:
+            raise InputError(f"it names {len(self.columns)} columns of {self.kind}")
+        for name in ("backbone", "pooling", "dtype", "network"):
+            if not isinstance(getattr(self, name), str):
+                raise InputError(f"{name} is {shown(getattr(self, name))}")
+        if self.max_length is not None:
+            check_count(self.max_length, "max_length")
+        if self.split is not None and not _is_split(self.split):
+            raise InputError(f"split is {shown(self.split)}")
 
     def load_table(self, table: Any, **options: Any) -> GroupedDataset:
         """A labelled table with this recipe's columns as samples."""
@@ -68,8 +92,7 @@ class Recipe:
                 return self.load_table(table, **options, split=split["column"])
         data = self.load_table(table, **options)
         if "shares" in split and data.split is None and _label_digest(data) == split["labels"]:
-            codes = stratified_split(data.space, data.codes, split["shares"], split["seed"])
-            return replace(data, split=codes)
+            return replace(data, split=stratified_split(data.space, data.codes, split["shares"], split["seed"]))
         return data
 
     def with_split(self, data: GroupedDataset, split: str | Mapping[str, float] | None, seed: int) -> Recipe:
@@ -146,6 +169,21 @@ class Recipe:
     def _columns(self) -> dict[str, Any]:
         columns = self.columns[0] if self.kind == "images" else list(self.columns)
         return {KEYWORDS[self.kind]: columns}
+
+
+def _is_split(split: Any) -> bool:
+    """Whether it is what ``with_split`` notes: a column, or shares with their seed and a digest of the labels."""
+    if not isinstance(split, Mapping):
+        return False
+    if set(split) == {"column"}:
+        return isinstance(split["column"], str)
+    return (
+        set(split) == {"shares", "seed", "labels"}
+        and isinstance(split["shares"], Mapping)
+        and type(split["seed"]) is int
+        and split["seed"] >= 0
+        and isinstance(split["labels"], str)
+    )
 
 
 def _label_digest(data: GroupedDataset) -> str:

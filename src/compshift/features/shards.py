@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError
-from compshift._files import check_folder, locked, replacing
+from compshift._files import check_folder, check_ordinary, locked, replacing
 from compshift._json import read_json_object
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import SPLITS, GroupedDataset
@@ -165,7 +165,7 @@ def _is_foreign(path: Path) -> bool:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     """What the manifest says; of a damaged one, that it is."""
-    if not path.is_file():
+    if not check_ordinary(path).is_file():
         return {}
     try:
         content = read_json_object(path)

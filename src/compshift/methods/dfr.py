@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from compshift._checks import check_positive
+from compshift._checks import MAX_FACTOR, check_positive
 from compshift.methods.erm import ERM
 from compshift.methods.method import TrainingRows
 from compshift.nn.classifier import BackboneClassifier
@@ -30,7 +30,7 @@ class DFR(ERM):
     summary = "erm, then the last layer solved with groups in balance"
 
     def __post_init__(self) -> None:
-        check_positive(self.alpha, "alpha")
+        check_positive(self.alpha, "alpha", most=MAX_FACTOR)
 
     def finish(self, model: BackboneClassifier, rows: TrainingRows) -> dict[str, Any]:
         """Solve the last layer."""

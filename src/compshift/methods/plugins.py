@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from compshift._errors import InputError
+from compshift._files import check_ordinary
 from compshift.methods.method import Method
 
 ENTRY_POINTS = "compshift.methods"
@@ -32,7 +33,7 @@ class Plugin:
     def read(cls, path: str | PathLike[str]) -> Plugin:
         """The file, as text."""
         try:
-            return cls(Path(path).name, Path(path).read_text(encoding="utf-8"))
+            return cls(Path(path).name, check_ordinary(Path(path), given_pipes=True).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"the plugin {str(path)!r} cannot be read ({error}): pass a Python file") from None
 

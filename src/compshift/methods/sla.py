@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compshift._checks import check_positive
+from compshift._checks import MAX_FACTOR, check_positive
 from compshift.core.arrays import FloatArray
 from compshift.core.logit_offsets import adjustment_offset
 from compshift.methods.logit_offset import LogitOffset
@@ -22,8 +22,8 @@ class SLA(LogitOffset):
     summary = "logits adjusted by log p(y | a)"
 
     def __post_init__(self) -> None:
-        check_positive(self.tau, "tau", allow_zero=True)
-        check_positive(self.smoothing, "smoothing", allow_zero=True)
+        check_positive(self.tau, "tau", allow_zero=True, most=MAX_FACTOR)
+        check_positive(self.smoothing, "smoothing", allow_zero=True, most=MAX_FACTOR)
 
     def offset(self, task: Task) -> FloatArray:
         """From the frequencies in the whole of training."""

@@ -168,26 +168,27 @@ def load_backbone(
             raise InputError(f"the backbone {name!r} takes {mine}, and the samples are {kind}: pass another one")
         return VISION[name](geometry) if name in VISION else TEXT[name](max_length, default_length)
     if FRESH.get(name) == kind:
-        raise InputError(f"the backbone {name!r} has no weights of its own: pass it to compshift.training.train")
+        raise InputError(f"the backbone {name!r} has no weights of its own: train it, with `compshift train`")
     if kind == "features" or name in FRESH:
         raise unknown_name(f"backbone of {kind}", name, _known(kind))
     if difflib.get_close_matches(name, _known(kind), n=1, cutoff=0.8) and not Path(name).is_dir():
         raise unknown_name("backbone", name, _known(kind))  # rather than asking a hub for what was mistyped
     check_path(name)  # a name that is no path cannot be one of a hub either
     require("transformers")
+    from compshift.nn.hub import offline_without_hub
     from compshift.nn.huggingface_text import text_backbone
     from compshift.nn.huggingface_vision import vision_backbone
 
     try:
-        if kind == "images":
-            return vision_backbone(name, geometry=geometry, pooling=pooling)
-        return text_backbone(name, max_length=max_length, default_length=default_length, pooling=pooling)
+        with offline_without_hub(name):
+            if kind == "images":
+                return vision_backbone(name, geometry=geometry, pooling=pooling)
+            return text_backbone(name, max_length=max_length, default_length=default_length, pooling=pooling)
     except LoadingError as error:
         if Path(name).is_dir():
             raise
-        raise InputError(
-            f"{unknown_name('backbone', name, _known(kind))}, a folder or a hub's name ({error})"
-        ) from None
+        packaged = list(VISION if kind == "images" else TEXT)
+        raise InputError(f"{unknown_name('backbone', name, packaged)}, a folder or a hub's name ({error})") from None
 
 
 def _known(kind: str) -> list[str]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from torch import nn
 
 from compshift._checks import check_count, check_list
+from compshift._errors import InputError, rough
+
+MAX_WEIGHTS = 1 << 38
+"""More weights than this, a terabyte of them, are never made."""
 
 
 def energy_layers(
@@ -22,15 +27,18 @@ def energy_layers(
     widths: list[Any] = []
     if hidden is not None:
         widths = [hidden] if np.ndim(hidden) == 0 else check_list(hidden, "hidden", "widths of layers")
-    return nn.ModuleList(_network(in_features, widths, cardinality) for cardinality in cardinalities)
+    sizes = [in_features, *(check_count(width, "hidden") for width in widths)]
+    count = len(cardinalities) * sum(a * b for a, b in pairwise(sizes)) + sizes[-1] * sum(cardinalities)
+    if count > MAX_WEIGHTS:
+        raise InputError(
+            f"the head would have {rough(count)} weights, more than a machine can hold: choose fewer in_features "
+            f"({in_features!r}), narrower hidden layers ({hidden!r}) or attributes of fewer values"
+        )
+    return nn.ModuleList(_network(sizes, cardinality) for cardinality in cardinalities)
 
 
-def _network(in_features: int, widths: Sequence[int], out_features: int) -> nn.Module:
-    layers: list[nn.Module] = []
-    for width in widths:
-        out = check_count(width, "hidden")
-        layers += [nn.Linear(in_features, out), nn.ReLU()]
-        in_features = out
-    last = nn.Linear(in_features, out_features, bias=False)
+def _network(sizes: Sequence[int], out_features: int) -> nn.Module:
+    layers: list[nn.Module] = [layer for size in pairwise(sizes) for layer in (nn.Linear(*size), nn.ReLU())]
+    last = nn.Linear(sizes[-1], out_features, bias=False)
     nn.init.zeros_(last.weight)
     return nn.Sequential(*layers, last) if layers else last

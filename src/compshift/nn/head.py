@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -12,24 +12,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_count, check_sample_weight
-from compshift._errors import InputError, check_name
-from compshift.core.bias import BiasSums, ExtrapolatedBias, block_sums, empty_sums, extrapolated_bias, merge_sums
+from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_count, check_flag, check_sample_weight
+from compshift._errors import InputError, check_name, rough
+from compshift.core.bias import ExtrapolatedBias
 from compshift.core.candidates import Candidates, candidate_groups
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
-from compshift.core.objective import log_evidence
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior
-from compshift.distributed.collective import ALONE, Collective, merge_everywhere
+from compshift.distributed.collective import ALONE, Collective, check_processes
 from compshift.nn.energies import energy_layers
 from compshift.nn.energy_blocks import energy_blocks
-from compshift.nn.loader_codes import all_codes, to_numpy
+from compshift.nn.loader_codes import all_codes
 from compshift.nn.modes import evaluation_mode
+from compshift.nn.precision import full_precision, moved_buffer, no_autocast
 from compshift.nn.seen_groups import SeenGroups
 from compshift.nn.step_one import step_one_loss
-from compshift.nn.tensors import check_features, row_weights
+from compshift.nn.step_two import step_two_bias
+from compshift.nn.tensors import check_energies, check_features, row_weights, to_numpy
 
 BIASES = ("extrapolated", "learned")
+DAMAGED = "training has diverged, or the state that was loaded is damaged; train or load it again"
 
 
 class AdditiveEnergyHead(nn.Module):
@@ -90,8 +92,8 @@ class AdditiveEnergyHead(nn.Module):
         self.space = _space(cardinalities)
         if groups is None and self.space.n_groups > MAX_TABLE_GROUPS:
             raise InputError(
-                f"the attributes have {self.space.n_groups:.3g} combinations, too many to hold at once: pass groups= "
-                "with the codes of those to predict"
+                f"the attributes have {rough(self.space.n_groups)} combinations, too many to hold at once: pass "
+                "groups= with the codes of those to predict"
             )
         nothing = AffineHull(self.space, np.zeros((0, len(self.space.names)), dtype=np.int64))
         self.groups = candidate_groups("all" if groups is None else groups, self.space, nothing)
@@ -114,7 +116,7 @@ class AdditiveEnergyHead(nn.Module):
         if codes is not None:
             return self.loss(features, codes)
         check_features(features, self.in_features, self.learned_bias.device)
-        with _no_autocast(features):
+        with no_autocast(features):
             features = features.to(self.learned_bias.dtype)
             return torch.cat([layer(features) for layer in self.layers], dim=1)
 
@@ -137,12 +139,13 @@ class AdditiveEnergyHead(nn.Module):
         (n, m), or an iterable of batches, such as a DataLoader, whose last part is the codes. With a sampler that
         balances, the counts must be those of what it draws; a loader that drops its last batch leaves rows out.
         """
+        codes = to_numpy(codes, "codes")
         if counts is None:
-            codes = all_codes(codes)
-        codes = check_codes(to_numpy(codes), self.space.cardinalities)
+            codes = all_codes(codes, len(self.space.names))
+        codes = check_codes(codes, self.space.cardinalities)
         if not len(codes):
             raise InputError("codes is empty: pass the codes of the training rows")
-        weight = check_sample_weight(None if counts is None else to_numpy(counts), len(codes))
+        weight = check_sample_weight(to_numpy(counts, "counts"), len(codes), "counts")
         position = self.space.locate(codes, self.groups)
         if (position < 0).any():
             outside = self.space.label(codes[int(np.argmax(position < 0))])
@@ -158,9 +161,11 @@ class AdditiveEnergyHead(nn.Module):
         """The training groups, ready for the sums of step 1 on the head's device."""
         device = self.learned_bias.device
         if self._seen is None or self._seen.device != device:
-            weight = to_numpy(self.group_weight)
+            weight = to_numpy(self.group_weight, "group_weight")
             if not weight.any():
                 raise InputError("the head knows no training groups: call set_train_groups first")
+            if not math.isfinite(weight.sum()) or weight.min() < 0:
+                raise InputError(f"group_weight is negative, NaN or infinite: {DAMAGED}")
             self._seen = SeenGroups.of(self.space, self.groups, weight, device)
         return self._seen
 
@@ -182,11 +187,13 @@ class AdditiveEnergyHead(nn.Module):
             len(energies), dtype=torch.promote_types(energies.dtype, torch.float32), device=energies.device
         )
         if sample_weight is not None:
-            weight = row_weights(sample_weight, len(energies), energies.device).to(weight.dtype)
+            weight = row_weights(sample_weight, len(energies), weight, "sample_weight")
         if reduction == "mean":
             total = weight.sum()
             if not bool(total > 0):
                 raise InputError("sample_weight is zero for every row: at least one must have a weight above 0")
+            if not bool(total < math.inf):
+                raise InputError("sample_weight is too large to add up: divide it by its mean")
             weight = weight / total
         return step_one_loss(energies, position, weight, self.seen, self.learned_bias)
 
@@ -194,37 +201,31 @@ class AdditiveEnergyHead(nn.Module):
     def extrapolate(
         self,
         batches: Iterable[Any],
-        backbone: nn.Module | None = None,
+        backbone: Callable[..., Any] | None = None,
         *,
         weighted: bool = False,
         processes: Collective = ALONE,
     ) -> ExtrapolatedBias:
         """Compute B* and its effective sample size for every candidate group, from one pass over the training inputs.
 
-        ``batches`` are tensors of features or, with a ``backbone``, of its inputs; of a tuple or list the first part
-        is taken, so a DataLoader will do. With ``weighted`` the second part is the weight of each row, which the
-        training groups' counts must describe too. The head and the backbone are in eval mode meanwhile. With several
-        ``processes`` each passes its own share of the rows. Sums are in 64 bits.
+        ``batches`` are tensors of features or, with a ``backbone``, a module or a function, of its inputs; of a tuple
+        or list the first part is taken, so a DataLoader will do. With ``weighted`` the second part is the weight of
+        each row, which the training groups' counts must describe too. The head and the backbone are in eval mode
+        meanwhile. With several ``processes`` each passes its own share of the rows. Sums are in 64 bits.
         """
         if isinstance(batches, Tensor):
             raise InputError("batches is one tensor: pass a list of batches, [features], or a DataLoader")
+        if backbone is not None and not callable(backbone):
+            raise InputError(f"backbone is {backbone!r}: pass a module or a function, or none for batches of features")
+        weighted = check_flag(weighted, "weighted")
+        check_processes(processes)
         log_score = self._train_log_score()
-        sums = empty_sums(self.candidates.table, torch.zeros((), dtype=torch.float64))
-        energy_sum = np.zeros(self.space.width)
-        with evaluation_mode(self, *([] if backbone is None else [backbone])):
-            for energies, weight in energy_blocks(self, self.candidates.table, batches, backbone, weighted):
-                evidence = log_evidence(energies, self.seen.table, log_score)
-                sums = merge_sums(sums, block_sums(self.candidates.table, energies, evidence, weight))
-                part = energies if weight is None else energies * weight[:, None]
-                energy_sum += part.sum(dim=0).numpy()
-        sums = merge_everywhere(sums, processes)
-        energy_sum = np.sum(processes.gather(energy_sum), axis=0)
-        if not sums.total_weight:
-            raise InputError("extrapolate was given no rows: pass the training inputs, batch by batch")
-        result = extrapolated_bias(self.candidates.table, BiasSums(*sums))
+        with evaluation_mode(self, *([backbone] if isinstance(backbone, nn.Module) else [])):
+            blocks = energy_blocks(self, self.candidates.table, batches, backbone, weighted)
+            result, mean_energy = step_two_bias(blocks, self.seen, log_score, processes)
         self.bias.copy_(result.bias)
         self.effective_sample_size.copy_(result.effective_sample_size)
-        self.mean_energy.copy_(torch.as_tensor(energy_sum / sums.total_weight))
+        self.mean_energy.copy_(torch.as_tensor(mean_energy))
         self._extrapolated = self._versions()
         return result
 
@@ -241,9 +242,9 @@ class AdditiveEnergyHead(nn.Module):
         """
         position = None
         if codes is not None:
-            position = self.space.locate(check_codes(to_numpy(codes), self.space.cardinalities), self.groups)
-        energies = _full_precision(self(features))
-        with _no_autocast(energies):
+            position = self.space.locate(check_codes(to_numpy(codes, "codes"), self.space.cardinalities), self.groups)
+        energies = check_energies(full_precision(self(features)))
+        with no_autocast(energies):
             return group_log_posterior(energies, self.candidates.table, self.log_score(prior, bias), position)  # type: ignore[no-any-return]
 
     def marginal_log_prob(
@@ -251,8 +252,8 @@ class AdditiveEnergyHead(nn.Module):
     ) -> Tensor:
         """Log q(z_i|x) of every value of one attribute, (n, d_i), without a column per group."""
         attribute = self._attribute(attribute)
-        energies = _full_precision(self(features))
-        with _no_autocast(energies):
+        energies = check_energies(full_precision(self(features)))
+        with no_autocast(energies):
             return marginal_log_posterior(energies, self.candidates.table, self.log_score(prior, bias), attribute)  # type: ignore[no-any-return]
 
     def _attribute(self, attribute: int | str) -> int:
@@ -281,9 +282,11 @@ class AdditiveEnergyHead(nn.Module):
                 UserWarning,
                 stacklevel=3,
             )
-        log_prior = torch.as_tensor(self.candidates.log_prior("uniform" if prior is None else to_numpy(prior)))
-        log_prior = log_prior.to(self.bias)
-        return log_prior - (self.bias if bias == "extrapolated" else self.centred_learned_bias())
+        values = self.bias if bias == "extrapolated" else self.centred_learned_bias()
+        if not bool(torch.isfinite(values).all()):
+            raise InputError(f"the {bias} bias is NaN or infinite: {DAMAGED}")
+        given = "uniform" if prior is None else to_numpy(prior, "prior")
+        return torch.as_tensor(self.candidates.log_prior(given)).to(self.bias) - values
 
     def centred_learned_bias(self) -> Tensor:
         """B̂ (g,) as it enters with the energies as they are: −⟨σ(z), Ē⟩ for unseen groups, up to one constant."""
@@ -307,6 +310,8 @@ class AdditiveEnergyHead(nn.Module):
     def _train_log_score(self) -> Tensor:
         """Log p̂(z) − B(z) of the training groups, (k,), in 64 bits on the CPU."""
         bias = self.learned_bias.detach()[self.seen.index].cpu().double()
+        if not bool(torch.isfinite(bias).all()):
+            raise InputError(f"the learned bias is NaN or infinite: {DAMAGED}")
         return self.seen.log_frequency - bias
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
@@ -318,7 +323,7 @@ class AdditiveEnergyHead(nn.Module):
         buffers, self._buffers = self._buffers, {}
         try:
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-            moved = {name: _moved(buffer, fn) for name, buffer in buffers.items() if buffer is not None}
+            moved = {name: moved_buffer(buffer, fn) for name, buffer in buffers.items() if buffer is not None}
         except BaseException:
             self._buffers = buffers
             raise
@@ -336,20 +341,3 @@ def _space(cardinalities: Sequence[int] | GroupSpace) -> GroupSpace:
     if isinstance(cardinalities, GroupSpace):
         return cardinalities
     return GroupSpace.from_cardinalities(cardinalities)
-
-
-def _moved(buffer: Tensor, fn: Any) -> Tensor:
-    """The buffer where ``fn`` puts it, in the precision that it has, or in 32 bits where the device has no more."""
-    try:
-        moved: Tensor = fn(buffer)
-        return moved if moved.dtype == buffer.dtype else buffer.to(moved.device)
-    except TypeError:
-        return fn(buffer.float())  # type: ignore[no-any-return]
-
-
-def _full_precision(energies: Tensor) -> Tensor:
-    return energies.float() if energies.dtype in (torch.float16, torch.bfloat16) else energies
-
-
-def _no_autocast(reference: Tensor) -> Any:
-    return torch.autocast(reference.device.type, enabled=False)

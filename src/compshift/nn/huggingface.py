@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -17,6 +18,17 @@ from compshift._errors import InputError
 from compshift._json import parse_json
 from compshift.nn.backbones import LoadingError
 
+Kind = TypeVar("Kind", dict[str, Any], list[Any])
+
+
+MOST_LAYERS, LARGEST_LAYER = 10_000, 1 << 28
+"""Of a model that is worth building: a configuration can ask for more than any machine would ever finish."""
+
+LAYERS, SIZES = (
+    re.compile(r"layers|depth|blocks|stages"),
+    re.compile(r"size|dim|heads|channels|width|positions|embeddings"),
+)
+
 
 def load_model(name: str) -> tuple[nn.Module, Sequence[str]]:
     """The model, and the names of the weights that were not in its files and so are random."""
@@ -24,7 +36,8 @@ def load_model(name: str) -> tuple[nn.Module, Sequence[str]]:
 
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # weights that are not in the files are the same every time
-        model, info = load_part(AutoModel.from_pretrained, name, output_loading_info=True)
+        config = load_config(name)
+        model, info = load_part(AutoModel.from_pretrained, name, config=config, output_loading_info=True)
     missing = sorted(info["missing_keys"])
     if any("pooler" not in key for key in missing):
         first = next(key for key in missing if "pooler" not in key)
@@ -32,6 +45,29 @@ def load_model(name: str) -> tuple[nn.Module, Sequence[str]]:
             f"the model {name!r} lacks weights ({len(missing)}, the first is {first!r}): they would be random"
         )
     return model.eval(), missing
+
+
+def load_config(name: str) -> Any:
+    """The configuration of a model that can be built."""
+    from transformers import AutoConfig
+
+    config = load_part(AutoConfig.from_pretrained, name)
+    load_part(lambda _, **__: _check_extent(config.to_dict()), name)
+    return config
+
+
+def _check_extent(settings: Any, key: str = "") -> None:
+    """Refuse numbers of layers, and sizes of layers, that no model has."""
+    if isinstance(settings, dict):
+        for name, value in settings.items():
+            _check_extent(value, str(name))
+    elif isinstance(settings, list | tuple):
+        for value in settings:
+            _check_extent(value, key)
+    elif isinstance(settings, int | float):
+        most = MOST_LAYERS if LAYERS.search(key) else LARGEST_LAYER if SIZES.search(key) else None
+        if most is not None and settings > most:
+            raise ValueError(f"its configuration has {key} = {settings:g}, and {most:,} is the most")
 
 
 def load_part(load: Callable[..., Any], name: str, **options: Any) -> Any:
@@ -42,12 +78,14 @@ def load_part(load: Callable[..., Any], name: str, **options: Any) -> Any:
         reason = " ".join(str(error).split())
         if isinstance(error, pickle.UnpicklingError):  # torch advises to run it after all
             reason = "its weights are a pickle that holds more than tensors; it was not run"
+        if isinstance(error, RecursionError):
+            reason = "it is nested too deeply"
         hint = "the folder is not a whole model" if Path(name).is_dir() else "no such folder, or no way to the hub"
         raise LoadingError(f"the backbone {name!r} cannot be loaded ({hint}): {reason[:300]}") from None
 
 
-def small_file(name: str, file: str) -> Any:
-    """A JSON file of a model, from its folder or the hub; None if there is none."""
+def small_file(name: str, file: str, kind: type[Kind]) -> Kind | None:
+    """A JSON file of a model that holds an object or a list, from its folder or the hub; None if there is none."""
     from transformers.utils.hub import cached_file
 
     quiet = ("missing_entries", "connection_errors", "gated_repo")
@@ -55,9 +93,13 @@ def small_file(name: str, file: str) -> Any:
     if path is None:
         return None
     try:
-        return parse_json(Path(path).read_bytes())
+        content = parse_json(Path(path).read_bytes())
     except ValueError as error:
         raise LoadingError(f"the file {file!r} of the model {name!r} cannot be read ({error})") from None
+    if not isinstance(content, kind):
+        wanted = "object" if kind is dict else "list"
+        raise LoadingError(f"the file {file!r} of the model {name!r} holds no JSON {wanted}")
+    return content
 
 
 def config_digest(model: nn.Module) -> str:

@@ -9,7 +9,7 @@ import torch
 
 from compshift.data.images import ImagePreprocessing
 from compshift.nn.backbones import Backbone, VisionBackbone
-from compshift.nn.huggingface import load_part, quiet
+from compshift.nn.huggingface import load_config, load_part, quiet
 from compshift.nn.huggingface_text import TextBackbone
 from compshift.nn.huggingface_vision import PooledVision, ProcessorPreprocessing
 
@@ -33,10 +33,10 @@ PARTS = 10
 
 def restore(about: dict[str, Any], folder: Path, n_weights: int) -> Backbone:
     """The backbone, with random weights; a configuration that asks for far more than there are is refused."""
-    from transformers import AutoConfig, AutoImageProcessor, AutoModel, AutoTokenizer
+    from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
     with quiet():
-        config = load_part(AutoConfig.from_pretrained, str(folder))
+        config = load_config(str(folder))
         load_part(lambda _, **options: _check_config(config, PARTS * n_weights, **options), str(folder))
         model = load_part(lambda _, **options: AutoModel.from_config(config, **options), str(folder))  # type: ignore[no-untyped-call]
         if about["type"] == "huggingface-text":

@@ -142,15 +142,20 @@ def _tokeniser_digest(tokeniser: Any) -> str:
 
 def _sentence_settings(name: str) -> dict[str, Any]:
     """Pooling, length and normalisation that a sentence-transformers model was published with; nothing for others."""
-    modules = small_file(name, "modules.json")
+    modules = small_file(name, "modules.json", list)
     if modules is None:
         return {}
-    kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
-    pooling = small_file(name, "1_Pooling/config.json") or {}
+    kinds = [str(module.get("type") if isinstance(module, dict) else module).rsplit(".", 1)[-1] for module in modules]
+    pooling = small_file(name, "1_Pooling/config.json", dict) or {}
     chosen = [mode for mode, key in SENTENCE_POOLING.items() if pooling.get(key)]
     if set(kinds) - {"Transformer", "Pooling", "Normalize"} or len(chosen) != 1:
         raise InputError(
             f"the model {name!r} pools in a way of its own ({', '.join(kinds)}): choose one with --pooling mean or cls"
         )
-    length = small_file(name, "sentence_bert_config.json") or {}
-    return {"normalised": "Normalize" in kinds, "pooling": chosen[0], "max_length": length.get("max_seq_length")}
+    length = (small_file(name, "sentence_bert_config.json", dict) or {}).get("max_seq_length")
+    if length is not None and (type(length) is not int or length < 1):
+        raise InputError(
+            f"the model {name!r} says max_seq_length is {length!r}, which is no number of tokens: mend "
+            "'sentence_bert_config.json', or choose how to pool with --pooling mean or cls"
+        )
+    return {"normalised": "Normalize" in kinds, "pooling": chosen[0], "max_length": length}

@@ -78,7 +78,8 @@ def vision_backbone(name: str, *, geometry: Geometry | None = None, pooling: str
     preprocessing: Any = ProcessorPreprocessing(processor)
     if geometry is not None:
         preprocessing = _with_geometry(processor, geometry)
-    own_pooler = not any("pooler" in key for key in missing) and _has_pooled_output(model, preprocessing)
+    pooled = load_part(lambda _, **__: _has_pooled_output(model, preprocessing), name)
+    own_pooler = pooled and not any("pooler" in key for key in missing)
     if pooling == "pooler" and not own_pooler:
         raise InputError(f"the model {name!r} comes without weights for its pooler: use --pooling cls or mean")
     chosen = ("pooler" if own_pooler else "cls") if pooling == "auto" else pooling
@@ -87,7 +88,7 @@ def vision_backbone(name: str, *, geometry: Geometry | None = None, pooling: str
 
 @torch.inference_mode()
 def _has_pooled_output(model: nn.Module, preprocessing: Any) -> bool:
-    """Whether the model pools its output itself."""
+    """Whether the model pools its output itself; any error that model and preprocessing can make shows here."""
     return getattr(model(black_image(preprocessing)), "pooler_output", None) is not None
 
 

@@ -12,7 +12,7 @@ from compshift.core.arrays import FloatArray
 from compshift.estimators.fitted_crm import FittedCRM
 from compshift.estimators.onnx_source import Layer, OnnxSource, centred, classifier_source
 from compshift.nn.head import AdditiveEnergyHead
-from compshift.nn.loader_codes import to_numpy
+from compshift.nn.tensors import to_numpy
 
 
 def trained_source(head: AdditiveEnergyHead, clf: FittedCRM, prior: Any = None) -> OnnxSource:
@@ -28,7 +28,7 @@ def head_source(head: AdditiveEnergyHead, prior: Any = None) -> OnnxSource:
         n_targets=1,
         feature_mean=np.zeros(head.in_features),
         networks=_networks(head),
-        log_prior=head.candidates.log_prior("uniform" if prior is None else to_numpy(prior)),
+        log_prior=head.candidates.log_prior("uniform" if prior is None else to_numpy(prior, "prior")),
         log_weight=log_weight,
     )
 

@@ -16,7 +16,7 @@ from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
-from compshift.nn.tensors import as_tensor
+from compshift.nn.tensors import row_tensor, to_numpy
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
@@ -57,12 +57,12 @@ class SeenGroups:
 
     def locate(self, codes: Any, n_rows: int) -> Tensor:
         """Position (n,) among the training groups of each row's codes (n, m); any other group is refused."""
-        codes = as_tensor(codes, "codes", "pass one row of integers per sample", self.device)
+        codes = row_tensor(codes, "codes", "pass one row of integers per sample", self.device)
         check_same_rows(n_rows, codes, "codes", "features")
         space = self.candidates.space
         sizes = space.cardinalities
         if codes.ndim != 2 or codes.shape[1] != len(sizes) or codes.dtype not in INTEGERS:
-            check_codes(codes.cpu().numpy(), sizes)
+            check_codes(to_numpy(codes, "codes"), sizes)
         codes = codes.to(torch.int64)
         if self.lookup is None:
             found = torch.as_tensor(space.locate(check_codes(codes.cpu().numpy(), sizes), self.table.codes))

@@ -11,34 +11,85 @@ from compshift._checks import check_same_rows
 from compshift._errors import InputError, an
 
 
-def as_tensor(values: Any, name: str, expected: str, device: Any = None) -> Tensor:
+def check_content(values: Tensor, name: str, device: torch.device | None = None) -> None:
+    """Refuse tensors on the device meta, unless that is where they are used."""
+    if values.is_meta and (device is None or device.type != "meta"):
+        raise InputError(f"{name} is on the device meta, where tensors have no content: pass one that has")
+
+
+def check_readable(values: Tensor, name: str, device: torch.device | None = None) -> None:
+    """Refuse tensors that do not hold one number per entry."""
+    if values.is_nested:
+        raise InputError(f"{name} is a nested tensor: pass a dense one, with rows of one length")
+    if values.is_quantized:
+        raise InputError(f"{name} is a quantized tensor ({values.dtype}): pass numbers, such as those of .dequantize()")
+    if values.layout != torch.strided:
+        raise InputError(f"{name} is a sparse tensor ({values.layout}): pass a dense one, such as that of .to_dense()")
+    check_content(values, name, device)
+
+
+def as_tensor(values: Any, name: str, expected: str, device: torch.device) -> Tensor:
     """A tensor on a device; ``expected`` ends the sentence for what cannot be one."""
+    if isinstance(values, Tensor):
+        check_content(values, name, device)
     try:
         return torch.as_tensor(values, device=device)
     except (TypeError, ValueError, RuntimeError, KeyError):
         raise InputError(f"{name} cannot be made a tensor ({an(type(values).__name__)}): {expected}") from None
 
 
+def row_tensor(values: Any, name: str, expected: str, device: torch.device) -> Tensor:
+    """A tensor on a device, one number per entry, whose rows belong to those of the features."""
+    if isinstance(values, Tensor):
+        check_readable(values, name, device)
+    return as_tensor(values, name, expected, device)
+
+
+def to_numpy(values: Any, name: str) -> Any:
+    """A tensor as an array, numbers that are not whole in 64 bits; anything else as it is."""
+    if not isinstance(values, Tensor):
+        return values
+    check_readable(values, name)
+    values = values.detach().cpu()
+    if values.is_floating_point() or values.is_complex():  # NumPy has no bfloat16, for one
+        values = values.to(torch.complex128 if values.is_complex() else torch.float64)
+    return values.numpy(force=True)
+
+
 def check_features(features: Any, n_features: int, device: torch.device) -> None:
     """Refuse anything but real features (n, p) on the device where they are used."""
     if not isinstance(features, Tensor):
         raise InputError(f"features are {an(type(features).__name__)}: pass a tensor (n, {n_features})")
+    check_readable(features, "features", device)
     if features.ndim != 2 or features.shape[1] != n_features:
         raise InputError(
             f"features have shape {tuple(features.shape)}: pass (n, {n_features}), what the backbone gives"
         )
     if features.device != device:
         raise InputError(f"features are on {features.device} and the head on {device}: move one to the other by .to()")
-    if features.is_complex() or features.layout != torch.strided:
-        raise InputError(f"features are {features.dtype}, {features.layout}: pass real numbers in a dense tensor")
+    if features.is_complex():
+        raise InputError(f"features are {features.dtype}: pass real numbers")
 
 
-def row_weights(sample_weight: Any, n_rows: int, device: torch.device) -> Tensor:
-    """Weights (n,) of n rows: finite, none negative."""
-    weight = as_tensor(sample_weight, "sample_weight", "pass one number per row", device)
-    check_same_rows(n_rows, weight, "sample_weight", "features")
+def check_energies(energies: Tensor) -> Tensor:
+    """Energies as they are, unless some are NaN or infinite."""
+    if not bool(torch.isfinite(energies).all()):
+        raise InputError(
+            "energies are NaN or infinite: the network has diverged, or its inputs are too large or not finite"
+        )
+    return energies
+
+
+def row_weights(values: Any, n_rows: int, like: Tensor, name: str) -> Tensor:
+    """Weights (n,) of n rows, finite and none negative, in the precision and on the device of ``like``."""
+    weight = row_tensor(values, name, "pass one number per row", like.device)
     if weight.ndim != 1 or weight.is_complex():
-        raise InputError(f"sample_weight is {weight.dtype} of shape {tuple(weight.shape)}: pass one number per row")
+        raise InputError(f"{name} is {weight.dtype} of shape {tuple(weight.shape)}: pass one number per row")
+    check_same_rows(n_rows, weight, name, "features")
+    weight = weight.to(like)
     if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
-        raise InputError("sample_weight has entries that are negative or not finite: weights must be 0 or more")
+        raise InputError(
+            f"{name} has entries that are negative, not finite or too large for {weight.dtype}: weights must be 0 or "
+            "more, with a mean near 1"
+        )
     return weight

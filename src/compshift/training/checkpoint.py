@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from compshift._errors import InputError, reason
-from compshift._files import replacing
+from compshift._files import check_ordinary, replacing
 from compshift._json import parse_json
 from compshift.methods.method import State
 
@@ -42,6 +42,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What ``write_tensors`` wrote."""
+    check_ordinary(path)
     try:
         with safe_open(path, framework="pt") as stream:
             metadata = stream.metadata() or {}

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from os import PathLike
 from typing import Any
 
-from compshift._checks import check_single, check_whole
+from compshift._checks import MAX_READERS, check_flag, check_single, check_whole
 from compshift._errors import InputError, an
 from compshift._files import check_path
 from compshift.data.dataset import GroupedDataset
@@ -19,6 +19,7 @@ from compshift.training.backbone import choose_backbone
 from compshift.training.launch import own_randomness
 from compshift.training.progress import Listener
 from compshift.training.run import Run
+from compshift.training.run_folder import check_extras
 from compshift.training.settings import Settings
 from compshift.training.split import TrainingData
 from compshift.training.trained import TrainedClassifier
@@ -69,15 +70,19 @@ def train(
     """
     chosen = make_method(method) if isinstance(method, str) else method() if isinstance(method, type) else method
     settings = Settings() if settings is None else settings
+    listener = Listener() if listener is None else listener
     for value, kind, name in (
         (data, GroupedDataset, "data"),
         (chosen, Method, "method"),
         (settings, Settings, "settings"),
+        (listener, Listener, "listener"),
     ):
         if not isinstance(value, kind):
             raise InputError(f"{name} is {an(type(value).__name__)}: pass a compshift {kind.__name__}")
+    check_extras({} if inputs is None else inputs, {} if files is None else files)
+    check_flag(overwrite, "overwrite")
     if workers is not None:
-        check_whole(workers, "workers")
+        check_whole(workers, "workers", MAX_READERS)
     rows = TrainingData.of(data)
     if data.kind == "features":
         check_single(data.X, "data.X")
@@ -88,7 +93,7 @@ def train(
     with ExitStack() as stack:
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compshift-"))
-        run = Run(rows, chosen, network, settings, check_path(folder), device, workers, listener or Listener())
+        run = Run(rows, chosen, network, settings, check_path(folder), device, workers, listener)
         if run.main:
             stack.enter_context(run.folder.locked())
         stack.enter_context(own_randomness(run.device))

@@ -117,13 +117,13 @@ def _precision(dtype: Any) -> str:
     return str(name)
 
 
-def check_onnx_path(path: str | PathLike[str], *sources: str | PathLike[str]) -> None:
+def check_onnx_path(path: str | PathLike[str], *sources: str | PathLike[str] | None) -> None:
     """Refuse to go on without the package onnx, or to a path that a model cannot be written to."""
     try:
         import onnx  # noqa: F401
     except ModuleNotFoundError:
         raise InputError('ONNX files need the package onnx: pip install "compshift[onnx]"') from None
-    if check_path(path).suffix != ".onnx":
+    if check_path(path).suffix.lower() != ".onnx":
         raise InputError(f"{Path(path).name!r} does not end in '.onnx': name the file so, as in 'model.onnx'")
     check_target(path, *sources)
 

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compshift._errors import InputError, listing
-from compshift._files import append_line, check_folder, locked, replacing
+from compshift._errors import InputError, an, listing
+from compshift._files import append_line, check_folder, check_ordinary, locked, replacing
 from compshift._json import parse_json, read_json_object
 
 RUN_VERSION = 1
+
+OWN_FILES = ("run.json", "result.json", "metrics.jsonl", "last.safetensors", "best.safetensors", "model.safetensors")
+"""Names that files beside them cannot have."""
 
 
 class BusyError(InputError):
@@ -134,13 +137,30 @@ class RunFolder:
     def records(self) -> Iterator[dict[str, Any]]:
         """The lines of the log that are whole."""
         if self.metrics.exists():
-            for line in self.metrics.read_bytes().splitlines():
+            for line in check_ordinary(self.metrics).read_bytes().splitlines():
                 try:
                     record = parse_json(line)
                 except ValueError:
                     continue
                 if isinstance(record, dict) and isinstance(record.get("step"), int):
                     yield record
+
+
+def check_extras(inputs: Any, files: Any) -> None:
+    """Refuse what cannot be kept with a run: inputs that JSON does not know, and files but for texts beside its own."""
+    try:
+        json.dumps(dict(inputs), allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise InputError(f"inputs is {inputs!r}: pass a mapping of names to texts, numbers or lists of them") from None
+    if not isinstance(files, Mapping):
+        raise InputError(f"files is {files!r}: pass a mapping of names to texts")
+    for name, text in files.items():
+        plain = isinstance(name, str) and name == Path(name).name and not name.startswith(".")
+        if not plain or not isinstance(text, str) or name in OWN_FILES:
+            raise InputError(
+                f"files has {name!r} with {an(type(text).__name__)}: pass names without folders, such as 'notes.txt', "
+                "and texts"
+            )
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -151,6 +171,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object."""
+    check_ordinary(path)
     try:
         return read_json_object(path)
     except ValueError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_count, check_flag, check_positive, check_whole
+from compshift._checks import MAX_FACTOR, check_count, check_flag, check_positive, check_whole
 from compshift._errors import InputError, check_name, unknown_name
 
 OPTIMISERS = ("auto", "sgd", "adamw")
@@ -68,21 +68,29 @@ class Settings:
             check_count(getattr(self, name), name)
         if self.batch_size > MAX_BATCH:
             raise InputError(f"batch_size is {self.batch_size}: pass at most {MAX_BATCH}, or as many as there are rows")
-        for name in ("weight_decay", "clip", "tolerance", "momentum"):
-            check_positive(getattr(self, name), name, allow_zero=True)
+        for name in ("clip", "tolerance", "momentum"):
+            self._check_number(name, math.inf, allow_zero=True)
+        self._check_number("weight_decay", MAX_FACTOR, allow_zero=True)
         if self.learning_rate is not None:
-            check_positive(self.learning_rate, "learning_rate")
+            self._check_number("learning_rate", MAX_FACTOR)
         if self.momentum >= 1:
             raise InputError(f"momentum is {self.momentum}: pass a number below 1")
         for name, end in (("patience", math.inf), ("seed", 2**63)):
             if check_whole(getattr(self, name), name) >= end:
                 raise InputError(f"{name} is {getattr(self, name)!r}: pass a whole number below 2**63")
-        if self.warmup is not None and not (isinstance(self.warmup, int) and 0 <= self.warmup <= self.steps):
-            raise InputError(f"warmup is {self.warmup!r}: pass a number of steps from 0 to {self.steps}")
+        if self.warmup is not None:
+            check_whole(self.warmup, "warmup", self.steps)
         for name in ("balanced_classes", "freeze_batchnorm"):
             check_flag(getattr(self, name), name)
         for name, known in CHOICES.items():
             check_name(name, getattr(self, name), known)
+
+    def _check_number(self, name: str, most: float, *, allow_zero: bool = False) -> None:
+        """Check a number, and keep one that JSON does not know, such as a Decimal, as a float."""
+        value = getattr(self, name)
+        number = check_positive(value, name, allow_zero=allow_zero, most=most)
+        if not isinstance(value, int | float):
+            object.__setattr__(self, name, number)
 
     def resolved(self, kind: str, *, pretrained: bool) -> Settings:
         """With everything decided, for a backbone that takes ``kind``."""

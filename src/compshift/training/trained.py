@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from os import PathLike
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from compshift._checks import check_finite, check_numbers, check_single
-from compshift._errors import InputError
+from compshift._errors import InputError, an, listing
 from compshift._files import check_inside, check_path
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
@@ -139,6 +139,11 @@ class TrainedClassifier:
         """The values that ``predict`` returns."""
         return np.array(self.space_.values[0])
 
+    def _columns(self) -> list[str] | None:
+        """Columns of the table of numbers that training had, if it was one."""
+        columns = (self.inputs_ or {}).get("columns")
+        return list(columns) if self.kind == "features" and isinstance(columns, list | tuple) else None
+
     def embed(
         self,
         samples: Samples,
@@ -152,7 +157,7 @@ class TrainedClassifier:
 
         They are the backbone's, or those of the hidden layers of energies that have some.
         """
-        samples = _readable(samples, self.kind)
+        samples = _readable(samples, self.kind, self._columns())
         device, rows = str(next(self.model.head.parameters()).device), np.arange(len(samples))
         embedder = Embedder(
             self.model.backbone, device=device, dtype="float32", batch_size=batch_size, num_workers=num_workers
@@ -199,26 +204,53 @@ def unknown_method(name: Any) -> UnknownMethodError:
     )
 
 
-def _readable(samples: Samples, kind: str) -> Samples:
-    """Samples of the kind that the backbone takes; lists of paths or texts, and arrays of pixels, become such."""
+def _readable(samples: Samples, kind: str, columns: Sequence[str] | None = None) -> Samples:
+    """Samples of the kind that the backbone takes; lists of paths or texts, and arrays of pixels, become such.
+
+    A DataFrame must have the ``columns`` that training had, in their order.
+    """
     if isinstance(samples, GroupedDataset):
         raise InputError("a whole data set was passed: pass its samples, data.samples")
-    named = isinstance(samples, list | tuple) and all(isinstance(sample, str | Path) for sample in samples)
+    if kind == "features":
+        return _matrix(samples, columns)
+    if isinstance(samples, str | PathLike):
+        raise InputError(f"the samples are {fspath(samples)!r} alone: pass a list, with one entry per sample")
+    listed = samples.tolist() if getattr(samples, "ndim", 0) == 1 and hasattr(samples, "tolist") else samples
+    named = isinstance(listed, list | tuple) and all(isinstance(sample, str | PathLike) for sample in listed)
     if kind == "images" and named:
-        return ImageFiles(Path(), np.array([str(sample) for sample in samples], dtype=object))
+        return ImageFiles(Path(), np.array([fspath(sample) for sample in listed], dtype=object))
     if kind == "images" and isinstance(samples, np.ndarray) and samples.dtype == np.uint8:
         return ImageArrays(samples)
     if kind == "text" and named:
-        return Texts(np.array(samples, dtype=object))
-    given = KINDS.get(type(samples), "features")
-    if given != kind:
-        accepted = {"images": ": pass a list of paths or an 8-bit array (n, height, width, 3)", "text": ": pass a list"}
-        raise InputError(f"the model takes {kind}, and the samples are {given}{accepted.get(kind, '')}")
-    if kind != "features":
-        return samples
-    X = samples if getattr(samples, "dtype", None) == np.float32 else check_numbers(samples, "features", MATRIX)
+        return Texts(np.array(listed, dtype=object))
+    if KINDS.get(type(samples)) != kind:
+        accepted = {"images": "paths, or an 8-bit array (n, height, width, 3)", "text": "texts"}
+        given = KINDS.get(type(samples), an(type(samples).__name__))
+        raise InputError(f"the model takes {kind}, and the samples are {given}: pass a list of {accepted[kind]}")
+    return samples
+
+
+def _matrix(samples: Any, columns: Sequence[str] | None) -> Any:
+    """Features as finite numbers of 32 bits."""
+    if type(samples) in KINDS:
+        raise InputError(f"the model takes features, and the samples are {KINDS[type(samples)]}: {MATRIX}")
+    names = [str(name) for name in samples.columns] if hasattr(samples, "columns") else None
+    if names is not None and columns is not None and names != list(columns):
+        order = "in another order" if sorted(names) == sorted(columns) else f"{listing(names, 4)}"
+        raise InputError(
+            f"the samples have columns {order}, and the model was trained on {listing(columns)}: pass these columns, "
+            "in this order"
+        )
+    X = samples if getattr(samples, "dtype", None) == np.float32 else _as_numbers(samples)
     if X.ndim != 2:
         raise InputError(f"the features have {X.ndim} dimensions: pass one row per sample")
     check_finite(X)
     check_single(X)
     return np.asarray(X, dtype=np.float32)
+
+
+def _as_numbers(samples: Any) -> Any:
+    """Numbers of 64 bits; of a table with others, the column is told rather than the table."""
+    for name in getattr(samples, "columns", ()):
+        check_numbers(samples[name], f"the column {str(name)!r}", "pass columns of numbers")
+    return check_numbers(samples, "features", MATRIX)
