@@ -1,10 +1,12 @@
 import json
+import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from compshift import InputError
-from compshift.bench.growth import Job, plan_jobs, run_growth, run_job
+from compshift.bench.growth import Job, Outcome, plan_jobs, run_growth, run_job
 from compshift.data.additive_gaussians import AdditiveGaussians
 from compshift.estimators.held_out_groups import choose_alpha
 
@@ -35,9 +37,22 @@ def test_a_study_that_was_cut_off_goes_on_where_it_stopped(tmp_path):
     assert store.read_text() == before
 
 
-def test_a_foreign_store_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"accuracy": "high"},
+        {"accuracy": 1.5},
+        {"accuracy_unseen": [0.5]},
+        {"alpha": None},
+        {"groups_kept": 1.5},
+        {"job": {"attributes": [2], "values": 2, "share": 0.5, "seed": 0}},
+        {"further": 1},
+    ],
+)
+def test_a_foreign_store_is_refused(tmp_path, change):
     store = tmp_path / "growth.jsonl"
-    store.write_text(json.dumps({"something": "else"}) + "\n")
+    line = asdict(Outcome(Job(2, 2, 0.5, 0), 1.0, 0.1, 2, 0.5, 0.8, 0.9, math.nan, 0.95))
+    store.write_text(json.dumps(line | change) + "\n")
     with pytest.raises(InputError, match=r"line 1, is not a result of this study"):
         run_growth(SMALL, store)
 

@@ -91,6 +91,17 @@ def test_narrow_terminals_keep_the_groups(folder, call, monkeypatch, width):
     lines = call("evaluate", "m.safetensors", "birds.npz", cwd=folder).out.splitlines()
     assert sum(line.startswith(("landbird", "waterbir")) for line in lines) == 6
     assert ("95% interval" in lines[1]) == (int(width) >= 80)
+    assert any("--json has the intervals" in line for line in lines) == (int(width) < 80)
+
+
+def test_files_and_pipes_have_no_edge(folder, call, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    call("fit", "birds.npz", "--target", "bird", "--attributes", "place", "--alpha", "auto", "-o", "a", cwd=folder)
+    heading = " ".join(call("evaluate", "a", "birds.npz", cwd=folder).out.splitlines()[1].split())
+    assert heading == "bird place rows accuracy 95% interval expected ESS in training"
+    monkeypatch.setenv("COLUMNS", "80")
+    heading = " ".join(call("evaluate", "a", "birds.npz", cwd=folder).out.splitlines()[1].split())
+    assert heading == "bird place rows accuracy 95% interval in training"
 
 
 def test_values_that_the_model_does_not_know(folder, call):
@@ -188,8 +199,11 @@ FIT = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "x
         ((*FIT, "--prior", "unifrom"), "did you mean 'uniform'"),
         ((*FIT, "--split", "val"), "there are no val rows"),
         ((*FIT[:-1], "no/where"), "there is no folder 'no'"),
-        (("evaluate", "birds.npz", "birds.npz"), "cannot be read as a model"),
-        (("evaluate", "m.safetensors", "plain.npz"), "has no array 'Z'"),
+        (
+            ("evaluate", "birds.npz", "birds.npz"),
+            "is a feature file, and no model: pass a file that a model was saved to",
+        ),
+        (("evaluate", "m.safetensors", "plain.npz"), "lacks the labels 'bird', 'place', without which nothing can be"),
         (("predict", "m.safetensors", "birds.npz", "-o", "out.txt"), "written as .csv or .parquet"),
         (
             ("predict", "m.safetensors", "narrow.npz", "-o", "out.csv"),
@@ -200,7 +214,7 @@ FIT = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "x
         (("predict", "m.safetensors", "birds.npz", "-o", "birds.parquet"), "'birds.parquet' is a folder"),
         ((*FIT, "--prior", "blank.csv"), "cannot be read as CSV"),
         (("evaluate", "m.safetensors", "birds.npz", "--prior", "foo"), "'FILE.csv'"),
-        (("evaluate", "m.safetensors", "spoilt.npz"), "'spoilt.npz' has 1 NaN or infinite (inf) value"),
+        (("predict", "m.safetensors", "spoilt.npz", "-o", "out.csv"), "'spoilt.npz' has 1 NaN or infinite (inf) value"),
         (("fit", "empty", "--target", "bird", "-o", "x"), "the folder 'empty' holds no .parquet file"),
         (("fit", "continuous.npz", "--target", "y", "-o", "x"), "target 'y' is continuous"),
         (("figure", "gausian2d", "-o", "x.png"), "did you mean 'gaussian2d'"),

@@ -13,11 +13,15 @@ def test_signals_end_a_command_with_one_line(call, tmp_path, monkeypatch, sent, 
     (tmp_path / "m.safetensors").write_text("old")
     replace = os.replace
     monkeypatch.setattr(os, "replace", lambda *paths: (os.kill(os.getpid(), sent), replace(*paths)))
-    before = signal.getsignal(sent)
-    result = call("fit", "birds.npz", "--target", "bird", "-o", "m.safetensors", cwd=tmp_path)
+    usual = signal.default_int_handler if sent == signal.SIGINT else signal.SIG_DFL
+    surrounding = signal.signal(sent, usual)  # which may ignore it, as nohup does
+    try:
+        result = call("fit", "birds.npz", "--target", "bird", "-o", "m.safetensors", cwd=tmp_path)
+        assert signal.getsignal(sent) is usual
+    finally:
+        signal.signal(sent, surrounding)
     assert (result.returncode, result.err) == (code, "interrupted: files are whole, or as they were before\n")
     assert (tmp_path / "m.safetensors").read_text() == "old"
-    assert signal.getsignal(sent) is before
 
 
 def test_work_that_can_be_taken_up_says_so():
@@ -47,3 +51,66 @@ def test_a_full_standard_output_is_told_of(tmp_path):
         2,
         "error: No space left on device: free some space, and run the same command again\n",
     )
+
+
+@pytest.mark.parametrize("how", ["unread", "closed", "both unread", "both closed"])
+def test_a_standard_output_that_nobody_reads_is_no_failure(tmp_path, how):
+    import subprocess
+
+    from tests.cli.commands import COMMAND, environment
+
+    write_birds(tmp_path / "birds.npz")
+    read, unread = os.pipe()
+    os.close(read)
+
+    def close():
+        os.close(1)
+        if "both" in how:
+            os.close(2)
+
+    result = subprocess.run(
+        [*COMMAND, "fit", "birds.npz", "--target", "bird", "-o", "m.safetensors"],
+        stdout=unread,
+        stderr=unread if "both" in how else subprocess.PIPE,
+        preexec_fn=close if "closed" in how else None,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    os.close(unread)
+    assert (result.returncode, result.stderr or "") == (0, "")
+    assert (tmp_path / "m.safetensors").stat().st_size > 0
+
+
+def test_failures_are_told_by_the_exit_code_though_nobody_reads(tmp_path):
+    import subprocess
+
+    from tests.cli.commands import COMMAND, environment
+
+    read, unread = os.pipe()
+    os.close(read)
+    ended = subprocess.run(
+        [*COMMAND, "audit", "nothing.csv", "--attributes", "a"],
+        stdout=unread,
+        stderr=unread,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    os.close(unread)
+    assert ended.returncode == 2
+
+
+def test_standard_output_in_memory(monkeypatch):
+    """As of a program that runs the command in its own process."""
+    import io
+    import sys
+
+    from compshift.cli.main import main
+
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "argv", ["compshift", "datasets", "list"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    assert b"penguins" in stream.buffer.getvalue()

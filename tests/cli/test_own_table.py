@@ -49,8 +49,12 @@ def test_shares_split_the_table_and_are_remembered(call, penguins):
     assert report["split"] == "test"
     assert 95 <= report["rows"] <= 105
     pd.read_csv(penguins / "penguins.csv")[1:].to_csv(penguins / "fewer.csv", index=False)
-    report = json.loads(call("evaluate", "m", "fewer.csv", "--json", cwd=penguins).out)
+    again = call("evaluate", "m", "fewer.csv", "--json", cwd=penguins)
+    report = json.loads(again.out)
     assert (report["split"], report["rows"]) == ("all", 332)
+    assert again.err.startswith("warning: the model was fitted to a part of a table that was split at random")
+    assert "'fewer.csv' has other rows or labels" in again.err
+    assert "was split" not in call("evaluate", "m", "penguins.csv", cwd=penguins).err
     assert call("evaluate", "m", "fewer.csv", "--split", "test", cwd=penguins).returncode == 2
 
 
@@ -91,7 +95,7 @@ def test_labels_keep_their_spelling(call, tmp_path):
     [
         ([*NUMBERS, "--target", "specie"], "column 'specie' is not known"),
         (["--features", "bill", "--target", "species"], "column 'bill' is not known: use one of"),
-        (["--features", "island", "--target", "species"], "the feature column 'island' has type"),
+        (["--features", "island", "--target", "species"], "the feature column 'island' has 'Torgersen'"),
         (["--path", "island", "--text", "sex", "--target", "species"], "--path and --text given"),
         (["--path", "island", "--target", "species"], "there is no image 'Torgersen' (column 'island', row 0)"),
         ([*NUMBERS, "--backbone", "minilm", "--target", "species"], "--backbone is for --path and --text"),
@@ -117,7 +121,7 @@ def test_a_table_for_a_model_of_features(call, penguins):
     call("fit", "p.npz", *LABELS, "-o", "m", cwd=penguins)
     result = call("predict", "m", "penguins.csv", "-o", "p.csv", cwd=penguins)
     assert result.returncode == 2
-    assert "the model was fitted to a feature file and 'penguins.csv' is a table" in result.err
+    assert "the model was fitted to features without names, and 'penguins.csv' is a table: pass features" in result.err
 
 
 @pytest.fixture(scope="module")
@@ -314,3 +318,17 @@ class TestImagesAndTexts:
         assert result.returncode == 2
         assert message in result.err
         assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize(("training", "test"), [(("1", "2", "3b"), ("1", "2")), (("1", "2", "3"), ("1.0", "2.0", "3"))])
+def test_labels_are_known_by_what_was_written(call, tmp_path, training, test):
+    """What a column holds is guessed from its file alone, and training may have had other values."""
+    for name, sites in (("tr.csv", training), ("te.csv", test)):
+        rows = [f"{(i % 2) + i / 40},{['a', 'b'][i % 2]},{sites[i % len(sites)]}" for i in range(36)]
+        (tmp_path / name).write_text("x,y,site\n" + "\n".join(rows) + "\n")
+    fit = ("--features", "x", "--target", "y", "--attributes", "site", "-o", "m.safetensors")
+    assert call("fit", "tr.csv", *fit, cwd=tmp_path).returncode == 0
+    (tmp_path / "prior.csv").write_text("y,site,prior\na,1,0.25\nb,1.0,0.25\na,2,0.5\n")
+    result = call("evaluate", "m.safetensors", "te.csv", "--prior", "prior.csv", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.err
+    assert json.loads(result.out)["rows"] == 36

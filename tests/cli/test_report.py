@@ -51,7 +51,7 @@ def test_a_table(files, call, tmp_path):
         "report", "birds.csv", "--attributes", "bird,place", "--title", "My <birds>", "-o", str(output), cwd=files
     )
     assert result.returncode == 0, result.err
-    assert re.fullmatch(rf"report written to {re.escape(str(output))} \(\d\.\d MB\)\n", result.out)
+    assert re.fullmatch(rf"report written to {re.escape(str(output))} \(\d+ kB\)\n", result.out)
     page = page_of(output)
     assert page.text("h1") == "My <birds>"
     assert "Of the 9 combinations of bird × place, one is missing from training; it follows" in page.text("p")
@@ -217,3 +217,9 @@ def test_a_file_name_that_is_no_text(call, tmp_path):
     (tmp_path / name).rename(tmp_path / "b.csv")
     assert call("report", "b.csv", *options, cwd=tmp_path).returncode == 0
     assert "caf?" in (tmp_path / options[-1]).read_text(encoding="utf-8")
+
+
+def test_small_pages_have_a_size():
+    from compshift.cli.report import _size
+
+    assert [_size(count) for count in (3, 34_000, 1_260_000)] == ["1 kB", "34 kB", "1.3 MB"]

@@ -25,7 +25,7 @@ from compshift.bench.store import Store
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
-from compshift.data.shift import Scenario, parse_groups, scenarios
+from compshift.data.shift import Scenario, parse_groups, scenarios, split_groups
 
 SETS = ("paper", "all")
 """Names that stand for several methods: the paper's eight, and all that there are."""
@@ -195,7 +195,7 @@ def _all_scenarios(
     try:
         for drop in drops:
             by_name = drop in ("each", "none") or drop.startswith("random:")
-            wanted: Any = drop if by_name else parse_groups(data.space, drop.split(";"))
+            wanted: Any = drop if by_name else parse_groups(data.space, split_groups(drop))
             reasons: dict[str, str] = {}
             for shift in scenarios(data, wanted, random_state=plan_seed):
                 scenario = Scenario(scenario_name(data.space, shift.dropped), shift.dropped)

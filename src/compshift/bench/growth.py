@@ -8,6 +8,7 @@ of the two accuracies decides.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError
-from compshift._files import append_line
+from compshift._files import append_line, check_ordinary
 from compshift._json import parse_json
 from compshift.core.hull import AffineHull
 from compshift.data.additive_gaussians import AdditiveGaussians
@@ -115,14 +116,26 @@ def _read(store: Path) -> Iterator[Outcome]:
     """Results in the store; a last line that was cut off is left out, and its job runs again."""
     if not store.exists():
         return
-    for number, line in enumerate(store.read_bytes().splitlines(), start=1):
+    for number, line in enumerate(check_ordinary(store).read_bytes().splitlines(), start=1):
         try:
             content = parse_json(line)
         except ValueError:
             continue
-        try:
-            yield Outcome(**{**content, "job": Job(**content["job"])})
-        except (KeyError, TypeError):
-            raise InputError(
-                f"{str(store)!r}, line {number}, is not a result of this study: choose another output"
-            ) from None
+        outcome = _outcome(content)
+        if outcome is None:
+            raise InputError(f"{str(store)!r}, line {number}, is not a result of this study: choose another output")
+        yield outcome
+
+
+def _outcome(content: Any) -> Outcome | None:
+    """The result that a line holds; None if it holds anything else."""
+    try:
+        outcome = Outcome(**{**content, "job": Job(**content["job"])})
+        job, unseen = outcome.job, outcome.accuracy_unseen
+        counts = (job.attributes, job.values, job.seed, job.n_train, outcome.groups_kept)
+        shares = (outcome.share_inside, outcome.accuracy, outcome.accuracy_seen, outcome.bayes)
+        finite = all(map(math.isfinite, (job.share, outcome.norm, outcome.alpha)))
+        right = all(0 <= share <= 1 for share in (*shares, 0.0 if math.isnan(unseen) else unseen))
+    except (KeyError, TypeError, OverflowError):
+        return None
+    return outcome if finite and right and all(type(count) is int for count in counts) else None

@@ -15,6 +15,7 @@ from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import load_features, read_inputs
 from compshift.data.registry import MODULES, benchmark
 from compshift.data.samples import ImageArrays, ImageFiles, Samples, Texts, Tokens
+from compshift.data.table_files import TEXT, ending
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,12 @@ def file_source(
         if found.suffix or "/" in path:
             raise InputError(f"there is no file {path!r}: pass a feature file or the name of a data set")
         benchmark(path)  # refuses the name
-    if found.suffix in (".csv", ".tsv"):
-        raise InputError(f"{path!r} is a table: compute its features first, with `compshift features`")
+    if ending(found) in TEXT:
+        raise InputError(
+            f"{path!r} is a table: turn images or texts into features with `compshift features`, and columns of "
+            "numbers in Python, with compshift.data.write_features('features.npz', compshift.data.load_table(…, "
+            "features=[…]))"
+        )
     return DataSource(
         found.resolve().stem,
         path=str(found.resolve()),

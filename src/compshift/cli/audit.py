@@ -22,7 +22,12 @@ def audit(
         bool, typer.Option("--explain", metavar="", help="Write each extrapolable group as a combination of seen ones.")
     ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Draw the grid: .png, .svg or .pdf.")] = None,
-    max_values: Annotated[int, typer.Option(help="Most values an attribute may have.", min=1)] = 1000,
+    max_values: Annotated[
+        int | None,
+        typer.Option(
+            help="Most values an attribute may have; given, a continuous one may too.", min=1, show_default="1000"
+        ),
+    ] = None,
     split: Annotated[
         str | None,
         typer.Option(help="Count the rows of one split only: train, val or test.", show_default="every row"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compshift._errors import InputError, unknown_name
+from compshift._files import check_apart
 from compshift.cli.options import Json, Shares, names
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def bench(
     drop: Annotated[
         list[str] | None,
         typer.Option(
-            help="Scenario: each, none, random:SHARE, or VALUE,VALUE,... of a group (several joined by ;). Repeatable.",
+            help="Scenario: each, none, random:SHARE, or VALUE,VALUE,... of a group (several joined by ;), in double "
+            "quotes if a value has a comma. Repeatable.",
             show_default="each",
             rich_help_panel=WHAT,
         ),
@@ -128,12 +130,14 @@ def bench(
     from compshift.bench.store import Store
     from compshift.bench.view import write_view
     from compshift.cli.bench_features import embedded
+    from compshift.cli.data_source import unnamed
     from compshift.cli.interruption import resumable
     from compshift.cli.own_table import read_shares, refuse, warn_of_scales
     from compshift.report.bench_terminal import bench_listener, print_outcome, print_plan
 
     if backend not in BACKENDS:
         raise unknown_name("backend", backend, BACKENDS)
+    check_apart(output, *map(unnamed, sources), *(plugin or ()), root)
     named = [is_named(source) for source in sources]
     if all(named):
         refuse({"--target": target, "--attributes": attributes, "--shares": shares}, "are for feature files")

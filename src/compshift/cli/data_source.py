@@ -27,6 +27,13 @@ class Source:
     balanced_classes: bool = False  # whether the protocol samples classes in balance
 
 
+def unnamed(source: str) -> str | None:
+    """The path of a source that is no data set's name."""
+    from compshift.data.registry import MODULES
+
+    return None if source in MODULES else source
+
+
 def load_source(
     source: str,
     *,
@@ -42,7 +49,7 @@ def load_source(
 ) -> Source:
     """The data set that the options describe."""
     from compshift.data.registry import MODULES, benchmark
-    from compshift.data.table_files import TEXT
+    from compshift.data.table_files import TEXT, ending
 
     if source in MODULES:
         columns = {"--path": path, "--text": text, "--features": features, "--target": target}
@@ -61,7 +68,7 @@ def load_source(
         raise unknown_name("data set or table", source, tuple(MODULES))
     if not target:
         raise InputError("nothing says what is to be predicted: name an attribute with --target")
-    if path is None and text is None and features is None and Path(source).suffix not in TEXT:
+    if path is None and text is None and features is None and ending(source) not in TEXT:
         from compshift.data.feature_files import load_features
 
         refuse({"--root": root, "--split-column": split_column}, "are for tables")

@@ -27,7 +27,7 @@ def export(
     """
     from compshift.training.onnx_export import check_onnx_path, export_onnx
 
-    check_onnx_path(output, model)
+    check_onnx_path(output, model, prior)
     from compshift.cli.model_input import load_model
 
     loaded = load_model(model, prior)

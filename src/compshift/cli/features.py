@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from compshift._errors import InputError
+from compshift._files import check_apart
 from compshift.cli.options import (
     Attributes,
     Backbone,
@@ -53,7 +54,7 @@ def features(
     json: Json = False,
 ) -> None:
     """Compute features of every row and write Parquet shards; the same command again goes on where it stopped."""
-    from compshift.cli.data_source import load_source
+    from compshift.cli.data_source import load_source, unnamed
     from compshift.cli.interruption import resumable
     from compshift.cli.own_table import DEFAULT_BACKBONES, require_torch
     from compshift.data.registry import MODULES, benchmark
@@ -62,6 +63,7 @@ def features(
         raise InputError(f"{source} holds features already: write them with `compshift datasets export {source}`")
     if source not in MODULES and Path(source).exists() and path is None and text is None:
         raise InputError("neither --path nor --text given: name the column of image paths or of texts")
+    check_apart(output, unnamed(source), root, backbone)
     found = load_source(
         source, root=root, path=path, text=text, target=target, attributes=attributes, split_column=split_column
     )

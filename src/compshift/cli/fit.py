@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from compshift._errors import InputError, unknown_name
-from compshift._files import check_target
+from compshift._errors import InputError
+from compshift._files import check_apart
 from compshift.cli.options import (
     PRIORS,
     Attributes,
@@ -24,6 +24,7 @@ from compshift.cli.options import (
     SplitColumn,
     TextColumns,
     Workers,
+    check_prior,
     chosen_part,
     names,
     read_prior,
@@ -118,19 +119,15 @@ def fit(
     """
     from compshift.cli.interruption import resumable
     from compshift.cli.model_input import made_by
+    from compshift.cli.model_output import cache_beside, check_model_path
     from compshift.cli.own_table import refuse, samples_recipe, table_options, warn_of_scales
     from compshift.data.table import SPLIT_COLUMN
-    from compshift.data.table_files import TEXT, column_names
+    from compshift.data.table_files import TEXT, column_names, ending
     from compshift.report.features_terminal import print_extraction
     from compshift.report.terminal import print_fit, progress_bar
 
-    if output.suffix == ".onnx":
-        fitted = output.with_suffix(".safetensors")
-        raise InputError(
-            f"--output is {str(output)!r}, and `compshift fit` writes no ONNX: fit with -o {fitted} first, then run "
-            f"`compshift export {fitted} -o {output}`"
-        )
-    check_target(output, source)
+    check_model_path(output, source, None if prior in PRIORS else prior, backbone)
+    check_apart(cache or cache_beside(output), source, root, backbone)
     clf = _classifier(
         alpha,
         jobs,
@@ -143,11 +140,10 @@ def fit(
         max_iter=max_iter,
         verbose=verbose,
     )
-    if prior not in PRIORS and not Path(prior).is_file():
-        raise unknown_name("prior", prior, (*PRIORS, "FILE.csv"))
+    check_prior(prior)
     targets = names(target, "--target")
     nuisances = names(attributes, "--attributes") if attributes else []
-    if path is None and text is None and features is None and source.suffix not in TEXT:
+    if path is None and text is None and features is None and ending(source) not in TEXT:
         given = {"--root": root, "--backbone": backbone, "--cache": cache, "--split-column": split_column}
         further = {"--shares": shares, "--skip-broken": skip_broken, "--overwrite": overwrite}
         refuse({**given, **further}, "are for tables (with --path, --text or --features)")
@@ -174,7 +170,7 @@ def fit(
         data = recipe.load_table(source, **options, root=root)
         recipe = recipe.with_split(data, options["split"], seed)
         if recipe.kind != "features":
-            folder = cache if cache is not None else _cache_beside(output)
+            folder = cache if cache is not None else cache_beside(output)
             with resumable(), progress_bar("features", len(data), unit="rows") as advance:
                 data, recipe, done = recipe.cached(
                     data,
@@ -212,15 +208,14 @@ def _fit_store(
     """Fit Parquet features block by block, and say how many rows there were."""
     from compshift.core.groups import GroupSpace
     from compshift.data.feature_store import FeatureStore
-    from compshift.data.table_files import PARQUET
+    from compshift.data.table_files import is_parquet
 
-    if not (source.is_dir() or source.suffix in PARQUET):
+    if not is_parquet(source):
         raise InputError(
             f"--memory given, and {source.name!r} is not Parquet: leave it out, or store features as Parquet"
         )
-    store = FeatureStore(source)
-    part = ("train" if "split" in store.columns else None) if split is None else split
-    store = FeatureStore(source, None if part == "all" else part)
+    part = ("train" if "split" in FeatureStore(source).columns else "all") if split is None else split
+    store = FeatureStore(source, part)
     given = read_prior(prior, GroupSpace.from_table(store.frame([*targets, *nuisances])))
     clf.set_params(prior=given, memory=_size(memory)).fit(
         store, targets[0] if len(targets) == 1 else targets, attributes=nuisances or None
@@ -300,9 +295,3 @@ def _number_or_auto(text: str | None) -> float | str | None:
         return None if text is None else float(text)
     except ValueError:
         return text
-
-
-def _cache_beside(output: Path) -> Path:
-    """``birds.features`` for ``birds.safetensors``."""
-    stem = output.stem if output.suffix == ".safetensors" else output.name
-    return output.with_name(f"{stem}.features")

@@ -1,7 +1,7 @@
 """``compshift``: the commands, and what happens when one fails."""
 
-import io
 import os
+import re
 import sys
 import warnings
 from typing import Annotated, Any
@@ -22,9 +22,13 @@ from compshift.cli.interruption import Interrupted, interruptible
 from compshift.cli.methods import methods
 from compshift.cli.predict import predict
 from compshift.cli.report import report
+from compshift.cli.streams import unheeded_streams
 from compshift.cli.tables import tables
 from compshift.cli.train import train
 from compshift.cli.usage import UsageError, usage_sentence
+
+ROW = re.compile(r"\brow \d")
+"""A row by its number; as everywhere in Python, the first one is row 0."""
 
 app = typer.Typer(
     name="compshift",
@@ -71,22 +75,22 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     warnings.showwarning = _show_warning
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows "?" and goes on
+    with unheeded_streams():
+        sys.exit(_run(arguments, debug=debug))
+
+
+def _run(arguments: list[str], *, debug: bool) -> int:
+    """The exit code of the command, once what it says is said."""
     try:
         try:
             with interruptible():
                 code = app(args=arguments, prog_name="compshift", standalone_mode=False)
         finally:
             sys.stdout.flush()  # while there is somebody to tell that it cannot be written
-        sys.exit(code or 0)
+        return code or 0
     except Interrupted as stop:
         typer.echo(stop.words, err=True)
         raise
-    except BrokenPipeError:
-        _drop_output()  # nobody reads any more: end quietly
-        sys.exit(1)
     except Exception as error:
         if debug:
             raise
@@ -96,14 +100,15 @@ def main() -> None:
         if sentence is not None:
             typer.echo(f"error: {one_line(sentence)}{hint}", err=True)
         _drop_output()
-        sys.exit(2 if expected else 1)
+        return 2 if expected else 1
 
 
 def _sentence(error: Exception) -> str | None:
     """What to tell of an error; None if it has been told."""
     if isinstance(error, UsageError):
         return usage_sentence(error)
-    return system_sentence(error) if isinstance(error, OSError) else str(error)
+    sentence = system_sentence(error) if isinstance(error, OSError) else str(error)
+    return f"{sentence} (rows are counted from 0, without the heading)" if ROW.search(sentence) else sentence
 
 
 def _drop_output() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from compshift._errors import InputError
+from compshift.cli.needed_columns import check_labels, check_samples, check_there
 from compshift.cli.options import chosen_part, read_prior
 from compshift.cli.own_table import require_torch
 from compshift.core.arrays import IntArray
 from compshift.data.registry import MODULES, benchmark
-from compshift.data.table_files import PARQUET, TEXT, column_names, read_manifest
+from compshift.data.table_files import TEXT, column_names, ending, is_parquet, read_manifest
+from compshift.data.written_values import in_space
 
 if TYPE_CHECKING:
     from compshift.data.dataset import GroupedDataset
@@ -55,14 +58,25 @@ def load_model(path: Path, prior: str | None) -> LoadedModel:
         found: Any = TrainedClassifier.load(path, chosen_device("auto"))
     else:
         found = load(path)
-    loaded = (
-        LoadedModel(found.head_, found, found.inputs_) if path.is_dir() else LoadedModel(found, None, found.inputs_)
-    )
+    if path.is_dir():
+        loaded = LoadedModel(found.head_, found, found.inputs_)
+    else:
+        loaded = LoadedModel(found, None, _table_inputs(found))
+        # Columns are read by name, and reach the model as arrays in its order.
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
     if prior is not None:
         if not hasattr(loaded.clf, "set_prior"):
             raise InputError(f"--prior is for models of groups, and {str(path)!r} predicts classes alone: leave it out")
         loaded.clf.set_prior(read_prior(prior, loaded.clf.space_))
     return loaded
+
+
+def _table_inputs(clf: Any) -> Any:
+    """How the columns of a table become features: as the file says or, if it says nothing, by the features' names."""
+    names = getattr(clf, "feature_names_in_", None)
+    if names is not None and "kind" not in (clf.inputs_ or {}):
+        return {"kind": "features", "columns": [str(name) for name in names]}
+    return clf.inputs_
 
 
 def unlabelled_rows(
@@ -77,6 +91,7 @@ def unlabelled_rows(
     """Features of every row of the input, or of one split of a feature file or data set."""
     import numpy as np
 
+    check_there(source)
     if source in MODULES:
         samples = benchmark(source).load(root).part(split or "all").samples
         X, position = _embed(model, None, samples, skip_broken)
@@ -109,10 +124,12 @@ def labelled_rows(
     """Features with the model's attributes, of one split; test where there is one and none is named."""
     space = model.clf.space_
     recipe = None
+    check_there(source)
     if source in MODULES:
         data = benchmark(source).load(root)
     else:
         recipe = table_recipe(model, Path(source), backbone)
+        check_labels(Path(source), space.names)
         if recipe is None:
             from compshift.data.feature_files import read_features
 
@@ -121,11 +138,18 @@ def labelled_rows(
             targets = list(model.clf.targets_.names)
             nuisances = [name for name in space.names if name not in targets]
             data = recipe.load_again(Path(source), target=targets, attributes=nuisances, root=root)
+            if "shares" in (recipe.split or {}) and data.split is None:
+                typer.echo(
+                    f"warning: the model was fitted to a part of a table that was split at random, and {source!r} has "
+                    "other rows or labels than that table: if it is another version of it, rows that the model was "
+                    "fitted to are among those that are scored",
+                    err=True,
+                )
     data, chosen = chosen_part(data, split, "test")
     if recipe is not None or model.network is not None:
         X, rows = _embed(model, recipe, data.samples, skip_broken)
         data = replace(data.rows(rows), samples=X)
-    return data, chosen
+    return in_space(data, space), chosen
 
 
 def table_recipe(model: LoadedModel, source: Path, backbone: str | None = None) -> Recipe | None:
@@ -133,15 +157,19 @@ def table_recipe(model: LoadedModel, source: Path, backbone: str | None = None) 
 
     ``backbone`` tells where the backbone lies now; it must be the one that the model was fitted with.
     """
-    if source.suffix == ".npz" or not source.exists() or (source.suffix not in TEXT and not _is_parquet(source)):
+    if not source.exists() or (ending(source) not in TEXT and not is_parquet(source)):
         return None
     if model.inputs is None or "kind" not in model.inputs:
         _check_network(model, source)
-        if source.suffix in TEXT:
-            made = "fitted to a feature file" if model.network is None else "trained on a feature file or a data set"
+        if ending(source) in TEXT:
+            made = "fitted to features without names" if model.network is None else "trained on features or a data set"
             raise InputError(
-                f"the model was {made} and {source.name!r} is a table: pass features, as .npz or .parquet"
-                + ("" if model.network is None else ", or the data set's name")
+                f"the model was {made}, and {source.name!r} is a table: pass features, as .npz or .parquet"
+                + (
+                    ", or fit to columns with names, by --features or a DataFrame"
+                    if model.network is None
+                    else ", or the data set's name"
+                )
             )
         return None
     from compshift.features.recipe import Recipe
@@ -150,10 +178,18 @@ def table_recipe(model: LoadedModel, source: Path, backbone: str | None = None) 
     if backbone is not None and model.network is not None:
         raise InputError("--backbone is for fitted models: a trained folder has its own")
     columns = column_names(source)
-    if recipe.kind != "features" and "features" in columns and recipe.columns[0] not in columns:
+    if is_parquet(source) and recipe.columns[0] not in columns and _holds_features(columns):
         _check_network(model, source)
         return None
+    check_samples(source, columns, recipe.columns)
     return recipe if backbone is None else replace(recipe, backbone=backbone)
+
+
+def _holds_features(columns: list[str]) -> bool:
+    """Whether a table with these columns is a feature file."""
+    from compshift.data.feature_files import FEATURE_COLUMN
+
+    return "features" in columns or any(FEATURE_COLUMN.fullmatch(name) for name in columns)
 
 
 def made_by(source: Path) -> dict[str, Any] | None:
@@ -170,10 +206,6 @@ def _check_network(model: LoadedModel, source: Path) -> None:
             f"the features in {str(source)!r} are of another network ({theirs['backbone']!r}) than those that the "
             f"model was fitted to ({mine.get('backbone')!r}): compute them with that one"
         )
-
-
-def _is_parquet(source: Path) -> bool:
-    return source.is_dir() or source.suffix in PARQUET
 
 
 def _embed(model: LoadedModel, recipe: Recipe | None, samples: Any, skip_broken: bool) -> tuple[Any, IntArray]:

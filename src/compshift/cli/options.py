@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compshift._errors import InputError, listing, unknown_name
+from compshift._errors import InputError, check_name, listing
+from compshift._files import check_path
 
 if TYPE_CHECKING:
     from compshift.core.groups import GroupSpace
@@ -101,25 +102,34 @@ def names(text: str, option: str) -> list[str]:
     return found
 
 
+def check_prior(text: str) -> None:
+    """Refuse what is neither a prior's name nor a CSV file."""
+    if not text.lower().endswith(".csv"):
+        check_name("prior", text, (*PRIORS, "FILE.csv"))
+    elif not check_path(text).is_file():
+        raise InputError(f"there is no file {text!r}: pass the path of a CSV file, or one of {listing(PRIORS)}")
+
+
 def read_prior(text: str, space: GroupSpace) -> Any:
     """A prior's name as it is, or a CSV file's content as a mapping from values to probabilities."""
-    if not text.endswith(".csv"):
-        if text not in PRIORS:
-            raise unknown_name("prior", text, (*PRIORS, "FILE.csv"))
+    check_prior(text)
+    if text in PRIORS:
         return text
     import pandas as pd
 
+    from compshift.data.written_values import as_known
+
+    path = check_path(text)
     try:
-        frame = pd.read_csv(text, dtype=str, keep_default_na=False, skipinitialspace=True)
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
     except (OSError, ValueError) as error:
         raise InputError(f"the prior {text!r} cannot be read as CSV ({error})") from None
     absent = [name for name in (*space.names, "prior") if name not in frame.columns]
     if absent:
         raise InputError(f"{text!r} has no column {listing(absent)}: its columns are {listing(frame.columns)}")
-    known = [{str(value): value for value in values} for values in space.values]
     prior: dict[tuple[Any, ...], float] = {}
     for row, record in enumerate(frame.to_dict("records")):
-        key = tuple(value.get(record[name], record[name]) for name, value in zip(space.names, known, strict=True))
+        key = tuple(as_known(record[name], known) for name, known in zip(space.names, space.values, strict=True))
         if key in prior:
             raise InputError(f"{text!r} lists {key} twice: give each group one row")
         try:

@@ -44,8 +44,14 @@ def report(
         typer.Option(help="Column with the number of rows of each line.", show_default=False, rich_help_panel=TABLE),
     ] = None,
     max_values: Annotated[
-        int, typer.Option(help="Most values an attribute may have.", min=1, rich_help_panel=TABLE)
-    ] = 1000,
+        int | None,
+        typer.Option(
+            help="Most values an attribute may have; given, a continuous one may too.",
+            min=1,
+            show_default="1000",
+            rich_help_panel=TABLE,
+        ),
+    ] = None,
     split: Annotated[
         str | None,
         typer.Option(
@@ -78,9 +84,9 @@ def report(
     from compshift.report.page import check_report_packages, render_page
 
     check_report_packages()
-    if output.suffix not in (".html", ".htm"):
+    if output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{output.name!r} has the ending {output.suffix!r}: a report is written as .html")
-    check_target(output, source)
+    check_target(output, source, rows, prior)
     kind = _kind(source)
     if kind != "table" and (attributes or count):
         raise InputError(f"--attributes and --count are for tables, and {str(source)!r} is a {kind}: leave them out")
@@ -101,7 +107,12 @@ def report(
         temporary.write_bytes(content)
     for warning in page.warnings:
         typer.echo(f"warning: {warning}", err=True)
-    typer.echo(f"report written to {output} ({len(content) / 1e6:.1f} MB)")
+    typer.echo(f"report written to {output} ({_size(len(content))})")
+
+
+def _size(count: int) -> str:
+    """Bytes for people."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{max(1, round(count / 1e3))} kB"
 
 
 def _kind(source: Path) -> str:
@@ -119,7 +130,7 @@ def _kind(source: Path) -> str:
             f"{str(source)!r} holds no results: pass the folder that `compshift bench` or `compshift train` wrote, or "
             "one with Parquet shards"
         )
-    return "model" if source.suffix == ".safetensors" else "table"
+    return "model" if source.suffix.lower() == ".safetensors" else "table"
 
 
 def _of_benchmark(source: Path, split: str | None) -> Page:
@@ -153,7 +164,9 @@ def _of_model(
     return model_page(loaded.clf, source.name, data, part, rows, judge, prior)
 
 
-def _of_table(source: Path, attributes: str | None, count: str | None, max_values: int, split: str | None) -> Page:
+def _of_table(
+    source: Path, attributes: str | None, count: str | None, max_values: int | None, split: str | None
+) -> Page:
     from compshift.data.audit import audit_groups
     from compshift.data.group_counts import read_group_counts
     from compshift.report.table_page import table_page

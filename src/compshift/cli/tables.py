@@ -40,7 +40,7 @@ def tables(
     from compshift.report.tables import make_tables, to_csv
 
     if output is not None:
-        check_target(output)
+        check_target(output, folder)
     printed = paper_results() if paper else None
     results = stored_results(Store.open(folder)) if folder is not None else Results()
     if format_ == "csv":

@@ -66,7 +66,8 @@ def train(
         list[str] | None,
         typer.Option(
             metavar="VALUE,VALUE",
-            help="A group to leave out of train and val, one value per attribute; may be repeated.",
+            help="A group to leave out of train and val, one value per attribute, in double quotes if it has a comma; "
+            "may be repeated.",
             show_default=False,
         ),
     ] = None,

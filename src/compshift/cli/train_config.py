@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError, unknown_name
-from compshift._files import check_folder
-from compshift.cli.data_source import load_source
-from compshift.data.shift import parse_groups, scenarios
-from compshift.data.table_files import check_readable_name
+from compshift._files import check_apart, check_folder, check_ordinary
+from compshift.cli.data_source import load_source, unnamed
+from compshift.data.shift import group_text, parse_groups, scenarios
+from compshift.data.table_files import check_readable
 from compshift.methods.method import Method
 from compshift.methods.registry import make_method
 from compshift.training.settings import Settings
@@ -55,8 +55,9 @@ class TrainConfig:
         if output is None:
             raise InputError("there is no folder for the run: pass one with -o")
         check_folder(output, "for the run with -o")
-        check_readable_name(output)
+        check_readable(output)
         _check_kinds(options)
+        check_apart(output, unnamed(options["data"]), options.get("root"), options.get("backbone"))
         own = dict(options.get("hyperparameters", {}))
         for text in hyperparameters:
             name, equals, value = text.partition("=")
@@ -137,14 +138,16 @@ class TrainConfig:
 def _listed(drop: Any) -> list[str]:
     """Groups, each as one text."""
     groups = [drop] if isinstance(drop, str) else list(drop)
-    return [group if isinstance(group, str) else ",".join(map(str, group)) for group in groups]
+    return [group if isinstance(group, str) else group_text(group) for group in groups]
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
     try:
-        if file.stat().st_size > LARGEST_FILE:
+        with check_ordinary(file, given_pipes=True).open("rb") as stream:
+            content = stream.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
             raise InputError(f"the configuration {str(file)!r} has more than {LARGEST_FILE:,} bytes: it is none")
-        text = file.read_text(encoding="utf-8", errors="surrogateescape")  # names of files need not be text
+        text = content.decode("utf-8", errors="surrogateescape")  # names of files need not be text
         return {name.replace("-", "_"): value for name, value in tomllib.loads(text).items()}
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the configuration {str(file)!r} cannot be read ({error})") from None

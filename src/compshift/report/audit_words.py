@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from compshift._errors import listing
 from compshift.data.audit import SMALL_GROUP, Audit
 
 MAX_LISTED = 12
@@ -18,8 +19,10 @@ def rows_words(audit: Audit) -> list[str]:
     sizes = " × ".join(str(size) for size in audit.space.cardinalities)
     lines = [f"{plain_number(counts.n_rows)} rows in {len(counts.groups)} of {audit.space.n_groups} groups ({sizes})"]
     if counts.n_dropped:
-        parts = ", ".join(f"{name}: {number}" for name, number in counts.missing.items())
-        lines.append(f"{counts.n_dropped} rows were left out because an attribute is missing ({parts})")
+        parts = ", ".join(f"{name}: {plain_number(number)}" for name, number in counts.missing.items())
+        if counts.missing_words:
+            parts += f"; {listing(counts.missing_words)} is read as missing"
+        lines.append(f"{plain_number(counts.n_dropped)} rows were left out because an attribute is missing ({parts})")
     return lines
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from compshift._errors import rough
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.hull import AffineHull
 from compshift.data.audit import Audit
@@ -277,7 +278,7 @@ def _whole(count: float) -> float | int:
 
 
 def _count(number: int) -> str:
-    return f"{number:,}" if number < 10**9 else f"{number:.3g}"
+    return f"{number:,}" if number < 10**9 else rough(number)
 
 
 def _as_sentence(line: str) -> str:

@@ -12,9 +12,9 @@ from compshift._files import check_target, replacing
 ENDINGS = (".png", ".svg", ".pdf")
 
 
-def check_figure_path(path: Path, *sources: Path) -> None:
+def check_figure_path(path: Path, *sources: str | Path | None) -> None:
     """Refuse a path that a figure cannot be written to, or a Python without matplotlib."""
-    if path.suffix not in ENDINGS:
+    if path.suffix.lower() not in ENDINGS:
         raise InputError(f"{path.name!r} has the ending {path.suffix!r}: figures are written as {', '.join(ENDINGS)}")
     if find_spec("matplotlib") is None:
         raise InputError("drawing needs matplotlib: pip install 'compshift[plot]'")

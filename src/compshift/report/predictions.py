@@ -9,6 +9,7 @@ import numpy as np
 
 from compshift._errors import InputError
 from compshift._files import check_target, replacing
+from compshift.data.table_files import PARQUET, ending
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,9 +56,9 @@ def _group_column(space: GroupSpace, code: Any) -> str:
     return "P(" + ", ".join(f"{name}={values[position]}" for name, values, position in pairs) + ")"
 
 
-def check_table_path(path: Path, *sources: Path) -> None:
+def check_table_path(path: Path, *sources: str | Path | None) -> None:
     """Refuse a path that a table cannot be written to, or that is one of the ``sources``."""
-    if path.suffix not in (".csv", ".parquet", ".pq"):
+    if ending(path) not in (".csv", *PARQUET):
         raise InputError(f"{path.name!r} has the ending {path.suffix!r}: tables are written as .csv or .parquet")
     check_target(path, *sources)
 
@@ -66,7 +67,7 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
     """Write a table as CSV or Parquet, by the ending of its name."""
     check_table_path(path)
     with replacing(path) as temporary:
-        if path.suffix == ".csv":
+        if ending(path) == ".csv":
             frame.to_csv(temporary, index=False)
         else:
             frame.to_parquet(temporary, index=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 SMALL_ESS = 30
 """A bias that rests on fewer samples than this is called uncertain."""
+
+WIDEST = 1000
+"""Columns of what is no terminal."""
 
 MAX_ROWS = 200
 """Longer tables show their first rows only."""
@@ -99,6 +103,8 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
     from rich.console import Console
 
     console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDEST  # a file or a pipe has no edge
     console.print(_evaluation_table(evaluation, part, console))
     worst = ", ".join(map(str, report.worst_group))
     lines = [
@@ -116,25 +122,27 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
 
 
 def _evaluation_table(evaluation: Evaluation, part: str, console: Console) -> Table:
-    """One row per group; where that is too wide, the interval and then the sample size are left to --json."""
+    """One row per group; where that is too wide, some columns are left to --json, the interval last of all."""
     from rich.measure import Measurement
 
-    for interval, size in ((True, True), (False, True)):
-        table = _evaluation_columns(evaluation, part, interval=interval, size=size)
-        if Measurement.get(console, console.options.update(max_width=1000), table).maximum <= console.width:
+    for size, foretold in ((True, True), (False, True), (False, False)):
+        table = _evaluation_columns(evaluation, part, interval=True, size=size, foretold=foretold)
+        if Measurement.get(console, console.options.update(max_width=WIDEST), table).maximum <= console.width:
             return table
-    return _evaluation_columns(evaluation, part, interval=False, size=False)
+    table = _evaluation_columns(evaluation, part, interval=False, size=False, foretold=False)
+    table.caption = f"{table.caption}, and the intervals" if table.caption else "--json has the intervals"
+    return table
 
 
-def _evaluation_columns(evaluation: Evaluation, part: str, *, interval: bool, size: bool) -> Table:
-    """The table with or without the interval and the effective sample size."""
+def _evaluation_columns(evaluation: Evaluation, part: str, *, interval: bool, size: bool, foretold: bool) -> Table:
+    """The table with or without the interval, the effective sample size and, if there is one, the expected accuracy."""
     from rich.markup import escape
 
     report = evaluation.report
     table = plain_table(f"accuracy by group ({part} rows)")
     for name in report.space.names:
         table.add_column(escape(name), overflow="fold", min_width=8)
-    foretold = not np.isnan(evaluation.expected).all()
+    foretold = foretold and not np.isnan(evaluation.expected).all()
     headings = [
         "rows",
         "accuracy",

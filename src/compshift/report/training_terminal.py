@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -163,6 +164,6 @@ def print_run(result: Mapping[str, Any], source: str, *, as_json: bool) -> None:
         print(f"{name.replace('_', ' ')}: {value:.4g}{MEANINGS.get(name, '')}")
     print(f"model in {result['model']}")
     if result["held_out"]:
-        print(f"test it with: compshift evaluate {result['model']} {source}")
+        print(f"test it with: compshift evaluate {shlex.join([str(result['model']), source])}")
     else:
         print("no test rows were held out, so nothing will tell how good it is: split the data (--shares)")

@@ -1,0 +1,91 @@
+"""Files and columns that are not there, and what a model says of them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+FIT = ("--features", "temp,pulse", "--target", "diagnosis", "--attributes", "site")
+
+
+@pytest.fixture
+def folder(tmp_path, call):
+    rng = np.random.default_rng(0)
+    diagnosis, site = rng.choice(["cold", "flu"], 80), rng.choice(["Nice", "Paris, FR"], 80)
+    frame = pd.DataFrame({"temp": rng.normal(size=80), "pulse": rng.normal(size=80) + (diagnosis == "flu")})
+    frame = frame.assign(diagnosis=diagnosis, site=site)
+    frame.to_csv(tmp_path / "tr.csv", index=False)
+    frame.to_parquet(tmp_path / "tr.parquet")
+    frame.drop(columns="temp").to_csv(tmp_path / "no_temp.csv", index=False)
+    frame.drop(columns=["site", "diagnosis"]).to_csv(tmp_path / "no_labels.csv", index=False)
+    frame.drop(columns="site").assign(visit=1).to_csv(tmp_path / "no_site.csv", index=False)
+    frame.assign(site=["Nice"] * 4 + ["Rome"] * 76).to_csv(tmp_path / "rome.csv", index=False)
+    np.savez(tmp_path / "arrays.npz", X=np.zeros((4, 2)), y=np.arange(4))
+    (tmp_path / "prior.csv").write_text('diagnosis,site,prior\nflu,"Paris, FR",0.5\nflu,Nice,half\n')
+    assert call("fit", "tr.csv", *FIT, "-o", "m.safetensors", cwd=tmp_path).returncode == 0
+    return tmp_path
+
+
+PREDICT = ("predict", "m.safetensors")
+SENTENCES = [
+    ((*PREDICT, "nope.csv", "-o", "p.csv"), "there is no file or folder 'nope.csv': check its path"),
+    (("evaluate", "m.safetensors", "nope.csv"), "there is no file or folder 'nope.csv': check its path"),
+    (("report", "m.safetensors", "nope.csv", "-o", "p.html"), "there is no file or folder 'nope.csv': check its path"),
+    (
+        (*PREDICT, "tr.csv", "--prior", "nope.csv", "-o", "p.csv"),
+        "there is no file 'nope.csv': pass the path of a CSV file, or one of 'uniform', 'hull', 'train'",
+    ),
+    (
+        ("fit", "tr.csv", *FIT, "--prior", "nope.csv", "-o", "n.safetensors"),
+        "there is no file 'nope.csv': pass the path of a CSV file, or one of 'uniform', 'hull', 'train'",
+    ),
+    (
+        (*PREDICT, "no_temp.csv", "-o", "p.csv"),
+        "'no_temp.csv' lacks the column 'temp', which the model needs: its columns are 'pulse', 'diagnosis', 'site'",
+    ),
+    (
+        ("evaluate", "m.safetensors", "no_site.csv"),
+        "'no_site.csv' lacks the label 'site', without which nothing can be scored: add it, or use `compshift "
+        "predict`, which needs none",
+    ),
+    (
+        ("evaluate", "m.safetensors", "no_labels.csv"),
+        "'no_labels.csv' lacks the labels 'diagnosis', 'site', without which nothing can be scored: add them, or use "
+        "`compshift predict`, which needs none",
+    ),
+    (
+        ("fit", "arrays.npz", *FIT, "-o", "n.safetensors"),
+        "'arrays.npz' holds arrays, not a table with columns: leave out --features, --path and --text, or pass a .csv, "
+        ".tsv or .parquet file",
+    ),
+    (
+        ("fit", "tr.parquet", *FIT[2:], "-o", "n.safetensors"),
+        "'tr.parquet' has no features (its columns are 'temp', 'pulse', 'diagnosis', 'site'): a list column 'features' "
+        "or columns 'f0', 'f1', … are expected; other columns of numbers are named with --features",
+    ),
+    (
+        ("bench", "arrays.npz", "-o", "b"),
+        "has no attributes: an .npz file has them as arrays 'Z' and 'attribute_names', Parquet as columns",
+    ),
+    (("bench", "tr.csv", "-o", "b"), "and columns of numbers in Python, with compshift.data.write_features('features"),
+    (
+        ("evaluate", "m.safetensors", "rome.csv"),
+        "attribute 'site' has the unknown value 'Rome' (row 4): known values are 'Nice', 'Paris, FR' (rows are counted "
+        "from 0, without the heading)",
+    ),
+    (
+        (*PREDICT, "tr.csv", "--prior", "prior.csv", "-o", "p.csv"),
+        "'prior.csv': the prior of row 1 is 'half', not a number (rows are counted from 0, without the heading)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), SENTENCES)
+def test_one_sentence_tells_what_is_missing(folder, call, arguments, sentence):
+    result = call(*arguments, cwd=folder)
+    assert result.returncode == 2
+    assert sentence in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_predictions_need_no_labels(folder, call):
+    assert call(*PREDICT, "no_labels.csv", "-o", "p.csv", cwd=folder).returncode == 0

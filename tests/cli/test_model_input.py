@@ -1,0 +1,171 @@
+"""What a model is asked about, from the command line and, once it is loaded, from Python."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import compshift as cs
+from compshift import CRMClassifier, InputError
+from compshift.estimators import model_file
+from compshift.features.recipe import Recipe
+
+FEATURES = ["pulse", "temp", "age"]
+
+
+@pytest.fixture
+def patients(tmp_path):
+    """A table of three measurements, which differ in what they say."""
+    rng = np.random.default_rng(0)
+    ill, site = rng.integers(0, 2, size=(2, 300))
+    X = rng.normal(size=(300, 3)) + np.stack([4 * ill, 3 * site, 0 * ill], axis=1)
+    frame = pd.DataFrame(X, columns=FEATURES)
+    frame["diagnosis"], frame["site"] = np.array(["well", "ill"])[ill], np.array(["north", "south"])[site]
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    return tmp_path, frame
+
+
+LABELS = ["--target", "diagnosis", "--attributes", "site"]
+FIT = ["fit", "t.csv", "--features", ",".join(FEATURES), *LABELS, "-o", "m.safetensors"]
+
+
+def test_a_model_of_the_command_line_knows_its_columns(call, patients):
+    folder, frame = patients
+    assert call(*FIT, cwd=folder).returncode == 0
+    clf = cs.load(folder / "m.safetensors")
+    assert clf.score(frame[FEATURES], frame["diagnosis"]) > 0.9  # without a warning
+    with pytest.raises(InputError, match="in the same order"):
+        clf.predict(frame[FEATURES[::-1]])
+    result = call("predict", "m.safetensors", "t.csv", "-o", "p.csv", cwd=folder)
+    assert (result.returncode, result.err) == (0, "")
+
+
+def test_onnx_files_have_the_names_of_columns(call, patients):
+    onnx = pytest.importorskip("onnx")
+    folder, _ = patients
+    call(*FIT, cwd=folder)
+    assert call("export", "m.safetensors", "-o", "m.onnx", cwd=folder).returncode == 0
+    (entry,) = onnx.load(folder / "m.onnx").metadata_props
+    assert json.loads(entry.value)["feature_names"] == FEATURES
+
+
+def test_a_run_knows_its_columns(call, patients):
+    pytest.importorskip("accelerate")
+    folder, frame = patients
+    options = ["--features", ",".join(FEATURES), *LABELS, "--shares", "0.7,0.1,0.2", "--steps", "20", "--device", "cpu"]
+    result = call("train", "t.csv", *options, "-o", "run", cwd=folder)
+    assert result.returncode == 0, result.err
+    clf = cs.load(folder / "run")
+    assert (clf.predict(frame[FEATURES]) == clf.predict(frame[FEATURES].to_numpy())).all()
+    with pytest.raises(InputError, match="columns in another order, and the model was trained on 'pulse', 'temp', 'ag"):
+        clf.predict(frame[FEATURES[::-1]])
+    with pytest.raises(InputError, match=r"have columns 'pulse', .* and 1 more, and the model was trained on") as error:
+        clf.predict(frame)
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_model_that_was_fitted_to_a_dataframe_reads_tables_by_name(call, patients, ending):
+    folder, frame = patients
+    clf = CRMClassifier().fit(frame[FEATURES], frame["diagnosis"], attributes=frame["site"])
+    clf.save(folder / "py.safetensors")
+    table = frame[["site", *FEATURES[::-1], "diagnosis"]]
+    table.to_csv(folder / "u.csv", index=False)
+    table.to_parquet(folder / "u.parquet")
+    result = call("evaluate", "py.safetensors", f"u.{ending}", "--json", cwd=folder)
+    assert (result.returncode, result.err) == (0, "")
+    assert json.loads(result.out)["average"] == pytest.approx(clf.score(frame[FEATURES], frame["diagnosis"]))
+    assert call("predict", "py.safetensors", f"u.{ending}", "-o", "p.csv", cwd=folder).returncode == 0
+    assert pd.read_csv(folder / "p.csv")["diagnosis"].tolist() == clf.predict(frame[FEATURES]).tolist()
+    assert call("report", "py.safetensors", f"u.{ending}", "-o", "r.html", cwd=folder).returncode == 0
+
+
+def test_a_model_with_names_still_takes_feature_files(call, patients):
+    folder, frame = patients
+    CRMClassifier().fit(frame[FEATURES], frame["diagnosis"], attributes=frame["site"]).save(folder / "py.safetensors")
+    np.savez(folder / "f.npz", X=frame[FEATURES].to_numpy())
+    frame[FEATURES].set_axis(["f0", "f1", "f2"], axis=1).to_parquet(folder / "f.parquet")
+    for name in ("f.npz", "f.parquet"):
+        result = call("predict", "py.safetensors", name, "-o", "p.csv", cwd=folder)
+        assert (result.returncode, result.err) == (0, "")
+
+
+INPUTS = {"kind": "features", "columns": FEATURES}
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        INPUTS | {"kind": "foo"},
+        INPUTS | {"kind": ["a"]},
+        INPUTS | {"columns": []},
+        INPUTS | {"columns": 3},
+        INPUTS | {"columns": [["a"]]},
+        INPUTS | {"kind": "images", "columns": []},
+        INPUTS | {"kind": "images", "columns": ["a", "b"]},
+        INPUTS | {"kind": "text", "columns": ["a", "b", "c"]},
+        INPUTS | {"split": 3},
+        INPUTS | {"split": ["column"]},
+        INPUTS | {"split": {"column": 3}},
+        INPUTS | {"split": {"shares": {"train": 1}}},
+        INPUTS | {"split": {"shares": [1], "seed": 0, "labels": ""}},
+        INPUTS | {"split": {"shares": {"train": 1}, "seed": "0", "labels": ""}},
+        INPUTS | {"max_length": "long"},
+        INPUTS | {"backbone": 3},
+        INPUTS | {"surprise": 3},
+        {"kind": "features"},
+    ],
+)
+def test_inputs_that_nobody_wrote(call, patients, inputs):
+    folder, frame = patients
+    clf = CRMClassifier().fit(frame[FEATURES].to_numpy(), frame["diagnosis"], attributes=frame["site"])
+    clf.save(folder / "m.safetensors", inputs=inputs)
+    for command in (["evaluate"], ["predict", "-o", "p.csv"]):
+        result = call(command[0], "m.safetensors", "t.csv", *command[1:], cwd=folder)
+        assert result.returncode == 2
+        assert result.err.startswith("error: the model does not say how its features were made (")
+        assert len(result.err.splitlines()) == 1
+
+
+def test_recipes_of_earlier_files():
+    """They have all that ``to_dict`` writes, with lists in place of tuples."""
+    for recipe in (
+        Recipe("text", ("a", "b"), "minilm", max_length=64, split={"column": "fold"}),
+        Recipe("features", ("a",), split={"shares": {"train": 0.5, "test": 0.5}, "seed": 0, "labels": "0"}),
+    ):
+        assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))).to_dict() == recipe.to_dict()
+
+
+def test_swapped_arguments(call, patients):
+    folder, frame = patients
+    call(*FIT, cwd=folder)
+    frame.to_parquet(folder / "t.parquet")
+    for arguments in (
+        ["evaluate", "t.csv", "m.safetensors"],
+        ["evaluate", "t.parquet", "m.safetensors"],
+        ["predict", "t.csv", "m.safetensors", "-o", "p.csv"],
+        ["export", "t.csv", "-o", "m.onnx"],
+    ):
+        result = call(*arguments, cwd=folder)
+        assert result.returncode == 2
+        assert f"{arguments[1]!r} is a table, and no model: pass a file that a model was saved to" in result.err
+    with pytest.raises(InputError, match="is a table, and no model"):
+        cs.load(folder / "t.csv")
+
+
+def test_models_of_images_say_what_they_take(patients):
+    folder, frame = patients
+    clf = CRMClassifier().fit(frame[FEATURES].to_numpy(), frame["diagnosis"], attributes=frame["site"])
+    clf.save(folder / "m", inputs={"kind": "images", "columns": ["photo"], "backbone": "efficientnet-lite0"})
+    loaded = cs.load(folder / "m")
+    for X in (["a.png"], "a.png", pd.Series(["a.png"]), np.array([["a.png"]])):
+        with pytest.raises(InputError, match="takes features, which the backbone 'efficientnet-lite0' makes of images"):
+            loaded.predict(X)
+
+
+def test_the_header_keeps_what_was_there(call, patients):
+    """Names come of the inputs, so that files of earlier releases have them too."""
+    folder, _ = patients
+    call(*FIT, cwd=folder)
+    assert model_file.read(folder / "m.safetensors").header["feature_names"] is None

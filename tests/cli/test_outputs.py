@@ -1,0 +1,66 @@
+"""What is never written over: inputs, and files of other kinds."""
+
+import shutil
+
+import pytest
+
+from tests.bench.small import write_birds
+
+FIT = ("--target", "bird", "--attributes", "place")
+PRIOR = "bird,place,prior\n"
+
+
+@pytest.fixture
+def folder(tmp_path, call):
+    write_birds(tmp_path / "birds.npz")
+    call("fit", "birds.npz", *FIT, "-o", "m.safetensors", cwd=tmp_path)
+    (tmp_path / "prior.csv").write_text(PRIOR)
+    (tmp_path / "prior.html").write_text(PRIOR)
+    (tmp_path / "shards").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fit", "birds.npz", *FIT, "--prior", "prior.csv", "-o", "./prior.csv"),
+        ("fit", "m.safetensors", *FIT, "-o", "m.safetensors"),
+        ("predict", "m.safetensors", "birds.npz", "--prior", "prior.csv", "-o", "prior.csv"),
+        ("predict", "m.safetensors", "prior.csv", "-o", "prior.csv"),
+        ("report", "m.safetensors", "prior.html", "-o", "prior.html"),
+        ("report", "m.safetensors", "--prior", "prior.html", "-o", "prior.html"),
+        ("features", "shards", "--text", "note", *FIT, "-o", "shards", "--overwrite"),
+        ("fit", "shards", "--text", "note", *FIT, "--cache", "shards", "-o", "n.safetensors"),
+        ("bench", "shards", "-o", "shards"),
+        ("train", "shards", *FIT, "-o", "shards"),
+    ],
+)
+def test_no_input_is_written_over(folder, call, arguments):
+    if arguments[0] in ("features", "train"):
+        pytest.importorskip("torch")
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    result = call(*arguments, cwd=folder)
+    assert result.returncode == 2
+    assert "is the input" in result.err or "names another kind of file" in result.err
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    assert not any((folder / "shards").iterdir())
+
+
+@pytest.mark.parametrize("name", ["victim.csv", "VICTIM.CSV", "x.parquet", "x.npz", "x.json", "x.html", "x.png"])
+def test_a_model_is_not_written_as_another_kind_of_file(folder, call, name):
+    (folder / name).write_text("mine")
+    result = call("fit", "birds.npz", *FIT, "-o", name, cwd=folder)
+    stem = name.split(".")[0]
+    assert (result.returncode, result.err) == (
+        2,
+        f"error: --output is {name!r}, which names another kind of file: models are written as .safetensors, as in "
+        f"-o {stem}.safetensors\n",
+    )
+    assert (folder / name).read_text() == "mine"
+
+
+def test_names_that_are_no_kind_of_file_will_do(folder, call):
+    for name in ("uniform", "model-1.2", "model.bin"):
+        assert call("fit", "birds.npz", *FIT, "-o", name, cwd=folder).returncode == 0
+    shutil.copy(folder / "uniform", folder / "hull")
+    assert call("fit", "birds.npz", *FIT, "--prior", "hull", "-o", "hull", cwd=folder).returncode == 0
