@@ -169,6 +169,12 @@ def labels(y: Any) -> Kinds:
         "frame with repeated names": pd.DataFrame(np.stack([y, y[::-1]], axis=1), columns=["a", "a"]),
         "frame with names of numbers": pd.DataFrame(np.stack([y, y[::-1]], axis=1)),
         "ragged lists": [["a"], ["a", "b"]],
+        "NUL at the end": np.array([["a", "a\0"][i % 2] for i in range(n)], object),
+        "categories with NUL": pd.Categorical([["a", "b\0"][i % 2] for i in range(n)]),
+        "beyond 64 bits": np.array([[2**63, 2**63 + 1, -1][i % 3] for i in range(n)], object),
+        "beyond the digits of floats": np.array([[2**53, 2**53 + 1, 0.5][i % 3] for i in range(n)], object),
+        "large beside NaN": np.array([[1e300, 2e300, math.nan][i % 3] for i in range(n)]),
+        "masked": np.ma.masked_array(y, mask=np.arange(n) == 0),
     }
     return {**all_of(same, same=True), **all_of(odd)}
 
@@ -203,6 +209,9 @@ def weights(n: int) -> Kinds:
         "a number": 2.0,
         "bool": ones > 0,
         "complex": ones.astype(complex),
+        "dates": ones.astype("datetime64[s]"),
+        "durations": ones.astype("timedelta64[s]"),
+        "masked": np.ma.masked_array(ones, mask=np.arange(n) == 0),
         "None inside": _with(ones, 0, None, object),
         "dict": {"a": 1},
         "object": object(),
@@ -289,6 +298,7 @@ def priors(n_groups: int, some_group: Any, unknown_group: Any) -> Kinds:
         "set": {1},
         "callable": len,
         "object": object(),
+        "other names of levels": pd.Series({some_group: 1.0}).rename_axis([f"v{i}" for i in range(len(some_group))]),
         "other index": pd.Series(even, index=[f"v{i}" for i in range(n_groups)]),
     }
     return {**all_of(same, same=True), **all_of(odd)}

@@ -107,8 +107,8 @@ def calls() -> Iterator[Call]:
     yield Call(
         "data.FeatureStore.blocks",
         lambda **a: len(list(store.blocks(**a))),
-        {"block_rows": 50},
-        {"block_rows": kinds.COUNTS},
+        {"block_rows": 50, "rank": 0, "size": 1},
+        {"block_rows": kinds.COUNTS, "rank": kinds.COUNTS, "size": kinds.COUNTS},
     )
     yield Call(
         "CRMClassifier.fit on a store",

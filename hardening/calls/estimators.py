@@ -31,7 +31,7 @@ PARAMETERS: dict[str, dict[str, kinds.Kinds]] = {
         "cv": {**kinds.COUNTS, **kinds.CHOICES},
         "scoring": {**kinds.CHOICES, **kinds.NUMBERS},
         "confidence": kinds.NUMBERS,
-        "n_jobs": kinds.COUNTS,
+        "n_jobs": {**kinds.COUNTS, "10**9": kinds.Odd(10**9)},
         "random_state": kinds.SEEDS,
     },
     "LogitAdjustedClassifier": {
@@ -57,7 +57,7 @@ PARAMETERS: dict[str, dict[str, kinds.Kinds]] = {
         "alpha": kinds.NUMBERS,
         "cv": {**kinds.COUNTS, **kinds.CHOICES},
         "floor": {**kinds.CHOICES, **kinds.NUMBERS},
-        "n_jobs": kinds.COUNTS,
+        "n_jobs": {**kinds.COUNTS, "10**9": kinds.Odd(10**9)},
         "random_state": kinds.SEEDS,
     },
 }

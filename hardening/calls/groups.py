@@ -33,7 +33,7 @@ def calls() -> Iterator[Call]:
         "GroupSpace.from_cardinalities",
         lambda **a: cs.GroupSpace.from_cardinalities(**a).n_groups,
         {"cardinalities": [2, 3], "names": ["a", "b"]},
-        {"cardinalities": {**kinds.COUNTS, **kinds.CHOICES}, "names": kinds.CHOICES},
+        {"cardinalities": {**kinds.SIZES, **kinds.CHOICES, "many": kinds.Odd([2] * 2000)}, "names": kinds.CHOICES},
     )
     one = cs.GroupSpace.from_table(rows.bird)
     yield Call("GroupSpace.encode", one.encode, {"table": rows.bird}, {"table": tables})

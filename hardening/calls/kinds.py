@@ -78,6 +78,10 @@ COUNTS: Kinds = all_of(
         "object": object(),
     }
 )
+SIZES: Kinds = {
+    **COUNTS,
+    **all_of({"2**40": 2**40, "10**15": 10**15, "10**400": 10**400, "two of 10**9": [10**9] * 2}),
+}
 CHOICES: Kinds = all_of(
     {
         "unknown": "nothing of the kind",
@@ -85,6 +89,7 @@ CHOICES: Kinds = all_of(
         "None": None,
         "a number": 3,
         "True": True,
+        "NumPy's True": np.True_,
         "NaN": math.nan,
         "bytes": b"zero",
         "list": ["zero"],

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 BIRDS = np.array(["duck", "gull", "owl"])
 PLACES = np.array(["lake", "sea", "wood"])
@@ -48,5 +49,6 @@ def whole_sets() -> dict[str, tuple[Any, Any, Any]]:
         "more features than rows": (rng.normal(size=(len(X), 900)), bird, place),
         "10^5 groups": (rng.normal(size=(n, 3)), many[0], many[1]),
         "as many attributes as rows allow": (X, bird, rng.integers(2, size=(len(X), 12))),
+        "an index in another order": (pd.DataFrame(X), bird, pd.Series(place)[::-1]),
         "two attributes that say the same": (X, bird, np.stack([place, place], axis=1)),
     }

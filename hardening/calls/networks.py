@@ -24,15 +24,17 @@ def calls() -> Iterator[Call]:
         lambda **a: cs.nn.AdditiveEnergyHead(**a).learned_bias,
         {"in_features": 4, "cardinalities": [3, 3], "hidden": None, "groups": None},
         {
-            "in_features": kinds.COUNTS,
-            "cardinalities": {**kinds.COUNTS, **kinds.CHOICES},
-            "hidden": {**kinds.COUNTS, **kinds.CHOICES},
+            "in_features": kinds.SIZES,
+            "cardinalities": {**kinds.SIZES, **kinds.CHOICES, "many": kinds.Odd([2] * 2000)},
+            "hidden": {**kinds.SIZES, **kinds.CHOICES},
             "groups": kinds.without_same(array_kinds.codes(made.SEEN)),
         },
     )
     head = _head(X, codes)
     tensors = _tensors(X)
-    of_codes = {**kinds.without_same(array_kinds.codes(rows.codes)), "tensor of floats": kinds.Odd(codes.double())}
+    of_codes = {**kinds.without_same(array_kinds.codes(rows.codes)), **_unreadable(codes)}
+    of_weights = {**kinds.without_same(array_kinds.weights(len(X))), **_unreadable(torch.ones(len(X)))}
+    not_finite = {"NaN": kinds.Odd(X * torch.nan), "inf": kinds.Odd(X * torch.inf), "1e308": kinds.Odd(X * 1e308)}
     yield Call("nn.AdditiveEnergyHead.forward", head.forward, {"features": X}, {"features": tensors})
     yield Call(
         "nn.AdditiveEnergyHead.loss",
@@ -42,33 +44,67 @@ def calls() -> Iterator[Call]:
             "features": tensors,
             "codes": of_codes,
             "reduction": kinds.CHOICES,
-            "sample_weight": kinds.without_same(array_kinds.weights(len(X))),
+            "sample_weight": of_weights,
         },
     )
-    prior = kinds.without_same(array_kinds.priors(9, (0, 0), (9, 9)))
+    prior = {**kinds.without_same(array_kinds.priors(9, (0, 0), (9, 9))), **_unreadable(torch.full((9,), 1 / 9))}
     yield Call(
         "nn.AdditiveEnergyHead.log_prob",
         head.log_prob,
         {"features": X},
-        {"features": tensors, "prior": prior, "codes": of_codes, "bias": kinds.CHOICES},
+        {"features": {**tensors, **not_finite}, "prior": prior, "codes": of_codes, "bias": kinds.CHOICES},
     )
     yield Call(
         "nn.AdditiveEnergyHead.marginal_log_prob",
         head.marginal_log_prob,
         {"features": X, "attribute": 0},
-        {"features": tensors, "attribute": {**kinds.COUNTS, **kinds.CHOICES}, "prior": prior, "bias": kinds.CHOICES},
+        {
+            "features": {**tensors, **not_finite},
+            "attribute": {**kinds.COUNTS, **kinds.CHOICES},
+            "prior": prior,
+            "bias": kinds.CHOICES,
+        },
     )
     yield Call(
         "nn.AdditiveEnergyHead.set_train_groups",
         _new_head().set_train_groups,
         {"codes": made.SEEN, "counts": np.ones(7)},
-        {"codes": array_kinds.codes(made.SEEN), "counts": array_kinds.weights(7)},
+        {
+            "codes": {**array_kinds.codes(made.SEEN), **_unreadable(codes[:7])},
+            "counts": {**array_kinds.weights(7), **_unreadable(torch.ones(7))},
+        },
+    )
+    yield Call(
+        "nn.AdditiveEnergyHead.set_train_groups",
+        _new_head().set_train_groups,
+        {"codes": [(X, codes)]},
+        {"codes": {**kinds.CHOICES, **_batches({**of_codes, "no parts": kinds.Odd(())})}},
     )
     yield Call(
         "nn.AdditiveEnergyHead.extrapolate",
-        lambda batches: head.extrapolate(batches).bias,
-        {"batches": [X]},
-        {"batches": {**kinds.CHOICES, **{name: kinds.Odd([odd.value]) for name, odd in tensors.items()}}},
+        lambda **a: head.extrapolate(**a).bias,
+        {"batches": [X], "backbone": None},
+        {
+            "batches": {**kinds.CHOICES, **_batches({**tensors, **not_finite, "no parts": kinds.Odd(())})},
+            "backbone": {**kinds.CHOICES, "of other inputs": kinds.Odd(torch.nn.Linear(7, 4).double())},
+            "weighted": kinds.CHOICES,
+            "processes": kinds.CHOICES,
+        },
+    )
+    yield Call(
+        "nn.AdditiveEnergyHead.extrapolate",
+        lambda weight: head.extrapolate([(X, weight)], weighted=True).bias,
+        {"weight": torch.ones(len(X))},
+        {"weight": of_weights},
+    )
+    yield Call(
+        "nn.AdditiveEnergyHead.load_state_dict",
+        lambda name, entry: _loaded(head, name, entry).marginal_log_prob(X),
+        {"name": "bias", "entry": 0.0},
+        {
+            "name": kinds.all_of({name: name for name in head.state_dict()}),
+            "entry": kinds.all_of({"NaN": torch.nan, "inf": torch.inf, "-inf": -torch.inf, "1e308": 1e308}),
+        },
     )
     yield Call(
         "nn.load_backbone",
@@ -117,7 +153,11 @@ def calls() -> Iterator[Call]:
             "settings": kinds.CHOICES,
             "folder": kinds.PATHS,
             "device": kinds.CHOICES,
-            "workers": kinds.COUNTS,
+            "workers": {**kinds.COUNTS, "10**9": kinds.Odd(10**9)},
+            "overwrite": kinds.CHOICES,
+            "inputs": kinds.CHOICES,
+            "files": {**kinds.CHOICES, "outside": kinds.Odd({"../a": "b"}), "of bytes": kinds.Odd({"a": b"b"})},
+            "listener": kinds.CHOICES,
         },
     )
     trained = train(**good, device="cpu")
@@ -198,6 +238,34 @@ def _head(X: Any, codes: Any) -> Any:
     return head.eval()
 
 
+def _loaded(head: Any, name: str, entry: float) -> Any:
+    """A head with the state of another but for the first number of one tensor."""
+    state = {key: value.clone() for key, value in head.state_dict().items()}
+    state[name].view(-1)[0] = entry
+    loaded = _new_head()
+    loaded.load_state_dict(state)
+    return loaded
+
+
+def _batches(parts: kinds.Kinds) -> kinds.Kinds:
+    """Lists of one batch."""
+    return {name: kinds.Odd([odd.value]) for name, odd in parts.items()}
+
+
+def _unreadable(values: Any) -> kinds.Kinds:
+    """A tensor in layouts and types whose entries NumPy cannot read."""
+    return kinds.all_of(
+        {
+            "tensor of bfloat16": values.bfloat16(),
+            "sparse tensor": values.to_sparse(),
+            "meta tensor": values.to("meta"),
+            "quantized tensor": torch.quantize_per_tensor(values.float(), 1.0, 0, torch.qint8),
+            "nested tensor": torch.nested.as_nested_tensor([values]),
+            "tensor of complex32": values.to(torch.complex32),
+        }
+    )
+
+
 def _tensors(X: Any) -> kinds.Kinds:
     """Features as tensors, and what is none."""
     return {
@@ -210,8 +278,7 @@ def _tensors(X: Any) -> kinds.Kinds:
         "float32": kinds.Odd(X.float()),
         "float16": kinds.Odd(X.half()),
         "complex": kinds.Odd(X.to(torch.complex128)),
-        "sparse": kinds.Odd(X.to_sparse()),
-        "another device": kinds.Odd(X.to("meta")),
+        **_unreadable(X),
         "array": kinds.Odd(X.numpy()),
         "lists": kinds.Odd(X.tolist()),
         "None": kinds.Odd(None),

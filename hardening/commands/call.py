@@ -13,9 +13,16 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from compshift.cli.main import main
+from hardening.commands.endings import Told, read_endings
 from hardening.tally import Tally, unclear_text
 
 Ending = Literal["answer", "refuse", "either"]
+KNOWN: dict[str, Told] | None = read_endings()
+"""How commands that may end either way ended before; None while that is written down."""
+
+ENDED: dict[str, Told] = {}
+"""How those of this run ended."""
+
 LONGEST = 60
 """Seconds that a command on a small bad input may take."""
 
@@ -74,21 +81,29 @@ def judge(tally: Tally, label: str, command: Command, ran: Ran) -> None:
             tally.fail("wrong result", f"{label}: refused, and {ran.out[:100]!r} is on standard output")
         elif left:
             tally.fail("wrong result", f"{label}: refused, and {left[:3]} are left")
-        elif command.ending == "answer":
+        elif _expected(command, label, "refuse") == "answer":
             tally.fail("wrong result", f"{label}: refused without need: {said[:300]}")
         else:
             tally.refused += 1
     elif ran.code not in (0, None):
         tally.fail("internal error", f"{label}: exit code {ran.code}: {ran.err.strip()[-300:]}")
-    elif found := _wrong(command, ran, left):
+    elif found := _wrong(command, label, ran, left):
         tally.fail("wrong result", f"{label}: {found}")
     else:
         tally.answered += 1
 
 
-def _wrong(command: Command, ran: Ran, left: Sequence[str]) -> str | None:
+def _expected(command: Command, label: str, ended: Told) -> Ending:
+    """How a command is to end; one that may end either way is to end as it did before."""
+    if command.ending != "either":
+        return command.ending
+    ENDED[label] = ended
+    return ended if KNOWN is None else KNOWN.get(label, "either")
+
+
+def _wrong(command: Command, label: str, ran: Ran, left: Sequence[str]) -> str | None:
     """What is wrong with the result of a command that says it succeeded."""
-    if command.ending == "refuse":
+    if _expected(command, label, "answer") == "refuse":
         return f"taken for good input: {ran.out[-200:]!r}"
     if any(".tmp" in name for name in left):
         return f"half-made files are left: {left}"

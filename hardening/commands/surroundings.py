@@ -77,7 +77,7 @@ def _closed(tally: Tally, folder: Path, arguments: list[str]) -> None:
     )
     os.close(writer)
     said = ran.stderr.decode("utf-8", "replace")
-    if said:
-        tally.fail("internal error", f"closed output, {arguments[0]}: {said[-200:]!r}")
+    if said or ran.returncode:
+        tally.fail("internal error", f"closed output, {arguments[0]}: {ran.returncode}, {said[-200:]!r}")
     else:
         tally.answered += 1

@@ -71,6 +71,16 @@ def kill_before(number: int, *, torn: bool = False) -> Callable[[], Any]:
     return lambda: watch(act)
 
 
+def die_after(seconds: float) -> Callable[[], Any]:
+    """Die at a moment that has nothing to do with files, be it in the middle of native code."""
+
+    def act() -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # as final as SIGKILL: nothing is run any more
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    return act
+
+
 def _half(path: Path) -> int:
     """Bytes of a file once half of what was written last is lost; the earlier lines of a log are safe already."""
     content = path.read_bytes()

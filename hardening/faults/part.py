@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -73,11 +74,13 @@ def _undisturbed(scene: Scene, home: Path) -> Reference:
     """What a scene leaves in a new folder, and in how many changes."""
     cwd = home / f"undisturbed {scene.name}"
     cwd.mkdir()
+    start = time.perf_counter()
     ended = scene.run(cwd, counting)
+    seconds = time.perf_counter() - start
     if ended.code != 0:
         raise RuntimeError(f"{scene.name} ended with {ended.code} without a fault: {ended.err}")
     largest = max(path.stat().st_size for path in cwd.rglob("*") if path.is_file())
-    return Reference(scene, scene.found(cwd), ended.out, ended.note, largest)
+    return Reference(scene, scene.found(cwd), ended.out, ended.note, largest, seconds)
 
 
 @contextmanager

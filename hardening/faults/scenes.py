@@ -88,11 +88,14 @@ def _write_inputs(home: Path) -> None:
     from tests.bench.small import write_birds
     from tests.nn.models import photographs, resnet
 
+    from compshift.nn.huggingface import quiet
+
     write_birds(home / "birds.npz")
     names = photographs(home / "photos", 12)
     rows = [f"{name},{'water' if n % 2 else 'land'},{('sea', 'sand')[n // 2 % 2]}" for n, name in enumerate(names)]
     (home / "photos.csv").write_text("\n".join(["path,bird,place", *rows]) + "\n")
-    resnet(home / "resnet", side=8)
+    with quiet():
+        resnet(home / "resnet", side=8)
 
 
 def digest(path: Path) -> str | None:
@@ -165,6 +168,7 @@ class Reference:
     out: str
     events: int  # changes of files that it makes
     largest: int  # bytes of the largest file
+    seconds: float  # that it takes
 
 
 def numbers(values: int, most: int) -> list[int]:

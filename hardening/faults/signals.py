@@ -57,7 +57,7 @@ def unread(name: str, cwd: Path) -> Verdict:
         os.dup2(write, 1)
 
     ended = reference.scene.run(cwd, inject)
-    if ended.code is None or (ended.err.strip().replace("warning: ", "") and "rror" in ended.err):
+    if ended.code or ended.code is None or (ended.err.strip().replace("warning: ", "") and "rror" in ended.err):
         return Failure("internal error", f"{ended.code}: {ended.err.strip()[-300:]}")
     found = half_written(reference, cwd, old=False)
     return lost(found) if found else same_end(reference, cwd, "unread")

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import struct
 import zipfile
 import zlib
@@ -69,7 +70,7 @@ def pickled_code(folder: Path, marker: Path) -> Iterator[Attack]:
         for number, content in enumerate((code, plain)):
             path = folder / f"renamed{number}.{ending}"
             path.write_bytes(content)
-            yield Attack(f"a pickle as .{ending}", lambda path=path: _read(path))
+            yield Attack(f"a pickle as .{ending}", lambda path=path: read_any(path))
     objects = folder / "objects.npz"
     np.savez(objects, X=data.X, Z=data.codes, attribute_names=np.array([Payload(marker), "place"], dtype=object))
     yield Attack("pickled attribute_names", lambda: read_features(objects, NAMES))
@@ -132,6 +133,12 @@ def archives(folder: Path) -> Iterator[Attack]:
         for _ in range(64):
             one.write(bytes(1 << 24))  # a gigabyte of nothing in a megabyte
     yield Attack("a gigabyte of zeros", lambda: read_features(bomb, NAMES))
+    beside = folder / "beside.npz"
+    shutil.copy(bomb, beside)
+    with zipfile.ZipFile(beside, "a") as archive:
+        for name in ("X.txt", "a/X.npy"):
+            archive.writestr(name, b"small")
+    yield Attack("a gigabyte of zeros beside small members", lambda: read_features(beside, NAMES))
     data = small_data()
     codes = folder / "codes.npz"
     np.savez(codes, X=data.X, Z=np.where(data.codes, 10**12, 0), attribute_names=np.array(NAMES))
@@ -273,7 +280,7 @@ def _png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + start + chunk(b"IDAT", zlib.compress(bytes(1 << 20))) + chunk(b"IEND", b"")
 
 
-def _read(path: Path) -> Any:
+def read_any(path: Path) -> Any:
     if path.suffix == ".safetensors":
         return cs.load(path)
     if path.suffix == ".csv":

@@ -5,6 +5,7 @@ import random
 import shutil
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,21 @@ def _signed(content: bytes, rng: random.Random) -> bytes:
 
 def _changed(array: Any, rng: random.Random) -> Any:
     """An array with other numbers, or of another type or shape."""
-    what = rng.randrange(6)
+    what = rng.randrange(8)
     if what == 0:
         return array[:-1].copy()
     if what == 1:
         return array.reshape(-1).copy()
     if what == 2:
         return array.astype(rng.choice(("float32", "int64", "uint8", "bool", "float16")))
+    if what == 3:
+        return array[:0].copy()
+    if what == 4:
+        return np.repeat(array[..., None], rng.choice((1, 3)), axis=-1)
     changed = array.copy()
-    values: tuple[float, ...] = (np.nan, np.inf, -np.inf, 1e308, -1.0) if array.dtype.kind == "f" else (-1, 99, 2**62)
+    values: tuple[float, ...] = (
+        (np.nan, np.inf, -np.inf, 1e308, 1e150, 1e20, -1.0) if array.dtype.kind == "f" else (-1, 99, 2**62)
+    )
     changed.reshape(-1)[rng.randrange(changed.size)] = rng.choice(values)
     return changed
 
@@ -146,3 +153,28 @@ def result_formats(folder: Path) -> Iterator[Format]:
     job = sorted((store.path / "jobs").glob("*.json"))[0]
     yield Format("bench.json", store.about, read(store.path), problem, JSON, rounds=180)
     yield Format("record", job, read(store.path), problem, JSON, rounds=250)
+    yield growth_format(folder)
+
+
+def _growth_problem(found: Any) -> str | None:
+    """Figures are shares, but for accuracies that there are no rows for."""
+    figures = [value for outcome in found for value in (outcome.accuracy, outcome.accuracy_unseen, outcome.bayes)]
+    return None if all(value != value or 0 <= value <= 1 for value in figures) else f"{figures}"
+
+
+def growth_format(folder: Path) -> Format:
+    """The log of a study of growth, and the figure that is drawn of it."""
+    from compshift.bench.growth import Job, Outcome, run_growth
+
+    jobs = [Job(2, 2, share, 0, n_train=100) for share in (0.5, 1.0)]
+    log = folder / "growth.jsonl"
+    lines = [asdict(Outcome(job, 1.0, 0.1, 2, 0.5, 0.8, 0.9, 0.7, 0.95)) for job in jobs]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return Format(
+        "growth.jsonl",
+        log,
+        lambda: run_growth(jobs, log),
+        _growth_problem,
+        (mutations.of_bytes, mutations.of_lines),
+        rounds=50,
+    )

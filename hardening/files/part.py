@@ -6,7 +6,8 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator
 
-from hardening.files import hostile, outside
+from hardening.files import hostile, outside, pipes
+from hardening.files.backbone_formats import backbone_formats
 from hardening.files.formats import (
     Format,
     benchmark_formats,
@@ -42,6 +43,7 @@ MAKERS = (
     cache_formats,
     model_formats,
     trained_formats,
+    backbone_formats,
     result_formats,
 )
 
@@ -52,6 +54,7 @@ def run() -> Iterable[Tally]:
     with sandbox() as box:
         yield attacked(box, "made to do harm", hostile.attacks(box))
         yield attacked(box, "leading elsewhere", outside.attacks(box))
+        yield attacked(box, "without an end", pipes.attacks(box))
         yield from damaged(box)
         yield commanded(box)
 

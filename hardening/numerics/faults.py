@@ -86,6 +86,8 @@ def make_faults() -> dict[str, Fault]:
         "imbalance of 1 to 10^300": fault(X, weight=np.where(codes[:, 0] == 1, 1e-300, 1.0)),
         "weights of 1e300": fault(X, weight=np.full(len(X), 1e300), known="same", like=X),
         "weights of 1e-300": fault(X, weight=np.full(len(X), 1e-300), known="same", like=X),
+        "a weight that vanishes": fault(X, weight=np.where(np.arange(len(X)) == 7, 5e-324, 1.0)),
+        "a group whose weights vanish": fault(X, weight=np.where((codes == [1, 2]).all(axis=1), 5e-324, 1.0)),
         "weights that differ by 600 powers": fault(X, weight=10.0 ** rng.uniform(-300, 300, size=len(X))),
         **{
             f"{kind} features": fault(

@@ -21,9 +21,6 @@ TOLERANCE = 2e-3
 BY_BASE = {"features times 2^996", "features times 2^-996", "a constant of 1e300", "an outlier of 1e300"}
 """Beyond what scikit-learn's StandardScaler can square: nothing that builds on it can answer."""
 
-INEXACT = ("cumulant", "affine")
-"""Far from the seen groups their unseen ones are guesses (docs/numbers.md)."""
-
 SLOW = {
     "CRM, gaussian anchor",
     "Gaussian, shared",
@@ -93,11 +90,7 @@ def _unlike_known(label: str, fault: Fault, name: str, answer: Answer) -> str | 
         return f"rows that are all alike are predicted differently, by {np.ptp(answer.probabilities, axis=0).max():.2g}"
     if fault.known == "accurate":
         right = float((answer.clf.predict(fault.queries) == fault.y[:40]).mean())
-        return (
-            None
-            if right > 0.97 or any(word in name for word in INEXACT)
-            else f"{right:.2f} of separable rows are predicted right"
-        )
+        return None if right > 0.97 else f"{right:.2f} of separable rows are predicted right"
     if fault.known != "same" or any(word in name for word in UNLIKE.get(label, ())):
         return None
     with warnings.catch_warnings():

@@ -15,9 +15,6 @@ import compshift as cs
 from hardening.random_input.strategies import ODD, labels, matrices, parameter
 from hardening.tally import Tally
 
-LEAST_WEIGHT = 1e-250
-"""Weights that vanish beside the others are a matter of the part on numbers."""
-
 EXAMPLES = {"fits": 800, "spaces": 1000, "hulls": 1000, "reports": 1000}
 
 
@@ -79,7 +76,7 @@ def fits(tally: Tally) -> None:
         X, y = data.draw(matrices(n, odd=odd == "X")), data.draw(labels(n, odd=odd == "y"))
         more: dict[str, Any] = {"attributes": data.draw(labels(n, odd=odd == "attributes"))}
         if odd == "sample_weight" or data.draw(st.booleans()):
-            rows = st.lists(st.floats(0, 3).map(lambda w: w * (w > LEAST_WEIGHT)), min_size=n, max_size=n)
+            rows = st.lists(st.floats(0, 3), min_size=n, max_size=n)
             more["sample_weight"] = data.draw(ODD if odd == "sample_weight" else rows)
         label = f"{name}({options}).fit(X={X!r}, y={y!r}, {more})"
         clf = _attempt(tally, label, lambda: getattr(cs, name)(**options).fit(X, y, **more))
