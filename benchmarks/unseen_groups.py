@@ -12,6 +12,7 @@ import math
 import time
 import warnings
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from rich.box import SIMPLE
@@ -73,6 +74,23 @@ def gap(name: str, draws: list[Draw]) -> dict:
     columns = ["", "worst group", "of the gap", "less CRM 1e-2", "unseen groups", "seen groups"]
     table(f"{name}: {len(draws)} draws", columns, rows)
     return {method: np.array(values).tolist() for method, values in found.items()}
+
+
+def biases(name: str, draws: list[Draw]) -> dict:
+    """Each kind of bias at one ridge, and the bias by moments without its bound."""
+    found: dict[str, list] = {"extrapolated": [], "shrunk": [], "cumulant": [], "cumulant, no bound": []}
+    for draw in draws:
+        clf = draw.fit(CRMClassifier(1e-2, prior="hull", tol=1e-4))
+        with patch("compshift.estimators.crm_fit.no_lower_than_samples", lambda bias, _: bias):
+            unbound = draw.fit(CRMClassifier(1e-2, prior="hull", tol=1e-4, bias="cumulant"))
+        for kind, values in found.items():
+            model = unbound if "no bound" in kind else clf.set_params(bias=kind)
+            accuracy = draw.accuracy(model.predict(draw.X_test))
+            values.append((accuracy.min(), accuracy[draw.unseen].mean(), accuracy[~draw.unseen].mean()))
+    rows = [[kind, *(mean(column) for column in np.array(values).T)] for kind, values in found.items()]
+    columns = ["bias", "worst group", "unseen groups", "seen groups"]
+    table(f"{name}: alpha 1e-2, {len(draws)} draws", columns, rows)
+    return found
 
 
 def expected(name: str, draws: list[Draw]) -> dict:
@@ -217,7 +235,15 @@ def simulation(count: int) -> dict:
     return found
 
 
-PARTS = {"gap": gap, "expected": expected, "missing": missing, "boosting": boosting, "priors": priors, "cost": cost}
+PARTS = {
+    "gap": gap,
+    "biases": biases,
+    "expected": expected,
+    "missing": missing,
+    "boosting": boosting,
+    "priors": priors,
+    "cost": cost,
+}
 
 
 def main() -> None:
