@@ -1,10 +1,10 @@
 """kill −9 at every moment at which a command changes a file, in the middle of writes, and at random ones."""
 
-import random
 import signal
 from functools import partial
 from pathlib import Path
 
+from hardening.chance import chance
 from hardening.faults.injection import die_after, kill_before, no_file_beyond
 from hardening.faults.scenes import numbers
 from hardening.faults.verdicts import REFERENCES, Failure, Fault, Verdict, half_written, lost, put_old, same_end
@@ -32,7 +32,7 @@ def kill_faults() -> list[Fault]:
         ):
             label = f"{name}, kill −9 in a write beyond {size} bytes"
             faults.append(Fault("kill −9", label, partial(killed, name, size=size)))
-        moments = random.Random(name)
+        moments = chance(name)
         for _ in range(RANDOM.get(name, 2)):
             share = moments.random()
             label = f"{name}, killed after {share:.0%} of its time"

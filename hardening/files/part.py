@@ -1,11 +1,11 @@
 """Untrusted files: thousands of damaged ones, and attacks made by hand. Nothing runs, nothing is read elsewhere."""
 
-import random
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
 
+from hardening.chance import chance
 from hardening.files import hostile, outside, pipes
 from hardening.files.backbone_formats import backbone_formats
 from hardening.files.formats import (
@@ -110,7 +110,7 @@ def fuzz(box: Sandbox, form: Format, tally: Tally) -> None:
     box.attempt(tally, f"{form.name}, unchanged", form.read, form.check)
     if tally.answered == before:
         tally.fail("wrong result", f"{form.name}: the unchanged file is refused")
-    rng = random.Random(form.name)
+    rng = chance(form.name)
     for number in range(form.rounds):
         mutation = form.mutations[number % len(form.mutations)]
         form.file.write_bytes(mutation(content, rng))

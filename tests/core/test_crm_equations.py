@@ -188,6 +188,22 @@ def test_shift_invariance_of_any_sample(seed, shift, cardinalities):
         np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("offset", [1e4, 1e12, 1e16, 1e150])
+def test_posteriors_keep_their_digits_whatever_an_attributes_energies_have_in_common(library, offset):
+    """Offsets are multiples of a power of two, so that energies still hold the differences, to their own digits."""
+    space = GroupSpace.from_cardinalities([3, 4, 2])
+    rng = np.random.default_rng(5)
+    unit = np.spacing(8 * offset)
+    energies = unit * rng.integers(0, 3, size=(6, space.width))
+    shifts = unit * np.round(offset * rng.uniform(-2, 2, size=(6, 3)) / unit)
+    table, log_score = GroupTable.of(space, every_group(space)), rng.normal(size=24)
+    plain, far, score = convert(library, energies, energies + np.repeat(shifts, [3, 4, 2], axis=1), log_score)
+    for function, arguments in ((group_log_posterior, ()), (marginal_log_posterior, (1,))):
+        expected, found = function(plain, table, score, *arguments), function(far, table, score, *arguments)
+        np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(np.exp(np.asarray(found)).sum(axis=1), 1.0, rtol=1e-12)
+
+
 @pytest.mark.parametrize("cardinalities", [[2, 3], [3, 2, 4]], ids=str)
 @pytest.mark.parametrize("scale", [1e4, 250.0])
 def test_large_energies_are_exact(cardinalities, scale):

@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from compshift.core.gaussian import (
     SharedGaussians,
     group_means,
     ledoit_wolf_shrinkage,
+    relative_exponents,
     second_moments,
     squared_distances,
 )
@@ -96,6 +99,19 @@ def test_squared_distances():
         for group, centre in enumerate(centres):
             expected = sum((float(a) - float(b)) ** 2 for a, b in zip(point, centre, strict=True))
             assert found[row, group] == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("far", [1.0, 1e4, 1e7, 1e12])
+def test_exponents_of_near_centres_keep_their_digits_beside_far_ones(far):
+    rng = np.random.default_rng(9)
+    centres = np.concatenate([rng.integers(-3, 4, size=(3, 4)), far * rng.integers(1, 4, size=(2, 4))]).astype(float)
+    points = np.concatenate([centres + rng.integers(-2, 3, size=centres.shape), 2.0**60 * np.eye(4)])
+    found = relative_exponents(points, centres)
+    for point, row in zip(points, found, strict=True):
+        exact = [-sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(point, mu, strict=True)) / 2 for mu in centres]
+        best = max(exact)
+        expected = [float(value - best) for value in exact]
+        np.testing.assert_allclose(row - row.max(), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_a_group_without_a_density():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from compshift.core.logspace import logmatmulexp, logsumexp
+from compshift.core.logspace import log_softmax, logmatmulexp, logsumexp
 from tests.references import log_sum_exp
 
 
@@ -62,3 +62,12 @@ def test_shift_comes_out_as_it_went_in(a, b, shift):
 def test_logsumexp_equals_loops(values):
     expected = [log_sum_exp(row) for row in values.tolist()]
     np.testing.assert_allclose(logsumexp(values, axis=1), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e12, 1e16, 1e300])
+def test_probabilities_sum_to_one_whatever_the_logits_have_in_common(scale):
+    rng = np.random.default_rng(3)
+    logits = scale + np.array([[0.0, 1.0, 2.0], [0.0, 0.0, -math.inf]]) * np.spacing(scale) + scale * rng.normal()
+    found = log_softmax(logits)
+    np.testing.assert_allclose(np.exp(found).sum(axis=1), 1.0, rtol=1e-14)
+    np.testing.assert_array_equal(found[:, 0] - found[:, 1], logits[:, 0] - logits[:, 1])

@@ -127,6 +127,19 @@ class GroupTable:
         return table[index_like(self.row, table), index_like(self.column, table)]
 
 
+def above_lowest(energies: Array, space: GroupSpace) -> Array:
+    """Energies (n, D), each less the lowest of its attribute and sample.
+
+    What the values of an attribute have in common cancels in every probability, but far from the data it is large
+    enough to take the others' digits with it.
+    """
+    xp, parts = namespace(energies), []
+    for start, size in zip(space.offsets, space.cardinalities, strict=True):
+        own = energies[:, int(start) : int(start) + size]
+        parts.append(own - xp.min(own, axis=1, keepdims=True))
+    return xp.concat(parts, axis=1)
+
+
 def _half(energies: Array, codes: IntArray, cardinalities: tuple[int, ...], values: FloatArray | None) -> Array:
     """Negated energies of one half's combinations: a product with one-hot codes or, if those are wide, look-ups."""
     if values is None:

@@ -84,8 +84,7 @@ class Gaussians:
     def log_posterior_terms(self, X: FloatArray) -> FloatArray:
         """Log p(x|z), (n, q), up to a term of x alone, which would take digits from probabilities far from the data."""
         if len(self.whitening) == 1:
-            white, means = self._white(X)
-            return np.asarray(white @ means.T - 0.5 * (means**2).sum(axis=1) + self._log_determinants())
+            return relative_exponents(*self._white(X))
         return np.asarray(self._exponents(X) + self._log_determinants())
 
     def _white(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -176,6 +175,23 @@ def squared_distances(points: FloatArray, centres: FloatArray) -> FloatArray:
     for centre in np.flatnonzero(cancelled.any(axis=0)):
         rows = cancelled[:, centre]
         result[rows, centre] = ((points[rows] - centres[centre]) ** 2).sum(axis=1)
+    return np.asarray(result)
+
+
+def relative_exponents(points: FloatArray, centres: FloatArray) -> FloatArray:
+    r"""−½‖x − μ‖² of each of the points (n, p) and centres (q, p) up to a term of x alone, (n, q).
+
+    .. math:: \langle x - o, \mu - o \rangle - \tfrac12 \|\mu - o\|^2
+
+    for any origin o. Where centres lie so far apart that terms would drown the differences between those near x, the
+    origin is the centre nearest to x.
+    """
+    result = points @ centres.T - 0.5 * (centres**2).sum(axis=1)
+    if np.abs(result).max(initial=0.0) > CANCELLED:
+        nearest = result.argmax(axis=1)  # (n,)
+        for origin in np.unique(nearest):
+            rows, offset = nearest == origin, centres - centres[origin]
+            result[rows] = (points[rows] - centres[origin]) @ offset.T - 0.5 * (offset**2).sum(axis=1)
     return np.asarray(result)
 
 

@@ -19,8 +19,12 @@ def logsumexp(values: Array, axis: int) -> Array:
 
 
 def log_softmax(logits: Array) -> Array:
-    """Logits (n, q) less what makes the exponentials of each row sum to 1."""
-    return logits - logsumexp(logits, axis=1)[:, None]
+    """Logits (n, q) less what makes the exponentials of each row sum to 1.
+
+    The largest is taken out before the sum: a sum that is added to large logits would be rounded as they are.
+    """
+    relative = logits - _finite_max(logits, axis=1)
+    return relative - logsumexp(relative, axis=1)[:, None]
 
 
 def logmatmulexp(log_a: Array, log_b: Array) -> Array:

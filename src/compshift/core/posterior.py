@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from compshift.core.arrays import Array, IntArray, like, namespace
-from compshift.core.energy import GroupTable, group_energies
+from compshift.core.energy import GroupTable, above_lowest, group_energies
 from compshift.core.logspace import log_softmax, logmatmulexp
 from compshift.core.objective import log_evidence
 
@@ -25,7 +25,7 @@ def group_log_posterior(
     xp = namespace(energies)
     if position is None:
         position = np.arange(len(table.row))
-    log_score = like(log_score, energies)
+    energies, log_score = above_lowest(energies, table.space), like(log_score, energies)
     logits = log_score[position] - group_energies(energies, table.space, table.codes[position])
     logits = logits - xp.expand_dims(log_evidence(energies, table, log_score), axis=1)  # (n, q)
     return logits + like(np.where(position < 0, -np.inf, 0.0), energies)
@@ -40,7 +40,7 @@ def marginal_log_sums(energies: Array, table: GroupTable, log_score: Array, attr
     """Log of the sum over the groups with each value of one attribute, (n, d_i): ``marginal_log_posterior`` but for
     what is common to a row. The sums of two sets of groups can be added.
     """
-    log_left, log_right = table.halves(energies)
+    log_left, log_right = table.halves(above_lowest(energies, table.space))
     scores = table.fill(like(log_score, energies))  # (l, r)
     split = table.left.shape[1]
     if attribute < split:

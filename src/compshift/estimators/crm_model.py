@@ -55,17 +55,9 @@ class CRMModel:
         return trust * self.bias + (1 - trust) * self.cumulant_bias
 
     def energies(self, X: FloatArray) -> FloatArray:
-        """Energy of every attribute value, (n, D), above the lowest of its attribute.
-
-        What is common to an attribute's values cancels in every probability, but far from the data it is large enough
-        to take the others' digits with it.
-        """
-        with np.errstate(over="ignore", invalid="ignore"):  # told of in the next line
-            energies = check_reach(linear_energies(X - self.feature_mean, self.coef), "energies")
-        for start, size in zip(self.candidates.space.offsets, self.candidates.space.cardinalities, strict=True):
-            block = energies[:, start : start + size]
-            block -= block.min(axis=1, keepdims=True)
-        return np.asarray(energies)
+        """Energy of every attribute value, (n, D)."""
+        with np.errstate(over="ignore", invalid="ignore"):  # told of by the check
+            return np.asarray(check_reach(linear_energies(X - self.feature_mean, self.coef), "energies"))
 
     def marginals(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         """Log q(z_i|x) for each of the attributes, (n, d_i) each."""

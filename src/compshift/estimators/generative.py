@@ -23,7 +23,7 @@ from compshift.core.candidates import Candidates
 from compshift.core.cumulant_bias import MAX_PAIRS, EnergyMoments, cumulant_bias
 from compshift.core.gaussian import Gaussians, PerValueGaussians, SharedGaussians
 from compshift.core.groups import GroupSpace
-from compshift.core.logspace import logsumexp
+from compshift.core.logspace import log_softmax, logsumexp
 from compshift.estimators.gaussian_fit import LARGEST, fit_per_value, fit_shared, own_units
 from compshift.estimators.group_classifier import GroupClassifier
 from compshift.estimators.inputs import known_features
@@ -330,8 +330,7 @@ class AdditiveGaussian(GroupClassifier):
         return np.where(self.log_prior_ > -np.inf, self.log_prior_ + logs, -np.inf)
 
     def _log_joint(self, X: FloatArray) -> FloatArray:
-        joint = self._weighted(self._gaussians.log_posterior_terms(self._standard(X)))
-        return np.asarray(joint - logsumexp(joint, axis=1)[:, None])
+        return np.asarray(log_softmax(self._weighted(self._gaussians.log_posterior_terms(self._standard(X)))))
 
     def _labels(self, chosen: Any) -> str:
         return listing(self.space_.label(code) for code in self.groups_[chosen])
