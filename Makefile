@@ -57,7 +57,7 @@ docs: $(VENV)/.dev ## build the documentation with its examples into out/docs; a
 
 coverage: $(VENV)/.dev ## lines of core and estimators that their own tests run
 	$(BIN)/pytest -q -n 2 tests/core tests/estimators --cov=compshift.core --cov=compshift.estimators \
-		--cov-report=term:skip-covered
+		--cov-report=term:skip-covered --cov-fail-under=95
 
 format: $(VENV)/.dev ## let ruff format and fix
 	$(BIN)/ruff format .

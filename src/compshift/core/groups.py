@@ -31,6 +31,17 @@ class GroupSpace:
     A *code* is a group as m integers, the positions of its values. The flat index numbers all groups with the last
     attribute moving fastest. The one-hot row σ(z) has ``width`` entries, m of them 1.
 
+    ``from_table`` finds names and values in data, ``from_cardinalities`` numbers them.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The attributes.
+    values : tuple of tuples
+        Of each attribute, its values: all text or all numbers.
+
+    Examples
+    --------
     >>> space = GroupSpace.from_table([("land", 0), ("water", 1), ("water", 0)], names=["place", "bird"])
     >>> space.values
     (('land', 'water'), (0, 1))

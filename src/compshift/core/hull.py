@@ -68,6 +68,21 @@ class AffineHull:
     if every integer vector orthogonal to the seen codes is orthogonal to σ(z). All of it is integer arithmetic, without
     a tolerance, and nothing is ever as large as the number of groups unless groups are asked for.
 
+    Parameters
+    ----------
+    space : GroupSpace
+        All attributes and values, seen or not.
+    observed_codes : array (n, m)
+        Codes of the seen groups, in any order and as often as they occur.
+
+    Attributes
+    ----------
+    space : GroupSpace
+    observed : array (k, m)
+        The seen groups, each once and in order; weights follow it.
+
+    Examples
+    --------
     >>> space = GroupSpace.from_cardinalities([2, 2])
     >>> hull = AffineHull(space, [[0, 0], [0, 1], [1, 0]])
     >>> hull.contains([[1, 1]])

@@ -25,17 +25,42 @@ SPLITS = ("train", "val", "test")
 class GroupedDataset:
     """Samples with the attributes of every row, and the split that a row belongs to.
 
-    Rows of equal ``origin`` show the same thing: a comment that mentions two identities and so has two rows, or one
-    scan on two backgrounds.
+    Parameters
+    ----------
+    samples : array (n, p), ImageFiles, ImageArrays, Texts or Tokens
+        Features, images, texts or token ids.
+    space : GroupSpace
+        The attributes and their values.
+    codes : array (n, m)
+        The group of each row.
+    split : array (n,), optional
+        0, 1, 2, or "train", "val", "test".
+    targets : names, optional
+        The attributes that are predicted; the first one if none is named.
+    origin : array (n,), optional
+        Rows of equal origin show the same thing: a comment that mentions two identities and so has two rows, or one
+        scan on two backgrounds.
+    source : str, optional
+        Where the rows were found.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> space = GroupSpace.from_cardinalities([2, 2], names=["bird", "place"])
+    >>> data = GroupedDataset(np.eye(4), space, [[0, 0], [0, 1], [1, 0], [1, 1]], split=[0, 0, 0, 2])
+    >>> data
+    <GroupedDataset: 4 rows of features, bird × place (2 × 2), splits train, test>
+    >>> data.part("test").codes
+    array([[1, 1]])
     """
 
-    samples: Samples  # (n, p) features, or images, texts, token ids
+    samples: Samples
     space: GroupSpace
-    codes: IntArray  # (n, m)
-    split: IntArray | None = None  # (n,) 0, 1, 2 for train, val, test
-    targets: tuple[str, ...] = ()  # the attributes that are predicted; the first one if none is named
-    origin: IntArray | None = None  # (n,)
-    source: str = ""  # where the rows were found
+    codes: IntArray
+    split: IntArray | None = None
+    targets: tuple[str, ...] = ()
+    origin: IntArray | None = None
+    source: str = ""
 
     def __post_init__(self) -> None:
         if self.kind == "features" and len(getattr(self.samples, "shape", ())) != 2:

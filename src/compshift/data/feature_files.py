@@ -53,7 +53,20 @@ class _Contents(NamedTuple):
 
 
 def read_features(path: str | PathLike[str], attributes: Sequence[str]) -> GroupedDataset:
-    """The rows of a feature file with the named attributes, in that order."""
+    """The rows of a feature file with the named attributes, in that order.
+
+    Parameters
+    ----------
+    path : str or path
+        A .npz file, a .parquet file or a folder of Parquet shards.
+    attributes : names
+        At least one; the first is the target.
+
+    Returns
+    -------
+    GroupedDataset
+        With splits, if the file has them.
+    """
     X, space, codes, split = _read(path, attributes)
     if space is None or codes is None:
         raise InputError("no attribute was asked for: name at least one")
@@ -123,7 +136,7 @@ def read_inputs(path: str | PathLike[str], split: str = "all") -> Any:
 
 
 def write_features(path: str | PathLike[str], data: GroupedDataset) -> None:
-    """Write a data set of features as .npz, whole or not at all."""
+    """Write a data set of features as .npz, whole or not at all; ``read_features`` and every command read it."""
     names, values = check_dataset(data).space.names, data.space.values
     arrays = {
         "X": data.X,

@@ -26,7 +26,12 @@ BENCHMARKS = tuple(MODULES)
 
 
 def benchmark(name: str) -> Benchmark:
-    """What is known of a data set: ``.load(root)`` reads it, ``.features()`` gives an embedded one as features."""
+    """What is known of a data set: ``.load(root)`` reads it, ``.features()`` gives an embedded one as features.
+
+    >>> data = benchmark("gaussian2d").features()
+    >>> data.space.cardinalities, data.splits
+    ((2, 2), ('train', 'val', 'test'))
+    """
     check_name("data set", name, BENCHMARKS)
     found: Benchmark = importlib.import_module(f"compshift.data.{MODULES[name]}").BENCHMARK
     return found

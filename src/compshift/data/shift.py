@@ -67,10 +67,20 @@ def drop_unseen_from_validation(dataset: GroupedDataset) -> GroupedDataset:
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """One compositional shift: the groups that training does without."""
+    """One compositional shift: the groups that training does without.
+
+    ``scenarios`` makes them, and ``apply`` gives the data set that is trained and tested on.
+
+    Parameters
+    ----------
+    name : str
+        The groups' values, or what was drawn.
+    dropped : array (q, m)
+        Codes of the groups.
+    """
 
     name: str
-    dropped: IntArray  # (q, m)
+    dropped: IntArray
 
     def apply(self, dataset: GroupedDataset, *, strict: bool = False) -> GroupedDataset:
         """The data set without the dropped groups in train and val, and without any others in val that train lacks."""

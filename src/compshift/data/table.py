@@ -44,6 +44,10 @@ def load_table(
     (``features``, names of columns or a matrix). ``split`` names a column of train, val, test or 0, 1, 2, or gives
     shares, such as ``{"train": 0.7, "test": 0.3}``, for a split at random within every group. Without it a column
     ``split`` is used if there is one, and otherwise there are no splits.
+
+    >>> table = {"bird": ["duck", "gull"], "place": ["lake", "sea"], "length": [1.0, 2.0]}
+    >>> load_table(table, target="bird", attributes="place", features=["length"])
+    <GroupedDataset: 2 rows of features, bird × place (2 × 2)>
     """
     targets, nuisances = _names(target), _names(attributes)
     if not targets:
@@ -77,7 +81,12 @@ def load_samples(
     features: Any = None,
     root: str | PathLike[str] | None = None,
 ) -> Samples:
-    """The samples of a table alone, read as ``load_table`` reads them; no labels are needed."""
+    """The samples of a table alone, read as ``load_table`` reads them; no labels are needed.
+
+    >>> load_samples({"length": [1.0, 2.0], "width": [3.0, 4.0]}, features=["length", "width"])
+    array([[1., 3.],
+           [2., 4.]])
+    """
     return _read(_Source(table), [], path, text, features, root)[0]
 
 

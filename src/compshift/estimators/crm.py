@@ -98,7 +98,7 @@ class CRMClassifier(CRMFitter):
         The bias by two moments of the energies, no lower than ``bias_ - 3 / sqrt(effective_sample_size_)``.
     pareto_k_ : array (g,)
         Tail index k̂ of the samples' weights in B*: above 0.7 the mean is not to be trusted, whatever its effective
-        sample size. NaN if there are too many groups and samples to look at.
+        sample size. NaN of fewer than 25 rows, of more than 20 million rows × groups, and of streamed rows.
     temperature_ : float
         By which cross-fitting multiplied the energies; 1 without it.
     bias_gap_ : float

@@ -38,7 +38,21 @@ class Embedded:
 
 
 class Embedder:
-    """A backbone on a device. ``dtype="auto"`` is bfloat16 on a CUDA device that has it, and float32 elsewhere."""
+    """A backbone on a device, ready to embed samples.
+
+    Parameters
+    ----------
+    backbone : Backbone
+        As ``compshift.nn.load_backbone`` gives it.
+    device : "auto", "cpu" or "cuda"
+        "auto" is CUDA where there is a device.
+    dtype : "auto", "float32", "bfloat16" or "float16"
+        "auto" is bfloat16 on a CUDA device that has it, and float32 elsewhere.
+    batch_size : int, default=32
+        Samples in one forward pass.
+    num_workers : int, optional
+        Processes that read samples ahead.
+    """
 
     def __init__(
         self,

@@ -25,16 +25,30 @@ SHARD_ROWS = 1024
 
 @dataclass(frozen=True)
 class Extraction:
-    """What an extraction did."""
+    """What an extraction did.
+
+    Attributes
+    ----------
+    folder : path
+        Where the features are.
+    rows, features : int
+        Rows that have features, and how many each has.
+    shards, reused : int
+        Files, and how many of them were there already.
+    broken : tuple of str
+        One sentence for every sample that was left out.
+    seconds, forward_seconds : float
+        In all, and in the backbone's forward pass.
+    """
 
     folder: Path
-    rows: int  # rows with features
+    rows: int
     features: int
     shards: int
-    reused: int  # shards whose features were there already
-    broken: tuple[str, ...]  # one sentence for every sample that was left out
+    reused: int
+    broken: tuple[str, ...]
     seconds: float
-    forward_seconds: float  # of which in the backbone's forward pass
+    forward_seconds: float
 
 
 def extract_features(
@@ -49,7 +63,26 @@ def extract_features(
 ) -> Extraction:
     """Write the features of all rows to ``folder``; shards that a former run finished are not computed again.
 
-    A sample that cannot be read stops the extraction, or is left out and listed with ``skip_broken``.
+    Parameters
+    ----------
+    data : GroupedDataset
+        Images or texts.
+    embedder : Embedder
+        The backbone, on its device.
+    folder : str or path
+        Parquet shards, as ``FeatureStore`` and every command read them.
+    shard_rows : int, default=1024
+        Rows of a shard.
+    skip_broken : bool, default=False
+        Leave out samples that cannot be read, and list them; otherwise the first one stops the extraction.
+    overwrite : bool, default=False
+        Whether features of something else in the folder may go.
+    progress : callable, optional
+        Called with the number of rows that were finished since the last call.
+
+    Returns
+    -------
+    Extraction
     """
     start = time.perf_counter()
     check_dataset(data)

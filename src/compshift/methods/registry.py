@@ -65,7 +65,11 @@ def add_plugin(plugin: Plugin) -> tuple[str, ...]:
 
 
 def make_method(name: str, hyperparameters: Mapping[str, Any] | None = None) -> Method:
-    """The method, with some of its hyper-parameters set."""
+    """The method, with some of its hyper-parameters set, as numbers or as text.
+
+    >>> make_method("groupdro", {"eta": "0.1"})
+    GroupDRO(eta=0.1)
+    """
     kind = method_class(name)
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values = {}

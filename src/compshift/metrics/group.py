@@ -26,14 +26,34 @@ MAX_LISTED_GROUPS = 100_000
 
 @dataclass(frozen=True, eq=False)
 class GroupReport:
-    """Accuracies of one set of predictions (paper, "Metric Details"); empty groups are listed but count for nothing."""
+    """Accuracies of one set of predictions (paper, "Metric Details"); empty groups are listed but count for nothing.
+
+    ``group_report`` makes it. ``str`` gives a table for the terminal.
+
+    Attributes
+    ----------
+    space : GroupSpace
+        Targets first, then attributes.
+    groups : array (g, m)
+        Codes of the groups; the arrays below follow it.
+    count : array (g,)
+        Rows of each group.
+    accuracy : array (g,)
+        Share of them that is right; NaN where a group is empty.
+    lower, upper : arrays (g,)
+        Ends of the Wilson interval.
+    confidence : float
+        Of the interval.
+    compositional_risk : float or None
+        If log-probabilities of groups were given.
+    """
 
     space: GroupSpace
-    groups: IntArray  # (g, m) codes
-    count: IntArray  # (g,) rows of each group
-    accuracy: FloatArray  # (g,) NaN where a group is empty
-    lower: FloatArray  # (g,) ends of the Wilson interval
-    upper: FloatArray  # (g,)
+    groups: IntArray
+    count: IntArray
+    accuracy: FloatArray
+    lower: FloatArray
+    upper: FloatArray
     confidence: float
     compositional_risk: float | None
 
@@ -120,6 +140,7 @@ def group_report(
     .. math:: R_{comp} = \sum_z q(z) \; \mathrm{mean}_{x \in z} (-\log p(z|x))
 
     where q is uniform over the groups that have rows, or ``prior`` (an array, Series or mapping) restricted to them.
+    ``confidence`` is that of the groups' intervals.
 
     >>> report = group_report(["a", "a", "b", "b"], ["a", "b", "b", "b"], attributes=[0, 1, 0, 0])
     >>> report.average, report.worst, report.worst_group, report.n_empty
@@ -159,12 +180,20 @@ def group_report(
 
 
 def worst_group_accuracy(y_true: Any, y_pred: Any, attributes: Any = None) -> float:
-    """Lowest accuracy over the groups that have rows."""
+    """Lowest accuracy over the groups that have rows; the parameters are those of ``group_report``.
+
+    >>> worst_group_accuracy(["a", "a", "b", "b"], ["a", "b", "b", "b"], attributes=[0, 1, 0, 0])
+    0.0
+    """
     return group_report(y_true, y_pred, attributes).worst
 
 
 def group_balanced_accuracy(y_true: Any, y_pred: Any, attributes: Any = None) -> float:
-    """Mean of the accuracies of the groups that have rows."""
+    """Mean of the accuracies of the groups that have rows; the parameters are those of ``group_report``.
+
+    >>> round(group_balanced_accuracy(["a", "a", "b", "b"], ["a", "b", "b", "b"], attributes=[0, 1, 0, 0]), 3)
+    0.667
+    """
     return group_report(y_true, y_pred, attributes).balanced
 
 

@@ -23,10 +23,25 @@ class LoadingError(InputError):
 
 
 class Backbone(nn.Module):
-    """A module with ``out_features``, the samples it takes, and everything that decides about its features."""
+    """A module with ``out_features``, the samples it takes, and everything that decides about its features.
+
+    ``load_backbone`` gives those that have a name. A subclass of your own has a ``forward`` from what ``prepare`` makes
+    of a batch to features (n, out_features).
+
+    Attributes
+    ----------
+    name : str
+        Kept with features and models.
+    kind : "images", "text" or "features"
+        The samples it takes.
+    out_features : int
+        How many features a sample gets.
+    pretrained : bool
+        Whether its weights are good for anything before training.
+    """
 
     name: str
-    kind: str  # "images", "text" or "features"
+    kind: str
     out_features: int
     pretrained = True
 
