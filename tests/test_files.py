@@ -18,6 +18,7 @@ from compshift._files import (
     replacing,
     try_lock,
 )
+from compshift._json import parse_json
 from compshift.cli.options import read_prior
 from compshift.data.feature_files import read_features, read_labels
 from compshift.data.feature_store import FeatureStore
@@ -167,3 +168,10 @@ def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
     assert check_path("~/file") == tmp_path / "file"
     assert (tmp_path / "file").read_text() == "a"
     assert str(check_path("~nobody-of-this-name/file")) == "~nobody-of-this-name/file"
+
+
+def test_halves_of_characters_are_no_json():
+    assert parse_json(r'"\ud83e\udd86"') == "🦆"
+    for text in (r'"\ud800"', rb'{"a\udfff": 1}'):
+        with pytest.raises(ValueError, match="surrogates not allowed"):
+            parse_json(text)

@@ -102,7 +102,7 @@ def calls() -> Iterator[Call]:
         lambda name, entry: _loaded(head, name, entry).marginal_log_prob(X),
         {"name": "bias", "entry": 0.0},
         {
-            "name": kinds.all_of({name: name for name in head.state_dict()}),
+            "name": kinds.all_of({name: name for name, part in head.state_dict().items() if part.is_floating_point()}),
             "entry": kinds.all_of({"NaN": torch.nan, "inf": torch.inf, "-inf": -torch.inf, "1e308": 1e308}),
         },
     )

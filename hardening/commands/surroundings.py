@@ -39,7 +39,8 @@ def try_surroundings(tally: Tally, ground: Ground) -> None:
         command = Command(case.label, case.arguments)
         empty = ground.folder / "empty"
         empty.mkdir(exist_ok=True)
-        judge(tally, f"{case.label}: {case.arguments[0]}", command, Ran(ran.returncode, *texts, empty))
+        words = " ".join(Path(os.fsencode(word).decode("ascii", "replace")).name for word in case.arguments)
+        judge(tally, f"{case.label}: {words}", command, Ran(ran.returncode, *texts, empty))
     for arguments in (["audit", ground.table, "--attributes", "bird,place"], ["datasets", "list"], ["--help"]):
         _closed(tally, ground.folder, arguments)
 

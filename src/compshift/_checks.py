@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from compshift._errors import InputError, rough
+from compshift._errors import InputError, an, rough
 
 MAX_TABLE_GROUPS = 1 << 22
 """More groups than this, about four million, are never held one by one."""
@@ -137,14 +137,32 @@ def check_reach(values: Any, what: str) -> Any:
     return values
 
 
+def as_array(values: Any, name: str) -> Any:
+    """Values as an array; a tensor that is part of a computation is refused with a sentence, not by its library."""
+    try:
+        return np.asarray(values)
+    except RuntimeError:
+        raise unreadable(values, name) from None
+
+
+def unreadable(values: Any, name: str) -> InputError:
+    """The error for what NumPy cannot read, such as a tensor that requires a gradient."""
+    return InputError(
+        f"{name} is {an(type(values).__name__)} that NumPy cannot read: pass an array; of a tensor, "
+        ".detach().cpu().numpy()"
+    )
+
+
 def check_numbers(values: Any, name: str, expected: str) -> Any:
     """Real numbers as a float64 array; ``expected`` ends the sentence for anything else."""
     check_unmasked(values, name)
     try:
-        array = np.asarray(values)
+        array = as_array(values, name)
         if array.dtype.kind not in "cmM":
             return array.astype(np.float64, copy=False)
         held = f"has type {array.dtype}"  # complex numbers and times
+    except InputError:
+        raise
     except (TypeError, ValueError, OverflowError):
         held = f"holds {values!r}" if isinstance(values, list | tuple | np.ndarray) else f"is {values!r}"
     raise InputError(f"{name} {held}: {expected}")

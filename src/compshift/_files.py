@@ -7,7 +7,7 @@ import os
 import secrets
 import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -17,6 +17,10 @@ from compshift._errors import CANNOT_WRITE, InputError, reason
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
+
+
+PRODUCTS = (".html", ".htm", ".md", ".tex", ".png", ".svg", ".pdf", ".onnx")
+"""Endings of files that are written for people and other programs, and that no folder is read for."""
 
 
 def check_path(path: str | PathLike[str]) -> Path:
@@ -68,14 +72,32 @@ def check_target(path: str | PathLike[str], *sources: str | PathLike[str] | None
     if not os.access(target.parent, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
         raise InputError(f"{str(path)!r} may not be written to: choose another path or change the permissions")
     check_apart(path, *sources)
+    for source in _existing(sources):
+        if source.is_dir() and target.is_relative_to(source) and _may_be_read(target):
+            raise InputError(f"{str(path)!r} is in the folder that is read, {str(source)!r}: choose another path")
     return target
 
 
 def check_apart(path: str | PathLike[str], *sources: str | PathLike[str] | None) -> None:
     """Refuse to write to a file or folder that is read too; sources that were not given are None, or do not exist."""
-    for source in sources:
-        if source is not None and os.path.exists(source) and os.path.realpath(source) == os.path.realpath(path):
+    for source in _existing(sources):
+        if source == Path(os.path.realpath(os.path.expanduser(path))):
             raise InputError(f"{str(path)!r} is the input: choose another path to write to")
+
+
+def _existing(sources: Iterable[str | PathLike[str] | None]) -> list[Path]:
+    """Where the sources are that exist."""
+    found = (Path(os.path.realpath(os.path.expanduser(source))) for source in sources if source is not None)
+    return [source for source in found if source.exists()]
+
+
+def _may_be_read(target: Path) -> bool:
+    """Whether a file in a folder that is read may be a part of it: no page or picture, but what is there or would be.
+
+    A new .parquet would be a shard from then on, and a new .json a record.
+    """
+    ending = target.suffix.lower()
+    return ending not in PRODUCTS and (target.exists() or ending in (".parquet", ".pq", ".json"))
 
 
 def check_folder(path: Path, purpose: str) -> None:

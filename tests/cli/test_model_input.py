@@ -169,3 +169,41 @@ def test_the_header_keeps_what_was_there(call, patients):
     folder, _ = patients
     call(*FIT, cwd=folder)
     assert model_file.read(folder / "m.safetensors").header["feature_names"] is None
+
+
+def test_numbered_columns_are_not_taken_for_named_ones(call, patients):
+    folder, frame = patients
+    call(*FIT, cwd=folder)
+    other = frame.rename(columns={"pulse": "f1", "temp": "f0"}).assign(f2=0.0)  # beside one of the model's own names
+    other.to_parquet(folder / "odd.parquet")
+    result = call("predict", "m.safetensors", "odd.parquet", "-o", "p.csv", cwd=folder)
+    assert result.returncode == 2
+    assert "'pulse'" in result.err
+    assert not (folder / "p.csv").exists()
+
+
+def test_a_data_set_without_the_attributes(call, patients):
+    folder, _ = patients
+    call(*FIT, cwd=folder)
+    result = call("evaluate", "m.safetensors", "penguins", cwd=folder)
+    assert (result.returncode, result.err.count("\n")) == (2, 1)
+    assert "the rows have no attribute 'diagnosis', which the model has" in result.err
+
+
+def test_attributes_with_the_names_of_reasons(call, patients):
+    folder, frame = patients
+    frame.rename(columns={"diagnosis": "probability", "site": "seen"}).to_csv(folder / "t.csv", index=False)
+    labels = ["--target", "probability", "--attributes", "seen"]
+    call("fit", "t.csv", "--features", ",".join(FEATURES), *labels, "-o", "m.safetensors", cwd=folder)
+    for name, read in (("p.csv", pd.read_csv), ("p.parquet", pd.read_parquet)):
+        assert call("predict", "m.safetensors", "t.csv", "--explain", "-o", name, cwd=folder).returncode == 0
+        found = read(folder / name)
+        assert {"group probability (attribute)", "group probability", "group seen (attribute)"} < set(found.columns)
+
+
+def test_names_in_quotes(call, patients):
+    folder, frame = patients
+    frame.rename(columns={"site": " site", "diagnosis": "diagnosis, final"}).to_csv(folder / "t.csv", index=False)
+    result = call("audit", "t.csv", "--attributes", '"diagnosis, final"," site"', cwd=folder)
+    assert (result.returncode, result.err) == (0, "")
+    assert "4 of 4 groups" in result.out

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from compshift.data import read_features
 from tests.bench.small import write_birds
 
 FIT = ("--target", "bird", "--attributes", "place")
@@ -18,6 +19,59 @@ def folder(tmp_path, call):
     (tmp_path / "prior.html").write_text(PRIOR)
     (tmp_path / "shards").mkdir()
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "m.safetensors", "store", "-o", "store/b.parquet"),
+        ("predict", "m.safetensors", "store", "-o", "store/new.parquet"),
+        ("predict", "m.safetensors", "store", "-o", "link/b.parquet"),
+        ("tables", "results", "--format", "csv", "-o", "results/bench.json"),
+        ("fit", "store", *FIT, "-o", "store/m.safetensors"),
+    ],
+)
+def test_no_part_of_a_folder_that_is_read_is_written_over(folder, call, arguments):
+    write_store(folder / "store")
+    (folder / "store" / "m.safetensors").write_text("mine")
+    (folder / "link").symlink_to("store")
+    (folder / "results").mkdir()
+    (folder / "results" / "bench.json").write_text("{}")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    result = call(*arguments, cwd=folder)
+    assert result.returncode == 2
+    assert "is in the folder that is read" in result.err
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_other_files_may_lie_in_a_folder_that_is_read(folder, call):
+    write_store(folder / "store")
+    for _ in range(2):
+        (folder / "store" / "p.csv").unlink(missing_ok=True)
+        assert call("predict", "m.safetensors", "store", "-o", "store/p.csv", cwd=folder).returncode == 0
+    result = call("predict", "m.safetensors", "store", "-o", "store/p.csv", cwd=folder)
+    assert "is in the folder that is read" in result.err
+
+
+def write_store(path):
+    """Two shards of features."""
+    data = read_features(path.parent / "birds.npz", ["bird", "place"])
+    frame = data.space.frame(data.codes).assign(features=list(data.X))
+    path.mkdir()
+    frame[:50].to_parquet(path / "a.parquet")
+    frame[50:].to_parquet(path / "b.parquet")
+
+
+def test_the_users_home(folder, call, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+    rest = ("--prior=~/prior.csv", "-o", "prior.csv")
+    result = call("predict", "m.safetensors", "birds.npz", *rest, cwd=folder)
+    assert (result.returncode, result.err) == (
+        2,
+        "error: 'prior.csv' is the input: choose another path to write to\n",
+    )
+    assert call("audit", "~/birds.npz", "--attributes", "bird,place", cwd=folder).returncode == 0
+    assert call("evaluate", "~/m.safetensors", "~/birds.npz", cwd=folder).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compshift import AffineHull, GroupSpace, InputError
+from compshift.core.columns import read_columns
 from tests.references import one_hot
 
 cardinality_lists = st.lists(st.integers(1, 5), min_size=1, max_size=5)
@@ -131,3 +132,34 @@ def test_counts_that_no_number_holds_are_told_by_their_power_of_ten():
         GroupSpace.from_cardinalities([2**40, 2])
     with pytest.raises(InputError, match=r"a cardinality is 1e\+5000: pass a whole number that a machine can count to"):
         GroupSpace.from_cardinalities([10**5000])
+
+
+class TestNamesOfOurs:
+    """Names that are given for want of others do not decide where a column belongs."""
+
+    def test_columns_without_names_go_by_position(self):
+        space = GroupSpace(("y", "a2", "a1"), ((0, 1),) * 3)
+        rows = np.array([[0, 0, 1], [1, 1, 0]])
+        columns = [*read_columns(rows[:, 0], default="y"), *read_columns(rows[:, 1:], default="a")]
+        assert [column.name for column in columns] == ["y", "a1", "a2"]
+        np.testing.assert_array_equal(space.encode_columns(columns), rows)
+
+    def test_names_of_the_caller_go_by_name(self):
+        space = GroupSpace(("y", "a2", "a1"), ((0, 1),) * 3)
+        columns = [*read_columns([0, 1], default="y"), *read_columns({"a1": [1, 0], "a2": [0, 1]})]
+        np.testing.assert_array_equal(space.encode_columns(columns), [[0, 0, 1], [1, 1, 0]])
+
+    def test_names_that_swap_target_and_attribute(self):
+        space = GroupSpace(("a", "y"), ((0, 1),) * 2)
+        columns = [*read_columns([0, 0], default="y"), *read_columns([1, 0], default="a")]
+        np.testing.assert_array_equal(space.encode_columns(columns), [[0, 1], [0, 0]])
+
+
+def test_tables_of_arrow():
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"bird": ["owl", "duck"], "place": ["sea", "lake"]})
+    space = GroupSpace.from_table(table)
+    assert space.names == ("bird", "place")
+    np.testing.assert_array_equal(space.encode(table.select(["place", "bird"])), [[1, 1], [0, 0]])
+    with pytest.raises(InputError, match="columns of the same name"):
+        GroupSpace.from_table(pa.Table.from_arrays([pa.array([1])] * 2, names=["a", "a"]))

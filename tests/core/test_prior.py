@@ -52,3 +52,14 @@ def test_levels_of_other_names_are_refused(names):
     message = r"prior has levels of the names .*, but the attributes are 'o', 's': rename them, or pass the levels "
     with pytest.raises(InputError, match=message):
         given_log_prior(series(names), SPACE, GROUPS)
+
+
+def test_a_group_that_is_listed_twice_is_refused():
+    space = GroupSpace.from_table([("a", 0), ("b", 1)], names=["y", "z"])
+    groups = space.codes(np.arange(4))
+    index = pd.MultiIndex.from_tuples([("a", 0), ("a", 0), ("b", 1)])
+    with pytest.raises(InputError, match=r"prior lists \(a, 0\) more than once: add up its entries"):
+        given_log_prior(pd.Series([0.5, 0.25, 0.25], index=index), space, groups)
+    one = GroupSpace.from_table([("a",), ("b",)], names=["y"])
+    with pytest.raises(InputError, match=r"prior lists \(a\) more than once|prior lists a more than once"):
+        given_log_prior({"a": 0.3, ("a",): 0.3, "b": 0.4}, one, one.codes(np.arange(2)))

@@ -68,3 +68,36 @@ def test_words_that_are_read_as_missing(tmp_path):
     (tmp_path / "a.CSV").write_text("a,b\nx,1\nNA,2\n,NULL\n")
     found = read_group_counts(tmp_path / "a.CSV", ["a", "b"])
     assert (found.n_dropped, found.missing_words) == (2, ["NA", "NULL"])
+
+
+def test_empty_text_is_a_value_where_a_file_can_tell_it_from_none(tmp_path):
+    """As it is for a fit."""
+    frame = pd.DataFrame({"bird": ["", "duck", "duck", None], "place": ["sea", "sea", "lake", "lake"]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    counts = read_group_counts(tmp_path / "t.parquet", ["bird", "place"])
+    assert counts.space.values[0] == ("", "duck")
+    assert (counts.n_rows, counts.n_dropped) == (3, 1)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert read_group_counts(tmp_path / "t.csv", ["bird", "place"]).space.values[0] == ("duck",)
+
+
+def test_text_as_views(tmp_path):
+    birds = pa.array(["duck", None, "owl"], pa.string_view())
+    pq.write_table(pa.table({"bird": birds, "place": ["sea", "sea", "lake"]}), tmp_path / "t.parquet")
+    counts = read_group_counts(tmp_path / "t.parquet", ["bird", "place"])
+    assert (counts.space.values[0], counts.n_dropped) == (("duck", "owl"), 1)
+
+
+def test_two_columns_of_one_name_in_parquet(tmp_path):
+    table = pa.Table.from_arrays([pa.array(["a", "b"])] * 3, names=["bird", "x", "x"])
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"'t\.parquet' has 2 columns named 'x': rename all but one"):
+        read_group_counts(tmp_path / "t.parquet", ["bird"])
+
+
+def test_fields_that_are_larger_than_a_block(tmp_path):
+    rows = "\n".join(f"duck,{'x' * 3_000_000 if n == 1 else 'x'}" for n in range(3))
+    (tmp_path / "t.csv").write_text(f"bird,note\n{rows}\n")
+    assert read_group_counts(tmp_path / "t.csv", ["bird"]).n_rows == 3
+    (tmp_path / "h.csv").write_text(f"bird,{'h' * 2_000_000}\nduck,1\n")
+    assert read_group_counts(tmp_path / "h.csv", ["bird"]).n_rows == 1

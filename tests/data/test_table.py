@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -302,3 +304,18 @@ def test_what_is_no_number_is_shown(tmp_path, value):
     )
     with pytest.raises(InputError, match=rf"the feature column 'x' has '{value}': it must hold numbers, with points"):
         load_table(tmp_path / "a.csv", **LABELLED)
+
+
+@pytest.mark.parametrize("odd", ["1_500", "\u00a00.5", "1,5", "½"])
+def test_the_cell_that_is_no_number_is_named(tmp_path, odd):
+    values = ["0.25"] * 50
+    values[41] = odd
+    pd.DataFrame({"bird": ["a", "b"] * 25, "x": values}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match=re.escape(f"the feature column 'x' has {odd!r}: it must hold numbers")):
+        load_table(tmp_path / "t.csv", target="bird", features=["x"])
+
+
+def test_tables_of_arrow():
+    table = pa.table({"bird": ["a", "b"], "x": [1.0, 2.0]})
+    data = load_table(table, target="bird", features=["x"])
+    assert data.X.tolist() == [[1.0], [2.0]]

@@ -1,9 +1,12 @@
 """Choosing by held-out combinations, and what to expect of groups that nobody has seen."""
 
+import copy
+
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import compshift
 from compshift import AffineHull, CombinationKFold, CRMClassifier, CRMClassifierCV, GroupSpace, InputError
@@ -166,6 +169,17 @@ class TestExpectedAccuracy:
         assert found < clf.expected_group_accuracy_.accuracy.mean() - 0.02
         assert not hasattr(trained.set_prior("hull"), "expected_group_accuracy_")
         assert hasattr(trained.set_prior("train"), "expected_group_accuracy_")
+
+    def test_the_prior_of_the_fit_is_not_the_parameter(self, fitted, tmp_path):
+        clf = copy.deepcopy(fitted[0])
+        before = clf.expected_group_accuracy_
+        clf.set_params(prior="train")
+        pd.testing.assert_frame_equal(clf.expected_group_accuracy_, before)
+        assert not hasattr(clf.set_prior("train"), "expected_group_accuracy_")
+        clf.save(tmp_path / "model.safetensors")
+        assert not hasattr(compshift.load(tmp_path / "model.safetensors"), "expected_group_accuracy_")
+        with pytest.raises(NotFittedError):
+            _ = CRMClassifierCV().expected_group_accuracy_
 
     def test_no_group_is_missing_or_inside(self):
         X, codes = make_data(n=500, missing=())

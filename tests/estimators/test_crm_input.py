@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from compshift import CRMClassifier, GroupSpace, InputError
+from compshift import AdditiveGaussian, CRMClassifier, GroupSpace, InputError, LogitAdjustedClassifier
+from tests.estimators.made_data import make_data
 
 
 class TestBadInput:
@@ -90,10 +91,12 @@ class TestBadInput:
         ):
             CRMClassifier().fit(X, codes[:, 0], attributes=X[:, 0])
 
-    def test_unknown_values_in_score(self, fitted):
+    def test_classes_that_training_lacked_are_wrong_in_score(self, fitted):
         clf, X, codes = fitted
-        with pytest.raises(InputError, match="attribute 'y' has the unknown value 5"):
-            clf.score(X, np.where(codes[:, 0] == 0, 5, 1))
+        known = clf.score(X, codes[:, 0], sample_weight=codes[:, 0] == 1)
+        assert clf.score(X, np.where(codes[:, 0] == 0, 5, 1)) == pytest.approx(known * (codes[:, 0] == 1).mean())
+        with pytest.raises(InputError, match="pass both as text or both as numbers"):
+            clf.score(X, np.where(codes[:, 0] == 0, "a", "b"))
         with pytest.raises(InputError, match="y has 2 rows but X has 400"):
             clf.score(X, [0, 1])
 
@@ -169,3 +172,20 @@ class TestBadInput:
             CRMClassifier().fit(
                 X, codes[:, 0], attributes=codes[:, 1], space=GroupSpace.from_cardinalities([2], names=["y"])
             )
+
+
+@pytest.mark.parametrize("estimator", [CRMClassifier(), AdditiveGaussian(), LogitAdjustedClassifier()])
+def test_tensors_that_require_a_gradient(estimator):
+    """Features straight out of a network are such."""
+    torch = pytest.importorskip("torch")
+    X, codes = make_data()
+    tensor, weight = torch.tensor(X, requires_grad=True), torch.ones(len(X), requires_grad=True)
+    message = r"is a Tensor that NumPy cannot read: pass an array; of a tensor, \.detach\(\)\.cpu\(\)\.numpy\(\)"
+    with pytest.raises(InputError, match=f"X {message}"):
+        estimator.fit(tensor, codes[:, 0], attributes=codes[:, 1])
+    with pytest.raises(InputError, match=f"sample_weight {message}"):
+        estimator.fit(X, codes[:, 0], attributes=codes[:, 1], sample_weight=weight)
+    with pytest.raises(InputError, match=f"a table of attribute values {message}"):
+        estimator.fit(X, torch.tensor(codes[:, 0] * 1.0, requires_grad=True))
+    with pytest.raises(InputError, match=f"X {message}"):
+        estimator.fit(X, codes[:, 0], attributes=codes[:, 1]).predict(tensor)

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -155,3 +156,11 @@ def test_bad_input_gets_a_sentence():
         LogitAdjustedClassifier().fit(X, codes[:, 0], attributes=[1, 2, 3])
     with pytest.warns(ConvergenceWarning, match="raise max_iter"):
         LogitAdjustedClassifier(max_iter=1).fit(X, codes[:, 0], attributes=codes[:, 1])
+
+
+def test_score_of_frames_and_of_classes_that_training_lacked():
+    X, codes = make_data()
+    bird = pd.Series(np.array(["duck", "gull"])[codes[:, 0]], name="bird")
+    clf = LogitAdjustedClassifier().fit(X, bird)
+    assert clf.score(X, bird.to_frame()) == clf.score(X, bird)
+    assert clf.score(X, bird.where(bird == "duck", "owl")) < clf.score(X, bird)

@@ -7,7 +7,7 @@ import pytest
 from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 
 from compshift import GroupSpace, InputError
@@ -29,7 +29,7 @@ class TestCrossFitting:
         X, codes, X_new, *_ = additive(rows=12)
         clf = fit(AffineExtrapolation(Secretive(), cv=3, calibration="temperature"), X, codes)
         assert clf.predict(X_new).shape == (len(X_new),)
-        with pytest.raises(AssertionError, match="a fit that had it"):
+        with pytest.raises(InputError, match=r"\(Secretive\) failed in its predict_proba .*a fit that had it"):
             clf.predict(X)
 
     def test_a_memory_is_not_mistaken_for_knowledge(self):
@@ -227,3 +227,11 @@ class TestSampleWeight:
         X, codes, *_ = additive(rows=10)
         with pytest.raises(InputError, match="sample_weight was passed, but the fit of KNeighborsClassifier takes non"):
             fit(AffineExtrapolation(KNeighborsClassifier()), X, codes, sample_weight=np.ones(len(X)))
+
+
+def test_a_base_that_fails_is_told_of_in_one_sentence():
+    X, codes, *_ = additive(rows=12)
+    with pytest.raises(InputError, match=r"base_estimator \(MultinomialNB\) failed in its fit to the groups.*Negative"):
+        fit(AffineExtrapolation(MultinomialNB()), X, codes)
+    with pytest.raises(InputError, match=r"\(KNeighborsClassifier\) failed in its predict_proba .*n_neighbors"):
+        fit(AffineExtrapolation(KNeighborsClassifier(500)), X, codes)

@@ -12,6 +12,7 @@ from compshift import (
     diagnose,
     infer_attributes,
 )
+from compshift.data import load_table
 from compshift.metrics import group_report
 from tests.estimators.made_data import make_data
 
@@ -103,3 +104,25 @@ def test_indexes_of_several_levels(frame):
     with pytest.raises(InputError, match=r"attributes has the index of X in another order \(\(19, 19\) in place of"):
         CRMClassifier().fit(X, frame.bird, attributes=frame.place.set_axis(pairs[::-1]))
     CRMClassifier().fit(X, frame.bird, attributes=frame.place.set_axis(pairs))
+
+
+def test_tables_in_memory(frame):
+    labels = {"target": "bird", "attributes": "place"}
+    with refused("features", "table"):
+        load_table(frame, **labels, features=frame[list("abcd")][::-1])
+    with refused("place", "bird"):
+        load_table({"bird": frame.bird, "place": frame.place[::-1], "a": frame.a}, **labels, features=["a"])
+    assert len(load_table(frame, **labels, features=frame[list("abcd")])) == len(frame)
+
+
+def test_dask(frame):
+    dd = pytest.importorskip("dask.dataframe")
+    lazy = dd.from_pandas(frame.reset_index(drop=True), npartitions=4)
+    other = dd.from_pandas(frame.bird.reset_index(drop=True)[::-1], npartitions=4, sort=False)
+    with pytest.raises(InputError, match="y has the index of X in another order, and rows are taken by position"):
+        CRMClassifier().fit(lazy[list("abcd")], other, attributes=lazy["place"])
+    renumbered = dd.from_pandas(frame.bird.set_axis(range(1000, 1000 + len(frame))), npartitions=4)
+    CRMClassifier().fit(lazy[list("abcd")], renumbered, attributes=lazy["place"])
+    cut = dd.from_pandas(frame.bird.reset_index(drop=True), npartitions=1).repartition([0, 10, 20, 30, len(frame) - 1])
+    with pytest.raises(InputError, match=r"a partition of attributes has 100 rows and that of y \d+: repartition one"):
+        CRMClassifier().fit(lazy[list("abcd")], cut, attributes=lazy["place"])

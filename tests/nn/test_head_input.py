@@ -105,3 +105,12 @@ def test_bad_input_gets_a_sentence():
         head.set_train_groups([(torch.zeros(2, 2, dtype=torch.long), torch.randn(2, 3))])
     with pytest.raises(InputError, match="codes is empty"):
         head.set_train_groups(np.zeros((0, 2), dtype=int))
+
+
+def test_an_empty_batch():
+    head = AdditiveEnergyHead(3, [2, 2])
+    head.set_train_groups([[0, 0], [0, 1], [1, 1]])
+    features, codes = torch.zeros(0, 3), torch.zeros(0, 2, dtype=torch.int64)
+    with pytest.raises(InputError, match="features has no rows, and no mean: pass a batch of at least one"):
+        head.loss(features, codes)
+    assert head.loss(features, codes, reduction="sum").item() == 0

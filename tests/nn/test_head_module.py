@@ -1,11 +1,15 @@
 """The head as a PyTorch module: checkpoints, casts, moves, autocast and gradients."""
 
 import copy
+import pickle
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.optim.swa_utils import AveragedModel  # noqa: E402
+
+from compshift import InputError  # noqa: E402
 from compshift.nn import AdditiveEnergyHead  # noqa: E402
 from tests.nn.heads import noisy_case  # noqa: E402
 
@@ -86,8 +90,62 @@ def test_biases_of_earlier_weights_are_announced():
     with pytest.warns(UserWarning, match="trained further since extrapolate"):
         head.log_prob(features)
     other.log_prob(features)
+    with pytest.warns(UserWarning, match="trained further since extrapolate"):
+        copy.deepcopy(head).log_prob(features)
+    with pytest.warns(UserWarning, match="trained further since extrapolate"):
+        head.to("cpu").log_prob(features)
     head.load_state_dict(other.state_dict())
     head.log_prob(features)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        copy.deepcopy,
+        lambda head: pickle.loads(pickle.dumps(head)),
+        lambda head: head.to("cpu").double(),
+        lambda head: _loaded(head.state_dict()),
+        lambda head: AveragedModel(head).module,
+    ],
+    ids=["copied", "pickled", "moved", "loaded", "averaged"],
+)
+def test_biases_of_earlier_weights_are_announced_however_the_head_came(same):
+    _, head, _ = noisy_case()
+    features = torch.randn(4, 4)
+    head.extrapolate([features])
+    other = same(head)
+    other.log_prob(features)
+    with torch.no_grad():
+        next(other.layers.parameters()).mul_(2)
+    with pytest.warns(UserWarning, match="trained further since extrapolate"):
+        other.log_prob(features)
+    other.extrapolate([features])
+    other.log_prob(features)
+
+
+def _loaded(state):
+    head = AdditiveEnergyHead(4, [2, 3], hidden=5)
+    head.load_state_dict(state)
+    return head
+
+
+def test_heads_made_for_inference():
+    _, head, _ = noisy_case()
+    features = torch.randn(4, 4)
+    head.extrapolate([features])
+    with torch.inference_mode():
+        assert torch.equal(_loaded(head.state_dict()).log_prob(features), head.log_prob(features))
+
+
+def test_a_state_of_other_groups_is_refused():
+    groups = [[0, 0], [0, 1], [1, 1]]
+    head = AdditiveEnergyHead(5, [2, 2], groups=groups)
+    AdditiveEnergyHead(5, [2, 2], groups=groups[::-1]).load_state_dict(head.state_dict())
+    other = AdditiveEnergyHead(5, [2, 2], groups=[[0, 0], [1, 0], [1, 1]])
+    with pytest.raises(InputError, match="the state is that of a head of other groups"):
+        other.load_state_dict(head.state_dict())
+    earlier = {name: part for name, part in head.state_dict().items() if name != "_extra_state"}
+    other.load_state_dict(earlier)  # which say nothing of groups
 
 
 def test_forward_with_codes_is_the_loss():

@@ -15,7 +15,7 @@ from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import load_features, read_inputs
 from compshift.data.registry import MODULES, benchmark
 from compshift.data.samples import ImageArrays, ImageFiles, Samples, Texts, Tokens
-from compshift.data.table_files import TEXT, ending
+from compshift.data.text_tables import TEXT, ending
 
 
 @dataclass(frozen=True)

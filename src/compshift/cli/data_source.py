@@ -49,7 +49,7 @@ def load_source(
 ) -> Source:
     """The data set that the options describe."""
     from compshift.data.registry import MODULES, benchmark
-    from compshift.data.table_files import TEXT, ending
+    from compshift.data.text_tables import TEXT, ending
 
     if source in MODULES:
         columns = {"--path": path, "--text": text, "--features": features, "--target": target}

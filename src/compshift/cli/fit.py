@@ -122,7 +122,8 @@ def fit(
     from compshift.cli.model_output import cache_beside, check_model_path
     from compshift.cli.own_table import refuse, samples_recipe, table_options, warn_of_scales
     from compshift.data.table import SPLIT_COLUMN
-    from compshift.data.table_files import TEXT, column_names, ending
+    from compshift.data.table_files import column_names
+    from compshift.data.text_tables import TEXT, ending
     from compshift.report.features_terminal import print_extraction
     from compshift.report.terminal import print_fit, progress_bar
 

@@ -73,10 +73,16 @@ def _options(
 def main() -> None:
     """Run the command line. Bad input ends in one sentence and exit code 2; ``--debug`` shows the traceback."""
     debug = "--debug" in sys.argv[1:]
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    arguments = [_at_home(argument) for argument in sys.argv[1:] if argument != "--debug"]
     warnings.showwarning = _show_warning
     with unheeded_streams():
         sys.exit(_run(arguments, debug=debug))
+
+
+def _at_home(argument: str) -> str:
+    """``~/…`` as the path it stands for, also in ``--option=~/…``, where shells leave it."""
+    option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+    return f"{option}{equals}{os.path.expanduser(value)}" if value.startswith("~/") else argument
 
 
 def _run(arguments: list[str], *, debug: bool) -> int:

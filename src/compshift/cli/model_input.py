@@ -15,7 +15,8 @@ from compshift.cli.options import chosen_part, read_prior
 from compshift.cli.own_table import require_torch
 from compshift.core.arrays import IntArray
 from compshift.data.registry import MODULES, benchmark
-from compshift.data.table_files import TEXT, column_names, ending, is_parquet, read_manifest
+from compshift.data.table_files import column_names, is_parquet, read_manifest
+from compshift.data.text_tables import TEXT, ending
 from compshift.data.written_values import in_space
 
 if TYPE_CHECKING:
@@ -178,18 +179,19 @@ def table_recipe(model: LoadedModel, source: Path, backbone: str | None = None) 
     if backbone is not None and model.network is not None:
         raise InputError("--backbone is for fitted models: a trained folder has its own")
     columns = column_names(source)
-    if is_parquet(source) and recipe.columns[0] not in columns and _holds_features(columns):
+    if is_parquet(source) and recipe.columns[0] not in columns and _holds_features(columns, recipe):
         _check_network(model, source)
         return None
     check_samples(source, columns, recipe.columns)
     return recipe if backbone is None else replace(recipe, backbone=backbone)
 
 
-def _holds_features(columns: list[str]) -> bool:
-    """Whether a table with these columns is a feature file."""
+def _holds_features(columns: list[str], recipe: Recipe) -> bool:
+    """Whether a table with these columns is a feature file, whose features have numbers; none has both of a model."""
     from compshift.data.feature_files import FEATURE_COLUMN
 
-    return "features" in columns or any(FEATURE_COLUMN.fullmatch(name) for name in columns)
+    numbered = any(FEATURE_COLUMN.fullmatch(name) for name in columns)
+    return "features" in columns or (numbered and not set(columns) & set(recipe.columns))
 
 
 def made_by(source: Path) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ def check_model_path(output: Path, *sources: str | Path | None) -> None:
             f"--output is {str(output)!r}, which names another kind of file: models are written as .safetensors, as in "
             f"-o {fitted}"
         )
-    check_target(output)
+    check_target(output, *sources)
 
 
 def cache_beside(output: Path) -> Path:

@@ -32,7 +32,8 @@ def check_samples(source: Path, columns: Sequence[str], needed: Sequence[str]) -
 def check_labels(source: Path, needed: Sequence[str]) -> None:
     """Refuse a file that lacks labels."""
     from compshift.data.feature_files import file_attributes
-    from compshift.data.table_files import TEXT, column_names, ending, is_parquet
+    from compshift.data.table_files import column_names, is_parquet
+    from compshift.data.text_tables import TEXT, ending
 
     table = ending(source) in TEXT or is_parquet(source)
     if not table and ending(source) != ".npz":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,8 +96,14 @@ def chosen_part(data: GroupedDataset, split: str | None, default: str) -> tuple[
 
 
 def names(text: str, option: str) -> list[str]:
-    """The names in a comma-separated option."""
-    found = [name.strip() for name in text.split(",") if name.strip()]
+    """The names in a comma-separated option; one that has a comma or begins with a blank is put in double quotes."""
+    if '"' in text:
+        try:
+            found = [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
+        except csv.Error as error:
+            raise InputError(f"{option} is {text!r} ({error}): pass names, separated by commas") from None
+    else:
+        found = [name.strip() for name in text.split(",") if name.strip()]
     if not found:
         raise InputError(f"{option} is empty: pass one or more names, separated by commas")
     return found

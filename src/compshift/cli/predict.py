@@ -43,7 +43,7 @@ def predict(
     from compshift.cli.model_input import load_model, unlabelled_rows
     from compshift.report.predictions import check_table_path, prediction_frame, write_frame
 
-    check_table_path(output, source, model, prior)
+    check_table_path(output, source, model, prior, root)
     loaded = load_model(model, prior)
     rows = unlabelled_rows(loaded, source, root=root, split=split, skip_broken=skip_broken, backbone=backbone)
     frame = prediction_frame(loaded.clf, rows.X, groups=groups, explain=explain)

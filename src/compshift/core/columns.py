@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import check_list, masked_where
+from compshift._checks import as_array, check_list, masked_where
 from compshift._errors import InputError, listing, shown
 from compshift.core.arrays import IntArray
 
@@ -76,6 +76,7 @@ def _split(table: Any) -> list[tuple[str | None, Any]]:
     """(name or None, values) of every column of the table."""
     if hasattr(table, "columns") and hasattr(table, "iloc"):  # a DataFrame
         return [(str(name), table.iloc[:, position]) for position, name in enumerate(table.columns)]
+    table = without_arrow(table)
     if hasattr(table, "get_columns"):  # a Polars DataFrame
         columns = table.get_columns()
         return [
@@ -99,10 +100,20 @@ def _split(table: Any) -> list[tuple[str | None, Any]]:
     return [(None, array[:, position]) for position in range(array.shape[1])]
 
 
+def without_arrow(table: Any) -> Any:
+    """A table of Arrow as a mapping from names to columns, anything else as it is."""
+    if not (hasattr(table, "column_names") and hasattr(table, "itercolumns")):
+        return table
+    names = list(table.column_names)
+    if len(set(names)) < len(names):
+        raise InputError(f"the table has columns of the same name ({listing(names)}): rename all but one")
+    return {name: column.to_pandas() for name, column in zip(names, table.itercolumns(), strict=True)}
+
+
 def _from_sequence(table: Any) -> Any:
     """Nested sequences as an array, without turning the 1 of ``("a", 1)`` into text."""
     if not isinstance(table, list | tuple):
-        return np.asarray(table)
+        return as_array(table, "a table of attribute values")
     array = np.array(table, dtype=object)
     if array.ndim == 1 and any(isinstance(row, list | tuple) for row in array):
         raise InputError("the rows of the table differ in length: pass the same number of values in every row")
@@ -137,7 +148,7 @@ def _as_array(values: Any) -> Any:
         return np.array([*categorical.categories, None], dtype=object)[np.asarray(categorical.codes)]
     if isinstance(values, list | tuple):
         return np.array(values, dtype=object)
-    array = np.asarray(values)
+    array = as_array(values, "a table of attribute values")
     if array.dtype.kind == "T":  # NumPy's text of variable length
         return array.astype(object)
     hidden = masked_where(values)

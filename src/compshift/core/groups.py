@@ -13,7 +13,7 @@ import numpy as np
 from compshift._checks import check_codes, check_count, check_list
 from compshift._errors import InputError, an, listing, rough, shown
 from compshift.core.arrays import FloatArray, IntArray
-from compshift.core.columns import Column, exact_array, plain_value, read_columns
+from compshift.core.columns import Column, exact_array, plain_value, read_columns, without_arrow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,6 +124,11 @@ class GroupSpace:
 
     def encode(self, table: Any) -> IntArray:
         """Codes (n, m) of a table's rows. A DataFrame or mapping is read by name, anything else by position."""
+        return self.encode_columns(self.columns_of(table))
+
+    def columns_of(self, table: Any) -> list[Column]:
+        """The attributes' columns of a table, in their order and under their names; values may be unknown ones."""
+        table = without_arrow(table)
         keys = table if isinstance(table, Mapping) else getattr(table, "columns", None)
         if keys is not None:
             found = {str(key): key for key in keys}
@@ -134,7 +139,7 @@ class GroupSpace:
         columns = read_columns(table)
         if len(columns) == len(self.names):
             columns = [column._replace(name=name) for name, column in zip(self.names, columns, strict=True)]
-        return self.encode_columns(columns)
+        return columns
 
     def encode_columns(self, columns: Sequence[Column]) -> IntArray:
         """Codes (n, m) of columns that were read before, in the order of the attributes."""
@@ -154,9 +159,10 @@ class GroupSpace:
         return self.encode({label: [row[column] for row in rows] for column, label in enumerate(self.names)})
 
     def match(self, columns: Sequence[Column]) -> list[int]:
-        """Which attribute each column holds: by name if the names agree, else by position.
+        """Which attribute each column holds: by name if the caller's names agree, else by position.
 
-        Names that agree only in part, and not in their order, are refused: they would be mixed up in silence.
+        Names that agree only in part, and not in their order, are refused: they would be mixed up in silence. A name
+        that is ours, for want of another, says nothing about where a column belongs.
         """
         names = [column.name for column in columns]
         if len(names) != len(self.names):
@@ -164,7 +170,8 @@ class GroupSpace:
                 f"there are {len(names)} columns ({listing(names)}) for {len(self.names)} attributes "
                 f"({listing(self.names)}): pass one column for each"
             )
-        if set(names) == set(self.names):
+        ours_agree = all(column.named or column.name == own for column, own in zip(columns, self.names, strict=True))
+        if set(names) == set(self.names) and ours_agree:
             return [self.names.index(name) for name in names]
         for position, column in enumerate(columns):
             if column.named and column.name in self.names and self.names[position] != column.name:

@@ -30,12 +30,11 @@ def given_log_prior(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArr
     """Log prior (g,) of ``groups`` from a mapping or Series over values, or an array over all groups of the space."""
     if hasattr(prior, "columns"):
         raise InputError("prior is a table: pass a Series or mapping from groups to probabilities, or an array")
-    if hasattr(prior, "to_dict") and hasattr(
-        prior, "index"
-    ):  # a Series, whose labels say which group a number belongs to
-        prior = _in_order(prior, space).to_dict()
+    if hasattr(prior, "to_dict") and hasattr(prior, "index"):  # a Series, by its labels
+        prior = _in_order(prior, space)
+        return _from_pairs(prior.index.tolist(), prior.tolist(), space, groups)
     if isinstance(prior, Mapping):
-        return _from_mapping(prior, space, groups)
+        return _from_pairs(list(prior), list(prior.values()), space, groups)
     return _from_array(prior, space, groups)
 
 
@@ -54,10 +53,14 @@ def _in_order(prior: Any, space: GroupSpace) -> Any:
     return prior
 
 
-def _from_mapping(prior: Mapping[Any, Any], space: GroupSpace, groups: IntArray) -> FloatArray:
+def _from_pairs(keys: list[Any], given: list[Any], space: GroupSpace, groups: IntArray) -> FloatArray:
     """Probabilities by tuples of values; with one attribute the value alone will do."""
-    codes = space.encode_keys(prior, "prior")
-    values = check_probabilities(_numbers(list(prior.values())), "prior")
+    codes = space.encode_keys(keys, "prior")
+    distinct, number = space.distinct(codes)
+    repeated = np.flatnonzero(np.bincount(number) > 1)
+    if repeated.size:
+        raise InputError(f"prior lists {space.label(distinct[repeated[0]])} more than once: add up its entries")
+    values = check_probabilities(_numbers(given), "prior")
     position = space.locate(codes, groups)
     _refuse_outside(values[position < 0], codes[position < 0], space)
     probabilities = np.zeros(len(groups))

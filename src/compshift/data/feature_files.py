@@ -31,12 +31,12 @@ from compshift.data.table_files import (
     check_columns,
     check_values,
     column_names,
-    ending,
     is_parquet,
     list_matrix,
     reading,
     shard_files,
 )
+from compshift.data.text_tables import ending
 from compshift.data.unpacked_size import check_parquet
 
 FEATURE_COLUMN = re.compile(r"f(0|[1-9]\d*)")

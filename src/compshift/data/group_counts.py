@@ -16,7 +16,8 @@ from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import hardly_repeats
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import check_split, split_rows
-from compshift.data.table_files import ending, read_as_missing, read_table
+from compshift.data.table_files import read_table
+from compshift.data.text_tables import ending, read_as_missing
 
 MAX_VALUES = 1000
 """An attribute with more values than this is probably an identifier."""
@@ -75,7 +76,7 @@ def _from_table(source: Path, attributes: list[str], count: str | None, split: s
     if split is not None:
         codes = check_split(np.asarray(table.column("split").to_pylist()), len(table))
         table = table.select(wanted).filter(pa.array(split_rows(codes, split)))
-    lacking = {name: pc.fill_null(_lacks(table.column(name)), True).to_numpy() for name in attributes}
+    lacking = {name: pc.is_null(table.column(name), nan_is_null=True).to_numpy() for name in attributes}
     drop = np.logical_or.reduce(list(lacking.values()))
     if drop.all():
         raise InputError(f"every row of {str(source)!r} lacks an attribute: there is nothing to count")
@@ -120,17 +121,6 @@ def _sizes(column: Any, name: str, drop: BoolArray) -> FloatArray:
             f"at row {row}: counts must be 0 or more"
         )
     return np.asarray(entries)
-
-
-def _lacks(column: Any) -> Any:
-    """Which entries are null, NaN or empty text."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    flags = pc.is_null(column, nan_is_null=True)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        flags = pc.or_kleene(flags, pc.equal(column, ""))
-    return flags
 
 
 def _checked(counts: GroupCounts, max_values: int | None) -> GroupCounts:

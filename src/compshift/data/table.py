@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -9,17 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_finite, check_list, check_numbers, check_same_rows, check_unmasked
+from compshift._checks import check_finite, check_list, check_numbers, check_same_order, check_same_rows, check_unmasked
 from compshift._errors import InputError, an, check_name, listing, shown
 from compshift._files import check_path
-from compshift.core.columns import missing_values, read_columns
+from compshift.core.columns import missing_values, read_columns, without_arrow
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.data.random_split import stratified_split
 from compshift.data.samples import ImageFiles, Samples, Texts
-from compshift.data.table_files import column_names, read_as_missing, read_table
+from compshift.data.table_files import column_names, read_table
+from compshift.data.text_tables import read_as_missing
 
 SPLIT_COLUMN = "split"
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
 NUMBERS_EXPECTED = "pass a matrix of numbers, or names of columns"
 PROBED = 100
 """Images that are looked for before the folder is taken for wrong: a few may be missing."""
@@ -106,6 +110,7 @@ def _read(
     paths = [] if path is None else [path]
     numbers = _names(features) if isinstance(features, str | list | tuple) else []
     columns = source.read([*labels, *paths, *texts, *numbers], [*paths, *texts], labels)
+    source.check_order(features)
     if path is not None:
         return _images(columns[path], source.folder, None if root is None else Path(root), path), columns
     if text is None:
@@ -119,7 +124,7 @@ class _Source:
     """A table on disk or in memory, read by column."""
 
     def __init__(self, table: Any) -> None:
-        self._table = table
+        self._table = table = without_arrow(table)
         self._path = check_path(table) if isinstance(table, str | PathLike) else None
         self._keys = _keys(table) if self._path is None else []
         self.label = "memory" if self._path is None else str(self._path)
@@ -139,11 +144,17 @@ class _Source:
                 raise InputError(f"the table has {self.names.count(name)} columns named {name!r}: rename all but one")
         if self._path is None:
             chosen = {name: self._table[self._keys[self.names.index(name)]] for name in columns}
+            check_same_order(chosen)
             for name, values in chosen.items():
                 check_unmasked(values, f"the column {name!r}")
             return {name: np.asarray(values) for name, values in chosen.items()}
         table = read_table(self._path, columns, free_text=free_text, labels=labels)
         return {name: table.column(name).to_pandas().to_numpy() for name in columns}
+
+    def check_order(self, features: Any) -> None:
+        """Refuse a frame of features whose rows are those of the table in another order."""
+        if self._path is None:
+            check_same_order({"table": self._table, "features": features})
 
     def check_complete(self, labels: Mapping[str, Any]) -> None:
         """Refuse labels that are missing because of the word that stands for them in a text."""
@@ -190,13 +201,15 @@ def _images(names: Any, folder: Path, root: Path | None, column: str) -> ImageFi
 
 
 def _odd_value(values: Any) -> object:
-    """The first value that is no number, as text."""
+    """The first value that is no number, as text; what Python alone takes for one, such as 1_500, is none."""
     for value in values:
+        if isinstance(value, str) and not NUMBER.fullmatch(value.strip(" \t")):
+            return value
         try:
             float(value)
         except (TypeError, ValueError):
-            return value if isinstance(value, str) else str(value)
-    return str(values[0]) if len(values) else str(values.dtype)
+            return str(value)
+    return f"values of type {values.dtype}"
 
 
 def _matrix(features: Any) -> Any:

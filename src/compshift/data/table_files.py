@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
@@ -12,9 +11,9 @@ from typing import Any
 from compshift._errors import InputError, reason, unknown_name
 from compshift._files import check_inside, check_ordinary
 from compshift._json import parse_json, read_json_object
+from compshift.data.text_tables import TEXT, ending, not_unicode, read_text, text_columns
 from compshift.data.unpacked_size import check_parquet
 
-MOST_COLUMNS, LONGEST_HEADER = 30_000, 1 << 24
 MANIFEST = "_features.json"
 """File in a folder of feature shards that tells what made them; readers of Parquet folders pass over names with _."""
 
@@ -26,15 +25,6 @@ MOST_SHARDS = 100_000
 """As many as their names have numbers for."""
 
 PARQUET = (".parquet", ".pq")
-TEXT = {".csv": ",", ".tsv": "\t", ".txt": ","}
-"""Endings of text tables, and what separates their columns."""
-
-SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
-
-
-def ending(path: str | PathLike[str]) -> str:
-    """The ending of a file's name in small letters, which tells its kind."""
-    return Path(path).suffix.lower()
 
 
 def is_parquet(path: Path) -> bool:
@@ -83,7 +73,6 @@ def check_values(name: str, kind: Any, path: Path) -> None:
 
 def column_names(path: Path) -> list[str]:
     """The names of a table's columns."""
-    import pyarrow.csv as pa_csv
     import pyarrow.parquet as pq
 
     check_readable(path)
@@ -91,10 +80,7 @@ def column_names(path: Path) -> list[str]:
     with reading(path, "a table"):
         if is_parquet(path):
             return list(pq.read_schema(shard_files(path)[0]).names)
-        options = _parse_options(path)
-        _check_header(path, options.delimiter)
-        with pa_csv.open_csv(path, parse_options=options) as reader:
-            return list(reader.schema.names)
+        return text_columns(path)
 
 
 def check_table_ending(path: Path) -> None:
@@ -106,28 +92,6 @@ def check_table_ending(path: Path) -> None:
         )
     if not (is_parquet(path) or ending(path) in TEXT):
         raise InputError(f"{path.name!r} has the ending {path.suffix!r}: tables end in .csv, .tsv, .parquet or .npz")
-
-
-def _check_header(path: Path, delimiter: str) -> None:
-    """Refuse so many columns that their buffers alone would fill memory, ten kilobytes each, or another separator."""
-    with path.open("rb") as stream:
-        header = stream.readline(LONGEST_HEADER)
-    try:
-        header.decode("utf-8")
-    except UnicodeDecodeError:
-        raise _not_unicode(path) from None
-    count = header.count(delimiter.encode()) + 1
-    if count > MOST_COLUMNS:
-        raise InputError(
-            f"{str(path)!r} has {count:,} columns: of a text at most {MOST_COLUMNS:,} are read; Parquet takes more"
-        )
-    found = next((separator for separator in SEPARATORS if separator.encode() in header), None)
-    if count == 1 and found is not None:
-        name = " or name it .tsv" if found == "\t" else ""
-        raise InputError(
-            f"{str(path)!r} seems to be separated by {SEPARATORS[found]}, not by {SEPARATORS[delimiter]}: save it with "
-            f"{SEPARATORS[delimiter]}{name}, and with points in decimal numbers"
-        )
 
 
 def check_columns(wanted: Sequence[str], known: Sequence[str], path: Path) -> None:
@@ -150,90 +114,22 @@ def reading(path: str | PathLike[str], kind: str = "Parquet") -> Iterator[None]:
         raise
     except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
         if "invalid UTF8" in str(error):
-            raise _not_unicode(Path(path)) from None
+            raise not_unicode(Path(path)) from None
         ours = "" if isinstance(error, OSError) and error.errno else f" as {kind}: it is damaged or of another kind"
         raise InputError(f"{str(path)!r} cannot be read{ours} ({reason(error)})") from None
 
 
-def _not_unicode(path: Path) -> InputError:
-    """The error for a text in another encoding, with the first line that shows it."""
-    where = ""
-    if path.is_file() and ending(path) in TEXT:
-        with path.open("rb") as stream:
-            for number, line in enumerate(stream, 1):
-                try:
-                    line.decode("utf-8")
-                except UnicodeDecodeError:
-                    where = f" (line {number})"
-                    break
-    return InputError(f"{str(path)!r} is not UTF-8 text{where}: save it as UTF-8")
-
-
-def read_as_missing(path: Path, columns: Sequence[str]) -> list[str]:
-    """The words in these columns of a text table that were read as missing values, such as NA."""
-    import pyarrow as pa
-    import pyarrow.csv as pa_csv
-
-    if is_parquet(path):
-        return []
-    words = set(pa_csv.ConvertOptions().null_values) - {""}
-    table = _read_text(path, columns, column_types=dict.fromkeys(columns, pa.string()))
-    return sorted(words & {word for column in table.columns for word in column.unique().to_pylist()})
-
-
 def _read(path: Path, columns: Sequence[str], free_text: Collection[str], labels: Collection[str]) -> Any:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    check_columns(columns, column_names(path), path)
+    known = column_names(path)
+    check_columns(columns, known, path)
     if is_parquet(path):
+        check_columns(known, known, path)  # Arrow reads none of a file with two of one name
         files = shard_files(path)
         check_parquet(files, columns, path)
         return pq.read_table(files, columns=list(columns))
-    others = [name for name in columns if name not in free_text]
-    as_text = dict.fromkeys(labels, pa.string())
-    parts = [
-        *([_read_text(path, others, strings_can_be_null=True, column_types=as_text)] if others else []),
-        *([_read_text(path, free_text, column_types=dict.fromkeys(free_text, pa.string()))] if free_text else []),
-    ]
-    found = {name: part.column(name) for part in parts for name in part.column_names}
-    return pa.table({name: _typed(column) if name in labels else column for name, column in found.items()})
-
-
-def _typed(column: Any) -> Any:
-    """A column of text as numbers or booleans, if each of its texts is the one way to write its value."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    values = [value for value in pc.unique(column).to_pylist() if value is not None]
-    if values and all(value.lower() in ("true", "false") for value in values):
-        return pc.equal(pc.utf8_lower(column), "true")
-    if all(_is_whole(value) for value in values):
-        return column.cast(pa.int64())
-    return column.cast(pa.float64()) if all(_is_decimal(value) for value in values) else column
-
-
-def _is_whole(text: str) -> bool:
-    """Whether this is the one way to write a whole number of 64 bits."""
-    try:
-        return len(text) < 21 and str(int(text)) == text and abs(int(text)) < 2**63
-    except ValueError:
-        return False
-
-
-def _is_decimal(text: str) -> bool:
-    """Whether this is the one way to write a finite number."""
-    try:
-        return math.isfinite(float(text)) and repr(float(text)) == text
-    except ValueError:
-        return False
-
-
-def _read_text(path: Path, columns: Collection[str], **convert: Any) -> Any:
-    import pyarrow.csv as pa_csv
-
-    options = pa_csv.ConvertOptions(include_columns=list(columns), **convert)
-    return pa_csv.read_csv(path, parse_options=_parse_options(path), convert_options=options)
+    return read_text(path, columns, free_text, labels)
 
 
 def check_readable(path: Path) -> None:
@@ -316,14 +212,10 @@ def shard_about(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _parse_options(path: Path) -> Any:
-    import pyarrow.csv as pa_csv
-
-    return pa_csv.ParseOptions(delimiter=TEXT.get(ending(path), ","), newlines_in_values=True)
-
-
 def _plain(column: Any) -> Any:
-    """A column without dictionary encoding."""
+    """A column without dictionary encoding, its text in the form that all of Arrow's functions take."""
     import pyarrow as pa
 
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    kind = pa.string() if pa.types.is_string_view(kind) else kind
+    return column if kind == column.type else column.cast(kind)

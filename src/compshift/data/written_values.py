@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from compshift._errors import InputError, listing
 from compshift.core.columns import Column
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
@@ -23,6 +24,11 @@ def in_space(data: GroupedDataset, space: GroupSpace) -> GroupedDataset:
     """The rows with the attributes and values of ``space``; a value that it does not know is refused."""
     columns = []
     for name, known in zip(space.names, space.values, strict=True):
+        if name not in data.space.names:
+            raise InputError(
+                f"the rows have no attribute {name!r}, which the model has: their attributes are "
+                f"{listing(data.space.names)}"
+            )
         position = data.space.names.index(name)
         used, codes = np.unique(data.codes[:, position], return_inverse=True)
         own = data.space.values[position]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.parallel import Parallel, delayed
 
 from compshift._checks import check_numbers
-from compshift._errors import InputError, shown
+from compshift._errors import InputError, reason, shown
 from compshift.core.arrays import FloatArray, IntArray
 
 ROUNDING = 1e-6
@@ -33,7 +35,8 @@ class BaseFits:
     def fitted(self, rows: Any) -> Any:
         """A clone, fitted to some rows."""
         further = {} if self.sample_weight is None else {"sample_weight": self.sample_weight[rows]}
-        return clone(self.base_estimator).fit(named(self.X[rows], self.names), self.position[rows], **further)
+        with _told(self.base_estimator, "its fit to the groups, numbered from 0"):
+            return clone(self.base_estimator).fit(named(self.X[rows], self.names), self.position[rows], **further)
 
     def held_out(self, rows: IntArray) -> FloatArray:
         """Probabilities (b, k) of the rows, from a clone fitted to all others."""
@@ -57,6 +60,20 @@ class BaseFits:
         return proba, estimator
 
 
+@contextmanager
+def _told(estimator: Any, what: str) -> Iterator[None]:
+    """Anyone's estimator can fail in every way there is: say in one sentence that it did, and of what."""
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputError(
+            f"base_estimator ({type(estimator).__name__}) failed in {what} ({type(error).__name__}: {reason(error)}): "
+            "change its parameters or the features, or choose another"
+        ) from error
+
+
 def named(X: FloatArray, names: Any) -> Any:
     """The features as a DataFrame, if their columns have names: a base estimator may ask for some of them."""
     if names is None:
@@ -70,7 +87,9 @@ def group_probabilities(estimator: Any, X: FloatArray, n_groups: int, names: Any
     """Probability of each seen group, (n, k), 0 for those that the estimator has not been fitted to."""
     who = f"base_estimator ({type(estimator).__name__})"
     classes = _fitted_groups(who, getattr(estimator, "classes_", None), n_groups)
-    given = check_numbers(estimator.predict_proba(named(X, names)), f"the predict_proba of {who}", "it must be numbers")
+    with _told(estimator, "its predict_proba"):
+        found = estimator.predict_proba(named(X, names))
+    given = check_numbers(found, f"the predict_proba of {who}", "it must be numbers")
     if given.shape != (len(X), len(classes)):
         raise InputError(
             f"{who} gives probabilities of shape {given.shape} for {len(X)} rows and {len(classes)} groups: its "

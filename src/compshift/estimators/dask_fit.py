@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -73,10 +73,12 @@ def read_dask(X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupS
     targets = _joined([target for target, _ in examples])
     further = None if attributes is None else _joined([nuisance for _, nuisance in examples])
     found = read_labels(targets, further, space, np.ones(len(targets), dtype=np.bool_), stacklevel=5)
-    blocks = [
-        dask.delayed(_block)(*parts, found.space) for parts in zip(features, labels, nuisances, weights, strict=True)
-    ]
-    blocks = list(dask.persist(*blocks))
+    partitions = list(zip(features, labels, nuisances, weights, strict=True))
+    blocks = [dask.delayed(_block)(*parts, found.space) for parts in partitions]
+    indexes = [dask.delayed(_indexes)(*parts) for parts in partitions]
+    kept = dask.persist(*blocks, *indexes)  # in one go: partitions are read once
+    blocks = list(kept[: len(blocks)])
+    _check_order(dask.compute(*kept[len(blocks) :]))
     counted = dask.compute(*(dask.delayed(_counts)(block) for block in blocks))
     index = np.unique(np.concatenate([own for own, _ in counted]))
     weight = np.zeros(len(index))
@@ -104,6 +106,10 @@ def _examples(y: Any, attributes: Any) -> tuple[Any, Any]:
     """The different labels of a partition, as few rows of what was passed."""
     import pandas as pd
 
+    if attributes is not None and len(attributes) != len(y):
+        raise InputError(
+            f"a partition of attributes has {len(attributes)} rows and that of y {len(y)}: repartition one like the other"
+        )
     columns = [*_columns(y), *([] if attributes is None else _columns(attributes))]
     first = np.flatnonzero(~pd.DataFrame(dict(enumerate(columns))).duplicated().to_numpy())
     return _rows(y, first), None if attributes is None else _rows(attributes, first)
@@ -131,6 +137,32 @@ def _block(X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupSpac
     keep = weight > 0
     features = np.asarray(X)
     return Block(features[keep], space.index(space.encode(table))[keep], weight[keep])
+
+
+def _indexes(X: Any, y: Any, attributes: Any, sample_weight: Any) -> dict[str, tuple[bool, int]]:
+    """Of each pandas part of a partition: whether it has the index of X, and a sum of digests of its labels."""
+    import pandas as pd
+
+    parts = {"X": X, "y": y, "attributes": attributes, "sample_weight": sample_weight}
+    indexes = {name: part.index for name, part in parts.items() if hasattr(part, "index") and hasattr(part, "iloc")}
+    return {
+        name: (index.equals(indexes.get("X", index)), int(pd.util.hash_array(index.to_numpy()).sum()))
+        for name, index in indexes.items()
+    }
+
+
+def _check_order(partitions: Sequence[dict[str, tuple[bool, int]]]) -> None:
+    """Refuse collections whose indexes have, over all partitions, the same labels in another order."""
+    totals = {
+        name: (all(part[name][0] for part in partitions), sum(part[name][1] for part in partitions) % 2**64)
+        for name in partitions[0]
+    }
+    for name, (equal, labels) in totals.items():
+        if not equal and labels == totals["X"][1]:
+            raise InputError(
+                f"{name} has the index of X in another order, and rows are taken by position: pass columns of one "
+                "Dask DataFrame, or reset both indexes"
+            )
 
 
 def _columns(values: Any) -> list[Any]:

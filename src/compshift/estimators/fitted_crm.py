@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -39,6 +40,7 @@ class FittedCRM(GroupClassifier):
         """Take over what was fitted, or read from a file."""
         self._adopt_candidates(model.candidates, n_targets, one_dimensional)
         self._model = model
+        self._fit_log_prior = model.candidates.log_prior(self.prior)
         (self.alpha_, self.anchor_, self.cross_fit_), self.chosen_bias_, self.unseen_offset_ = setting
         self.bias_ = model.bias
         self.learned_bias_ = model.learned_bias
@@ -84,10 +86,11 @@ class FittedCRM(GroupClassifier):
 
         It is that under the prior of the fit, and not there while ``set_prior`` has put another in force.
         """
+        check_is_fitted(self)
         expected = self._model.expected
         if expected is None:
             raise AttributeError("expected_group_accuracy_ is there after a fit of CRMClassifierCV only")
-        if not np.allclose(np.exp(self.log_prior_), np.exp(self._model.candidates.log_prior(self.prior)), atol=1e-9):
+        if not _same_prior(self.log_prior_, self._fit_log_prior):
             raise AttributeError("expected_group_accuracy_ is there under the prior of the fit only: set_prior to it")
         known = ~np.isnan(expected[:, 0])
         accuracy, lower, upper = expected[known].T
@@ -103,11 +106,13 @@ class FittedCRM(GroupClassifier):
         if inputs is not None and not isinstance(inputs, Mapping):
             raise InputError(f"inputs is {inputs!r}: pass a mapping, or leave it out")
         names = getattr(self, "feature_names_in_", None)
+        parameter_log_prior = self._model.candidates.log_prior(self.prior)
+        known = _same_prior(parameter_log_prior, self._fit_log_prior)  # what is expected is that under the fit's prior
         saved = Saved(
             parameters=self._plain_parameters(),
-            model=self._model,
+            model=self._model if known else replace(self._model, expected=None),
             log_prior=self.log_prior_,
-            parameter_log_prior=self._model.candidates.log_prior(self.prior),
+            parameter_log_prior=parameter_log_prior,
             n_targets=len(self.targets_.names),
             one_dimensional=self._one_dimensional,
             feature_names=None if names is None else [str(name) for name in names],
@@ -181,3 +186,8 @@ def check_offset(offset: Any) -> float:
     if abs(number) > MAX_OFFSET:
         raise InputError(f"unseen_offset is {offset!r}: {expected}")
     return number
+
+
+def _same_prior(log_prior: FloatArray, other: FloatArray) -> bool:
+    """Whether two priors are the same but for rounding."""
+    return bool(np.allclose(np.exp(log_prior), np.exp(other), atol=1e-9))

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._checks import check_codes, check_same_order, check_same_rows, check_sample_weight
+from compshift._checks import check_codes, check_same_order, check_sample_weight
 from compshift._errors import ExtrapolationWarning, InputError, an, unknown_name
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import SUPPORTS, Candidates
@@ -17,6 +17,7 @@ from compshift.core.column_sums import ColumnSets
 from compshift.core.groups import GroupSpace
 from compshift.core.partial import Pattern, known_patterns
 from compshift.data.feature_store import FeatureStore
+from compshift.estimators.accuracy import accuracy
 from compshift.estimators.dask_fit import is_dask
 from compshift.estimators.inputs import known_features, read_labels, training_features
 
@@ -191,14 +192,13 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         return self.space_.decode(self.groups_[best])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy; with several targets, the share of rows on which every target is right."""
+        """Accuracy; with several targets, the share of rows on which every target is right.
+
+        A row of a class that training lacked is wrong.
+        """
         check_is_fitted(self)
         check_same_order({"X": X, "y": y, "sample_weight": sample_weight})
-        predicted = self.targets_.encode(self.predict(X))
-        true = self.targets_.encode(y)
-        check_same_rows(len(predicted), true, "y")
-        weight = check_sample_weight(sample_weight, len(true))
-        return float(np.average((true == predicted).all(axis=1), weights=weight))
+        return accuracy(self.targets_.columns_of(y), self.targets_.columns_of(self.predict(X)), sample_weight)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

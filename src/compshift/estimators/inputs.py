@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from compshift._checks import check_finite, check_same_rows, check_sums, check_unmasked
+from compshift._checks import check_finite, check_same_rows, check_sums, check_unmasked, unreadable
 from compshift._errors import InputError, InputTypeError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import Column, hardly_repeats, plain_value, read_columns
@@ -89,6 +89,8 @@ def _numbers(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
             raise _not_numbers(odd, frame=hasattr(X, "columns"), fitted=fitted) from None
         kind = InputTypeError if isinstance(error, TypeError) else InputError
         raise kind(f"X cannot be read as a matrix of numbers, one row per sample: {error}") from None
+    except RuntimeError:
+        raise unreadable(X, "X") from None
     check_finite(array)
     check_sums(array)
     return np.asarray(array)

@@ -15,14 +15,15 @@ from compshift._checks import (
     check_positive,
     check_reach,
     check_same_order,
-    check_same_rows,
     check_sample_weight,
 )
 from compshift._errors import InputError, check_name
 from compshift.core.arrays import FloatArray
+from compshift.core.columns import read_columns
 from compshift.core.groups import GroupSpace
 from compshift.core.logit_offsets import adjustment_offset, correction_offset
 from compshift.core.logspace import log_softmax
+from compshift.estimators.accuracy import accuracy
 from compshift.estimators.inputs import Labels, known_features, read_labels, training_features
 from compshift.estimators.logit_problem import LogitProblem
 from compshift.estimators.progress import visible_log
@@ -181,13 +182,10 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
         return np.exp(self.predict_log_proba(X))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy."""
+        """Accuracy; a row of a class that training lacked is wrong."""
         check_is_fitted(self)
         check_same_order({"X": X, "y": y, "sample_weight": sample_weight})
-        classes = GroupSpace(("y",), (tuple(self.classes_.tolist()),))
-        predicted, true = classes.encode(self.predict(X)), classes.encode(y)
-        check_same_rows(len(predicted), true, "y")
-        return float(np.average((true == predicted)[:, 0], weights=check_sample_weight(sample_weight, len(true))))
+        return accuracy(read_columns(y, default="y"), read_columns(self.predict(X), default="y"), sample_weight)
 
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Logarithm of ``predict_proba``."""

@@ -16,7 +16,8 @@ from compshift import __version__
 from compshift._errors import InputError
 from compshift._files import check_path, replacing
 from compshift._json import parse_json
-from compshift.data.table_files import PARQUET, TEXT
+from compshift.data.table_files import PARQUET
+from compshift.data.text_tables import TEXT
 
 FORMAT_VERSION = 1
 KEY = "compshift"

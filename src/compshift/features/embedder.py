@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from compshift._checks import MAX_READERS, check_count, check_whole
-from compshift._errors import InputError, an, check_name
+from compshift._errors import InputError, an, check_name, reason
 from compshift.core.arrays import IntArray
 from compshift.data.samples import KINDS, ImageArrays, ImageFiles, Samples
 from compshift.features.batches import Batch, Batches, sample_lengths
@@ -135,6 +135,19 @@ class Embedder:
             DataLoader(batches, batch_size=None, sampler=rows, num_workers=workers, multiprocessing_context=context)
         )
 
+    def _features(self, prepared: dict[str, Tensor]) -> Tensor:
+        """What the backbone makes of a batch."""
+        try:
+            found: Tensor = self.backbone(**prepared)
+        except (InputError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # anyone's network, which can fail in every way there is
+            raise InputError(
+                f"the backbone {self.backbone.name!r} failed on a batch ({type(error).__name__}: {reason(error)}): its "
+                "settings are damaged, or it takes other samples; get it again, or choose another"
+            ) from error
+        return found
+
     @torch.inference_mode()
     def _forward(self, inputs: dict[str, Tensor]) -> Any:
         """Features (b, p) of a batch, in 32 bits."""
@@ -144,7 +157,7 @@ class Embedder:
         prepared = self.backbone.prepare(moved)
         start = time.perf_counter()
         with context:
-            features = self.backbone(**prepared).float().cpu().numpy()
+            features = self._features(prepared).float().cpu().numpy()
         self.forward_seconds += time.perf_counter() - start
         if not np.isfinite(features).all():
             raise InputError(

@@ -158,7 +158,7 @@ def group_report(
     for name, column in (("y_pred", predicted[0]), ("attributes", columns[-1])):
         if len(column.codes) != n_rows:
             raise InputError(f"{name} has {len(column.codes)} rows but y_true has {n_rows}: pass one row per sample")
-    right = _right(true, predicted)
+    right = right_rows(true, predicted)
     space = GroupSpace.from_columns(columns) if space is None else check_space(space)
     codes = space.encode_columns(columns)
 
@@ -197,8 +197,8 @@ def group_balanced_accuracy(y_true: Any, y_pred: Any, attributes: Any = None) ->
     return group_report(y_true, y_pred, attributes).balanced
 
 
-def _right(true: list[Column], predicted: list[Column]) -> BoolArray:
-    """Whether every target of a row is predicted as it is, (n,)."""
+def right_rows(true: list[Column], predicted: list[Column]) -> BoolArray:
+    """Whether every target of a row is predicted as it is, (n,); a value that is never predicted is wrong."""
     if len(true) != len(predicted):
         raise InputError(f"y_true has {len(true)} columns but y_pred has {len(predicted)}: pass the same targets")
     right = np.ones(len(true[0].codes), dtype=np.bool_)

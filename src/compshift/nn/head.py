@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +21,7 @@ from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior
 from compshift.distributed.collective import ALONE, Collective, check_processes
+from compshift.nn.bias_age import BiasAge
 from compshift.nn.energies import energy_layers
 from compshift.nn.energy_blocks import energy_blocks
 from compshift.nn.loader_codes import all_codes
@@ -105,7 +107,8 @@ class AdditiveEnergyHead(nn.Module):
         self.register_buffer("effective_sample_size", unknown.clone())
         self.register_buffer("mean_energy", torch.full((self.space.width,), math.nan, dtype=torch.float64))
         self._seen: SeenGroups | None = None
-        self._extrapolated: dict[int, int] | None = None  # versions of the weights that the biases belong to, if known
+        self._age = BiasAge()
+        self.register_load_state_dict_post_hook(_state_loaded)  # type: ignore[no-untyped-call]
 
     def forward(self, features: Tensor, codes: Any = None) -> Tensor:
         """Energies (n, D) of every attribute value, low where the value is likely; with ``codes``, the loss.
@@ -189,6 +192,8 @@ class AdditiveEnergyHead(nn.Module):
         if sample_weight is not None:
             weight = row_weights(sample_weight, len(energies), weight, "sample_weight")
         if reduction == "mean":
+            if not len(energies):
+                raise InputError("features has no rows, and no mean: pass a batch of at least one, or reduction='sum'")
             total = weight.sum()
             if not bool(total > 0):
                 raise InputError("sample_weight is zero for every row: at least one must have a weight above 0")
@@ -226,7 +231,7 @@ class AdditiveEnergyHead(nn.Module):
         self.bias.copy_(result.bias)
         self.effective_sample_size.copy_(result.effective_sample_size)
         self.mean_energy.copy_(torch.as_tensor(mean_energy))
-        self._extrapolated = self._versions()
+        self._age.start(self)
         return result
 
     @property
@@ -276,7 +281,7 @@ class AdditiveEnergyHead(nn.Module):
         check_name("bias", bias, BIASES)
         if bool(torch.isnan(self.bias).any()):
             raise InputError("the bias of unseen groups is not known: call extrapolate with the training inputs first")
-        if self._trained_since():
+        if self._age.outdated(self):
             warnings.warn(
                 "the head was trained further since extrapolate: its biases belong to earlier weights; call it again",
                 UserWarning,
@@ -298,15 +303,6 @@ class AdditiveEnergyHead(nn.Module):
         result[index] = self.learned_bias.detach().to(result)[index]
         return result
 
-    def _versions(self) -> dict[int, int]:
-        """Numbers that grow whenever weights are changed, by the parameters they belong to."""
-        return {id(parameter): parameter._version for parameter in self.parameters()}
-
-    def _trained_since(self) -> bool:
-        """Whether weights have changed since ``extrapolate``, as far as can be told; a copy has other parameters."""
-        then, now = self._extrapolated, self._versions()
-        return then is not None and then.keys() == now.keys() and then != now
-
     def _train_log_score(self) -> Tensor:
         """Log p̂(z) − B(z) of the training groups, (k,), in 64 bits on the CPU."""
         bias = self.learned_bias.detach()[self.seen.index].cpu().double()
@@ -314,13 +310,35 @@ class AdditiveEnergyHead(nn.Module):
             raise InputError(f"the learned bias is NaN or infinite: {DAMAGED}")
         return self.seen.log_frequency - bias
 
-    def _load_from_state_dict(self, *arguments: Any) -> None:
-        super()._load_from_state_dict(*arguments)
-        self._seen = self._extrapolated = None
+    def get_extra_state(self) -> Tensor:
+        """A digest of the groups that biases and weights of groups belong to: one number, kept with the state."""
+        about = repr((self.space.cardinalities, self.groups.shape)).encode() + self.groups.tobytes()
+        return torch.tensor(int.from_bytes(hashlib.sha256(about).digest()[:8], signed=True))
+
+    def set_extra_state(self, state: Any) -> None:
+        """Refuse a state of other groups."""
+        if isinstance(state, Tensor) and not state.is_meta and not bool(state.cpu() == self.get_extra_state()):
+            raise InputError(
+                "the state is that of a head of other groups, whose biases would be taken for those of its own: load "
+                "it into a head of the same cardinalities and groups="
+            )
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any) -> None:
+        state_dict.setdefault(f"{prefix}_extra_state", self.get_extra_state())  # which earlier states have not
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_outdated": self._age.outdated(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        outdated = state.pop("_outdated")
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._age.carry(self, outdated=outdated)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Move and cast, but leave the buffers their 64 bits wherever the device has them."""
         buffers, self._buffers = self._buffers, {}
+        outdated = self._age.outdated(self)
         try:
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
             moved = {name: moved_buffer(buffer, fn) for name, buffer in buffers.items() if buffer is not None}
@@ -328,13 +346,20 @@ class AdditiveEnergyHead(nn.Module):
             self._buffers = buffers
             raise
         self._buffers.update(moved)
-        self._seen = self._extrapolated = None
+        self._seen = None
+        self._age.carry(self, outdated=outdated)
         return self
 
     def extra_repr(self) -> str:
         """Shown when the head is printed."""
         shape = " × ".join(map(str, self.space.cardinalities))
         return f"in_features={self.in_features}, attributes {shape}, {len(self.groups)} candidate groups"
+
+
+def _state_loaded(head: AdditiveEnergyHead, _: Any) -> None:
+    """Biases and weights that were loaded belong together."""
+    head._seen = None
+    head._age.start(head)
 
 
 def _space(cardinalities: Sequence[int] | GroupSpace) -> GroupSpace:

@@ -9,7 +9,8 @@ import numpy as np
 
 from compshift._errors import InputError
 from compshift._files import check_target, replacing
-from compshift.data.table_files import PARQUET, ending
+from compshift.data.table_files import PARQUET
+from compshift.data.text_tables import ending
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,12 +41,9 @@ def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool) -> pd.Dat
     frame = pd.DataFrame(columns).infer_objects()
     if explain:
         reasons = clf.explain(X)
-        reasons.columns = [f"group {name}" for name in clf.space_.names] + [
-            "group probability",
-            "group seen",
-            "group inside hull",
-            "group effective sample size",
-        ]
+        further = ["probability", "seen", "inside hull", "effective sample size"]
+        names = [f"{name} (attribute)" if name in further else name for name in clf.space_.names]
+        reasons.columns = [f"group {name}" for name in (*names, *further)]
         frame = pd.concat([frame, reasons], axis=1)
     return frame
 

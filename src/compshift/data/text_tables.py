@@ -1,0 +1,156 @@
+"""Tables as text: CSV, or with tabs between the columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from compshift._errors import InputError
+
+TEXT = {".csv": ",", ".tsv": "\t", ".txt": ","}
+"""Endings of text tables, and what separates their columns."""
+
+SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
+MOST_COLUMNS, LONGEST_HEADER = 30_000, 1 << 24
+LARGEST_BLOCK = 1 << 30
+"""Bytes that a row may take."""
+
+
+def ending(path: str | PathLike[str]) -> str:
+    """The ending of a file's name in small letters, which tells its kind."""
+    return Path(path).suffix.lower()
+
+
+def text_columns(path: Path) -> list[str]:
+    """The names of the columns."""
+    import pyarrow.csv as pa_csv
+
+    options = _parse_options(path)
+    _check_header(path, options.delimiter)
+    with _with_large_fields(path, lambda reads: pa_csv.open_csv(path, reads, options)) as reader:
+        return list(reader.schema.names)
+
+
+def read_text(path: Path, columns: Sequence[str], free_text: Collection[str], labels: Collection[str]) -> Any:
+    """The named columns, as ``read_table`` tells."""
+    import pyarrow as pa
+
+    others = [name for name in columns if name not in free_text]
+    as_text = dict.fromkeys(labels, pa.string())
+    parts = [
+        *([_read(path, others, strings_can_be_null=True, column_types=as_text)] if others else []),
+        *([_read(path, free_text, column_types=dict.fromkeys(free_text, pa.string()))] if free_text else []),
+    ]
+    found = {name: part.column(name) for part in parts for name in part.column_names}
+    return pa.table({name: _typed(column) if name in labels else column for name, column in found.items()})
+
+
+def read_as_missing(path: Path, columns: Sequence[str]) -> list[str]:
+    """The words in these columns of a text table that were read as missing values, such as NA."""
+    import pyarrow as pa
+    import pyarrow.csv as pa_csv
+
+    if ending(path) not in TEXT:
+        return []
+    words = set(pa_csv.ConvertOptions().null_values) - {""}
+    table = _read(path, columns, column_types=dict.fromkeys(columns, pa.string()))
+    return sorted(words & {word for column in table.columns for word in column.unique().to_pylist()})
+
+
+def not_unicode(path: Path) -> InputError:
+    """The error for a text in another encoding, with the first line that shows it."""
+    where = ""
+    if path.is_file() and ending(path) in TEXT:
+        with path.open("rb") as stream:
+            for number, line in enumerate(stream, 1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError:
+                    where = f" (line {number})"
+                    break
+    return InputError(f"{str(path)!r} is not UTF-8 text{where}: save it as UTF-8")
+
+
+def _check_header(path: Path, delimiter: str) -> None:
+    """Refuse so many columns that their buffers alone would fill memory, ten kilobytes each, or another separator."""
+    with path.open("rb") as stream:
+        header = stream.readline(LONGEST_HEADER)
+    try:
+        header.decode("utf-8")
+    except UnicodeDecodeError:
+        raise not_unicode(path) from None
+    count = header.count(delimiter.encode()) + 1
+    if count > MOST_COLUMNS:
+        raise InputError(
+            f"{str(path)!r} has {count:,} columns: of a text at most {MOST_COLUMNS:,} are read; Parquet takes more"
+        )
+    found = next((separator for separator in SEPARATORS if separator.encode() in header), None)
+    if count == 1 and found is not None:
+        name = " or name it .tsv" if found == "\t" else ""
+        raise InputError(
+            f"{str(path)!r} seems to be separated by {SEPARATORS[found]}, not by {SEPARATORS[delimiter]}: save it with "
+            f"{SEPARATORS[delimiter]}{name}, and with points in decimal numbers"
+        )
+
+
+def _read(path: Path, columns: Collection[str], **convert: Any) -> Any:
+    import pyarrow.csv as pa_csv
+
+    options = pa_csv.ConvertOptions(include_columns=list(columns), **convert)
+    return _with_large_fields(
+        path,
+        lambda reads: pa_csv.read_csv(
+            path, read_options=reads, parse_options=_parse_options(path), convert_options=options
+        ),
+    )
+
+
+def _with_large_fields(path: Path, read: Callable[[Any], Any]) -> Any:
+    """What ``read`` makes of a text, in blocks of the usual size or, if one does not hold a whole row, as one block."""
+    import pyarrow as pa
+    import pyarrow.csv as pa_csv
+
+    try:
+        return read(pa_csv.ReadOptions())
+    except pa.ArrowInvalid as error:
+        if "block" not in str(error):
+            raise
+        return read(pa_csv.ReadOptions(block_size=min(path.stat().st_size + 1, LARGEST_BLOCK)))
+
+
+def _parse_options(path: Path) -> Any:
+    import pyarrow.csv as pa_csv
+
+    return pa_csv.ParseOptions(delimiter=TEXT.get(ending(path), ","), newlines_in_values=True)
+
+
+def _typed(column: Any) -> Any:
+    """A column of text as numbers or booleans, if each of its texts is the one way to write its value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = [value for value in pc.unique(column).to_pylist() if value is not None]
+    if values and all(value.lower() in ("true", "false") for value in values):
+        return pc.equal(pc.utf8_lower(column), "true")
+    if all(_is_whole(value) for value in values):
+        return column.cast(pa.int64())
+    return column.cast(pa.float64()) if all(_is_decimal(value) for value in values) else column
+
+
+def _is_whole(text: str) -> bool:
+    """Whether this is the one way to write a whole number of 64 bits."""
+    try:
+        return len(text) < 21 and str(int(text)) == text and abs(int(text)) < 2**63
+    except ValueError:
+        return False
+
+
+def _is_decimal(text: str) -> bool:
+    """Whether this is the one way to write a finite number."""
+    try:
+        return math.isfinite(float(text)) and repr(float(text)) == text
+    except ValueError:
+        return False
