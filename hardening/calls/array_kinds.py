@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import torch
 from scipy import sparse
 
 from hardening.calls.kinds import LONG, UNICODE, Kinds, all_of
@@ -103,6 +105,8 @@ def matrix(X: Any) -> Kinds:
         "sparse array": sparse.coo_array(X),
         "numpy matrix": np.asmatrix(X),
         "masked": masked,
+        "tensor with a gradient": torch.tensor(X, requires_grad=True),
+        "Arrow table": pa.table({f"f{j}": X[:, j] for j in range(p)}),
         "many columns": np.tile(X, (1, 50)),
     }
     return {**all_of(same, same=True), **all_of(odd)}
@@ -175,6 +179,10 @@ def labels(y: Any) -> Kinds:
         "beyond the digits of floats": np.array([[2**53, 2**53 + 1, 0.5][i % 3] for i in range(n)], object),
         "large beside NaN": np.array([[1e300, 2e300, math.nan][i % 3] for i in range(n)]),
         "masked": np.ma.masked_array(y, mask=np.arange(n) == 0),
+        "Arrow array": pa.array(y.tolist()),
+        "Arrow table": pa.table({"bird": y.tolist()}),
+        "Arrow views": pa.table({"bird": pa.array(y.tolist(), pa.string_view())}),
+        "tensor with a gradient": torch.tensor(codes * 1.0, requires_grad=True),
     }
     return {**all_of(same, same=True), **all_of(odd)}
 
@@ -212,6 +220,7 @@ def weights(n: int) -> Kinds:
         "dates": ones.astype("datetime64[s]"),
         "durations": ones.astype("timedelta64[s]"),
         "masked": np.ma.masked_array(ones, mask=np.arange(n) == 0),
+        "tensor with a gradient": torch.ones(n, requires_grad=True),
         "None inside": _with(ones, 0, None, object),
         "dict": {"a": 1},
         "object": object(),
@@ -299,6 +308,8 @@ def priors(n_groups: int, some_group: Any, unknown_group: Any) -> Kinds:
         "callable": len,
         "object": object(),
         "other names of levels": pd.Series({some_group: 1.0}).rename_axis([f"v{i}" for i in range(len(some_group))]),
+        "a group twice": pd.Series([0.5, 0.5], index=pd.MultiIndex.from_tuples([some_group] * 2)),
+        "a tensor with a gradient": torch.tensor(even, requires_grad=True),
         "other index": pd.Series(even, index=[f"v{i}" for i in range(n_groups)]),
     }
     return {**all_of(same, same=True), **all_of(odd)}

@@ -41,6 +41,7 @@ def path_commands(ground: Ground) -> Iterator[Command]:
     """All of them."""
     yield from _inputs(ground)
     yield from _outputs(ground)
+    yield from _parts_of_inputs(ground)
     yield from _odd_names(ground)
 
 
@@ -115,6 +116,18 @@ def _outputs(ground: Ground) -> Iterator[Command]:
                 "either" if free or dry else "refuse",
                 _input_is_whole(source),
             )
+
+
+def _parts_of_inputs(ground: Ground) -> Iterator[Command]:
+    """Outputs in a folder that is read: a part of it, and what would be one from then on."""
+    shard = f"{ground.shards}/part-0.parquet"
+    weights, about = f"{ground.run}/model.safetensors", f"{ground.results}/bench.json"
+    label = "a part of the input as output"
+    for path in (shard, f"{ground.shards}/part-1.parquet"):
+        yield Command(label, ["predict", ground.model, ground.shards, "-o", path], "refuse", _input_is_whole(shard))
+    yield Command(label, ["tables", ground.results, "-o", about], "refuse", _input_is_whole(about))
+    onto = ["predict", ground.run, ground.features, "-o", f"{ground.run}/run.parquet"]
+    yield Command(label, onto, "refuse", _input_is_whole(weights))
 
 
 def _input_is_whole(source: str) -> object:

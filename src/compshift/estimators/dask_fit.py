@@ -108,7 +108,8 @@ def _examples(y: Any, attributes: Any) -> tuple[Any, Any]:
 
     if attributes is not None and len(attributes) != len(y):
         raise InputError(
-            f"a partition of attributes has {len(attributes)} rows and that of y {len(y)}: repartition one like the other"
+            f"a partition of attributes has {len(attributes)} rows and that of y {len(y)}: repartition one like the "
+            "other"
         )
     columns = [*_columns(y), *([] if attributes is None else _columns(attributes))]
     first = np.flatnonzero(~pd.DataFrame(dict(enumerate(columns))).duplicated().to_numpy())
