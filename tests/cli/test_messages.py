@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import compshift
+from tests.bench.small import write_birds
 from tests.estimators.test_store_fit import BIRDS, PLACES, sightings, write_store
 
 FIT = ("--target", "bird", "--attributes", "place")
@@ -103,3 +104,34 @@ def test_json_has_it_too(folder, call):
     result = call("fit", "birds.npz", *FIT, *MODEL, "--unseen-offset", "auto", "--json", cwd=folder)
     content = json.loads(result.out)
     assert content["unseen_offset"] == pytest.approx(compshift.load(folder / "m.safetensors").unseen_offset_)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("fit", "t.npz", "--split", ""), ("fit", "t.npz", "--split="), ("train", "t.npz", "--method", "", "-o", "r")],
+)
+def test_values_that_are_empty(call, tmp_path, arguments):
+    """As of a variable of the shell that was never set."""
+    result = call(*arguments, cwd=tmp_path)
+    option = arguments[2].removesuffix("=")
+    assert (result.returncode, result.err) == (2, f"error: {option} is empty: pass a value, or leave it out\n")
+
+
+def test_options_without_an_effect(call, tmp_path):
+    write_birds(tmp_path / "birds.npz")
+    fit = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "m.safetensors")
+    result = call(*fit, "--device", "unifrom", cwd=tmp_path)
+    assert (result.returncode, result.err) == (
+        2,
+        "error: --device is for tables (with --path, --text or --features): leave it out\n",
+    )
+    assert call(*fit, cwd=tmp_path).returncode == 0
+    for command in (
+        ("predict", "m.safetensors", "birds.npz", "-o", "p.csv"),
+        ("evaluate", "m.safetensors", "birds.npz"),
+    ):
+        result = call(*command, "--backbone", "resnet", cwd=tmp_path)
+        assert (result.returncode, result.err) == (
+            2,
+            "error: --backbone is for models of images and texts, and this one takes features: leave it out\n",
+        )

@@ -145,7 +145,7 @@ def bench(
     check_apart(output, *map(unnamed, sources), *(plugin or ()), root)
     named = [is_named(source) for source in sources]
     if all(named):
-        refuse({"--target": target, "--attributes": attributes, "--shares": shares}, "are for feature files")
+        refuse({"--target": target, "--attributes": attributes, "--shares": shares}, "for feature files")
     found = [
         named_source(source, root, features=features)
         if known

@@ -54,7 +54,7 @@ def load_source(
     if source in MODULES:
         columns = {"--path": path, "--text": text, "--features": features, "--target": target}
         further = {"--attributes": attributes, "--split-column": split_column, "--shares": shares}
-        refuse({**columns, **further}, "are for tables, and the columns of a named data set are known")
+        refuse({**columns, **further}, "for tables, and the columns of a named data set are known")
         known = benchmark(source)
         return Source(
             known.load(root),
@@ -71,7 +71,7 @@ def load_source(
     if path is None and text is None and features is None and ending(source) not in TEXT:
         from compshift.data.feature_files import load_features
 
-        refuse({"--root": root, "--split-column": split_column}, "are for tables")
+        refuse({"--root": root, "--split-column": split_column}, "for tables")
         nuisances = names(attributes, "--attributes") if attributes else []
         targets = names(target, "--target")
         return Source(load_features(source, targets, nuisances, read_shares(shares) if shares else None, seed))

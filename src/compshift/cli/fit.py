@@ -147,7 +147,8 @@ def fit(
     if path is None and text is None and features is None and ending(source) not in TEXT:
         given = {"--root": root, "--backbone": backbone, "--cache": cache, "--split-column": split_column}
         further = {"--shares": shares, "--skip-broken": skip_broken, "--overwrite": overwrite}
-        refuse({**given, **further}, "are for tables (with --path, --text or --features)")
+        of_networks = {"--workers": workers is not None, "--device": device != "auto"}
+        refuse({**given, **further, **of_networks}, "for tables (with --path, --text or --features)")
         if memory is not None:
             _check_streamed(alpha, bias=bias, anchor=anchor, cross_fit=cross_fit, unseen_offset=unseen_offset)
             n_rows = _fit_store(clf, source, targets, nuisances, split, prior, memory)

@@ -30,6 +30,9 @@ from compshift.cli.usage import UsageError, usage_sentence
 ROW = re.compile(r"\brow \d")
 """A row by its number; as everywhere in Python, the first one is row 0."""
 
+MAY_BE_EMPTY = ("--attributes", "--title")
+"""No attributes are a choice, and so is no title."""
+
 app = typer.Typer(
     name="compshift",
     help="Classifiers that keep working on combinations of attributes they never saw in training.",
@@ -85,10 +88,25 @@ def _at_home(argument: str) -> str:
     return f"{option}{equals}{os.path.expanduser(value)}" if value.startswith("~/") else argument
 
 
+def _check_empty(arguments: list[str]) -> None:
+    """Refuse options whose value is empty, as that of a variable that was never set: they would count as left out."""
+    for option, value in zip(arguments, [*arguments[1:], None], strict=True):
+        name, equals, own = option.partition("=")
+        if option == "--":
+            return
+        if (
+            name.startswith("--")
+            and name not in MAY_BE_EMPTY
+            and ((equals and not own) or (not equals and value == ""))
+        ):
+            raise InputError(f"{name} is empty: pass a value, or leave it out")
+
+
 def _run(arguments: list[str], *, debug: bool) -> int:
     """The exit code of the command, once what it says is said."""
     try:
         try:
+            _check_empty(arguments)
             with interruptible():
                 code = app(args=arguments, prog_name="compshift", standalone_mode=False)
         finally:

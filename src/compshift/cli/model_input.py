@@ -93,6 +93,7 @@ def unlabelled_rows(
     import numpy as np
 
     check_there(source)
+    _check_moved(model, backbone)
     if source in MODULES:
         samples = benchmark(source).load(root).part(split or "all").samples
         X, position = _embed(model, None, samples, skip_broken)
@@ -126,6 +127,7 @@ def labelled_rows(
     space = model.clf.space_
     recipe = None
     check_there(source)
+    _check_moved(model, backbone)
     if source in MODULES:
         data = benchmark(source).load(root)
     else:
@@ -176,14 +178,22 @@ def table_recipe(model: LoadedModel, source: Path, backbone: str | None = None) 
     from compshift.features.recipe import Recipe
 
     recipe = Recipe.from_dict(model.inputs)
-    if backbone is not None and model.network is not None:
-        raise InputError("--backbone is for fitted models: a trained folder has its own")
     columns = column_names(source)
     if is_parquet(source) and recipe.columns[0] not in columns and _holds_features(columns, recipe):
         _check_network(model, source)
         return None
     check_samples(source, columns, recipe.columns)
     return recipe if backbone is None else replace(recipe, backbone=backbone)
+
+
+def _check_moved(model: LoadedModel, backbone: str | None) -> None:
+    """Refuse to be told where the backbone of a model lies that has none, or that has its own."""
+    if backbone is None:
+        return
+    if model.network is not None:
+        raise InputError("--backbone is for fitted models: a trained folder has its own; leave it out")
+    if (model.inputs or {}).get("kind") not in ("images", "text"):
+        raise InputError("--backbone is for models of images and texts, and this one takes features: leave it out")
 
 
 def _holds_features(columns: list[str], recipe: Recipe) -> bool:

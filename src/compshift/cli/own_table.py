@@ -73,7 +73,8 @@ def refuse(options: dict[str, Any], why: str) -> None:
     """Refuse options that would have no effect."""
     given = [name for name, value in options.items() if value]
     if given:
-        raise InputError(f"{' and '.join(given)} {why}: leave them out")
+        verb, object_ = ("is", "it") if len(given) == 1 else ("are", "them")
+        raise InputError(f"{' and '.join(given)} {verb} {why}: leave {object_} out")
 
 
 def warn_of_scales(X: Any, columns: Sequence[str], remedy: str = ", or pass a smaller --alpha") -> None:

@@ -181,6 +181,7 @@ def load_backbone(
         mine = "images" if name in VISION else "text"
         if mine != kind:
             raise InputError(f"the backbone {name!r} takes {mine}, and the samples are {kind}: pass another one")
+        check_own_pooling(name, pooling)
         return VISION[name](geometry) if name in VISION else TEXT[name](max_length, default_length)
     if FRESH.get(name) == kind:
         raise InputError(f"the backbone {name!r} has no weights of its own: train it, with `compshift train`")
@@ -204,6 +205,12 @@ def load_backbone(
             raise
         packaged = list(VISION if kind == "images" else TEXT)
         raise InputError(f"{unknown_name('backbone', name, packaged)}, a folder or a hub's name ({error})") from None
+
+
+def check_own_pooling(name: str, pooling: str) -> None:
+    """Refuse a pooling other than that of a backbone that has but one."""
+    if pooling not in ("auto", "mean"):
+        raise InputError(f"pooling is {pooling!r}, and the backbone {name!r} has one of its own: leave it out")
 
 
 def _known(kind: str) -> list[str]:

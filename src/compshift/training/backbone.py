@@ -5,7 +5,7 @@ from __future__ import annotations
 from compshift._errors import InputError, an
 from compshift.data.dataset import GroupedDataset
 from compshift.data.geometry import Geometry
-from compshift.nn.backbones import FRESH, Backbone, load_backbone
+from compshift.nn.backbones import FRESH, Backbone, check_own_pooling, load_backbone
 from compshift.nn.small_networks import FeatureBackbone, fresh_backbone
 from compshift.training.split import TrainingData
 
@@ -25,6 +25,7 @@ def named_backbone(
     """The backbone of a name, or the usual one, for a data set's kind of samples; options as in ``load_backbone``."""
     name = name or DEFAULTS[data.kind]
     if FRESH.get(name) == data.kind:
+        check_own_pooling(name, pooling)
         width = data.samples.shape[1] if data.kind == "features" else 0
         return fresh_backbone(name, in_features=width, geometry=geometry, seed=seed)
     return load_backbone(
