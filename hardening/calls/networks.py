@@ -1,6 +1,7 @@
 """Calls that need PyTorch: the head, backbones, methods, settings and training."""
 
 import tempfile
+import warnings
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -253,17 +254,19 @@ def _batches(parts: kinds.Kinds) -> kinds.Kinds:
 
 
 def _unreadable(values: Any) -> kinds.Kinds:
-    """A tensor in layouts and types whose entries NumPy cannot read."""
-    return kinds.all_of(
-        {
-            "tensor of bfloat16": values.bfloat16(),
-            "sparse tensor": values.to_sparse(),
-            "meta tensor": values.to("meta"),
-            "quantized tensor": torch.quantize_per_tensor(values.float(), 1.0, 0, torch.qint8),
-            "nested tensor": torch.nested.as_nested_tensor([values]),
-            "tensor of complex32": values.to(torch.complex32),
-        }
-    )
+    """A tensor in layouts and types whose entries NumPy cannot read, some of which PyTorch itself warns of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return kinds.all_of(
+            {
+                "tensor of bfloat16": values.bfloat16(),
+                "sparse tensor": values.to_sparse(),
+                "meta tensor": values.to("meta"),
+                "quantized tensor": torch.quantize_per_tensor(values.float(), 1.0, 0, torch.qint8),
+                "nested tensor": torch.nested.as_nested_tensor([values]),
+                "tensor of complex32": values.to(torch.complex32),
+            }
+        )
 
 
 def _tensors(X: Any) -> kinds.Kinds:
