@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -21,12 +20,12 @@ from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior
 from compshift.distributed.collective import ALONE, Collective, check_processes
-from compshift.nn.bias_age import BiasAge
 from compshift.nn.energies import energy_layers
 from compshift.nn.energy_blocks import energy_blocks
+from compshift.nn.head_state import HeadState
 from compshift.nn.loader_codes import all_codes
 from compshift.nn.modes import evaluation_mode
-from compshift.nn.precision import full_precision, moved_buffer, no_autocast
+from compshift.nn.precision import full_precision, no_autocast
 from compshift.nn.seen_groups import SeenGroups
 from compshift.nn.step_one import step_one_loss
 from compshift.nn.step_two import step_two_bias
@@ -36,7 +35,7 @@ BIASES = ("extrapolated", "learned")
 DAMAGED = "training has diverged, or the state that was loaded is damaged; train or load it again"
 
 
-class AdditiveEnergyHead(nn.Module):
+class AdditiveEnergyHead(HeadState):
     r"""Energies of every attribute value, and with them the probabilities of every combination, seen or not.
 
     In training (paper, eq. "CRM1") ``loss`` is the negative log-likelihood of the groups that training has. Afterwards
@@ -106,9 +105,6 @@ class AdditiveEnergyHead(nn.Module):
         self.register_buffer("bias", unknown)
         self.register_buffer("effective_sample_size", unknown.clone())
         self.register_buffer("mean_energy", torch.full((self.space.width,), math.nan, dtype=torch.float64))
-        self._seen: SeenGroups | None = None
-        self._age = BiasAge()
-        self.register_load_state_dict_post_hook(_state_loaded)  # type: ignore[no-untyped-call]
 
     def forward(self, features: Tensor, codes: Any = None) -> Tensor:
         """Energies (n, D) of every attribute value, low where the value is likely; with ``codes``, the loss.
@@ -310,56 +306,10 @@ class AdditiveEnergyHead(nn.Module):
             raise InputError(f"the learned bias is NaN or infinite: {DAMAGED}")
         return self.seen.log_frequency - bias
 
-    def get_extra_state(self) -> Tensor:
-        """A digest of the groups that biases and weights of groups belong to: one number, kept with the state."""
-        about = repr((self.space.cardinalities, self.groups.shape)).encode() + self.groups.tobytes()
-        return torch.tensor(int.from_bytes(hashlib.sha256(about).digest()[:8], signed=True))
-
-    def set_extra_state(self, state: Any) -> None:
-        """Refuse a state of other groups."""
-        if isinstance(state, Tensor) and not state.is_meta and not bool(state.cpu() == self.get_extra_state()):
-            raise InputError(
-                "the state is that of a head of other groups, whose biases would be taken for those of its own: load "
-                "it into a head of the same cardinalities and groups="
-            )
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any) -> None:
-        state_dict.setdefault(f"{prefix}_extra_state", self.get_extra_state())  # which earlier states have not
-        super()._load_from_state_dict(state_dict, prefix, *arguments)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_outdated": self._age.outdated(self)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        outdated = state.pop("_outdated")
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._age.carry(self, outdated=outdated)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Move and cast, but leave the buffers their 64 bits wherever the device has them."""
-        buffers, self._buffers = self._buffers, {}
-        outdated = self._age.outdated(self)
-        try:
-            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-            moved = {name: moved_buffer(buffer, fn) for name, buffer in buffers.items() if buffer is not None}
-        except BaseException:
-            self._buffers = buffers
-            raise
-        self._buffers.update(moved)
-        self._seen = None
-        self._age.carry(self, outdated=outdated)
-        return self
-
     def extra_repr(self) -> str:
         """Shown when the head is printed."""
         shape = " × ".join(map(str, self.space.cardinalities))
         return f"in_features={self.in_features}, attributes {shape}, {len(self.groups)} candidate groups"
-
-
-def _state_loaded(head: AdditiveEnergyHead, _: Any) -> None:
-    """Biases and weights that were loaded belong together."""
-    head._seen = None
-    head._age.start(head)
 
 
 def _space(cardinalities: Sequence[int] | GroupSpace) -> GroupSpace:
