@@ -101,3 +101,6 @@ def test_fields_that_are_larger_than_a_block(tmp_path):
     assert read_group_counts(tmp_path / "t.csv", ["bird"]).n_rows == 3
     (tmp_path / "h.csv").write_text(f"bird,{'h' * 2_000_000}\nduck,1\n")
     assert read_group_counts(tmp_path / "h.csv", ["bird"]).n_rows == 1
+    (tmp_path / "t.csv").write_text(f"bird,note\nduck,{'x' * 40_000_000}\nduck,1\n")
+    with pytest.raises(InputError, match="has a row of more than 16 MB: look for a quote that is not closed"):
+        read_group_counts(tmp_path / "t.csv", ["bird"])

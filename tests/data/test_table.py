@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compshift import GroupSpace, InputError
+from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import read_features
 from compshift.data.group_counts import read_group_counts
 from compshift.data.penguins import load_penguins
@@ -319,3 +320,12 @@ def test_tables_of_arrow():
     table = pa.table({"bird": ["a", "b"], "x": [1.0, 2.0]})
     data = load_table(table, target="bird", features=["x"])
     assert data.X.tolist() == [[1.0], [2.0]]
+
+
+def test_tensors_that_require_a_gradient():
+    torch = pytest.importorskip("torch")
+    tensor = torch.ones(2, 1, requires_grad=True)
+    with pytest.raises(InputError, match="features is a Tensor that NumPy cannot read"):
+        load_table({"bird": ["a", "b"]}, target="bird", features=tensor)
+    with pytest.raises(InputError, match="split is a Tensor that NumPy cannot read"):
+        GroupedDataset(np.ones((2, 1)), GroupSpace.from_cardinalities([2]), [[0], [1]], split=tensor[:, 0])

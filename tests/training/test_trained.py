@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -95,3 +96,7 @@ def test_samples_of_another_kind():
     with pytest.raises(InputError, match=r"^the column 'bird' .*: pass columns of numbers") as error:
         _readable(pd.DataFrame({"x": [1.0] * 50, "bird": ["a"] * 50}), "features")
     assert "[50 rows" not in str(error.value)
+    table = pa.table({"x": [1.0, 2.0], "y": [3.0, 4.0]})
+    assert _readable(table, "features").tolist() == [[1.0, 3.0], [2.0, 4.0]]
+    with pytest.raises(InputError, match="^the column 'x' .*: pass columns of numbers"):
+        _readable(pa.table({"x": ["a"]}), "features")

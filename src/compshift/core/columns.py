@@ -100,9 +100,14 @@ def _split(table: Any) -> list[tuple[str | None, Any]]:
     return [(None, array[:, position]) for position in range(array.shape[1])]
 
 
+def is_arrow(table: Any) -> bool:
+    """Whether it is a table of Arrow, which need not be imported to find out."""
+    return hasattr(table, "column_names") and hasattr(table, "itercolumns")
+
+
 def without_arrow(table: Any) -> Any:
     """A table of Arrow as a mapping from names to columns, anything else as it is."""
-    if not (hasattr(table, "column_names") and hasattr(table, "itercolumns")):
+    if not is_arrow(table):
         return table
     names = list(table.column_names)
     if len(set(names)) < len(names):

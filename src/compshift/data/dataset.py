@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import check_codes, check_list, check_same_rows
+from compshift._checks import as_array, check_codes, check_list, check_same_rows
 from compshift._errors import InputError, an, check_name, listing
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace, check_space
@@ -157,7 +157,7 @@ def check_dataset(data: Any) -> GroupedDataset:
 
 def check_split(split: Any, n_rows: int) -> IntArray:
     """Split codes (n,), from 0, 1, 2 or the names of the splits."""
-    array = np.asarray(split)
+    array = as_array(split, "split")
     if array.ndim != 1:
         raise InputError(f"split has {array.ndim} dimensions: pass one split per row")
     check_same_rows(n_rows, array, "split")

@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_finite, check_list, check_numbers, check_same_order, check_same_rows, check_unmasked
+from compshift._checks import (
+    as_array,
+    check_finite,
+    check_list,
+    check_numbers,
+    check_same_order,
+    check_same_rows,
+    check_unmasked,
+)
 from compshift._errors import InputError, an, check_name, listing, shown
 from compshift._files import check_path
 from compshift.core.columns import missing_values, read_columns, without_arrow
@@ -147,7 +155,7 @@ class _Source:
             check_same_order(chosen)
             for name, values in chosen.items():
                 check_unmasked(values, f"the column {name!r}")
-            return {name: np.asarray(values) for name, values in chosen.items()}
+            return {name: as_array(values, f"the column {name!r}") for name, values in chosen.items()}
         table = read_table(self._path, columns, free_text=free_text, labels=labels)
         return {name: table.column(name).to_pandas().to_numpy() for name in columns}
 
@@ -216,7 +224,7 @@ def _matrix(features: Any) -> Any:
     """Columns of numbers, or a matrix, as floats."""
     check_unmasked(features, "features")
     if isinstance(features, Mapping):
-        features = {name: np.asarray(values) for name, values in features.items()}
+        features = {name: as_array(values, f"the feature column {name!r}") for name, values in features.items()}
         if not features:
             raise InputError("features has no columns: name at least one")
         for name, values in features.items():
@@ -236,7 +244,7 @@ def _matrix(features: Any) -> Any:
         X = np.column_stack([values.astype(np.float64) for values in features.values()])
     else:
         X = (
-            np.asarray(features)
+            as_array(features, "features")
             if hasattr(features, "dtype")
             else check_numbers(features, "features", NUMBERS_EXPECTED)
         )

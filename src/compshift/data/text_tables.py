@@ -15,8 +15,8 @@ TEXT = {".csv": ",", ".tsv": "\t", ".txt": ","}
 
 SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
 MOST_COLUMNS, LONGEST_HEADER = 30_000, 1 << 24
-LARGEST_BLOCK = 1 << 30
-"""Bytes that a row may take."""
+LARGEST_BLOCK = 1 << 24
+"""Bytes that a row may take; twice that is too much in any case."""
 
 
 def ending(path: str | PathLike[str]) -> str:
@@ -109,7 +109,7 @@ def _read(path: Path, columns: Collection[str], **convert: Any) -> Any:
 
 
 def _with_large_fields(path: Path, read: Callable[[Any], Any]) -> Any:
-    """What ``read`` makes of a text, in blocks of the usual size or, if one does not hold a whole row, as one block."""
+    """What ``read`` makes of a text, in blocks of the usual size or, if those do not hold whole rows, of large ones."""
     import pyarrow as pa
     import pyarrow.csv as pa_csv
 
@@ -118,7 +118,15 @@ def _with_large_fields(path: Path, read: Callable[[Any], Any]) -> Any:
     except pa.ArrowInvalid as error:
         if "block" not in str(error):
             raise
+    try:
         return read(pa_csv.ReadOptions(block_size=min(path.stat().st_size + 1, LARGEST_BLOCK)))
+    except pa.ArrowInvalid as error:
+        if "straddl" not in str(error):
+            raise
+        raise InputError(
+            f"{str(path)!r} has a row of more than {LARGEST_BLOCK >> 20} MB: look for a quote that is not closed, or "
+            "store it as Parquet"
+        ) from None
 
 
 def _parse_options(path: Path) -> Any:

@@ -14,6 +14,7 @@ from compshift._checks import check_finite, check_numbers, check_single
 from compshift._errors import InputError, an, listing
 from compshift._files import check_inside, check_path
 from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.columns import is_arrow
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.data.samples import KINDS, ImageArrays, ImageFiles, Samples, Texts
@@ -234,6 +235,7 @@ def _matrix(samples: Any, columns: Sequence[str] | None) -> Any:
     """Features as finite numbers of 32 bits."""
     if type(samples) in KINDS:
         raise InputError(f"the model takes features, and the samples are {KINDS[type(samples)]}: {MATRIX}")
+    samples = samples.to_pandas() if is_arrow(samples) else samples
     names = [str(name) for name in samples.columns] if hasattr(samples, "columns") else None
     if names is not None and columns is not None and names != list(columns):
         order = "in another order" if sorted(names) == sorted(columns) else f"{listing(names, 4)}"
