@@ -98,5 +98,5 @@ def test_samples_of_another_kind():
     assert "[50 rows" not in str(error.value)
     table = pa.table({"x": [1.0, 2.0], "y": [3.0, 4.0]})
     assert _readable(table, "features").tolist() == [[1.0, 3.0], [2.0, 4.0]]
-    with pytest.raises(InputError, match="^the column 'x' .*: pass columns of numbers"):
+    with pytest.raises(InputError, match=r"^the column 'x' .*: pass columns of numbers"):
         _readable(pa.table({"x": ["a"]}), "features")
