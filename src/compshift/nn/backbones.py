@@ -209,7 +209,7 @@ def load_backbone(
 
 def check_own_pooling(name: str, pooling: str) -> None:
     """Refuse a pooling other than that of a backbone that has but one."""
-    if pooling not in ("auto", "mean"):
+    if not isinstance(pooling, str) or pooling not in ("auto", "mean"):
         raise InputError(f"pooling is {pooling!r}, and the backbone {name!r} has one of its own: leave it out")
 
 
