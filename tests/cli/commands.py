@@ -4,7 +4,18 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+EXTRAS = {"report": "altair", "export": "onnx", "features": "torch", "train": "accelerate", "bench": "torch"}
+"""A package that a command needs beyond the base install, to be skipped without."""
+
 COMMAND = [sys.executable, "-m", "compshift"]
+
+
+def skip_without_extra(command):
+    """Skip a test of a command that the base install does not run."""
+    if command in EXTRAS:
+        pytest.importorskip(EXTRAS[command])
 
 
 def environment():

@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.cli.commands import skip_without_extra
+
 FIT = ("--features", "temp,pulse", "--target", "diagnosis", "--attributes", "site")
 
 
@@ -81,6 +83,7 @@ SENTENCES = [
 
 @pytest.mark.parametrize(("arguments", "sentence"), SENTENCES)
 def test_one_sentence_tells_what_is_missing(folder, call, arguments, sentence):
+    skip_without_extra(arguments[0])
     result = call(*arguments, cwd=folder)
     assert result.returncode == 2
     assert sentence in result.err

@@ -6,6 +6,7 @@ import pytest
 
 from compshift.data import read_features
 from tests.bench.small import write_birds
+from tests.cli.commands import skip_without_extra
 
 FIT = ("--target", "bird", "--attributes", "place")
 PRIOR = "bird,place,prior\n"
@@ -90,8 +91,7 @@ def test_the_users_home(folder, call, monkeypatch):
     ],
 )
 def test_no_input_is_written_over(folder, call, arguments):
-    if arguments[0] in ("features", "train"):
-        pytest.importorskip("torch")
+    skip_without_extra(arguments[0])
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     result = call(*arguments, cwd=folder)
     assert result.returncode == 2
