@@ -46,7 +46,7 @@ class Embedder:
         As ``compshift.nn.load_backbone`` gives it.
     device : "auto", "cpu" or "cuda"
         "auto" is CUDA where there is a device.
-    dtype : "auto", "float32", "bfloat16" or "float16"
+    dtype : "auto", "float32" or "bfloat16"
         "auto" is bfloat16 on a CUDA device that has it, and float32 elsewhere.
     batch_size : int, default=32
         Samples in one forward pass.
