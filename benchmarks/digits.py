@@ -9,8 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from compshift.data.dataset import GroupedDataset
-from compshift.data.digits_backgrounds import load_digits_backgrounds
-from compshift.data.random_convolutions import RandomConvolutions
+from compshift.data.digits_backgrounds import RandomConvolutions, load_digits_backgrounds
 from compshift.data.shift import scenarios
 from compshift.metrics import group_report
 

@@ -10,8 +10,7 @@ from measure import Row
 from PIL import Image
 
 from compshift import GroupSpace
-from compshift.data.dataset import GroupedDataset
-from compshift.data.samples import ImageFiles
+from compshift.data.dataset import GroupedDataset, ImageFiles
 from compshift.features.embedder import Embedder
 from compshift.features.extract import extract_features
 from compshift.nn.backbones import load_backbone

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from measure import Row
 
-from compshift.bench.gaussian2d import run_gaussian2d
+from compshift.studies.gaussian2d import run_gaussian2d
 
 N_TRAIN = 3000
 TASKS = {"classes": "z1", "groups": "the group"}

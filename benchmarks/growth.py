@@ -17,8 +17,8 @@ from measure import Row, seconds_in_turns
 
 from compshift import GroupSpace
 from compshift.core.candidates import Candidates
-from compshift.estimators.crm_fit import Recipe, TrainingRows, evidence_of, extrapolate
-from compshift.report.figure_file import save_figure, write_numbers
+from compshift.crm.fit import Recipe, TrainingRows, evidence_of, extrapolate
+from compshift.studies.figure_file import save_figure, write_numbers
 
 FIGURE = Path("out/growth_of_cost.png")
 TARGET = 2.2

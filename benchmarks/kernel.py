@@ -15,9 +15,8 @@ import numpy as np
 from measure import Row, peak_megabytes, seconds_in_turns
 
 from compshift import GroupSpace
-from compshift.core.energy import GroupTable
-from compshift.core.objective import log_evidence
-from compshift.estimators.crm_fit import extrapolate
+from compshift.core.energy import GroupTable, log_evidence
+from compshift.crm.fit import extrapolate
 
 CASES = ((64_800, 30, 30, 40.0, 40.0), (62_700, 60, 6, 15.0, None))
 """Samples, values of the two attributes, how many times faster it should be, and how many megabytes it may take."""

@@ -18,9 +18,9 @@ from compshift import GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.methods.registry import make_method
 from compshift.training import Settings, train
-from compshift.training.optimiser import make_optimiser
+from compshift.training.batches import TrainingData
 from compshift.training.progress import Listener
-from compshift.training.split import TrainingData
+from compshift.training.run import make_optimiser
 
 ROWS, FEATURES, CARDINALITIES = 20_000, 256, (30, 6)
 BATCH_SIZE, TURN, TURNS = 256, 50, 60

@@ -81,7 +81,7 @@ def biases(name: str, draws: list[Draw]) -> dict:
     found: dict[str, list] = {"extrapolated": [], "shrunk": [], "cumulant": [], "cumulant, no bound": []}
     for draw in draws:
         clf = draw.fit(CRMClassifier(1e-2, prior="hull", tol=1e-4))
-        with patch("compshift.estimators.crm_fit.no_lower_than_samples", lambda bias, _: bias):
+        with patch("compshift.crm.fit.no_lower_than_samples", lambda bias, _: bias):
             unbound = draw.fit(CRMClassifier(1e-2, prior="hull", tol=1e-4, bias="cumulant"))
         for kind, values in found.items():
             model = unbound if "no bound" in kind else clf.set_params(bias=kind)

@@ -16,11 +16,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from compshift.bench.chosen import PAPER_METHODS, printed
-from compshift.bench.results import VARIANTS
-from compshift.bench.scores import dropped_accuracy, group_accuracy, reported, scores
-from compshift.bench.selection import choose_draw
-from compshift.bench.store import Store
+from compshift.bench.results import PAPER_METHODS, VARIANTS, choose_draw, printed
+from compshift.bench.store import Store, dropped_accuracy, group_accuracy, reported, scores
 
 BINS = ((0, 0), (1, 5), (6, 10**9))
 NAMES = ("dropped", "1 to 5 rows", "more rows")

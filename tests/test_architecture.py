@@ -13,15 +13,16 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "compshift"
 
 LAYERS = [
-    {"_errors", "_checks", "_files", "_json", "_lazy"},
+    {"_errors", "_checks", "_files", "_lazy"},
     {"core"},
     {"distributed"},
     {"data", "metrics"},
-    {"estimators", "nn"},
+    {"crm", "estimators", "nn"},
     {"features"},
     {"methods"},
     {"training"},
     {"bench"},
+    {"studies", "export"},
     {"report"},
     {"cli"},
 ]
@@ -57,7 +58,7 @@ def test_imports_go_leftward(path):
 
 def test_every_package_is_checked():
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
-    assert packages == {layer_of(path) for path in MODULES} - LAYERS[0]
+    assert packages == {layer_of(path) for path in MODULES} - LAYERS[0] - {"distributed"}
     assert len(MODULES) > 30
 
 

@@ -15,14 +15,14 @@ from compshift._files import (
     check_path,
     check_target,
     locked,
+    parse_json,
     replacing,
     try_lock,
 )
-from compshift._json import parse_json
 from compshift.cli.options import read_prior
+from compshift.data.audit import read_group_counts
 from compshift.data.feature_files import read_features, read_labels
 from compshift.data.feature_store import FeatureStore
-from compshift.data.group_counts import read_group_counts
 from compshift.data.table import load_table
 from compshift.data.table_files import column_names
 
@@ -125,10 +125,10 @@ class TestPipes:
 
     def test_nor_do_those_of_training_and_benchmarks(self):
         pytest.importorskip("torch")
-        from compshift.bench.growth import run_growth
-        from compshift.cli.train_config import TrainConfig
-        from compshift.methods.plugins import Plugin
-        from compshift.training.run_folder import read_json
+        from compshift.cli.train import TrainConfig
+        from compshift.methods.registry import Plugin
+        from compshift.studies.growth import run_growth
+        from compshift.training.folder import read_json
 
         for read in (
             lambda: load("run"),

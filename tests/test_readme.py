@@ -93,7 +93,7 @@ def test_commands_and_picture_exist():
 
 
 def test_table_is_what_the_demo_prints():
-    from compshift.bench.gaussian2d import run_gaussian2d
+    from compshift.studies.gaussian2d import run_gaussian2d
 
     study = run_gaussian2d()
     rows = {

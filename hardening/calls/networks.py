@@ -185,7 +185,7 @@ def calls() -> Iterator[Call]:
 
 def _features() -> Iterator[Call]:
     """Embeddings of a few small images."""
-    from compshift.data.samples import ImageArrays
+    from compshift.data.dataset import ImageArrays
     from compshift.features import Embedder, extract_features
 
     backbone = cs.nn.load_backbone("efficientnet-lite0", "images")

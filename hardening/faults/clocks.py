@@ -73,7 +73,7 @@ def clock(shift: float, step: float = 0.0) -> None:
         def now(cls, tz: Any = None) -> Any:
             return datetime.fromtimestamp(0, tz or UTC) + timedelta(seconds=shown())
 
-    from compshift.bench import job
-    from compshift.report import made_with
+    from compshift.bench import jobs as job
+    from compshift.report import page as made_with
 
     job.datetime = made_with.datetime = Shifted

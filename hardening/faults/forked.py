@@ -135,7 +135,7 @@ def _tame() -> None:
     """One thread, and jobs in this process."""
     from threadpoolctl import threadpool_limits
 
-    from compshift.bench import engines
+    from compshift.bench import executors as engines
 
     @contextmanager
     def inline(*_: Any, **__: Any) -> Iterator[Inline]:

@@ -9,7 +9,7 @@ import numpy as np
 from tests.nn.models import bert, resnet
 
 import compshift as cs
-from compshift.data.samples import ImageArrays, Texts
+from compshift.data.dataset import ImageArrays, Texts
 from compshift.nn.huggingface import quiet
 from hardening.files.formats import BYTES, JSON, Format
 

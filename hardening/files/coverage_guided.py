@@ -17,15 +17,15 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(
-    include=["compshift.data", "compshift._json", "compshift.bench", "compshift.estimators"]
+    include=["compshift.data", "compshift._files", "compshift.bench", "compshift.estimators"]
 ):
     from compshift._errors import InputError
-    from compshift.bench.record_check import check_about, check_record
+    from compshift.bench.store import check_about, check_record
+    from compshift.crm.io import from_file
     from compshift.data.feature_files import read_features
     from compshift.data.glue_cache import read_glue_cache
     from compshift.data.parquet_footer import column_chunks
     from compshift.data.table_files import read_manifest
-    from compshift.estimators.crm_file import from_file
 
 from hardening.tally import unclear_text
 

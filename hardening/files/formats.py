@@ -15,14 +15,14 @@ from tests.data import trees
 
 import compshift as cs
 from compshift import GroupSpace
+from compshift.data.audit import read_group_counts
+from compshift.data.benchmarks import benchmark
 from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import file_attributes, read_features, write_features
 from compshift.data.feature_store import FeatureStore
 from compshift.data.glue_cache import read_glue_cache
-from compshift.data.group_counts import read_group_counts
 from compshift.data.images import check_image, read_image
-from compshift.data.integrity import broken_samples
-from compshift.data.registry import benchmark
+from compshift.data.metadata_files import broken_samples
 from compshift.data.table import load_table
 from hardening.files import mutations
 from hardening.files.mutations import Mutation

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import compshift as cs
+from compshift.data.audit import read_group_counts
 from compshift.data.feature_files import read_features
 from compshift.data.feature_store import FeatureStore
 from compshift.data.glue_cache import read_glue_cache
-from compshift.data.group_counts import read_group_counts
 from compshift.data.images import check_image, read_image
 from compshift.data.table import load_table
 from compshift.data.table_files import read_manifest
@@ -209,7 +209,7 @@ def safetensors(folder: Path) -> Iterator[Attack]:
 
 def texts(folder: Path) -> Iterator[Attack]:
     """JSON, TOML and CSV that are deep, long or strangely written."""
-    from compshift.cli.train_config import TrainConfig
+    from compshift.cli.train import TrainConfig
 
     shards = folder / "shards"
     shards.mkdir()

@@ -13,7 +13,7 @@ import numpy as np
 from tests.report.records import Made, write_results
 
 import compshift as cs
-from compshift.estimators.model_file import _checksum
+from compshift.crm.io import _checksum
 from hardening.files import mutations
 from hardening.files.formats import JSON, Format, model_problem, small_data
 
@@ -78,9 +78,8 @@ def trained_formats(folder: Path) -> Iterator[Format]:
     """Folders of runs, and configurations."""
     import torch
 
-    from compshift.cli.train_config import TrainConfig
-    from compshift.training.checkpoint import read_tensors
-    from compshift.training.run_folder import RunFolder
+    from compshift.cli.train import TrainConfig
+    from compshift.training.folder import RunFolder, read_tensors
     from compshift.training.settings import Settings
 
     settings = Settings(steps=4, batch_size=16, eval_every=2)
@@ -129,11 +128,10 @@ def _run_problem(found: Any) -> str | None:
 
 def result_formats(folder: Path) -> Iterator[Format]:
     """Folders of benchmark results."""
-    from compshift.bench.chosen import chosen_records
     from compshift.bench.group_results import group_results
-    from compshift.bench.results import stored_results
+    from compshift.bench.results import chosen_records, stored_results
+    from compshift.bench.runner import write_view
     from compshift.bench.store import Store
-    from compshift.bench.view import write_view
 
     store = write_results(folder / "bench", Made(draws=2, seeds=2))
 
@@ -164,7 +162,7 @@ def _growth_problem(found: Any) -> str | None:
 
 def growth_format(folder: Path) -> Format:
     """The log of a study of growth, and the figure that is drawn of it."""
-    from compshift.bench.growth import Job, Outcome, run_growth
+    from compshift.studies.growth import Job, Outcome, run_growth
 
     jobs = [Job(2, 2, share, 0, n_train=100) for share in (0.5, 1.0)]
     log = folder / "growth.jsonl"

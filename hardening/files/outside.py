@@ -14,11 +14,11 @@ from tests.report.records import Made, write_results
 import compshift as cs
 from compshift.bench.results import stored_results
 from compshift.bench.store import Store
+from compshift.data.benchmarks import benchmark
 from compshift.data.feature_files import read_features
 from compshift.data.feature_store import FeatureStore
 from compshift.data.images import read_image
-from compshift.data.integrity import broken_samples
-from compshift.data.registry import benchmark
+from compshift.data.metadata_files import broken_samples
 from compshift.data.table import load_table
 from hardening.files.formats import SPACE, small_data, trees
 from hardening.files.hostile import Attack

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 import compshift as cs
-from compshift.core.logspace import log_softmax, logmatmulexp, logsumexp
-from compshift.core.pareto import pareto_k
+from compshift.core.arrays import log_softmax, logmatmulexp, logsumexp
+from compshift.core.bias import pareto_k
 
 Attempt = tuple[str, Callable[[], Any], Callable[[Any], str | None]]
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from compshift.bench.campaign import make_campaign
 from compshift.bench.runner import Runner
-from compshift.bench.source import file_source
+from compshift.bench.sources import file_source
 
 GROUPS = [(y, a) for y in range(2) for a in range(3)]
 

@@ -1,7 +1,6 @@
 """What is missing is counted by what was planned, whatever else a folder has."""
 
-from compshift.bench.chosen import chosen_records
-from compshift.bench.completeness import lacking_results
+from compshift.bench.results import chosen_records, lacking_results
 from tests.report.records import Made, write_results
 
 

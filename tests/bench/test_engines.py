@@ -7,7 +7,7 @@ import time
 import pytest
 
 from compshift import InputError
-from compshift.bench.engines import start_engine
+from compshift.bench.executors import start_engine
 
 
 def test_addresses_that_do_not_answer():
@@ -66,7 +66,7 @@ def test_options_of_other_backends():
 
 
 def test_a_scheduler_that_is_gone_ends_in_one_sentence():
-    from compshift.bench.engines import _Dask
+    from compshift.bench.executors import _Dask
 
     class Client:
         status = "closed"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from compshift import InputError
-from compshift.bench.growth import Job, Outcome, plan_jobs, run_growth, run_job
-from compshift.data.additive_gaussians import AdditiveGaussians
-from compshift.estimators.held_out_groups import choose_alpha
+from compshift.crm.cv import choose_alpha
+from compshift.data.gaussians import AdditiveGaussians
+from compshift.studies.growth import Job, Outcome, plan_jobs, run_growth, run_job
 
 SMALL = [Job(2, 3, 0.7, seed, n_train=300) for seed in range(3)]
 

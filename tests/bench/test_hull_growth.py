@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from compshift import AffineHull, GroupSpace
-from compshift.bench.hull_growth import draws_to_complete, hull_growth, run_hull_growth, staircase
+from compshift.studies.hull import draws_to_complete, hull_growth, run_hull_growth, staircase
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 7, 20])

@@ -9,9 +9,9 @@ from compshift import ExtrapolationWarning, InputError
 from compshift.bench.campaign import choose_methods, make_campaign, scenario_name
 from compshift.bench.plan import Job, PlannedData, PlannedMethod, seed_for
 from compshift.bench.protocol import Protocol, feature_protocol, tuning_protocol
-from compshift.bench.source import DataSource, data_digest, file_source, named_source
+from compshift.bench.sources import DataSource, data_digest, file_source, named_source
 from compshift.data import benchmark
-from compshift.methods.ranges import LogUniform
+from compshift.methods.base import LogUniform
 from tests.bench.small import birds, write_birds
 from tests.data.trees import waterbirds
 

@@ -10,7 +10,7 @@ from compshift.bench import runner as runner_module
 from compshift.bench.campaign import make_campaign
 from compshift.bench.results import stored_results
 from compshift.bench.runner import Runner
-from compshift.bench.scores import scores
+from compshift.bench.store import scores
 from compshift.report.tables import make_tables, to_csv
 from tests.bench.small import Inline, birds, run
 
@@ -144,7 +144,7 @@ def test_two_runners_share_a_folder(tmp_path):
 
 
 def test_diverged_draws_are_not_chosen(tmp_path, monkeypatch):
-    from compshift.bench.trained import DivergedError
+    from compshift.bench.trained_methods import DivergedError
 
     solve = runner_module.run_job.__globals__["solve_method"]
     source = birds(tmp_path / "b.npz")
@@ -258,7 +258,7 @@ def test_a_run_that_someone_else_is_at_is_waited_for(tmp_path):
     """A worker of a runner that was killed may still be training: that is no failure."""
     pytest.importorskip("torch")
     pytest.importorskip("accelerate")
-    from compshift.training.run_folder import RunFolder
+    from compshift.training.folder import RunFolder
 
     campaign = make_campaign([birds(tmp_path / "b.npz")], ["groupdro"], ["water,sea"], draws=1, seeds=1, steps=3)
     store = campaign.store(tmp_path / "out")

@@ -5,11 +5,10 @@ import pytest
 
 import compshift as cs
 from compshift.bench.campaign import make_campaign
-from compshift.bench.job import Work, run_job
-from compshift.bench.results import Score
-from compshift.bench.scores import dropped_accuracy, n_unseen, reported, scores
-from compshift.bench.selection import choose_draw
-from compshift.bench.source import file_source
+from compshift.bench.jobs import Work, run_job
+from compshift.bench.results import Score, choose_draw
+from compshift.bench.sources import file_source
+from compshift.bench.store import dropped_accuracy, n_unseen, reported, scores
 from tests.bench.small import birds
 
 RECORD = {

@@ -5,7 +5,7 @@ import pytest
 
 import compshift as cs
 from compshift.bench.protocol import feature_protocol
-from compshift.bench.trained import largest_variance, train_method
+from compshift.bench.trained_methods import largest_variance, train_method
 from tests.bench.small import birds
 
 

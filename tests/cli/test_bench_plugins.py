@@ -11,7 +11,7 @@ PLUGIN = """
 from dataclasses import dataclass
 from torch.nn.functional import cross_entropy
 from compshift.methods import Method
-from compshift.methods.ranges import LogUniform
+from compshift.methods.base import LogUniform
 
 @dataclass(frozen=True)
 class Smooth(Method):

@@ -10,9 +10,9 @@ import pytest
 
 import compshift
 from compshift import AffineHull, CRMClassifier, GroupSpace
-from compshift.bench.growth import Job
 from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import write_features
+from compshift.studies.growth import Job
 from tests.estimators.made_data import make_data
 
 VALUES = {"bird": ["landbird", "waterbird"], "place": ["land", "[b]water[/b]", "sky"]}
@@ -246,7 +246,7 @@ def test_debug_shows_the_traceback(folder):
 
 
 def test_internal_errors_are_told_apart(folder, call, monkeypatch):
-    monkeypatch.setattr("compshift.estimators.load.load", lambda _: 1 / 0)
+    monkeypatch.setattr("compshift.training.load.load", lambda _: 1 / 0)
     result = call("evaluate", "m.safetensors", "birds.npz", cwd=folder)
     assert result.returncode == 1
     assert "ZeroDivisionError; run again with --debug" in result.err
@@ -299,14 +299,14 @@ def test_hull_growth_figure_has_its_numbers_beside(tmp_path, call):
 def test_growth_figure_goes_on_from_its_store(tmp_path, call, monkeypatch):
     pytest.importorskip("matplotlib")
     jobs = [Job(2, 3, share, seed, n_train=200) for share in (0.7, 1.0) for seed in range(2)]
-    monkeypatch.setattr("compshift.bench.growth.plan_jobs", lambda quick: jobs)  # noqa: ARG005
+    monkeypatch.setattr("compshift.studies.growth.plan_jobs", lambda quick: jobs)  # noqa: ARG005
     first = call("figure", "growth", "-o", "growth.png", "--quick", cwd=tmp_path)
     assert first.returncode == 0, first.err
     assert len((tmp_path / "growth.jsonl").read_text().splitlines()) == 4
     assert len(pd.read_csv(tmp_path / "growth.csv")) == 4
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
     assert max(map(len, first.out.splitlines())) <= 80
-    monkeypatch.setattr("compshift.bench.growth.run_job", lambda _: pytest.fail("a finished job ran again"))
+    monkeypatch.setattr("compshift.studies.growth.run_job", lambda _: pytest.fail("a finished job ran again"))
     again = call("figure", "growth", "-o", "growth.png", "--quick", "--json", cwd=tmp_path)
     assert [row["share"] for row in json.loads(again.out)] == [0.7, 0.7, 1.0, 1.0]
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from compshift.data.benchmarks import BENCHMARKS
 from compshift.data.feature_files import read_features
-from compshift.data.registry import BENCHMARKS
 from tests.data import trees
 
 

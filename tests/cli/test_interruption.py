@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from compshift.cli.interruption import Interrupted, interruptible, resumable
+from compshift.cli.options import Interrupted, interruptible, resumable
 from tests.bench.small import write_birds
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import compshift as cs
 from compshift import CRMClassifier, InputError
-from compshift.estimators import model_file
+from compshift.crm import io as model_file
 from compshift.features.recipe import Recipe
 from tests.cli.commands import skip_without_extra
 

@@ -215,7 +215,7 @@ def test_under_torchrun(features):
     assert result.returncode == 0, result.stderr
     alone = [sys.executable, "-m", "compshift", *arguments, "-o", "alone"]
     subprocess.run(alone, cwd=features, capture_output=True, check=True)
-    from compshift.training.checkpoint import read_tensors
+    from compshift.training.folder import read_tensors
 
     one, two = (read_tensors(features / name / "model.safetensors")[0] for name in ("alone", "run"))
     for name, tensor in one.items():

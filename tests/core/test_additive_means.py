@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compshift import AffineHull, GroupSpace
-from compshift.core.additive_means import additive_means
+from compshift.core.gaussian import additive_means
 
 
 def exact_fit(one_hot, weight, mean):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tests.references as reference
-from compshift.core.affine_posterior import (
+from compshift.core.affine import (
     affine_log_posterior,
     inverse_temperature,
     log_floored,

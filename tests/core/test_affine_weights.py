@@ -4,7 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from compshift import AffineHull, GroupSpace, InputError
-from compshift.core.affine_weights import affine_weights, value_weights
+from compshift.core.affine import affine_weights, value_weights
 
 
 def problem(seed):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from compshift.core.calibration_error import calibration, confidence_bins, expected_calibration_error
+from compshift.core.accuracy import calibration, confidence_bins, expected_calibration_error
 
 
 def slow_error(confidence, right, n_bins):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compshift.core.column_sums import ColumnSets
+from compshift.core.arrays import ColumnSets
 
 
 def loop(values, member, size):

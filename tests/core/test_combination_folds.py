@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compshift import AffineHull, GroupSpace
-from compshift.core.combination_folds import can_be_removed, combination_folds
-from compshift.core.leverage import extrapolation_leverage
+from compshift.core.affine import extrapolation_leverage
+from compshift.core.folds import can_be_removed, combination_folds
 
 
 @st.composite

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import tests.references as reference
 from compshift import GroupSpace
 from compshift.core.bias import block_sums, empty_sums, extrapolated_bias, merge_sums
-from compshift.core.energy import GroupTable, group_energies
-from compshift.core.objective import _partition, log_evidence, step_one_risk
+from compshift.core.energy import GroupTable, _partition, group_energies, log_evidence, step_one_risk
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior
 
 CARDINALITIES = [[3], [2, 3], [4, 2], [3, 2, 4], [2, 3, 2, 2, 3], [1, 3, 2]]

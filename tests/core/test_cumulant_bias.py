@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compshift import GroupSpace
-from compshift.core.bias import ExtrapolatedBias
-from compshift.core.cumulant_bias import EnergyMoments, cumulant_bias, energy_moments, no_lower_than_samples
+from compshift.core.bias import EnergyMoments, ExtrapolatedBias, cumulant_bias, energy_moments, no_lower_than_samples
 
 SPACE = GroupSpace.from_cardinalities([2, 3])
 ALL = SPACE.codes(np.arange(6))

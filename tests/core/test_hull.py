@@ -161,8 +161,7 @@ class TestWitness:
 
     def test_certificate_is_an_additive_change_that_training_cannot_see(self):
         """Two models of equal training likelihood that differ exactly on the group outside."""
-        from compshift.core.energy import GroupTable, group_energies
-        from compshift.core.objective import step_one_risk
+        from compshift.core.energy import GroupTable, group_energies, step_one_risk
 
         rng = np.random.default_rng(0)
         space = GroupSpace.from_cardinalities([3, 3, 2])

@@ -7,7 +7,7 @@ import pytest
 
 import tests.references as reference
 from compshift import CRMClassifier, GroupSpace
-from compshift.core.importance_accuracy import importance_accuracy
+from compshift.core.accuracy import importance_accuracy
 
 SPACE = GroupSpace.from_cardinalities([2, 3])
 GROUPS = SPACE.codes(np.arange(6))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from compshift.core.logspace import log_softmax, logmatmulexp, logsumexp
+from compshift.core.arrays import log_softmax, logmatmulexp, logsumexp
 from tests.references import log_sum_exp
 
 

@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import genpareto
 
 from compshift import GroupSpace
-from compshift.core import pareto
+from compshift.core import bias as pareto
+from compshift.core.bias import pareto_k, tail_indices
 from compshift.core.energy import group_energies
-from compshift.core.pareto import pareto_k, tail_indices
 
 
 @pytest.mark.parametrize("shape", [-0.3, 0.0, 0.3, 0.7, 1.0])

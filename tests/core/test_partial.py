@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 import tests.references as reference
 from compshift import GroupSpace, InputError
-from compshift.core.energy import GroupTable
-from compshift.core.objective import step_one_risk
-from compshift.core.partial import known_patterns, partial_risk, posterior_sums, posterior_totals
+from compshift.core.energy import GroupTable, step_one_risk
+from compshift.core.posterior import known_patterns, partial_risk, posterior_sums, posterior_totals
 from tests.core.test_crm_equations import convert, same_kind
 
 CARDINALITIES = [[3], [2, 3], [4, 2], [3, 2, 4], [2, 3, 2, 2, 3], [1, 3, 2]]

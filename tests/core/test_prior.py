@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from compshift import GroupSpace, InputError
-from compshift.core.prior import given_log_prior, log_probabilities, uniform_log_prior
+from compshift.core.candidates import given_log_prior, log_probabilities, uniform_log_prior
 
 
 def test_uniform_over_the_chosen():

@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.references as reference
-from compshift.core.mixture import Mixture
-from compshift.core.prior_estimation import estimate_log_prior
-from compshift.core.told_apart import confused_pairs, told_apart
-from compshift.core.wilson import wilson_interval
+from compshift.core.accuracy import wilson_interval
+from compshift.core.prior_em import Mixture, confused_pairs, estimate_log_prior, told_apart
 
 
 def slow_em(log_ratio, weight, concentration, n_iter):

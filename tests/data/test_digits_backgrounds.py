@@ -7,8 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from compshift.data.digits_backgrounds import SIDE, SPACE, load_digits_backgrounds
-from compshift.data.random_convolutions import RandomConvolutions
+from compshift.data.digits_backgrounds import SIDE, SPACE, RandomConvolutions, load_digits_backgrounds
 
 TRAIN, VAL, TEST = range(3)
 PIXELS_SHA256 = "0746309dc5d6cb8e0438ca48bdd1dc1b6df177eb7773cc199741b8a0ffced123"

@@ -1,6 +1,6 @@
 import numpy as np
 
-from compshift.data.gaussian2d import GAUSSIAN2D_SPACE, Gaussian2D
+from compshift.data.gaussians import GAUSSIAN2D_SPACE, Gaussian2D
 
 
 def test_missing_group_is_in_test_only():

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from compshift import InputError
-from compshift.data.group_counts import read_group_counts
+from compshift.data.audit import read_group_counts
 
 
 @pytest.mark.parametrize("entry", ["-1", "nan", "inf", ""])

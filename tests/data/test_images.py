@@ -4,17 +4,12 @@ import numpy as np
 import pytest
 
 from compshift import InputError
-from compshift.data.geometry import CROP_AND_RESIZE, RESIZE_AND_CROP, STRETCH_AND_CROP, CentreCrop, Resize, scaled
-from compshift.data.samples import ImageArrays, ImageFiles, Texts, Tokens
+from compshift.data.dataset import ImageArrays, ImageFiles, Texts, Tokens
+from compshift.data.images import CROP_AND_RESIZE, RESIZE_AND_CROP, STRETCH_AND_CROP, CentreCrop, Resize, scaled
 
 Image = pytest.importorskip("PIL.Image")
 
-from compshift.data.images import (  # noqa: E402
-    BrokenImageError,
-    ImagePreprocessing,
-    check_image,
-    read_image,
-)
+from compshift.data.images import BrokenImageError, ImagePreprocessing, check_image, read_image
 
 
 def picture(width, height, seed=0):

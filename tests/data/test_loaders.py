@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compshift import InputError
-from compshift.data.registry import benchmark
+from compshift.data.benchmarks import benchmark
 from compshift.data.shift import drop_unseen_from_validation
 from tests.data import trees
 

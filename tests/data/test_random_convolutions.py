@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from compshift import InputError
-from compshift.data import random_convolutions
-from compshift.data.random_convolutions import RandomConvolutions
+from compshift.data import digits_backgrounds as random_convolutions
+from compshift.data.digits_backgrounds import RandomConvolutions
 
 
 def images(n, height=9, width=11, seed=0):

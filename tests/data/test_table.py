@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compshift import GroupSpace, InputError
-from compshift.data.dataset import GroupedDataset
+from compshift.data.audit import read_group_counts
+from compshift.data.dataset import GroupedDataset, ImageFiles, Texts
 from compshift.data.feature_files import read_features
-from compshift.data.group_counts import read_group_counts
 from compshift.data.penguins import load_penguins
-from compshift.data.random_split import stratified_split
-from compshift.data.samples import ImageFiles, Texts
+from compshift.data.shift import stratified_split
 from compshift.data.table import load_table
 from tests.data import trees
 

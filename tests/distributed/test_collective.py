@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compshift.core.bias import BiasSums, merge_sums
-from compshift.distributed.collective import ALONE, Collective, merge_everywhere
+from compshift.distributed import ALONE, Collective, merge_everywhere
 
 
 class Rank(Collective):

@@ -6,7 +6,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from compshift import CRMClassifier, InputError, infer_attributes
-from compshift.estimators.attributes import _Fit, _Twins
+from compshift.estimators.infer_attributes import _Fit, _Twins
 from compshift.metrics import group_report
 
 

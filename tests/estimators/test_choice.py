@@ -7,29 +7,27 @@ import pytest
 
 from compshift import CombinationKFold, CRMClassifier, GroupSpace, InputError
 from compshift.core.candidates import Candidates
-from compshift.estimators.choice import (
+from compshift.crm.base import Labelled
+from compshift.crm.fit import Recipe, step_one, step_two
+from compshift.crm.selection import (
     LEVEL,
-    Options,
-    _clearly_better,
-    _climb,
-    check_scoring,
-    choose,
-    held_out_points,
-    levelling_offset,
-)
-from compshift.estimators.combination_scores import (
     OFFSETS,
     CombinationScores,
     Fold,
+    Options,
     Setting,
     _ahead,
+    _clearly_better,
+    _climb,
     _score_fold,
+    check_scoring,
+    choose,
     combination_scores,
+    held_out_points,
+    levelling_offset,
     row_parts,
 )
-from compshift.estimators.crm_fit import Recipe, step_one, step_two
-from compshift.estimators.group_classifier import Labelled
-from compshift.estimators.solver import Start, solve
+from compshift.crm.solver import Start, solve
 
 SPACE = GroupSpace.from_cardinalities([4, 4])
 NO_LEVELS = np.full((1, len(OFFSETS), 2), np.nan)
@@ -287,7 +285,7 @@ class TestPaths:
                 counts.append(found.n_iter)
                 return found
 
-            monkeypatch.setattr("compshift.estimators.crm_fit.solve", counting)
+            monkeypatch.setattr("compshift.crm.fit.solve", counting)
             combination_scores(data, fold, recipes, ["extrapolated"], "hull", max_iter=1000, seed=0)
             return sum(counts)
 

@@ -6,7 +6,7 @@ from sklearn.linear_model import LogisticRegression
 
 import tests.references as reference
 from compshift import CRMClassifier, GroupSpace
-from compshift.bench.gaussian2d import run_gaussian2d
+from compshift.studies.gaussian2d import run_gaussian2d
 from tests.estimators.made_data import make_data
 
 
@@ -77,8 +77,7 @@ class TestAgainstEquations:
     def test_bias_of_an_exact_model(self):
         """With the true energies of unit Gaussians, B* has a closed form: the log of a ratio of partition functions."""
         from compshift.core.bias import block_sums, extrapolated_bias
-        from compshift.core.energy import GroupTable
-        from compshift.core.objective import log_evidence
+        from compshift.core.energy import GroupTable, log_evidence
 
         rng = np.random.default_rng(0)
         space = GroupSpace.from_cardinalities([2, 2])

@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 import compshift
 from compshift import AffineHull, CombinationKFold, CRMClassifier, CRMClassifierCV, GroupSpace, InputError
-from compshift.estimators.combination_scores import row_parts
+from compshift.crm.selection import row_parts
 
 SPACE = GroupSpace.from_cardinalities([4, 4])
 

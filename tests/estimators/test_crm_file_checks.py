@@ -5,7 +5,7 @@ import pytest
 
 import compshift
 from compshift import CRMClassifier, InputError
-from compshift.estimators import model_file
+from compshift.crm import io as model_file
 from tests.estimators.made_data import make_data
 
 

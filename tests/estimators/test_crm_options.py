@@ -10,14 +10,12 @@ import compshift
 import tests.references as reference
 from compshift import AffineHull, CRMClassifier, GroupSpace, InputError
 from compshift.core.candidates import Candidates
-from compshift.core.objective import log_evidence
-from compshift.estimators.crm_fit import Recipe, TrainingRows, check_parts, step_one, step_two
-from compshift.estimators.gaussian_energies import gaussian_energies
-from compshift.estimators.gaussian_fit import fit_shared
-from compshift.estimators.row_folds import row_folds
-from compshift.estimators.row_sums import ArrayRows
-from compshift.estimators.solver import Start, solve
-from compshift.estimators.step_one_problem import TemperatureProblem
+from compshift.core.energy import log_evidence
+from compshift.crm.blocks import ArrayRows
+from compshift.crm.fit import Recipe, TemperatureProblem, TrainingRows, check_parts, step_one, step_two
+from compshift.crm.gaussian import fit_shared, gaussian_energies
+from compshift.crm.inputs import row_folds
+from compshift.crm.solver import Start, solve
 
 SPACE = GroupSpace.from_cardinalities([3, 3])
 
@@ -278,7 +276,7 @@ def test_tails_of_too_many_weights_are_not_looked_at(monkeypatch):
     X, codes = make_data()
     looked = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
     assert np.isfinite(looked.pareto_k_).any()
-    monkeypatch.setattr("compshift.estimators.crm_fit.MAX_TAIL_WEIGHTS", len(X) * len(looked.groups_) - 1)
+    monkeypatch.setattr("compshift.crm.fit.MAX_TAIL_WEIGHTS", len(X) * len(looked.groups_) - 1)
     skipped = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
     assert np.isnan(skipped.pareto_k_).all()
     np.testing.assert_array_equal(skipped.bias_, looked.bias_)

@@ -5,11 +5,9 @@ import pytest
 
 from compshift import GroupSpace
 from compshift.core.energy import GroupTable
-from compshift.estimators.curvature import softmax_curvature, spread_of
-from compshift.estimators.row_sums import ArrayRows
-from compshift.estimators.solver import solve
-from compshift.estimators.standardise import standardise
-from compshift.estimators.step_one_problem import StepOneProblem
+from compshift.crm.blocks import ArrayRows, softmax_curvature, spread_of, standardise
+from compshift.crm.fit import StepOneProblem
+from compshift.crm.solver import solve
 
 
 def test_curvature_of_a_softmax():

@@ -12,12 +12,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 from compshift import AdditiveGaussian, AffineExtrapolation, CRMClassifier, GroupSpace, InputError
-from compshift.core.calibration_error import Calibration
+from compshift.core.accuracy import Calibration
 from compshift.estimators import diagnose as diagnose_module
-from compshift.estimators.additivity import Correction
-from compshift.estimators.diagnose import diagnose
+from compshift.estimators.diagnose import Correction, diagnose
 from compshift.estimators.diagnosis import Difference
-from compshift.estimators.logit_problem import LogitProblem
+from compshift.estimators.logit_adjusted import LogitProblem
 
 ADDITIVE = [(0, 0), (0, 2), (2, 0), (2, 2)]
 XOR = [(0, 0), (0, 2), (2, 0), (0, 0.5)]

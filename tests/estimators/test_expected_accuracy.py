@@ -6,8 +6,8 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
 from compshift import AffineHull, GroupSpace
-from compshift.core.leverage import extrapolation_leverage
-from compshift.estimators.expected_accuracy import HeldOut, _ridge, predict_accuracy
+from compshift.core.affine import extrapolation_leverage
+from compshift.crm.expected import HeldOut, _ridge, predict_accuracy
 
 SPACE = GroupSpace.from_cardinalities([5, 5])
 SEEN = SPACE.codes(np.setdiff1d(np.arange(25), [0, 6, 12, 18, 24]))

@@ -62,7 +62,7 @@ def test_covariances_are_averaged_by_weight():
 def test_too_many_pairs_get_a_sentence(monkeypatch):
     X, codes = make_data(n=100, p=2)
     model = fit(X, codes)
-    monkeypatch.setattr("compshift.core.cumulant_bias.MAX_PAIRS", 29)
+    monkeypatch.setattr("compshift.core.bias.MAX_PAIRS", 29)
     with pytest.raises(InputError, match=r"6 candidate groups by way of 5 seen ones.*list fewer groups in support"):
         model.extrapolated_bias(np.zeros((5, 2)), np.zeros(2), np.zeros(5))
     fewer = fit(X, codes, support=[[0, 0], [1, 2]])

@@ -8,9 +8,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from compshift import CRMClassifier, GroupSpace, InputError
 from compshift.core.energy import GroupTable
-from compshift.estimators.gaussian_energies import gaussian_energies
-from compshift.estimators.gaussian_fit import own_units
-from compshift.estimators.generative import AdditiveGaussian
+from compshift.crm.gaussian import gaussian_energies, own_units
+from compshift.estimators.additive_gaussian import AdditiveGaussian
 from tests.estimators.made_data import make_data
 from tests.estimators.test_generative import VARIANTS, Truth, covariance_of, fit, likelihood
 

@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from compshift import ExtrapolationWarning, GroupSpace, InputError
-from compshift.estimators.generative import AdditiveGaussian
+from compshift.estimators.additive_gaussian import AdditiveGaussian
 from tests.estimators.made_data import make_data
 
 VARIANTS = ("shared", "per-value")

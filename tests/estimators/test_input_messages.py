@@ -20,7 +20,7 @@ from compshift import (
 )
 from compshift._errors import an
 from compshift.data import FeatureStore
-from compshift.training.onnx_export import export_onnx
+from compshift.export.onnx import export_onnx
 from tests.estimators.test_store_fit import sightings
 
 FEATURES = ["a", "b", "c"]

@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from compshift import InputError, LogitAdjustedClassifier
-from compshift.core.logit_offsets import adjustment_offset, correction_offset
-from compshift.estimators.logit_problem import LogitProblem
+from compshift.core.candidates import adjustment_offset, correction_offset
+from compshift.estimators.logit_adjusted import LogitProblem
 from compshift.metrics import worst_group_accuracy
 from tests.estimators.made_data import make_data
 

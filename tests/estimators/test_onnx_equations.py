@@ -9,13 +9,13 @@ import pytest
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-import tests.references as reference  # noqa: E402
-from compshift import GroupSpace  # noqa: E402
-from compshift.core.candidates import Candidates  # noqa: E402
-from compshift.core.hull import AffineHull  # noqa: E402
-from compshift.estimators.onnx_model import onnx_model, output_names  # noqa: E402
-from compshift.estimators.onnx_source import Layer, OnnxSource  # noqa: E402
-from tests.onnx_session import CLOSE, run  # noqa: E402
+import tests.references as reference
+from compshift import GroupSpace
+from compshift.core.candidates import Candidates
+from compshift.core.hull import AffineHull
+from compshift.export.graph import Layer, OnnxSource
+from compshift.export.onnx import onnx_model, output_names
+from tests.onnx_session import CLOSE, run
 
 
 def slow_source(rng, cardinalities, n_targets=1, spread=3.0, keep=1.0):

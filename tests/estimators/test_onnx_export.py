@@ -14,8 +14,8 @@ from sklearn.preprocessing import StandardScaler
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-import compshift  # noqa: E402
-from compshift import (  # noqa: E402
+import compshift
+from compshift import (
     AdditiveGaussian,
     AffineExtrapolation,
     CRMClassifier,
@@ -24,10 +24,10 @@ from compshift import (  # noqa: E402
     LogitAdjustedClassifier,
     export_onnx,
 )
-from compshift.estimators.onnx_model import output_names  # noqa: E402
-from compshift.estimators.onnx_source import classifier_source  # noqa: E402
-from tests.estimators.made_data import make_data  # noqa: E402
-from tests.onnx_session import CLOSE, run  # noqa: E402
+from compshift.export.graph import classifier_source
+from compshift.export.onnx import output_names
+from tests.estimators.made_data import make_data
+from tests.onnx_session import CLOSE, run
 
 
 def exported(clf, tmp_path, X, **options):
@@ -254,13 +254,13 @@ class TestRefused:
 
     def test_too_many_groups(self, monkeypatch, tmp_path):
         clf, _ = fit()
-        monkeypatch.setattr("compshift.estimators.onnx_model.MAX_GROUP_COLUMNS", 5)
+        monkeypatch.setattr("compshift.export.onnx.MAX_GROUP_COLUMNS", 5)
         with pytest.raises(InputError, match="6 groups, and group probabilities are given for 5 at most"):
             export_onnx(clf, tmp_path / "model.onnx", group_probabilities=True)
 
     def test_too_large_for_a_file(self, monkeypatch, tmp_path):
         clf, _ = fit()
-        monkeypatch.setattr("compshift.estimators.onnx_model.MAX_BYTES", 100)
+        monkeypatch.setattr("compshift.export.onnx.MAX_BYTES", 100)
         with pytest.raises(InputError, match="GB, and an ONNX file holds 2"):
             export_onnx(clf, tmp_path / "model.onnx")
 

@@ -11,7 +11,7 @@ import compshift
 import tests.references as reference
 from compshift import CRMClassifier, CRMClassifierCV, GroupSpace
 from compshift.core.candidates import Candidates
-from compshift.estimators.crm_fit import Recipe, fit_crm
+from compshift.crm.fit import Recipe, fit_crm
 from tests.estimators.made_data import hide, make_data
 
 

@@ -8,13 +8,13 @@ import pytest
 import tests.references as reference
 from compshift import GroupSpace
 from compshift.core.arrays import BLOCK_CELLS
+from compshift.core.bias import energy_moments
 from compshift.core.candidates import Candidates
-from compshift.core.cumulant_bias import energy_moments
-from compshift.core.partial import known_patterns
-from compshift.estimators.crm_fit import Recipe
-from compshift.estimators.group_classifier import Incomplete
-from compshift.estimators.partial_labels import PartialProblem, PartialRows, alternate
-from compshift.estimators.solver import Start
+from compshift.core.posterior import known_patterns
+from compshift.crm.base import Incomplete
+from compshift.crm.fit import Recipe
+from compshift.crm.partial import PartialProblem, PartialRows, alternate
+from compshift.crm.solver import Start
 from tests.estimators.made_data import hide, make_data
 
 

@@ -18,9 +18,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import tests.references as reference
 from compshift import GroupSpace, InputError
-from compshift.core.affine_posterior import log_floored
+from compshift.core.affine import log_floored
+from compshift.estimators.affine_extrapolation import AffineExtrapolation
 from compshift.estimators.base_probabilities import group_probabilities
-from compshift.estimators.posthoc import AffineExtrapolation
 
 
 class KnownGaussians(ClassifierMixin, BaseEstimator):

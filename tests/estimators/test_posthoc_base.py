@@ -11,8 +11,8 @@ from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 
 from compshift import GroupSpace, InputError
-from compshift.estimators.posthoc import AffineExtrapolation
-from compshift.estimators.row_folds import row_folds
+from compshift.crm.inputs import row_folds
+from compshift.estimators.affine_extrapolation import AffineExtrapolation
 from tests.estimators.test_posthoc import KnownGaussians, Secretive, additive, fit
 
 

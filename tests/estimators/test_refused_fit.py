@@ -17,7 +17,7 @@ from compshift import (
     InputError,
     LogitAdjustedClassifier,
 )
-from compshift.estimators.refused_fit import unchanged_if_refused
+from compshift.crm.inputs import unchanged_if_refused
 from tests.estimators.made_data import make_data
 
 ESTIMATORS = [

@@ -4,14 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from compshift import (
-    CombinationKFold,
-    CRMClassifier,
-    InputError,
-    LogitAdjustedClassifier,
-    diagnose,
-    infer_attributes,
-)
+from compshift import CombinationKFold, CRMClassifier, InputError, LogitAdjustedClassifier, diagnose, infer_attributes
 from compshift.data import load_table
 from compshift.metrics import group_report
 from tests.estimators.made_data import make_data

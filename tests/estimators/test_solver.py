@@ -3,10 +3,9 @@ import pytest
 
 from compshift import GroupSpace, InputError
 from compshift.core.energy import GroupTable
-from compshift.estimators.row_sums import ArrayRows
-from compshift.estimators.solver import Evaluation, solve
-from compshift.estimators.standardise import standardise
-from compshift.estimators.step_one_problem import StepOneProblem
+from compshift.crm.blocks import ArrayRows, standardise
+from compshift.crm.fit import StepOneProblem
+from compshift.crm.solver import Evaluation, solve
 
 
 def test_standardised_features():

@@ -11,9 +11,8 @@ import pytest
 
 import compshift
 from compshift import CRMClassifier, CRMClassifierCV, InputError
+from compshift.crm.blocks import Block, LocalRows, standard_of, standardise
 from compshift.data.feature_store import FeatureStore
-from compshift.estimators.row_sums import Block, LocalRows
-from compshift.estimators.standardise import standard_of, standardise
 
 BIRDS, PLACES = np.array(["gull", "owl", "wren"]), np.array(["land", "sea"])
 

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-import compshift.estimators.row_sums as row_sums
+import compshift.crm.blocks as row_sums
 from compshift import CRMClassifier, GroupSpace
 from compshift.core.energy import GroupTable
-from compshift.estimators.row_sums import ArrayRows, Sums
-from compshift.estimators.step_one_problem import block_risk
-from compshift.estimators.threads import one_thread_for_numpy, one_thread_for_scipy
+from compshift.crm.blocks import ArrayRows, Sums, one_thread_for_numpy, one_thread_for_scipy
+from compshift.crm.fit import block_risk
 from tests.estimators.made_data import hide, make_data
 
 
@@ -131,7 +130,7 @@ def test_a_limit_that_cannot_be_set_is_not_counted(monkeypatch):
     with threadpool_limits(2, user_api="blas"):
         before = numpy_threads()
         with monkeypatch.context() as patch:
-            patch.setattr("compshift.estimators.threads._Limit._set", interrupted)
+            patch.setattr("compshift.crm.blocks._Limit._set", interrupted)
             with pytest.raises(KeyboardInterrupt), one_thread_for_numpy():
                 pass
         with one_thread_for_numpy():

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from compshift.data.dataset import GroupedDataset
-from compshift.data.samples import ImageFiles, Texts
+from compshift.data.dataset import GroupedDataset, ImageFiles, Texts
 from tests.features.small import SPACE, N
 from tests.nn import models
 

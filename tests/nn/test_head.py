@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+from torch import nn
 
-from compshift.nn import AdditiveEnergyHead  # noqa: E402
-from tests.nn.heads import noisy_case, random_head  # noqa: E402
-from tests.references import group_log_posterior, step_one_log_probability  # noqa: E402
+from compshift.nn import AdditiveEnergyHead
+from tests.nn.heads import noisy_case, random_head
+from tests.references import group_log_posterior, step_one_log_probability
 
 
 def slow_loss(energies, cardinalities, codes, seen, frequency, bias):

@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from compshift import GroupSpace, InputError  # noqa: E402
-from compshift.nn import AdditiveEnergyHead  # noqa: E402
+from compshift import GroupSpace, InputError
+from compshift.nn import AdditiveEnergyHead
 
 
 def test_groups_straight_from_a_loader():

@@ -7,11 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.optim.swa_utils import AveragedModel  # noqa: E402
+from torch.optim.swa_utils import AveragedModel
 
-from compshift import InputError  # noqa: E402
-from compshift.nn import AdditiveEnergyHead  # noqa: E402
-from tests.nn.heads import noisy_case  # noqa: E402
+from compshift import InputError
+from compshift.nn import AdditiveEnergyHead
+from tests.nn.heads import noisy_case
 
 
 def test_a_checkpoint_predicts_by_itself(tmp_path):

@@ -7,10 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402
+from torch import nn
 
-from compshift import InputError  # noqa: E402
-from compshift.nn import AdditiveEnergyHead  # noqa: E402
+from compshift import InputError
+from compshift.nn import AdditiveEnergyHead
 
 CODES = torch.cartesian_prod(torch.arange(3), torch.arange(3)).repeat(3, 1)
 FEATURES = torch.randn(27, 4, generator=torch.Generator().manual_seed(0))

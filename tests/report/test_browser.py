@@ -9,18 +9,16 @@ import pandas as pd
 import pytest
 
 from compshift import AffineHull, CRMClassifier, GroupSpace
-from compshift.data.audit import audit_groups
+from compshift.data.audit import GroupCounts, audit_groups
 from compshift.data.dataset import GroupedDataset
-from compshift.data.group_counts import GroupCounts
 from tests.report.browser import Browser
 from tests.report.records import Made, write_results
 
 pytest.importorskip("altair")
 
 from compshift.report.bench_page import bench_page
-from compshift.report.model_page import model_page
+from compshift.report.model_page import model_page, table_page
 from compshift.report.page import render_page
-from compshift.report.table_page import table_page
 
 EVIL = "<script>alert(1)</script>"
 WATERBIRDS = GroupSpace(("bird", "place"), (("landbird", "waterbird"), ("land", "water")))

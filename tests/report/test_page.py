@@ -13,10 +13,10 @@ import pytest
 
 from compshift._errors import InputError
 from compshift.core.groups import GroupSpace
-from compshift.data.audit import audit_groups
-from compshift.data.group_counts import GroupCounts
+from compshift.data.audit import GroupCounts, audit_groups
 from compshift.report.bench_page import bench_page
 from compshift.report.grid import Cell, Grid
+from compshift.report.model_page import table_page
 from compshift.report.page import (
     Card,
     Chart,
@@ -33,7 +33,6 @@ from compshift.report.page import (
     json_island,
     render_page,
 )
-from compshift.report.table_page import table_page
 from tests.report.records import Made, write_results
 
 NASTY = (

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from compshift.bench.paper import read_table
-from compshift.bench.paper_results import paper_results
+from compshift.bench.group_results import paper_results
+from compshift.bench.protocol import read_table
 from compshift.bench.results import Results, Score
 from compshift.report.grid import Cell, Grid, to_latex, to_markdown, to_rich
 from compshift.report.tables import make_tables, shown, to_csv

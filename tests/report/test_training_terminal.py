@@ -1,4 +1,4 @@
-from compshift.report.training_terminal import print_run
+from compshift.report.live import print_run
 
 
 def test_the_next_command_can_be_pasted(capsys):

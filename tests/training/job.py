@@ -11,11 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from compshift.distributed.torch_processes import current_processes  # noqa: E402
-from compshift.methods.registry import make_method  # noqa: E402
-from compshift.training import Settings, train  # noqa: E402
-from tests.nn.heads import noisy_case  # noqa: E402
-from tests.training.small_runs import Wobbly, gaussians  # noqa: E402
+from compshift.methods.registry import make_method
+from compshift.nn.processes import current_processes
+from compshift.training import Settings, train
+from tests.nn.heads import noisy_case
+from tests.training.small_runs import Wobbly, gaussians
 
 METHODS = ("erm", "groupdro", "vrex", "irm", "crm", "lc", "crm-resolved")
 SETTINGS = Settings(steps=20, batch_size=33, eval_every=10, learning_rate=0.05, freeze_batchnorm=True, refresh_rows=50)

@@ -6,14 +6,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
-from torch import nn  # noqa: E402
+from torch import nn
 
-import compshift as cs  # noqa: E402
-from compshift import GroupSpace  # noqa: E402
-from compshift.data.dataset import GroupedDataset  # noqa: E402
-from compshift.nn.backbones import Backbone  # noqa: E402
-from compshift.training import Settings  # noqa: E402
-from compshift.training.progress import Listener  # noqa: E402
+import compshift as cs
+from compshift import GroupSpace
+from compshift.data.dataset import GroupedDataset
+from compshift.nn.backbones import Backbone
+from compshift.training import Settings
+from compshift.training.progress import Listener
 
 QUICK = Settings(steps=12, batch_size=16, eval_every=4, learning_rate=0.1, seed=3)
 

@@ -10,14 +10,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
-from torch import nn  # noqa: E402
+from torch import nn
 
-import compshift as cs  # noqa: E402
-from compshift import GroupSpace, InputError  # noqa: E402
-from compshift.data.dataset import GroupedDataset  # noqa: E402
-from compshift.methods.registry import METHODS  # noqa: E402
-from compshift.training import Settings, TrainedClassifier, train  # noqa: E402
-from tests.training.small_runs import QUICK, Interrupt, Wobbly, assert_same, gaussians, weights  # noqa: E402
+import compshift as cs
+from compshift import GroupSpace, InputError
+from compshift.data.dataset import GroupedDataset
+from compshift.methods.registry import METHODS
+from compshift.training import Settings, TrainedClassifier, train
+from tests.training.small_runs import QUICK, Interrupt, Wobbly, assert_same, gaussians, weights
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))

@@ -7,10 +7,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from compshift import GroupSpace, InputError, export_onnx  # noqa: E402
-from compshift.nn import AdditiveEnergyHead  # noqa: E402
-from compshift.nn.bias_age import BiasAge  # noqa: E402
-from tests.onnx_session import CLOSE, run  # noqa: E402
+from compshift import GroupSpace, InputError, export_onnx
+from compshift.nn import AdditiveEnergyHead
+from compshift.nn.state import BiasAge
+from tests.onnx_session import CLOSE, run
 
 
 def trained_head(cardinalities, hidden, n=300, p=5):

@@ -8,16 +8,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hypothesis import given  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from torch import nn  # noqa: E402
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
 
-from compshift import InputError  # noqa: E402
-from compshift.methods.method import Sampling  # noqa: E402
-from compshift.nn import AdditiveEnergyHead  # noqa: E402
-from compshift.training import Settings  # noqa: E402
-from compshift.training.optimiser import make_optimiser, parameter_groups  # noqa: E402
-from compshift.training.sampling import Sampler  # noqa: E402
+from compshift import InputError
+from compshift.methods.base import Sampling
+from compshift.nn import AdditiveEnergyHead
+from compshift.training import Settings
+from compshift.training.batches import Sampler
+from compshift.training.run import make_optimiser, parameter_groups
 
 
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(0, 5))

@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
-from compshift.training.checkpoint import read_tensors  # noqa: E402
-from tests.training.job import METHODS, main  # noqa: E402
+from compshift.training.folder import read_tensors
+from tests.training.job import METHODS, main
 
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 

@@ -14,12 +14,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
-from compshift import InputError  # noqa: E402
-from compshift.methods.erm import ERM  # noqa: E402
-from compshift.methods.registry import make_method  # noqa: E402
-from compshift.training import TrainedClassifier, train  # noqa: E402
-from compshift.training.run import DivergenceError  # noqa: E402
-from tests.training.small_runs import QUICK, Interrupt, Wobbly, assert_same, gaussians, weights  # noqa: E402
+from compshift import InputError
+from compshift.methods.erm import ERM
+from compshift.methods.registry import make_method
+from compshift.training import TrainedClassifier, train
+from compshift.training.run import DivergenceError
+from tests.training.small_runs import QUICK, Interrupt, Wobbly, assert_same, gaussians, weights
 
 
 @pytest.mark.parametrize("method", ["erm", "groupdro", "lc", "irm", "vrex", "mixup", "crm", "rwg", "crm-resolved"])
@@ -69,7 +69,7 @@ def test_a_nan_loss_stops_the_run_and_keeps_the_checkpoint(tmp_path):
         DivergenceError, match="the loss is nan at step 10: the checkpoint of step 8 is kept; start again"
     ):
         train(data, Explosive(), "mlp", QUICK, folder=tmp_path, device="cpu")
-    from compshift.training.checkpoint import read_tensors
+    from compshift.training.folder import read_tensors
 
     tensors, about = read_tensors(tmp_path / "last.safetensors")
     assert about["step"] == 8

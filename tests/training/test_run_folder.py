@@ -9,16 +9,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
-import compshift as cs  # noqa: E402
-from compshift import InputError  # noqa: E402
-from compshift.training import TrainedClassifier, train  # noqa: E402
-from compshift.training.run_folder import RunFolder  # noqa: E402
-from tests.training.small_runs import QUICK, Interrupt, assert_same, gaussians, weights  # noqa: E402
+import compshift as cs
+from compshift import InputError
+from compshift.training import TrainedClassifier, train
+from compshift.training.folder import RunFolder
+from tests.training.small_runs import QUICK, Interrupt, assert_same, gaussians, weights
 
 
 def texts(n=40):
     """Texts in four groups, each in training and in validation."""
-    from compshift.data.samples import Texts
+    from compshift.data.dataset import Texts
 
     codes = np.stack([np.arange(n) % 2, np.arange(n) // 2 % 2], axis=1)
     words = np.array([["calm", "rude"], ["cats", "dogs"]])

@@ -9,12 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
-import compshift as cs  # noqa: E402
-from compshift import GroupSpace, InputError  # noqa: E402
-from compshift.methods.erm import ERM  # noqa: E402
-from compshift.methods.registry import METHODS, make_method  # noqa: E402
-from compshift.training import TrainedClassifier, train  # noqa: E402
-from tests.training.small_runs import QUICK, assert_same, gaussians, weights  # noqa: E402
+import compshift as cs
+from compshift import GroupSpace, InputError
+from compshift.methods.erm import ERM
+from compshift.methods.registry import METHODS, make_method
+from compshift.training import TrainedClassifier, train
+from tests.training.small_runs import QUICK, assert_same, gaussians, weights
 
 
 def test_the_four_predictors_differ_as_they_should():
@@ -80,8 +80,8 @@ def test_samples_of_another_kind():
     from pathlib import Path
 
     pd = pytest.importorskip("pandas")
-    from compshift.data.samples import ImageFiles, Texts
-    from compshift.training.trained import _readable
+    from compshift.data.dataset import ImageFiles, Texts
+    from compshift.training.classifier import _readable
 
     texts = Texts(["a", "b"])
     assert _readable(texts, "text") is texts

@@ -8,8 +8,8 @@ from compshift import InputError
 from tests.training.small_runs import QUICK, gaussians
 
 torch = pytest.importorskip("torch")
-import compshift as cs  # noqa: E402
-from compshift.training.checkpoint import read_tensors, write_tensors  # noqa: E402
+import compshift as cs
+from compshift.training.folder import read_tensors, write_tensors
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,11 @@ import numpy as np
 
 from compshift._checks import check_count
 from compshift._errors import ExtrapolationWarning, InputError, unknown_name
-from compshift.bench.chosen import FURTHER_METHODS, PAPER_METHODS
+from compshift.bench.convex_methods import SAME_ON_FEATURES, SOLVED
 from compshift.bench.plan import PlannedData, PlannedMethod, Unit, make_units
 from compshift.bench.protocol import Protocol, feature_protocol, tuning_protocol
-from compshift.bench.solved import SAME_ON_FEATURES, SOLVED
-from compshift.bench.source import DataSource
+from compshift.bench.results import FURTHER_METHODS, PAPER_METHODS
+from compshift.bench.sources import DataSource
 from compshift.bench.store import Store
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
@@ -92,7 +92,7 @@ def make_campaign(
     """Plan every method on every scenario of every data set.
 
     ``drops`` are ``"each"``, ``"none"``, ``"random:0.3"`` or groups as texts, ``"3,stripes"``; groups that are to be
-    dropped together are separated by semicolons. ``plugins`` are of ``compshift.methods.plugins.Plugin``.
+    dropped together are separated by semicolons. ``plugins`` are of ``compshift.methods.registry.Plugin``.
     """
     check_count(draws, "draws")
     check_count(seeds, "seeds")

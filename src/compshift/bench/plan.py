@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from compshift.bench.convex_methods import DETERMINISTIC, SOLVED
 from compshift.bench.protocol import Protocol
-from compshift.bench.solved import DETERMINISTIC, SOLVED
-from compshift.bench.source import DataSource
+from compshift.bench.sources import DataSource
 from compshift.data.shift import Scenario
-from compshift.methods.ranges import LogUniform
+from compshift.methods.base import LogUniform
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,193 @@
-"""From records to the numbers of tables: over seeds, and over scenarios."""
+"""Choosing one draw of several, by validation alone.
+
+The records of a folder that count: for each data set, scenario and method those of the chosen draw.
+
+Which planned results a folder lacks.
+
+From records to the numbers of tables: over seeds, and over scenarios.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from compshift.bench.chosen import Chosen, Scenario, chosen_records, is_done, printed
-from compshift.bench.completeness import lacking_results, lacking_words
-from compshift.bench.scores import dropped_accuracy, n_unseen, scores
-from compshift.bench.store import Record, Store
+from compshift._errors import InputError
+from compshift.bench.convex_methods import DETERMINISTIC
+from compshift.bench.store import Record, Store, check_protocol, check_record, dropped_accuracy, n_unseen, scores
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
+
+
+def choose_draw(records: Mapping[int, dict[str, Any]], metric: str) -> int | None:
+    """The draw whose reported predictor has the best validation accuracy, the first of equals.
+
+    Draws that diverged are out of the question; None if all did. A lone draw needs no validation rows.
+    """
+    finished = {draw: record for draw, record in sorted(records.items()) if record["status"] == "done"}
+    if len(finished) <= 1:
+        return next(iter(finished), None)
+    found = {draw: scores(record, "val")[metric] for draw, record in finished.items()}
+    return max(found, key=lambda draw: (found[draw], -draw))
+
+
+PAPER_METHODS = {
+    "erm": "ERM",
+    "groupdro": "GroupDRO",
+    "lc": "LC",
+    "sla": "sLA",
+    "irm": "IRM",
+    "vrex": "VREx",
+    "mixup": "Mixup",
+    "crm": "CRM",
+}
+"""The paper's eight methods, in its order, as it names them."""
+
+FURTHER_METHODS = {"rwg": "RWG", "subg": "SUBG", "dfr": "DFR", "crm-resolved": "CRM resolved"}
+
+Scenario = tuple[tuple[int, ...], ...]
+"""Codes of the dropped groups."""
+
+Key = tuple[str, Scenario, str]
+"""Data set, scenario and method, as the records name it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """What a folder has. Keys are in the order of data sets, scenarios and the paper's methods."""
+
+    about: dict[str, Any]
+    units: Mapping[Key, Mapping[tuple[int, int], Record]]  # every record, by draw and seed
+    records: Mapping[Key, Mapping[int, Record]]  # finished ones of the chosen draw by seed; none if every draw diverged
+    labels: Mapping[tuple[str, Scenario], str]  # of scenarios, for people
+    n_strange: int  # records of other data, settings or versions of a method
+
+
+def printed(method: str) -> str:
+    """A method as tables name it."""
+    return {**PAPER_METHODS, **FURTHER_METHODS}.get(method, method)
+
+
+def chosen_records(store: Store) -> Chosen:
+    """Read a folder of results, and choose draws by validation."""
+    about = store.read_about()
+    for data in about["data"].values():
+        _check_protocol(data["protocol"], store)
+    units: dict[Key, dict[tuple[int, int], Record]] = defaultdict(dict)
+    labels, strange = {}, 0
+    for record in store.records():
+        config = record["config"]
+        if not _fits(config, about):
+            strange += 1
+            continue
+        _check(record)
+        dropped = tuple(sorted(tuple(code) for code in config["dropped"]))
+        units[config["data"], dropped, config["method"]][config["draw"], config["seed"]] = record
+        labels[config["data"], dropped] = config["scenario"]
+    order = {name: rank for rank, name in enumerate((*PAPER_METHODS, *FURTHER_METHODS))}
+    keys = sorted(units, key=lambda key: (key[0], key[1], order.get(key[2], len(order)), key[2]))
+    select = {label: data["protocol"]["select"] for label, data in about["data"].items()}
+    records = {key: _chosen_seeds(units[key], select[key[0]]) for key in keys}
+    return Chosen(about, {key: units[key] for key in keys}, records, labels, strange)
+
+
+def _check(record: Record) -> None:
+    """Refuse a record that tables cannot be made from."""
+    try:
+        check_record(record)
+    except InputError as error:
+        raise InputError(
+            f"the result jobs/{record['key']}.json is damaged ({error}): remove it, and its job runs again"
+        ) from None
+
+
+def _check_protocol(protocol: Mapping[str, Any], store: Store) -> None:
+    try:
+        check_protocol(protocol)
+    except InputError as error:
+        raise InputError(f"{str(store.about)!r} is not what a benchmark writes ({error}): run it anew") from None
+
+
+def is_done(record: Record) -> bool:
+    """Whether a job came to a result."""
+    return bool(record["status"] == "done")
+
+
+def _chosen_seeds(records: Mapping[tuple[int, int], Record], metric: str) -> dict[int, Record]:
+    """The chosen draw's finished records, by seed."""
+    draw = choose_draw({draw: record for (draw, seed), record in records.items() if seed == 0}, metric)
+    return {seed: record for (number, seed), record in sorted(records.items()) if number == draw and is_done(record)}
+
+
+def _fits(config: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+    """Whether a record is of the data, the protocol and the version of its method that the folder is of."""
+    known = about["data"].get(config["data"])
+    return (
+        known is not None
+        and (config.get("digest"), config.get("protocol")) == (known["digest"], known["protocol"])
+        and config.get("code") == about["methods"].get(config["method"])
+    )
+
+
+Units = Mapping[Key, Mapping[tuple[int, int], Record]]
+"""Records by draw and seed."""
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """A scenario and method of a data set that lacks draws or seeds."""
+
+    data: str
+    dropped: Scenario
+    method: str  # as records name it
+    finished: int  # jobs
+    planned: int
+
+
+def lacking_results(about: Mapping[str, Any], units: Units) -> list[Lacking]:
+    """Everything that is planned and not there, in the order of the plans."""
+    found = []
+    for label, plan in about["plans"].items():
+        protocol = about["data"][label]["protocol"]
+        for codes, method, draws, seeds in plan:
+            dropped = tuple(sorted(map(tuple, codes)))
+            records = units.get((label, dropped, method), {})
+            repeated = 1 if protocol["mode"] == "features" and method in DETERMINISTIC else seeds
+            planned = _planned(records, draws, repeated, protocol["select"])
+            finished = len(planned & set(records))
+            if finished < len(planned):
+                found.append(Lacking(label, dropped, method, finished, len(planned)))
+    return found
+
+
+def lacking_words(about: Mapping[str, Any], lacking: list[Lacking]) -> list[str]:
+    """A sentence for every data set that is not finished."""
+    notes = []
+    for label, plan in about["plans"].items():
+        count = sum(item.data == label for item in lacking)
+        if count:
+            notes.append(
+                f"{label} is not finished: {count} of {len(plan)} pairs of scenario and method lack draws or seeds."
+            )
+    return notes
+
+
+def _planned(found: Mapping[tuple[int, int], Record], draws: int, seeds: int, metric: str) -> set[tuple[int, int]]:
+    """Draws and seeds of a unit: all draws at the first seed, then the chosen one at the others.
+
+    Before all draws are there, the first stands for the chosen one. If every draw diverged there is none.
+    """
+    first = {(draw, 0) for draw in range(draws)}
+    chosen: int | None = 0
+    if first <= set(found):
+        chosen = choose_draw({draw: record for (draw, seed), record in found.items() if seed == 0}, metric)
+    return first if chosen is None else first | {(chosen, seed) for seed in range(seeds)}
+
 
 VARIANTS = {
     "extrapolated-uniform": "CRM",

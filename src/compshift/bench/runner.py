@@ -1,7 +1,11 @@
-"""Running a plan: every job once, whoever runs it, from wherever an earlier run stopped."""
+"""Running a plan: every job once, whoever runs it, from wherever an earlier run stopped.
+
+All results as one Parquet table, for other programs.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -11,11 +15,12 @@ from typing import Any
 
 from filelock import BaseFileLock
 
-from compshift.bench.engines import Engine
-from compshift.bench.job import RECORD_VERSION, Work, run_job
+from compshift._files import replacing
+from compshift.bench.executors import Engine
+from compshift.bench.jobs import RECORD_VERSION, Work, run_job
 from compshift.bench.plan import Job, Unit
-from compshift.bench.selection import choose_draw
-from compshift.bench.store import Record, Store
+from compshift.bench.results import choose_draw
+from compshift.bench.store import Record, Store, check_record
 
 AHEAD = 2
 """Jobs handed out for each that can run, so that none waits for its next."""
@@ -186,3 +191,57 @@ def stored_seconds(store: Store) -> dict[tuple[str, str], float]:
         config: dict[str, Any] = record["config"]
         found.setdefault((config["data"], config["method"]), []).append(float(record.get("seconds", 0.0)))
     return {key: sum(values) / len(values) for key, values in found.items()}
+
+
+COLUMNS = (
+    *("data", "scenario", "method", "draw", "seed", "predictor", "split", "group", "rows", "right", "accuracy"),
+    *("train_rows", "seen_rows", "hyperparameters", "mode", "seconds", "finished", "compshift", "key"),
+)
+
+
+def write_view(store: Store) -> int:
+    """Write ``results.parquet``: a row for every finished job, predictor, split and group. How many there are."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = []
+    for record in store.records():
+        if record["status"] != "done":
+            continue
+        check_record(record)
+        config = record["config"]
+        shared = {name: config[name] for name in ("data", "scenario", "method", "draw", "seed")}
+        shared |= {
+            "hyperparameters": json.dumps({**config.get("common", {}), "own": config.get("hyperparameters")}),
+            "mode": str(config["protocol"].get("mode")),
+            "seconds": record["seconds"],
+            "finished": record["finished"],
+            "compshift": record["versions"]["compshift"],
+            "key": record["key"],
+        }
+        labels = [
+            "(" + ", ".join(str(values[code]) for values, code in zip(record["values"], group, strict=True)) + ")"
+            for group in record["groups"]
+        ]
+        for split, predictors in record["right"].items():
+            count = record["rows"][split]
+            for predictor, right in predictors.items():
+                for number, label in enumerate(labels):
+                    if count[number]:
+                        rows.append(
+                            {
+                                **shared,
+                                "predictor": predictor,
+                                "split": split,
+                                "group": label,
+                                "rows": count[number],
+                                "right": right[number],
+                                "accuracy": right[number] / count[number],
+                                "train_rows": record["train_rows"][number],
+                                "seen_rows": record["seen_rows"][number],
+                            }
+                        )
+    table = pa.table({name: [row[name] for row in rows] for name in COLUMNS})
+    with replacing(store.view) as temporary:
+        pq.write_table(table, temporary)
+    return len(rows)

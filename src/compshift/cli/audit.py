@@ -35,19 +35,18 @@ def audit(
     json: Json = False,
 ) -> None:
     """Tell which groups are missing, which of them can be extrapolated, and what to collect."""
-    from compshift.data.audit import audit_groups
-    from compshift.data.group_counts import read_group_counts
-    from compshift.report.audit_terminal import print_audit
+    from compshift.data.audit import audit_groups, read_group_counts
+    from compshift.report.data_terminal import print_audit
 
     if output is not None:
-        from compshift.report.figure_file import check_figure_path
+        from compshift.studies.figure_file import check_figure_path
 
         check_figure_path(output, table)
     found = audit_groups(
         read_group_counts(table, names(attributes, "--attributes"), count=count, max_values=max_values, split=split)
     )
     if output is not None:
-        from compshift.report.hull_grid import draw_hull
+        from compshift.report.grid import draw_hull
 
         draw_hull(found, output)
     print_audit(found, explain=explain, as_json=json)

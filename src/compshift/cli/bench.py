@@ -1,8 +1,12 @@
-"""``compshift bench``: the paper's protocol, on a laptop or a cluster."""
+"""Features of a download for a benchmark: computed once, and kept beside its results.
+
+``compshift bench``: the paper's protocol, on a laptop or a cluster.
+"""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +18,37 @@ from compshift.cli.options import Json, Shares, names
 
 if TYPE_CHECKING:
     from compshift.bench.plan import Unit
+    from compshift.bench.sources import DataSource
     from compshift.bench.store import Store
+
+
+def embedded(source: DataSource, folder: Path, backbone: str | None, *, compute: bool) -> DataSource:
+    """The source with features for its images or texts; what has features already stays as it is."""
+    known = source.known
+    if known is None or known.embedded or known.kind == "features":
+        return source
+    if not compute:
+        typer.echo(f"{source.label}: its features are computed first, which is not in the estimate", err=True)
+        return source
+    from compshift.cli.inputs import DEFAULT_BACKBONES, require_torch
+    from compshift.cli.options import resumable
+
+    require_torch()
+    from compshift.features.embedder import Embedder
+    from compshift.features.extract import extract_features
+    from compshift.nn.backbones import load_backbone
+    from compshift.report.terminal import progress_bar
+
+    data = known.load(source.root)
+    network = load_backbone(
+        backbone or DEFAULT_BACKBONES[data.kind], data.kind, geometry=known.geometry, default_length=known.max_length
+    )
+    target = folder / source.label
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with resumable(), progress_bar(f"features of {source.label}", len(data), unit="rows") as advance:
+        extract_features(data, Embedder(network), target, progress=advance)
+    return replace(source, path=str(target.resolve()))
+
 
 WHAT, HOW, WHERE, TABLE = "What is run", "How it is run", "Where it runs", "Feature files"
 
@@ -127,18 +161,15 @@ def bench(
     again goes on where it was stopped; finished jobs are never run again, and several runners can share a folder.
     """
     from compshift.bench.campaign import make_campaign
-    from compshift.bench.engines import BACKENDS, start_engine
-    from compshift.bench.estimate import estimate_seconds
+    from compshift.bench.executors import BACKENDS, start_engine
     from compshift.bench.results import stored_results
-    from compshift.bench.runner import Runner, stored_seconds
-    from compshift.bench.source import file_source, is_named, named_source
+    from compshift.bench.runner import Runner, stored_seconds, write_view
+    from compshift.bench.sources import file_source, is_named, named_source
     from compshift.bench.store import Store
-    from compshift.bench.view import write_view
-    from compshift.cli.bench_features import embedded
-    from compshift.cli.data_source import unnamed
-    from compshift.cli.interruption import resumable
-    from compshift.cli.own_table import read_shares, refuse, warn_of_scales
-    from compshift.report.bench_terminal import bench_listener, print_outcome, print_plan
+    from compshift.bench.trained_methods import estimate_seconds
+    from compshift.cli.inputs import read_shares, refuse, unnamed, warn_of_scales
+    from compshift.cli.options import resumable
+    from compshift.report.live import bench_listener, print_outcome, print_plan
 
     if backend not in BACKENDS:
         raise unknown_name("backend", backend, BACKENDS)
@@ -166,10 +197,10 @@ def bench(
         found = [embedded(source, output / "features", backbone, compute=not dry_run) for source in found]
     plugins = []
     if plugin:
-        from compshift.cli.own_table import require_torch
+        from compshift.cli.inputs import require_torch
 
         require_torch()
-        from compshift.methods.plugins import Plugin
+        from compshift.methods.registry import Plugin
 
         plugins = [Plugin.read(path) for path in plugin]
     campaign = make_campaign(

@@ -25,10 +25,10 @@ def export(
 
     Of a trained folder the head is written: its input is what the backbone gives.
     """
-    from compshift.training.onnx_export import check_onnx_path, export_onnx
+    from compshift.export.onnx import check_onnx_path, export_onnx
 
     check_onnx_path(output, model, prior)
-    from compshift.cli.model_input import load_model
+    from compshift.cli.inputs import load_model
 
     loaded = load_model(model, prior)
     written = export_onnx(
@@ -38,6 +38,6 @@ def export(
         fixed_prior=fixed_prior,
         dtype="float64" if float64 else "float32",
     )
-    from compshift.report.onnx_terminal import print_onnx_file
+    from compshift.report.terminal import print_onnx_file
 
     print_onnx_file(written, as_json=json)

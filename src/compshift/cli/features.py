@@ -54,10 +54,9 @@ def features(
     json: Json = False,
 ) -> None:
     """Compute features of every row and write Parquet shards; the same command again goes on where it stopped."""
-    from compshift.cli.data_source import load_source, unnamed
-    from compshift.cli.interruption import resumable
-    from compshift.cli.own_table import DEFAULT_BACKBONES, require_torch
-    from compshift.data.registry import MODULES, benchmark
+    from compshift.cli.inputs import DEFAULT_BACKBONES, load_source, require_torch, unnamed
+    from compshift.cli.options import resumable
+    from compshift.data.benchmarks import MODULES, benchmark
 
     if source in MODULES and benchmark(source).kind == "features":
         raise InputError(f"{source} holds features already: write them with `compshift datasets export {source}`")
@@ -72,8 +71,7 @@ def features(
     from compshift.features.embedder import Embedder
     from compshift.features.extract import extract_features
     from compshift.nn.backbones import load_backbone
-    from compshift.report.features_terminal import print_extraction
-    from compshift.report.terminal import progress_bar
+    from compshift.report.terminal import print_extraction, progress_bar
 
     network = load_backbone(
         backbone or DEFAULT_BACKBONES[data.kind],

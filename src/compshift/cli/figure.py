@@ -25,7 +25,7 @@ def figure(
     """Draw a figure of the paper, print its numbers, and write them as CSV beside it."""
     if name not in FIGURES:
         raise unknown_name("figure", name, FIGURES)
-    from compshift.report.figure_file import check_figure_path
+    from compshift.studies.figure_file import check_figure_path
 
     check_figure_path(output)
     if name == "gaussian2d":
@@ -40,10 +40,9 @@ def figure(
 
 
 def _gaussian2d(output: Path, samples: int, seed: int, *, as_json: bool) -> None:
-    from compshift.bench.gaussian2d import run_gaussian2d
-    from compshift.report.figure_file import write_numbers
-    from compshift.report.gaussian2d import draw_gaussian2d
     from compshift.report.terminal import print_gaussian2d
+    from compshift.studies.figure_file import write_numbers
+    from compshift.studies.gaussian2d import draw_gaussian2d, run_gaussian2d
 
     study = run_gaussian2d(n_train=samples, random_state=seed)
     write_numbers(study.numbers(), output.with_suffix(".csv"))
@@ -52,10 +51,9 @@ def _gaussian2d(output: Path, samples: int, seed: int, *, as_json: bool) -> None
 
 
 def _hull(output: Path, *, as_json: bool) -> None:
-    from compshift.bench.hull_example import hull_example
-    from compshift.report.figure_file import write_numbers
-    from compshift.report.hull_example import draw_hull_example
     from compshift.report.terminal import print_hull_example
+    from compshift.studies.figure_file import write_numbers
+    from compshift.studies.hull import draw_hull_example, hull_example
 
     cells = hull_example()
     write_numbers(cells, output.with_suffix(".csv"))
@@ -64,10 +62,9 @@ def _hull(output: Path, *, as_json: bool) -> None:
 
 
 def _hull_growth(output: Path, trials: int, seed: int, *, as_json: bool) -> None:
-    from compshift.bench.hull_growth import run_hull_growth
-    from compshift.report.figure_file import write_numbers
-    from compshift.report.hull_growth import draw_hull_growth
     from compshift.report.terminal import print_hull_growth
+    from compshift.studies.figure_file import write_numbers
+    from compshift.studies.hull import draw_hull_growth, run_hull_growth
 
     rows = run_hull_growth(trials, seed)
     write_numbers([row.to_dict() for row in rows], output.with_suffix(".csv"))
@@ -76,10 +73,9 @@ def _hull_growth(output: Path, trials: int, seed: int, *, as_json: bool) -> None
 
 
 def _growth(output: Path, *, quick: bool, as_json: bool) -> None:
-    from compshift.bench.growth import plan_jobs, run_growth
-    from compshift.report.figure_file import write_numbers
-    from compshift.report.growth import draw_growth
     from compshift.report.terminal import print_growth, progress_bar
+    from compshift.studies.figure_file import write_numbers
+    from compshift.studies.growth import draw_growth, plan_jobs, run_growth
 
     jobs = plan_jobs(quick=quick)
     with progress_bar("growth", len(jobs)) as advance:

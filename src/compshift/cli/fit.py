@@ -1,4 +1,7 @@
-"""``compshift fit``: from features, or a table of images, texts or numbers, to a model file."""
+"""Where a model is written to.
+
+``compshift fit``: from features, or a table of images, texts or numbers, to a model file.
+"""
 
 import re
 from pathlib import Path
@@ -7,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from compshift._errors import InputError
-from compshift._files import check_apart
+from compshift._files import check_apart, check_target
 from compshift.cli.options import (
     PRIORS,
     Attributes,
@@ -29,6 +32,35 @@ from compshift.cli.options import (
     names,
     read_prior,
 )
+
+TABLES = (".csv", ".tsv", ".txt", ".xls", ".xlsx", ".parquet", ".pq", ".npz", ".npy", ".json", ".jsonl")
+PAGES = (".html", ".htm", ".md", ".png", ".jpg", ".jpeg", ".svg", ".pdf", ".py", ".ipynb", ".toml", ".yaml")
+ARCHIVES = (".zip", ".gz", ".pkl", ".joblib", ".pt", ".pth")
+"""Endings of files that a model would be mistaken for, or would replace by mistake."""
+
+
+def check_model_path(output: Path, *sources: str | Path | None) -> None:
+    """Refuse a path that a model cannot be written to, or that is one of the ``sources``."""
+    check_apart(output, *sources)
+    ending = output.suffix.lower()
+    fitted = output.with_suffix(".safetensors") if ending else output
+    if ending == ".onnx":
+        raise InputError(
+            f"--output is {str(output)!r}, and `compshift fit` writes no ONNX: fit with -o {fitted} first, then run "
+            f"`compshift export {fitted} -o {output}`"
+        )
+    if ending in (*TABLES, *PAGES, *ARCHIVES):
+        raise InputError(
+            f"--output is {str(output)!r}, which names another kind of file: models are written as .safetensors, as in "
+            f"-o {fitted}"
+        )
+    check_target(output, *sources)
+
+
+def cache_beside(output: Path) -> Path:
+    """``birds.features`` for ``birds.safetensors``."""
+    stem = output.stem if output.suffix == ".safetensors" else output.name
+    return output.with_name(f"{stem}.features")
 
 
 def fit(
@@ -117,15 +149,12 @@ def fit(
 
     With --path or --text the features are computed first, by --backbone, and kept in --cache.
     """
-    from compshift.cli.interruption import resumable
-    from compshift.cli.model_input import made_by
-    from compshift.cli.model_output import cache_beside, check_model_path
-    from compshift.cli.own_table import refuse, samples_recipe, table_options, warn_of_scales
+    from compshift.cli.inputs import made_by, refuse, samples_recipe, table_options, warn_of_scales
+    from compshift.cli.options import resumable
     from compshift.data.table import SPLIT_COLUMN
     from compshift.data.table_files import column_names
     from compshift.data.text_tables import TEXT, ending
-    from compshift.report.features_terminal import print_extraction
-    from compshift.report.terminal import print_fit, progress_bar
+    from compshift.report.terminal import print_extraction, print_fit, progress_bar
 
     check_model_path(output, source, None if prior in PRIORS else prior, backbone)
     check_apart(cache or cache_beside(output), source, root, backbone)
@@ -274,8 +303,8 @@ def _size(text: str) -> int:
 def _classifier(alpha: str, jobs: int, **options: Any) -> Any:
     """A classifier with one ridge, or with several to choose from, once its parameters have been checked."""
     options = {name: value for name, value in options.items() if value is not None}
-    from compshift.estimators.crm import CRMClassifier
-    from compshift.estimators.crm_cv import ALPHAS, CRMClassifierCV
+    from compshift.crm.classifier import CRMClassifier
+    from compshift.crm.cv import ALPHAS, CRMClassifierCV
 
     if alpha == "auto":
         alphas: list[float] = list(ALPHAS)

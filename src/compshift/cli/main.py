@@ -1,31 +1,118 @@
-"""``compshift``: the commands, and what happens when one fails."""
+"""Arguments that the parser refuses, told in one sentence like any other bad input.
 
+Standard output and standard error that nobody need read: a command goes on to its end without readers.
+
+``compshift``: the commands, and what happens when one fails.
+"""
+
+from __future__ import annotations
+
+import io
 import os
 import re
 import sys
 import warnings
-from typing import Annotated, Any
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from compshift import __version__
 from compshift._errors import InputError, one_line, system_sentence
-from compshift.cli import datasets
+from compshift.cli import listings as datasets
 from compshift.cli.audit import audit
 from compshift.cli.bench import bench
-from compshift.cli.evaluate import evaluate
 from compshift.cli.export import export
 from compshift.cli.features import features
 from compshift.cli.figure import figure
 from compshift.cli.fit import fit
-from compshift.cli.interruption import Interrupted, interruptible
-from compshift.cli.methods import methods
-from compshift.cli.predict import predict
+from compshift.cli.listings import methods
+from compshift.cli.options import Interrupted, interruptible
+from compshift.cli.predict import evaluate, predict
 from compshift.cli.report import report
-from compshift.cli.streams import unheeded_streams
 from compshift.cli.tables import tables
 from compshift.cli.train import train
-from compshift.cli.usage import UsageError, usage_sentence
+
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""What the parser raises; typer has it from click, or from a copy of its own, and gives it no public name."""
+
+SHOWN = 60
+"""Longer values are cut."""
+
+
+def usage_sentence(error: Any) -> str | None:
+    """What was wrong with the arguments; None if there were none, and the help has been shown."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return None
+    text = _with_value(error) or error.format_message().rstrip(".")
+    text = text.replace(" (Possible options: ", "; did you mean ").replace(". Did you mean", "; did you mean")
+    text = text.removesuffix(")" if "did you mean" in text else "").removesuffix("?")
+    command = error.ctx.command_path if error.ctx is not None else "compshift"
+    return f"{text[:1].lower()}{text[1:]}{'?' * ('did you mean' in text)} (`{command} --help` tells what it takes)"
+
+
+def _with_value(error: Any) -> str | None:
+    """The value that an option was given, before what is wrong with it; None where the parser does not tell it."""
+    details = getattr(error.__cause__, "errors", None)
+    if details is None or getattr(error, "param", None) is None:
+        return None
+    (first, *_) = details()
+    given = str(first["input"])
+    shown = given if len(given) <= SHOWN else f"{given[:SHOWN]}…"
+    wanted = str(first["msg"]).removeprefix("Input ")
+    name = error.param.opts[0] if error.param.opts[0].startswith("-") else error.param.get_error_hint().strip("'")
+    return f"{name} is {shown!r} and {wanted}"
+
+
+class _Unheeded(io.FileIO):
+    """A descriptor that may be a pipe; once its reader is gone, what is written goes nowhere."""
+
+    def write(self, content: Any, /) -> int:
+        try:
+            return super().write(content)
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return len(content)
+
+
+@contextmanager
+def unheeded_streams() -> Iterator[None]:
+    """Let the block print whether or not somebody reads; a disk that is full is told of still.
+
+    A terminal that lacks a sign shows "?" and goes on.
+    """
+    with ExitStack() as stack:
+        for stream, redirect in ((sys.stdout, redirect_stdout), (sys.stderr, redirect_stderr)):
+            found = _unheeded(stream)
+            if found is not None:
+                stack.enter_context(redirect(found))
+                stack.callback(found.flush)
+        yield
+
+
+def _unheeded(stream: TextIO | None) -> TextIO | None:
+    """The stream in a form that outlives its reader; None where another program's own is to be left as it is."""
+    if stream is None:  # closed before the command began
+        return open(os.devnull, "w", encoding="utf-8")
+    if not isinstance(stream, io.TextIOWrapper):
+        return None
+    stream.flush()
+    try:
+        raw = _Unheeded(stream.fileno(), "wb", closefd=False)
+    except io.UnsupportedOperation:  # text in memory
+        stream.reconfigure(errors="replace")
+        return None
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors="replace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
 
 ROW = re.compile(r"\brow \d")
 """A row by its number; as everywhere in Python, the first one is row 0."""

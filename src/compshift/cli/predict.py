@@ -1,11 +1,14 @@
-"""``compshift predict``: from a model and inputs to a table of predictions."""
+"""``compshift predict``: from a model and inputs to a table of predictions.
+
+``compshift evaluate``: accuracy of a model on each group of labelled data.
+"""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from compshift.cli.options import Model, MovedBackbone, Prior, Root, SkipBroken
+from compshift.cli.options import Json, Model, MovedBackbone, Prior, Root, SkipBroken
 
 
 def predict(
@@ -40,7 +43,7 @@ def predict(
 
     With --skip-broken, the row of an image that cannot be read has no prediction.
     """
-    from compshift.cli.model_input import load_model, unlabelled_rows
+    from compshift.cli.inputs import load_model, unlabelled_rows
     from compshift.report.predictions import check_table_path, prediction_frame, write_frame
 
     check_table_path(output, source, model, prior, root)
@@ -53,3 +56,32 @@ def predict(
         frame.insert(0, *rows.images)
     write_frame(frame, output)
     typer.echo(f"{len(frame)} predictions written to {output}")
+
+
+def evaluate(
+    model: Model,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="Feature file, table like the one that the model is made from, or name of a data set.",
+            show_default=False,
+        ),
+    ],
+    prior: Prior = None,
+    split: Annotated[
+        str | None, typer.Option(help="Rows to score: train, val, test or all.", show_default="test if there is one")
+    ] = None,
+    root: Root = None,
+    skip_broken: SkipBroken = False,
+    backbone: MovedBackbone = None,
+    json: Json = False,
+) -> None:
+    """Report average, balanced and worst-group accuracy, and every group with its interval."""
+    from compshift.cli.inputs import labelled_rows, load_model
+    from compshift.estimators.evaluation import evaluate as evaluate_model
+    from compshift.report.terminal import print_evaluation
+
+    loaded = load_model(model, prior)
+    data, part = labelled_rows(loaded, source, root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+    print_evaluation(evaluate_model(loaded.clf, data), part, as_json=json)

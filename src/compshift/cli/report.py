@@ -152,7 +152,7 @@ def _of_model(
     skip_broken: bool,
     judge: bool | None,
 ) -> Page:
-    from compshift.cli.model_input import labelled_rows, load_model
+    from compshift.cli.inputs import labelled_rows, load_model
     from compshift.report.model_page import model_page
 
     loaded = load_model(source, prior)
@@ -167,9 +167,8 @@ def _of_model(
 def _of_table(
     source: Path, attributes: str | None, count: str | None, max_values: int | None, split: str | None
 ) -> Page:
-    from compshift.data.audit import audit_groups
-    from compshift.data.group_counts import read_group_counts
-    from compshift.report.table_page import table_page
+    from compshift.data.audit import audit_groups, read_group_counts
+    from compshift.report.model_page import table_page
 
     if attributes is None:
         raise InputError("a table needs --attributes: name the columns whose combinations are the groups")

@@ -33,7 +33,7 @@ def tables(
     if folder is None and not paper:
         raise InputError("there is nothing to show: pass the folder of a benchmark, or --paper for the paper's numbers")
     from compshift._files import check_target, replacing
-    from compshift.bench.paper_results import paper_results
+    from compshift.bench.group_results import paper_results
     from compshift.bench.results import Results, stored_results
     from compshift.bench.store import Store
     from compshift.report.grid import to_latex, to_markdown

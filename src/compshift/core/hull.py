@@ -10,12 +10,11 @@ import numpy as np
 
 from compshift._checks import check_codes, check_flag, check_generator
 from compshift._errors import InputError, rough
+from compshift.core.accuracy import wilson_interval
 from compshift.core.arrays import BLOCK_CELLS, BoolArray, IntArray
 from compshift.core.groups import GroupSpace, check_space
 from compshift.core.plan import Plan, complete_plan, make_offers, target_plan
-from compshift.core.span import Span
-from compshift.core.value_graph import connected_values, shortest_witness
-from compshift.core.wilson import wilson_interval
+from compshift.core.span import Span, connected_values, shortest_witness
 
 MAX_WIDTH = 1 << 14
 """Most values of all attributes together: exact arithmetic begins with a square table of so many numbers a side."""

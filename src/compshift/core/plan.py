@@ -17,8 +17,7 @@ from compshift._checks import check_codes, check_finite, check_numbers
 from compshift._errors import InputError, listing, rough
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
-from compshift.core.span import Span
-from compshift.core.value_graph import connected_values
+from compshift.core.span import Span, connected_values
 
 MAX_CANDIDATES = 1_000_000
 """Up to so many groups all are candidates; of more, they must be listed."""

@@ -3,16 +3,32 @@ r"""Inference: probabilities of groups and of single attributes under any prior.
 With ``log_score`` s(z) = log q(z) − B*(z) over the candidate groups (paper, eq. "hatq"),
 
 .. math:: \log \hat q(z|x) = -\langle \sigma(z), E(x) \rangle + s(z) - \log \sum_{z'} \exp(\ldots)
+
+Rows of which some attributes are not known: the likelihood of what is known, and its gradient.
+
+If the known values of a row agree with the seen groups K, the row contributes their probability together,
+
+.. math::
+
+    -\log \sum_{z \in K} \tilde p(z|x) = c(x) - c_K(x), \qquad
+    c_K(x) = \log \sum_{z \in K} \exp(-\langle \sigma(z), E(x) \rangle + s(z))
+
+with the score s(z) and the evidence c(x) of step 1. K is a table like that of all seen groups, only smaller, so its sum
+is made of the same matrix products. The gradient of c_K is the vector of marginals of the posterior within K,
+``r_x(z) = p̃(z|x) / Σ_K p̃``. A row that is known in full has a single group in K, and c − c_K is its risk of step 1.
 """
 
+from __future__ import annotations
+
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from compshift.core.arrays import Array, IntArray, like, namespace
-from compshift.core.energy import GroupTable, above_lowest, group_energies
-from compshift.core.logspace import log_softmax, logmatmulexp
-from compshift.core.objective import log_evidence
+from compshift._errors import InputError
+from compshift.core.arrays import Array, IntArray, index_like, like, log_softmax, logmatmulexp, namespace
+from compshift.core.energy import GroupTable, Risk, above_lowest, group_energies, group_expectations, log_evidence
+from compshift.core.groups import GroupSpace
 
 
 def group_log_posterior(
@@ -54,3 +70,79 @@ def marginal_log_sums(energies: Array, table: GroupTable, log_score: Array, attr
         member = np.where(value_of[:, None] == np.arange(cardinality), 0.0, -math.inf)
         log_half = logmatmulexp(log_half, like(member, energies))  # (n, d_i)
     return log_half
+
+
+class Pattern(NamedTuple):
+    """Rows with the same known values, and the seen groups that agree with those."""
+
+    rows: IntArray  # (r,)
+    agreeing: IntArray  # (q,) positions among the seen groups
+    table: GroupTable  # of the q groups
+
+
+def known_patterns(space: GroupSpace, seen_groups: IntArray, codes: IntArray) -> tuple[Pattern, ...]:
+    """The rows of ``codes`` (n, m), −1 where a value is missing, by what is known of them.
+
+    Rows that agree with none of ``seen_groups`` (k, m) are refused.
+    """
+    with_unknown = GroupSpace.from_cardinalities([size + 1 for size in space.cardinalities])
+    found, position = with_unknown.distinct(codes + 1)
+    order = np.argsort(position, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(position[order])) + 1)
+    patterns = []
+    for known, rows in zip(found - 1, parts, strict=True):
+        agreeing = np.flatnonzero(((known < 0) | (seen_groups == known)).all(axis=1))
+        if not len(agreeing):
+            raise _no_group(space, known, len(rows))
+        patterns.append(Pattern(rows, agreeing, GroupTable.of(space, seen_groups[agreeing])))
+    return tuple(patterns)
+
+
+def partial_risk(energies: Array, sample_weight: Array, seen: GroupTable, pattern: Pattern, log_score: Array) -> Risk:
+    r"""Risk of rows of one pattern, and its gradient.
+
+    .. math::
+
+        R = \sum_x \omega_x (c(x) - c_K(x)), \quad
+        \frac{\partial R}{\partial E_i(x, v)} = \omega_x \left(r_x(z_i = v) - \tilde p(z_i = v | x)\right), \quad
+        \frac{\partial R}{\partial s(z)} = \sum_x \omega_x \left(\tilde p(z|x) - r_x(z)\right)
+
+    ``energies`` (n, D) and ``sample_weight`` (n,) are of the rows, ``log_score`` (k,) of all seen groups.
+    """
+    log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
+    agreeing = index_like(pattern.agreeing, energies)
+    evidence, values, groups = group_expectations(energies, sample_weight, seen, log_score)
+    known_evidence, known_values, known_groups = group_expectations(
+        energies, sample_weight, pattern.table, log_score[agreeing]
+    )
+    groups[agreeing] = groups[agreeing] - known_groups
+    return Risk(sample_weight @ (evidence - known_evidence), known_values - values, groups)
+
+
+def posterior_totals(energies: Array, sample_weight: Array, pattern: Pattern, log_score: Array) -> Array:
+    """Expected weight of each agreeing group among rows of one pattern, Σ_x ω r_x(z), (q,)."""
+    log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
+    own_score = log_score[index_like(pattern.agreeing, energies)]
+    return group_expectations(energies, sample_weight, pattern.table, own_score)[2]
+
+
+def posterior_sums(energies: Array, sample_weight: Array, pattern: Pattern, log_score: Array) -> Array:
+    """Expected sum of the energies in each agreeing group, Σ_x ω r_x(z) E(x), (q, D)."""
+    log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
+    own_score = log_score[index_like(pattern.agreeing, energies)]
+    responsibility = namespace(energies).exp(group_log_posterior(energies, pattern.table, own_score))  # (n, q)
+    return (responsibility * sample_weight[:, None]).T @ energies
+
+
+def _no_group(space: GroupSpace, known: IntArray, n_rows: int) -> InputError:
+    """The error for rows whose known values no seen group has together."""
+    pairs = [
+        f"{name}={values[code]!r}"
+        for name, values, code in zip(space.names, space.values, known, strict=True)
+        if code >= 0
+    ]
+    return InputError(
+        f"{n_rows} row{'s' * (n_rows > 1)} with missing attributes {'have' if n_rows > 1 else 'has'} "
+        f"{', '.join(pairs)}, which no complete row has: complete one such row, or leave "
+        f"{'them' if n_rows > 1 else 'it'} out"
+    )

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from compshift._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from compshift.data.benchmarks import BENCHMARKS as BENCHMARKS
+    from compshift.data.benchmarks import benchmark as benchmark
     from compshift.data.dataset import GroupedDataset as GroupedDataset
     from compshift.data.feature_files import read_features as read_features
     from compshift.data.feature_files import write_features as write_features
     from compshift.data.feature_store import FeatureStore as FeatureStore
-    from compshift.data.registry import BENCHMARKS as BENCHMARKS
-    from compshift.data.registry import benchmark as benchmark
     from compshift.data.shift import Scenario as Scenario
     from compshift.data.shift import drop_groups as drop_groups
     from compshift.data.shift import drop_unseen_from_validation as drop_unseen_from_validation
@@ -36,11 +36,11 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "BENCHMARKS": "compshift.data.registry",
+        "BENCHMARKS": "compshift.data.benchmarks",
         "FeatureStore": "compshift.data.feature_store",
         "GroupedDataset": "compshift.data.dataset",
         "Scenario": "compshift.data.shift",
-        "benchmark": "compshift.data.registry",
+        "benchmark": "compshift.data.benchmarks",
         "drop_groups": "compshift.data.shift",
         "drop_unseen_from_validation": "compshift.data.shift",
         "load_samples": "compshift.data.table",

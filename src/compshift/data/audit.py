@@ -1,17 +1,152 @@
-"""Which combinations a table lacks, which of them can be extrapolated, and what to collect."""
+"""How many rows each group has, from a table of any size: CSV, Parquet (a file or a folder of shards) or .npz.
+
+Which combinations a table lacks, which of them can be extrapolated, and what to collect.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from compshift.core.arrays import IntArray
+from compshift._errors import InputError, listing
+from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.columns import hardly_repeats
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import MAX_COUNTED, AffineHull, Coverage
 from compshift.core.plan import Plan
-from compshift.data.group_counts import GroupCounts
+from compshift.data.dataset import check_split, split_rows
+from compshift.data.table_files import read_table
+from compshift.data.text_tables import ending, read_as_missing
+
+MAX_VALUES = 1000
+"""An attribute with more values than this is probably an identifier."""
+
+
+@dataclass(frozen=True, eq=False)
+class GroupCounts:
+    """The seen groups of a table and their rows."""
+
+    space: GroupSpace
+    groups: IntArray  # (k, m)
+    count: FloatArray  # (k,) rows, or the sum of a count column
+    n_rows: float  # rows counted
+    n_dropped: float  # rows, counted likewise, that were left out because an attribute is missing
+    missing: dict[str, float]  # how many of them lack each attribute
+    missing_words: Sequence[str] = ()  # what stood in their place, such as NA
+
+
+def read_group_counts(
+    path: str | PathLike[str],
+    attributes: Sequence[str],
+    *,
+    count: str | None = None,
+    max_values: int | None = None,
+    split: str | None = None,
+) -> GroupCounts:
+    """Count the groups of a table; with ``count``, add up that column instead of counting rows.
+
+    With ``split``, only rows whose column ``split`` says so are counted.
+
+    Rows that lack one of the attributes are left out, and their number is told. An attribute of more than
+    ``max_values``, 1000 if none is given, is refused; unless it is given, so is a continuous one.
+    """
+    source = Path(path)
+    split = None if split == "all" else split
+    if ending(source) == ".npz" and source.exists():
+        if count is not None:
+            raise InputError("a count column is read from .csv and .parquet files only")
+        from compshift.data.feature_files import read_labels
+
+        space, codes = read_labels(source, attributes, split)
+        groups, position = space.distinct(codes)
+        counts = np.bincount(position).astype(np.float64)
+        return _checked(GroupCounts(space, groups, counts, float(len(codes)), 0, {}), max_values)
+    return _checked(_from_table(source, list(attributes), count, split), max_values)
+
+
+def _from_table(source: Path, attributes: list[str], count: str | None, split: str | None) -> GroupCounts:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = [*attributes, *([count] if count is not None else [])]
+    if len(set(wanted)) < len(wanted):
+        raise InputError(f"the columns {listing(wanted)} repeat: name each once")
+    table = read_table(source, [*wanted, *(["split"] if split is not None else [])], labels=attributes)
+    if split is not None:
+        codes = check_split(np.asarray(table.column("split").to_pylist()), len(table))
+        table = table.select(wanted).filter(pa.array(split_rows(codes, split)))
+    lacking = {name: pc.is_null(table.column(name), nan_is_null=True).to_numpy() for name in attributes}
+    drop = np.logical_or.reduce(list(lacking.values()))
+    if drop.all():
+        raise InputError(f"every row of {str(source)!r} lacks an attribute: there is nothing to count")
+    sizes = np.ones(len(table)) if count is None else _sizes(table.column(count), count, drop)
+    dropped = float(sizes[drop].sum())
+    missing = {name: float(sizes[flags].sum()) for name, flags in lacking.items() if flags.any()}
+    table = table.filter(pa.array(~drop))
+    if count is None:
+        grouped = table.group_by(attributes).aggregate([([], "count_all")])
+        totals = grouped.column("count_all").to_numpy().astype(np.float64)
+    else:
+        table = table.set_column(table.column_names.index(count), count, pa.array(sizes[~drop]))  # in 64 bits
+        grouped = table.group_by(attributes).aggregate([(count, "sum")])
+        totals = np.asarray(grouped.column(f"{count}_sum").to_numpy(zero_copy_only=False), dtype=np.float64)
+        if not np.isfinite(totals).all():
+            raise InputError(f"the count column {count!r} is too large to add up: divide it by its mean")
+        if not totals.any():
+            raise InputError(f"the count column {count!r} has nothing but 0: there is nothing to count")
+    seen = totals > 0
+    rows = {name: np.asarray(grouped.column(name).to_pylist(), dtype=object) for name in attributes}
+    space = GroupSpace.from_table(rows)
+    codes = space.encode(rows)[seen]
+    groups, position = space.distinct(codes)
+    counts = np.bincount(position, weights=totals[seen]).astype(np.float64)
+    words = read_as_missing(source, list(missing)) if missing else []
+    return GroupCounts(space, groups, counts, float(counts.sum()), dropped, missing, words)
+
+
+def _sizes(column: Any, name: str, drop: BoolArray) -> FloatArray:
+    """How many rows each line stands for; a line that is left out may lack its number."""
+    import pyarrow as pa
+
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise InputError(f"the count column {name!r} has type {column.type}: it must hold numbers")
+    entries = column.to_numpy().astype(np.float64)
+    entries = np.where(drop & np.isnan(entries), 0.0, entries)
+    wrong = ~(np.isfinite(entries) & (entries >= 0))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            f"the count column {name!r} has missing, infinite or negative entries, the first ({entries[row]:g}) "
+            f"at row {row}: counts must be 0 or more"
+        )
+    return np.asarray(entries)
+
+
+def _checked(counts: GroupCounts, max_values: int | None) -> GroupCounts:
+    """Refuse attributes with so many values that they cannot be meant; a continuous one only if no limit was given."""
+    limit = MAX_VALUES if max_values is None else max_values
+    for name, values in zip(counts.space.names, counts.space.values, strict=True):
+        if len(values) > limit:
+            raise InputError(
+                f"attribute {name!r} has {len(values)} different values: is it an identifier? Leave it out, group its "
+                f"values, or raise the limit of {limit} (--max-values)"
+            )
+        if max_values is None and hardly_repeats(len(values), counts.n_rows):
+            found = f"attribute {name!r} has {len(values)} different values in {counts.n_rows:g} rows"
+            if any(isinstance(value, float) and not value.is_integer() for value in values):
+                raise InputError(
+                    f"{found}: it looks continuous; bin it, leave it out, or pass --max-values {len(values)} if all "
+                    "of them are meant"
+                )
+            warnings.warn(f"{found}: is it an identifier? Then leave it out", stacklevel=4)
+    return counts
+
 
 SMALL_GROUP = 30
 """Fewer rows than this are flagged."""

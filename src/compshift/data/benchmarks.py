@@ -1,7 +1,11 @@
-"""What the package knows of a published data set, and how it finds one on disk."""
+"""What the package knows of a published data set, and how it finds one on disk.
+
+Every data set that has a name.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -10,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from compshift._errors import InputError
+from compshift._errors import InputError, check_name
 from compshift._files import check_inside, check_ordinary
-from compshift.data.dataset import SPLITS, GroupedDataset
-from compshift.data.geometry import Geometry
-from compshift.data.samples import ImageFiles, Samples
+from compshift.data.dataset import SPLITS, GroupedDataset, ImageFiles, Samples
+from compshift.data.images import Geometry
 
 LISTED = 3
 """Groups that a sentence about wrong counts names."""
@@ -113,3 +116,34 @@ class Benchmark:
             elif name in self.totals and rows.sum() != self.totals[name]:
                 found.append(f"{name} has {int(rows.sum())} rows, published were {self.totals[name]}")
         return found
+
+
+MODULES = {
+    "waterbirds": "waterbirds",
+    "celeba": "celeba:CELEBA",
+    "celeba5": "celeba:CELEBA5",
+    "metashift": "metashift",
+    "multinli": "multinli",
+    "civilcomments": "civilcomments",
+    "nico++": "nicopp",
+    "gaussian2d": "gaussians:GAUSSIAN2D",
+    "additive-gaussians": "gaussians:ADDITIVE_GAUSSIANS",
+    "digits-backgrounds": "digits_backgrounds",
+    "penguins": "penguins",
+}
+"""Module of compshift.data that holds each benchmark, and its name there unless that is ``BENCHMARK``."""
+
+BENCHMARKS = tuple(MODULES)
+
+
+def benchmark(name: str) -> Benchmark:
+    """What is known of a data set: ``.load(root)`` reads it, ``.features()`` gives an embedded one as features.
+
+    >>> data = benchmark("gaussian2d").features()
+    >>> data.space.cardinalities, data.splits
+    ((2, 2), ('train', 'val', 'test'))
+    """
+    check_name("data set", name, BENCHMARKS)
+    module, _, attribute = MODULES[name].partition(":")
+    found: Benchmark = getattr(importlib.import_module(f"compshift.data.{module}"), attribute or "BENCHMARK")
+    return found

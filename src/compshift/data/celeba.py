@@ -1,13 +1,112 @@
-"""CelebA (Liu et al. 2015): blond hair × gender."""
+"""CelebA's files (Liu et al. 2015): forty binary attributes of celebrities' faces, in any of their packagings.
 
+CelebA (Liu et al. 2015): blond hair × gender.
+
+CelebA with five attributes: blond hair × gender × eyeglasses × hat × earrings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from compshift._errors import InputError, listing
+from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmarks import Benchmark
-from compshift.data.celeba_files import DOWNLOAD, packagings, subpopbench
-from compshift.data.geometry import CROP_AND_RESIZE
+from compshift.data.benchmarks import Benchmark, Packaging
+from compshift.data.dataset import GroupedDataset
+from compshift.data.images import CROP_AND_RESIZE
+from compshift.data.metadata_files import BINARY, SPLIT_CODES, coded, image_files, read_metadata
+
+DOWNLOAD = (
+    "get img_align_celeba.zip, list_attr_celeba.txt and list_eval_partition.txt (mmlab.ie.cuhk.edu.hk/projects/CelebA) "
+    "into celeba/ and unpack the images there"
+)
+SIGNS = {"-1": 0, "1": 1, "0": 0}
+FOLDERS = ("celeba", "celebA/data", "celebA_v1.0", "celebA")
+
+
+def packagings(space: GroupSpace, columns: Sequence[str]) -> tuple[Packaging, ...]:
+    """The text files as published, or as CSV, in every folder that is in use, with these columns as attributes."""
+
+    def reader(folder: str, read: Callable[..., GroupedDataset]) -> Callable[[Path], GroupedDataset]:
+        return lambda root: read(root / folder, space, columns)
+
+    return tuple(
+        Packaging(label, f"{folder}/list_attr_celeba.{ending}", reader(folder, read))
+        for folder in FOLDERS
+        for label, ending, read in (("as published", "txt", _read_txt), ("CSV", "csv", _read_csv))
+    )
+
+
+def subpopbench(space: GroupSpace) -> Packaging:
+    """SubpopBench's table, which has hair and gender only."""
+
+    def read(root: Path) -> GroupedDataset:
+        path = root / "celeba" / "metadata_celeba.csv"
+        table = read_metadata(path, ["filename", "split", "y", "a"])
+        codes = np.stack([coded(table[name], BINARY, name, path) for name in ("y", "a")], axis=1)
+        split = coded(table["split"], SPLIT_CODES, "split", path)
+        return GroupedDataset(image_files(_image_folders(path.parent), table["filename"]), space, codes, split)
+
+    return Packaging("SubpopBench", "celeba/metadata_celeba.csv", read)
+
+
+def _read_txt(folder: Path, space: GroupSpace, columns: Sequence[str]) -> GroupedDataset:
+    """A count, a line of names that has none for the file, then a file and its values in every line."""
+    path = folder / "list_attr_celeba.txt"
+    with path.open("rb") as stream:
+        stream.readline()
+        names = stream.readline().decode(errors="replace").split()
+    absent = [name for name in columns if name not in names]
+    if absent:
+        raise InputError(f"{str(path)!r} has no attribute {listing(absent)} in line 2: it names {listing(names)}")
+    options = {"sep": r"\s+", "header": None}
+    table = read_metadata(path, ["file", *columns], skiprows=2, names=["file", *names], **options)
+    codes = np.stack([coded(table[name], SIGNS, name, path, 3) for name in columns], axis=1)
+    partition = folder / "list_eval_partition.txt"
+    parts = read_metadata(partition, ["file", "split"], names=["file", "split"], **options)
+    split = coded(parts["split"], SPLIT_CODES, "split", partition, 1)
+    return _dataset(folder, space, table["file"], codes, parts["file"], split, partition)
+
+
+def _read_csv(folder: Path, space: GroupSpace, columns: Sequence[str]) -> GroupedDataset:
+    path, partition = folder / "list_attr_celeba.csv", folder / "list_eval_partition.csv"
+    table = read_metadata(path, ["image_id", *columns])
+    codes = np.stack([coded(table[name], SIGNS, name, path) for name in columns], axis=1)
+    parts = read_metadata(partition, ["image_id", "partition"])
+    split = coded(parts["partition"], SPLIT_CODES, "partition", partition)
+    return _dataset(folder, space, table["image_id"], codes, parts["image_id"], split, partition)
+
+
+def _dataset(
+    folder: Path,
+    space: GroupSpace,
+    files: np.ndarray[tuple[int], np.dtype[np.object_]],
+    codes: IntArray,
+    split_files: np.ndarray[tuple[int], np.dtype[np.object_]],
+    split: IntArray,
+    partition: Path,
+) -> GroupedDataset:
+    """The rows of the attribute table, each with the split that the partition gives its file."""
+    where = dict(zip(split_files, split, strict=True))
+    absent = [file for file in files if file not in where]
+    if absent:
+        raise InputError(f"{str(partition)!r} gives no split for {listing(absent, 3)}: the download is not whole")
+    rows = np.array([where[file] for file in files], dtype=np.int64)
+    return GroupedDataset(image_files(_image_folders(folder), files), space, codes, rows)
+
+
+def _image_folders(folder: Path) -> list[Path]:
+    """Where the images lie; unpacking often doubles the folder."""
+    return [folder / "img_align_celeba", folder / "img_align_celeba" / "img_align_celeba"]
+
 
 SPACE = GroupSpace(("hair", "gender"), (("not blond", "blond"), ("female", "male")))
 
-BENCHMARK = Benchmark(
+CELEBA = Benchmark(
     name="celeba",
     title="hair × gender, photographs of faces",
     kind="images",
@@ -19,6 +118,29 @@ BENCHMARK = Benchmark(
         "val": (8535, 8276, 2874, 182),
         "test": (9767, 7535, 2480, 180),
     },
+    totals={"train": 162770, "val": 19867, "test": 19962},
+    geometry=CROP_AND_RESIZE,
+)
+
+
+SPACE5 = GroupSpace(
+    ("hair", "gender", "eyeglasses", "hat", "earrings"),
+    (
+        ("not blond", "blond"),
+        ("female", "male"),
+        ("no eyeglasses", "eyeglasses"),
+        ("no hat", "hat"),
+        ("no earrings", "earrings"),
+    ),
+)
+
+CELEBA5 = Benchmark(
+    name="celeba5",
+    title="hair × gender × eyeglasses × hat × earrings",
+    kind="images",
+    groups="2⁵",
+    packagings=packagings(SPACE5, ("Blond_Hair", "Male", "Eyeglasses", "Wearing_Hat", "Wearing_Earrings")),
+    download=DOWNLOAD,
     totals={"train": 162770, "val": 19867, "test": 19962},
     geometry=CROP_AND_RESIZE,
 )

@@ -9,9 +9,8 @@ import numpy as np
 from compshift._errors import InputError
 from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
-from compshift.data.dataset import GroupedDataset
+from compshift.data.dataset import GroupedDataset, Texts
 from compshift.data.metadata_files import BINARY, SPLIT_CODES, SPLIT_WORDS, coded, numbers, read_metadata
-from compshift.data.samples import Texts
 
 IDENTITIES = ("male", "female", "LGBTQ", "christian", "muslim", "other_religions", "black", "white")
 SPACE = GroupSpace(("toxicity", "identity"), (("not toxic", "toxic"), IDENTITIES))

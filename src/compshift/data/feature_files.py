@@ -1,4 +1,6 @@
-"""Feature files: embeddings with their attributes, as ``.npz`` or Parquet.
+"""Arrays out of ``.npz`` files that anybody may have written.
+
+Feature files: embeddings with their attributes, as ``.npz`` or Parquet.
 
 An ``.npz`` file has ``X`` (n, p), ``Z`` (n, m) integer codes, ``attribute_names`` (m,), ``value_names`` (a JSON string,
 ``{name: [values]}``) and optionally ``split`` (n,). A Parquet file, or a folder of Parquet shards, has the attribute
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -20,13 +23,12 @@ import numpy as np
 
 from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_finite, check_list, check_same_rows
 from compshift._errors import InputError, check_name, listing
-from compshift._files import check_path, replacing
-from compshift._json import parse_json
+from compshift._files import check_ordinary, check_path, parse_json, replacing
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset, check_dataset, check_split, split_rows
-from compshift.data.npz_arrays import read_arrays
-from compshift.data.random_split import stratified_split
+from compshift.data.parquet_footer import check_parquet, check_unpacked
+from compshift.data.shift import stratified_split
 from compshift.data.table_files import (
     check_columns,
     check_values,
@@ -37,7 +39,45 @@ from compshift.data.table_files import (
     shard_files,
 )
 from compshift.data.text_tables import ending
-from compshift.data.unpacked_size import check_parquet
+
+
+def read_arrays(path: Path, wanted: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Those of the wanted arrays that the file has, and the names of all that it has.
+
+    The members that are measured are the ones that are read, each to the size that it was measured by and no further.
+    """
+    try:
+        with check_ordinary(path).open("rb") as stream, zipfile.ZipFile(stream) as archive:
+            members: dict[str, zipfile.ZipInfo] = {}
+            for entry in archive.infolist():
+                name = entry.filename.removesuffix(".npy")
+                if name in members:
+                    raise InputError(f"{str(path)!r} has two arrays {name!r}: write it again, with one of each name")
+                members[name] = entry
+            chosen = {name: members[name] for name in wanted if name in members}
+            check_unpacked(
+                sum(entry.file_size for entry in chosen.values()),
+                path.stat().st_size,
+                path,
+                "write it with numpy.savez, not compressed, if it is right",
+            )
+            return {name: _read_array(archive, entry) for name, entry in chosen.items()}, list(members)
+    except InputError:
+        raise
+    except Exception as error:  # damaged archives make their readers fail in every way there is
+        if isinstance(error, OSError) and error.errno:
+            raise  # the system's, not the file's
+        raise InputError(
+            f"{str(path)!r} cannot be read as .npz: it is damaged, another kind of file, or holds Python objects; "
+            "write arrays of numbers and text with numpy.savez"
+        ) from None
+
+
+def _read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Any:
+    """The array of a member. What runs on beyond the member's size is never unpacked."""
+    with archive.open(entry) as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)
+
 
 FEATURE_COLUMN = re.compile(r"f(0|[1-9]\d*)")
 NPZ_KEYS = ("X", "Z", "attribute_names", "value_names", "split")

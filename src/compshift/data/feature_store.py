@@ -16,8 +16,8 @@ from compshift._checks import check_count, check_list, check_whole
 from compshift._errors import InputError, check_name, listing
 from compshift._files import check_path
 from compshift.core.arrays import BoolArray
+from compshift.data.parquet_footer import check_parquet
 from compshift.data.table_files import list_matrix, reading, shard_files
-from compshift.data.unpacked_size import check_parquet
 
 ALL = "all"
 """Name of all splits together."""

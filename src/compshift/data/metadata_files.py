@@ -1,8 +1,14 @@
-"""The tables that come with published data sets, read strictly: a wrong entry is named with its file and line."""
+"""The tables that come with published data sets, read strictly: a wrong entry is named with its file and line.
+
+Whether every sample of a data set can be read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -10,7 +16,8 @@ import numpy as np
 
 from compshift._errors import InputError, listing
 from compshift.core.arrays import IntArray
-from compshift.data.samples import ImageFiles
+from compshift.data.dataset import GroupedDataset, ImageFiles
+from compshift.data.images import BrokenImageError, check_image
 
 SPLIT_CODES = {"0": 0, "1": 1, "2": 2}
 SPLIT_WORDS = {"train": 0, "val": 1, "test": 2}
@@ -95,3 +102,30 @@ def after(names: Any, folder: str, path: Path, first_line: int = 2) -> list[str]
             )
         found.append(rest)
     return found
+
+
+AHEAD = 256
+"""Files that are being read at a time."""
+
+
+def broken_samples(data: GroupedDataset, progress: Callable[[int], None] = lambda _: None) -> Iterator[str]:
+    """A sentence for every image that is missing or cannot be decoded, in the order of the rows."""
+    if not isinstance(data.samples, ImageFiles):
+        return
+    rows, problem = iter(range(len(data))), partial(_problem, data.samples)
+    with ThreadPoolExecutor() as pool:
+        while block := list(islice(rows, AHEAD)):
+            yield from (sentence for sentence in pool.map(problem, block) if sentence)
+            progress(len(block))
+
+
+def _problem(samples: ImageFiles, row: int) -> str:
+    try:
+        path = samples.path(row)
+    except InputError as error:  # it leads out of the data set's folder
+        return str(error)
+    try:
+        check_image(path)
+    except BrokenImageError as error:
+        return str(error)
+    return ""

@@ -11,10 +11,9 @@ from compshift._files import check_inside
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
-from compshift.data.dataset import GroupedDataset
-from compshift.data.geometry import RESIZE_AND_CROP
+from compshift.data.dataset import GroupedDataset, ImageFiles
+from compshift.data.images import RESIZE_AND_CROP
 from compshift.data.metadata_files import SPLIT_CODES, after, coded, image_files, read_metadata
-from compshift.data.samples import ImageFiles
 
 FOLDER = "MetaShift-Cat-Dog-indoor-outdoor"
 SPACE = GroupSpace(("animal", "place"), (("cat", "dog"), ("indoor", "outdoor")))

@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError
-from compshift._files import check_inside
-from compshift._json import parse_json
+from compshift._files import check_inside, parse_json
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
-from compshift.data.dataset import GroupedDataset
+from compshift.data.dataset import GroupedDataset, Texts, Tokens
 from compshift.data.glue_cache import read_glue_cache
 from compshift.data.metadata_files import BINARY, SPLIT_CODES, coded, read_metadata
-from compshift.data.samples import Texts, Tokens
 
 LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
 SPACE = GroupSpace(("label", "negation"), (tuple(LABELS), ("no negation", "negation")))

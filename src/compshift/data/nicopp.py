@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError, listing
-from compshift._files import check_inside
-from compshift._json import read_json_object
+from compshift._files import check_inside, read_json_object
 from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
-from compshift.data.dataset import GroupedDataset
-from compshift.data.geometry import RESIZE_AND_CROP
+from compshift.data.dataset import GroupedDataset, ImageFiles
+from compshift.data.images import RESIZE_AND_CROP
 from compshift.data.metadata_files import SPLIT_CODES, coded, image_files, read_metadata
-from compshift.data.samples import ImageFiles
 
 CONTEXTS = ("autumn", "dim", "grass", "outdoor", "rock", "water")
 IMAGES = ("public_dg_0416/train", "track_1/public_dg_0416/train", "track_1/track_1/train")

@@ -11,7 +11,7 @@ from compshift.core.columns import read_columns
 from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import GroupedDataset
-from compshift.data.random_split import DEFAULT_SHARES, stratified_split
+from compshift.data.shift import DEFAULT_SHARES, stratified_split
 
 ATTRIBUTES = ("species", "sex", "island")
 MEASUREMENTS = ("bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g")

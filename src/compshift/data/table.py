@@ -23,9 +23,8 @@ from compshift._errors import InputError, an, check_name, listing, shown
 from compshift._files import check_path
 from compshift.core.columns import missing_values, read_columns, without_arrow
 from compshift.core.groups import GroupSpace
-from compshift.data.dataset import GroupedDataset
-from compshift.data.random_split import stratified_split
-from compshift.data.samples import ImageFiles, Samples, Texts
+from compshift.data.dataset import GroupedDataset, ImageFiles, Samples, Texts
+from compshift.data.shift import stratified_split
 from compshift.data.table_files import column_names, read_table
 from compshift.data.text_tables import read_as_missing
 

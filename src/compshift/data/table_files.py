@@ -1,18 +1,30 @@
-"""Tables on disk: CSV, TSV, a Parquet file or a folder of Parquet shards, as Arrow tables."""
+"""Tables on disk: CSV, TSV, a Parquet file or a folder of Parquet shards, as Arrow tables.
+
+Values of a file, matched by what was written with those that a model knows.
+
+What type a column of text has is guessed from the file alone: where training wrote 1, 2 and 3b, a test file that has 1
+and 2 only seems to hold numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from compshift._errors import InputError, reason, unknown_name
-from compshift._files import check_inside, check_ordinary
-from compshift._json import parse_json, read_json_object
+import numpy as np
+
+from compshift._errors import InputError, listing, reason, unknown_name
+from compshift._files import check_inside, check_ordinary, parse_json, read_json_object
+from compshift.core.columns import Column
+from compshift.core.groups import GroupSpace
+from compshift.data.dataset import GroupedDataset
+from compshift.data.parquet_footer import check_parquet
 from compshift.data.text_tables import TEXT, ending, not_unicode, read_text, text_columns
-from compshift.data.unpacked_size import check_parquet
 
 MANIFEST = "_features.json"
 """File in a folder of feature shards that tells what made them; readers of Parquet folders pass over names with _."""
@@ -219,3 +231,44 @@ def _plain(column: Any) -> Any:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     kind = pa.string() if pa.types.is_string_view(kind) else kind
     return column if kind == column.type else column.cast(kind)
+
+
+DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+")
+
+
+def in_space(data: GroupedDataset, space: GroupSpace) -> GroupedDataset:
+    """The rows with the attributes and values of ``space``; a value that it does not know is refused."""
+    columns = []
+    for name, known in zip(space.names, space.values, strict=True):
+        if name not in data.space.names:
+            raise InputError(
+                f"the rows have no attribute {name!r}, which the model has: their attributes are "
+                f"{listing(data.space.names)}"
+            )
+        position = data.space.names.index(name)
+        used, codes = np.unique(data.codes[:, position], return_inverse=True)
+        own = data.space.values[position]
+        columns.append(Column(name, tuple(as_known(own[code], known) for code in used), codes.reshape(-1), named=True))
+    targets = tuple(name for name in data.targets if name in space.names)
+    return replace(data, space=space, codes=space.encode_columns(columns), targets=targets)
+
+
+def as_known(value: Hashable, known: Collection[Hashable]) -> Hashable:
+    """The one known value that is written like ``value``, as 1 like ``"1"`` and ``1.0``; itself if there is none.
+
+    Values that are told apart stay apart: of ``"1"`` and ``"1.0"`` each is itself, and ``"01"`` is another still.
+    """
+    if value in known:
+        return value
+    if str(value) in known:
+        return str(value)
+    alike = [other for other in known if _writing(other) == _writing(value)]
+    return alike[0] if len(alike) == 1 else value
+
+
+def _writing(value: Hashable) -> str:
+    """What a value looks like in a file, without zeros at its end and without capitals of true and false."""
+    text = str(value)
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    return text.rstrip("0").rstrip(".") if DECIMAL.fullmatch(text) else text

@@ -9,7 +9,7 @@ import numpy as np
 from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset
-from compshift.data.geometry import STRETCH_AND_CROP
+from compshift.data.images import STRETCH_AND_CROP
 from compshift.data.metadata_files import BINARY, SPLIT_CODES, coded, image_files, read_metadata
 
 FOLDER = "waterbird_complete95_forest2water2"

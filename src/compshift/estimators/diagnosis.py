@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compshift.core.accuracy import Calibration
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
-from compshift.core.calibration_error import Calibration
 from compshift.core.groups import GroupSpace
-from compshift.estimators.crm_model import ENOUGH_SAMPLES
+from compshift.crm.model import ENOUGH_SAMPLES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,35 +1,78 @@
-"""ERM, LC and sLA on fixed features, as a scikit-learn classifier: convex, solved to its optimum, without PyTorch."""
+"""Logistic regression whose logits are offset by known amounts, as something to minimise.
+
+ERM, LC and sLA on fixed features, as a scikit-learn classifier: convex, solved to its optimum, without PyTorch.
+"""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._checks import (
-    check_count,
-    check_positive,
-    check_reach,
-    check_same_order,
-    check_sample_weight,
-)
+from compshift._checks import check_count, check_positive, check_reach, check_same_order, check_sample_weight
 from compshift._errors import InputError, check_name
-from compshift.core.arrays import FloatArray
+from compshift.core.arrays import FloatArray, IntArray, log_softmax, logsumexp
+from compshift.core.candidates import adjustment_offset, correction_offset
 from compshift.core.columns import read_columns
 from compshift.core.groups import GroupSpace
-from compshift.core.logit_offsets import adjustment_offset, correction_offset
-from compshift.core.logspace import log_softmax
-from compshift.estimators.accuracy import accuracy
-from compshift.estimators.inputs import Labels, known_features, read_labels, training_features
-from compshift.estimators.logit_problem import LogitProblem
-from compshift.estimators.progress import visible_log
-from compshift.estimators.refused_fit import unchanged_if_refused
-from compshift.estimators.solver import solve
-from compshift.estimators.standardise import standardise
+from compshift.crm.blocks import softmax_curvature, standardise
+from compshift.crm.inputs import (
+    Labels,
+    accuracy,
+    known_features,
+    read_labels,
+    training_features,
+    unchanged_if_refused,
+    visible_log,
+)
+from compshift.crm.solver import Evaluation, solve
+
+
+class LogitProblem(NamedTuple):
+    r"""Logits are features · weightᵀ + bias + offset of the row's attribute.
+
+    .. math:: \sum_x \omega_x \left(\log \sum_y e^{z_y(x)} - z_{y_x}(x)\right) + \tfrac\alpha2 \lVert W \rVert^2
+    """
+
+    features: FloatArray  # (n, p) standardised
+    classes: IntArray  # (n,)
+    attribute: IntArray  # (n,)
+    offset: FloatArray  # (a, c)
+    sample_weight: FloatArray  # (n,) summing to 1
+    frequency: FloatArray  # (c,) of the classes
+    alpha: float
+    spread: float = 1.0  # of the features, about
+
+    @property
+    def coarse(self) -> None:
+        """There is none."""
+
+    @property
+    def curvature(self) -> FloatArray:
+        """About that along the weights of each class, (c,)."""
+        return softmax_curvature(self.frequency, self.spread, self.alpha)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the weights."""
+        return len(self.frequency), self.features.shape[1]
+
+    def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
+        """Penalised risk and gradient."""
+        logits = self.features @ weight.T + bias + self.offset[self.attribute]  # (n, c)
+        log_total = logsumexp(logits, axis=1)  # (n,)
+        rows = np.arange(len(logits))
+        risk = float(self.sample_weight @ (log_total - logits[rows, self.classes]))
+        gradient = np.exp(logits - log_total[:, None])  # (n, c)
+        gradient[rows, self.classes] -= 1
+        gradient *= self.sample_weight[:, None]
+        value = risk + 0.5 * self.alpha * float(np.vdot(weight, weight))
+        return Evaluation(value, self.alpha * weight + gradient.T @ self.features, gradient.sum(axis=0))
+
 
 ADJUSTMENTS = ("none", "lc", "sla")
 

@@ -14,10 +14,9 @@ from compshift._checks import check_fraction, check_positive, check_same_order, 
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
-from compshift.core.prior_estimation import estimate_log_prior
-from compshift.core.told_apart import confused_pairs
-from compshift.estimators.group_classifier import GroupClassifier, check_group_classifier
-from compshift.estimators.inputs import known_features
+from compshift.core.prior_em import confused_pairs, estimate_log_prior
+from compshift.crm.base import GroupClassifier, check_group_classifier
+from compshift.crm.inputs import known_features
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,10 +15,9 @@ import numpy as np
 from compshift._checks import check_count
 from compshift._errors import InputError, check_name, shown
 from compshift.core.arrays import IntArray
-from compshift.data.dataset import GroupedDataset
+from compshift.data.dataset import GroupedDataset, Samples
 from compshift.data.feature_files import read_features
-from compshift.data.random_split import stratified_split
-from compshift.data.samples import Samples
+from compshift.data.shift import stratified_split
 from compshift.data.table import load_samples, load_table
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ class Recipe:
             from compshift.features.embedder import Embedder
         except ModuleNotFoundError as error:
             raise InputError(f"images and texts need {error.name}: install compshift[torch]") from None
-        from compshift.features.shards import network_key
+        from compshift.features.extract import network_key
         from compshift.nn.backbones import load_backbone
 
         backbone = load_backbone(self.backbone, self.kind, pooling=self.pooling, max_length=self.max_length)
@@ -156,8 +155,7 @@ class Recipe:
     ) -> tuple[GroupedDataset, Recipe, Extraction]:
         """The data set with features in place of images or texts, computed once and kept in ``folder``."""
         embedder = self.embedder(**options)
-        from compshift.features.extract import extract_features
-        from compshift.features.shards import network_key
+        from compshift.features.extract import extract_features, network_key
 
         found = extract_features(
             data, embedder, folder, skip_broken=skip_broken, overwrite=overwrite, progress=progress

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from compshift._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from compshift.methods import registry as registry
-    from compshift.methods.method import Method as Method
+    from compshift.methods import registry
+    from compshift.methods.base import Method as Method
     from compshift.methods.registry import METHODS as METHODS
     from compshift.methods.registry import make_method as make_method
 
@@ -16,7 +16,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "METHODS": "compshift.methods.registry",
-        "Method": "compshift.methods.method",
+        "Method": "compshift.methods.base",
         "make_method": "compshift.methods.registry",
         "registry": "compshift.methods.registry",
     },

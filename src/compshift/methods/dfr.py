@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from compshift._checks import MAX_FACTOR, check_positive
+from compshift.methods.base import TrainingRows
 from compshift.methods.erm import ERM
-from compshift.methods.method import TrainingRows
-from compshift.nn.classifier import BackboneClassifier
+from compshift.nn.networks import BackboneClassifier
 
 
 @dataclass(frozen=True)

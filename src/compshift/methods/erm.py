@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from compshift.methods.batch import Batch
-from compshift.methods.method import Method, State
-from compshift.nn.classifier import BackboneClassifier
+from compshift.methods.base import Batch, Method, State
+from compshift.nn.networks import BackboneClassifier
 
 
 @dataclass(frozen=True)

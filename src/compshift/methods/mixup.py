@@ -11,10 +11,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from compshift._checks import check_positive
-from compshift.methods.batch import Batch
-from compshift.methods.method import Method, State
-from compshift.methods.ranges import LogUniform
-from compshift.nn.classifier import BackboneClassifier
+from compshift.methods.base import Batch, LogUniform, Method, State
+from compshift.nn.networks import BackboneClassifier
 
 
 @dataclass(frozen=True)

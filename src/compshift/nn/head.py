@@ -1,10 +1,14 @@
-"""The CRM head: one energy per attribute value on top of any network."""
+"""Networks that give the energies of an attribute's values.
+
+The CRM head: one energy per attribute value on top of any network.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from numbers import Integral
 from typing import Any
 
@@ -12,24 +16,57 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_count, check_flag, check_sample_weight
+from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_count, check_flag, check_list, check_sample_weight
 from compshift._errors import InputError, check_name, rough
 from compshift.core.bias import ExtrapolatedBias
 from compshift.core.candidates import Candidates, candidate_groups
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior
-from compshift.distributed.collective import ALONE, Collective, check_processes
-from compshift.nn.energies import energy_layers
-from compshift.nn.energy_blocks import energy_blocks
-from compshift.nn.head_state import HeadState
-from compshift.nn.loader_codes import all_codes
-from compshift.nn.modes import evaluation_mode
-from compshift.nn.precision import full_precision, no_autocast
-from compshift.nn.seen_groups import SeenGroups
-from compshift.nn.step_one import step_one_loss
-from compshift.nn.step_two import step_two_bias
-from compshift.nn.tensors import check_energies, check_features, row_weights, to_numpy
+from compshift.distributed import ALONE, Collective, check_processes
+from compshift.nn.state import HeadState, SeenGroups
+from compshift.nn.steps import all_codes, energy_blocks, step_one_loss, step_two_bias
+from compshift.nn.tensors import (
+    check_energies,
+    check_features,
+    evaluation_mode,
+    full_precision,
+    no_autocast,
+    row_weights,
+    to_numpy,
+)
+
+MAX_WEIGHTS = 1 << 38
+"""More weights than this, a terabyte of them, are never made."""
+
+
+def energy_layers(
+    in_features: int, cardinalities: Sequence[int], hidden: int | Sequence[int] | None = None
+) -> nn.ModuleList:
+    """One network per attribute, linear or with hidden layers; the last layer is zero and has no intercept.
+
+    An intercept would be one number per value, which the bias of the groups takes in. Energies that start at zero are
+    nearer to their optimum than random ones, which few steps never forget.
+    """
+    widths: list[Any] = []
+    if hidden is not None:
+        widths = [hidden] if np.ndim(hidden) == 0 else check_list(hidden, "hidden", "widths of layers")
+    sizes = [in_features, *(check_count(width, "hidden") for width in widths)]
+    count = len(cardinalities) * sum(a * b for a, b in pairwise(sizes)) + sizes[-1] * sum(cardinalities)
+    if count > MAX_WEIGHTS:
+        raise InputError(
+            f"the head would have {rough(count)} weights, more than a machine can hold: choose fewer in_features "
+            f"({in_features!r}), narrower hidden layers ({hidden!r}) or attributes of fewer values"
+        )
+    return nn.ModuleList(_network(sizes, cardinality) for cardinality in cardinalities)
+
+
+def _network(sizes: Sequence[int], out_features: int) -> nn.Module:
+    layers: list[nn.Module] = [layer for size in pairwise(sizes) for layer in (nn.Linear(*size), nn.ReLU())]
+    last = nn.Linear(sizes[-1], out_features, bias=False)
+    nn.init.zeros_(last.weight)
+    return nn.Sequential(*layers, last) if layers else last
+
 
 BIASES = ("extrapolated", "learned")
 DAMAGED = "training has diverged, or the state that was loaded is damaged; train or load it again"

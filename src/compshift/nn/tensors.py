@@ -1,11 +1,18 @@
-"""What callers pass where tensors are expected."""
+"""What callers pass where tensors are expected.
+
+Training and eval mode of modules.
+
+The precision of numbers, whatever a head is cast to and whatever surrounds it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from compshift._checks import check_same_rows
 from compshift._errors import InputError, an
@@ -93,3 +100,36 @@ def row_weights(values: Any, n_rows: int, like: Tensor, name: str) -> Tensor:
             "more, with a mean near 1"
         )
     return weight
+
+
+@contextlib.contextmanager
+def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
+    """Eval mode for the modules; afterwards every part of them has the mode it had."""
+    training = [(part, part.training) for module in modules for part in module.modules()]
+    for module in modules:
+        module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in training:
+            part.training = mode
+
+
+def moved_buffer(buffer: Tensor, fn: Any) -> Tensor:
+    """The buffer where ``fn`` puts it, in the precision that it has, or in 32 bits where the device has no more."""
+    try:
+        moved: Tensor = fn(buffer)
+        return moved if moved.dtype == buffer.dtype else buffer.to(moved.device)
+    except TypeError:
+        return fn(buffer.float())  # type: ignore[no-any-return]
+
+
+def full_precision(energies: Tensor) -> Tensor:
+    """Energies in 32 bits at least."""
+    return energies.float() if energies.dtype in (torch.float16, torch.bfloat16) else energies
+
+
+def no_autocast(reference: Tensor) -> Any:
+    """A context without autocasting, on devices that know of it."""
+    kind = reference.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()

@@ -9,22 +9,17 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError
-from compshift.bench.chosen import Chosen, chosen_records, printed
-from compshift.bench.completeness import lacking_results
-from compshift.bench.group_results import GroupResults, group_results
-from compshift.bench.paper_results import paper_results
-from compshift.bench.results import Results, results_of
+from compshift.bench.group_results import GroupResults, group_results, paper_results
+from compshift.bench.results import Chosen, Results, chosen_records, lacking_results, printed, results_of
 from compshift.bench.store import Record, Store
 from compshift.core.groups import GroupSpace
-from compshift.data.audit import audit_groups
-from compshift.data.group_counts import GroupCounts
-from compshift.report.accuracy_charts import scenario_dots
-from compshift.report.bench_terminal import duration
+from compshift.data.audit import GroupCounts, audit_groups
+from compshift.report.charts import scenario_dots
 from compshift.report.coverage_section import Dropped, coverage_section
 from compshift.report.grid import Cell, Grid
 from compshift.report.group_accuracy import GroupAccuracy, accuracy_blocks, bar_blocks
-from compshift.report.made_with import made_section
-from compshift.report.page import Block, Card, Charts, Heading, Numbers, Page, Section, Words
+from compshift.report.live import duration
+from compshift.report.page import Block, Card, Charts, Heading, Numbers, Page, Section, Words, made_section
 from compshift.report.tables import make_tables, scenario_label
 from compshift.report.trust_section import MAX_DOTS, bias_charts, bias_words
 

@@ -13,8 +13,8 @@ from compshift._errors import rough
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.hull import AffineHull
 from compshift.data.audit import Audit
-from compshift.report.audit_words import plan_words, rows_words, small_words
-from compshift.report.coverage_charts import PAIR_STATES, pair_panel, short_count
+from compshift.report.charts import PAIR_STATES, pair_panel, short_count
+from compshift.report.data_terminal import plan_words, rows_words, small_words
 from compshift.report.grid import Grid
 from compshift.report.page import Block, Card, Chart, Charts, Explorer, Heading, Numbers, Section, Words
 

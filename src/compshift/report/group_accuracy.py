@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from compshift.core.accuracy import wilson_interval
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.groups import GroupSpace
-from compshift.core.wilson import wilson_interval
-from compshift.report.accuracy_charts import accuracy_maps, heat_map, seen_unseen_bars
+from compshift.report.charts import accuracy_maps, heat_map, seen_unseen_bars
 from compshift.report.page import Block, Charts, Words
 
 MAX_LISTED = 48

@@ -1,4 +1,7 @@
-"""A page on a fitted model, and on how it does on labelled rows if there are any."""
+"""A page on a fitted model, and on how it does on labelled rows if there are any.
+
+A page on a table alone: which combinations it has, lacks, and would need.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from compshift.core.hull import AffineHull
-from compshift.data.audit import Audit, audit_groups
+from compshift.data.audit import Audit, GroupCounts, audit_groups
 from compshift.data.dataset import GroupedDataset
-from compshift.data.group_counts import GroupCounts
 from compshift.estimators.evaluation import Evaluation, evaluate
 from compshift.metrics import GroupReport
 from compshift.report.coverage_section import coverage_cards, coverage_lead, coverage_section
 from compshift.report.group_accuracy import GroupAccuracy, accuracy_blocks, bar_blocks
-from compshift.report.made_with import made_section
-from compshift.report.page import Block, Card, Page, Section, Words
+from compshift.report.page import Block, Card, Page, Section, Words, made_section
 from compshift.report.trust_section import trust_section
 
 
@@ -139,3 +140,10 @@ def _facts(clf: Any, name: str, source: str, part: str, prior: str | None) -> li
         if isinstance(value, str | int | float) and value == value:
             facts.append((label, f"{value:g}" if isinstance(value, float) else str(value)))
     return facts
+
+
+def table_page(audit: Audit, name: str) -> Page:
+    """Coverage, the grid to explore, and what to collect."""
+    facts = [("table", name), ("attributes", ", ".join(audit.space.names))]
+    sections = [coverage_section(audit), made_section(*facts)]
+    return Page(name, "table", coverage_lead(audit), sections, coverage_cards(audit))

@@ -2,6 +2,8 @@
 
 Whatever comes from data is text: Jinja escapes it, data for scripts lies in blocks of JSON that cannot be left, and the
 page's policy lets the browser run the page's own scripts alone, known by their hashes, and load nothing.
+
+How a page was made: versions, command, time.
 """
 
 from __future__ import annotations
@@ -9,9 +11,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import platform
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -171,3 +178,30 @@ def _vega() -> str:
 
     text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return text.replace("\r", "").replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
+
+
+def made_section(*pairs: tuple[str, str], command: Sequence[str] | None = None) -> Section:
+    """Facts on what is shown, then on the page itself."""
+    arguments = sys.argv[1:] if command is None else list(command)
+    made = [
+        *pairs,
+        ("page made", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
+        ("command", shlex.join(["compshift", *arguments])),
+        ("versions", versions_text()),
+        ("system", f"{platform.system()} {platform.machine()}"),
+    ]
+    return Section("How it was made", [Facts(made)])
+
+
+def versions_text() -> str:
+    """compshift, Python and the packages that compute."""
+    found = [f"compshift {__version__}", f"Python {platform.python_version()}"]
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(found)

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from compshift.bench.chosen import Scenario
-from compshift.bench.results import Results, Score, Scores
+from compshift.bench.results import Results, Scenario, Score, Scores
 from compshift.report.grid import Cell, Grid
 
 HEADINGS = {

@@ -1,4 +1,9 @@
-"""Results on the terminal, or as JSON for other programs."""
+"""Results on the terminal, or as JSON for other programs.
+
+An extraction of features on the terminal, or as JSON.
+
+An exported model on the terminal, or as JSON.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +23,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from compshift.bench.gaussian2d import Gaussian2DStudy
-    from compshift.bench.growth import Outcome
-    from compshift.bench.hull_growth import Growth
-    from compshift.estimators.crm import CRMClassifier
+    from compshift.crm.classifier import CRMClassifier
     from compshift.estimators.evaluation import Evaluation
+    from compshift.export.onnx import OnnxFile
+    from compshift.features.extract import Extraction
+    from compshift.studies.gaussian2d import Gaussian2DStudy
+    from compshift.studies.growth import Outcome
+    from compshift.studies.hull import Growth
 
 SMALL_ESS = 30
 """A bias that rests on fewer samples than this is called uncertain."""
@@ -298,3 +305,59 @@ def progress_bar(title: str, total: int, unit: str = "") -> Iterator[Callable[[i
             progress.update(task, rate=f"{speed:.1f} {unit}/s" if speed else "")
 
         yield advance
+
+
+MAX_SENTENCES = 10
+"""More broken samples than this are counted only."""
+
+
+def print_extraction(done: Extraction, backbone: str, *, as_json: bool) -> None:
+    """What was computed, what was there, what was left out, and how fast it went."""
+    if as_json:
+        content = {
+            "folder": str(done.folder),
+            "backbone": backbone,
+            "rows": done.rows,
+            "features": done.features,
+            "shards": done.shards,
+            "shards_reused": done.reused,
+            "broken": list(done.broken),
+            "seconds": done.seconds,
+            "forward_seconds": done.forward_seconds,
+        }
+        print(json.dumps(content))
+        return
+    reused = f", {done.reused} of them from before" if done.reused else ""
+    shards = f"{done.shards} shard{'s' * (done.shards > 1)}"
+    print(f"{done.rows} rows of {done.features} features by {backbone} in {shards}{reused}")
+    if done.forward_seconds:
+        share = 1 - done.forward_seconds / done.seconds
+        print(f"{done.seconds:.1f} s, {share:.0%} of them outside the backbone")
+    for sentence in done.broken[:MAX_SENTENCES]:
+        print(f"left out: {sentence}")
+    if len(done.broken) > MAX_SENTENCES:
+        print(f"left out: {len(done.broken) - MAX_SENTENCES} more; --json lists them")
+    print(f"features written to {done.folder}")
+
+
+def print_onnx_file(written: OnnxFile, *, as_json: bool) -> None:
+    """What the file takes and gives."""
+    if as_json:
+        content = {
+            "model": str(written.path),
+            "bytes": written.size,
+            "inputs": {name: list(shape) for name, shape in written.inputs.items()},
+            "outputs": {name: list(shape) for name, shape in written.outputs.items()},
+        }
+        print(json.dumps(content))
+        return
+    print(f"inputs: {_listed(written.inputs)}{' (may be left out)' * ('prior' in written.inputs)}")
+    print(f"outputs: {_listed(written.outputs)}")
+    print(f"model written to {written.path}")
+
+
+def _listed(shapes: Mapping[str, tuple[int | None, ...]]) -> str:
+    """``X (N, 5), prior (6)``."""
+    return ", ".join(
+        f"{name} ({', '.join('N' if axis is None else str(axis) for axis in shape)})" for name, shape in shapes.items()
+    )

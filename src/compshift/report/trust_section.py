@@ -8,17 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compshift._errors import InputError
+from compshift.core.accuracy import calibration, confidence_bins, wilson_interval
 from compshift.core.arrays import BoolArray, FloatArray
-from compshift.core.calibration_error import calibration, confidence_bins
-from compshift.core.wilson import wilson_interval
+from compshift.crm.model import ENOUGH_SAMPLES
 from compshift.data.dataset import GroupedDataset
-from compshift.estimators.crm_model import ENOUGH_SAMPLES
 from compshift.estimators.diagnose import diagnose
 from compshift.estimators.diagnosis import HEAVY_TAIL
 from compshift.estimators.evaluation import Evaluation
+from compshift.report.charts import calibration_curves, expected_and_actual, trust_dots
 from compshift.report.grid import Cell, Grid
 from compshift.report.page import Block, Chart, Charts, Numbers, Section, Words
-from compshift.report.trust_charts import calibration_curves, expected_and_actual, trust_dots
 
 MAX_DOTS = 40
 MAX_TABLE_ROWS = 500

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from compshift._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from compshift.training.classifier import TrainedClassifier as TrainedClassifier
     from compshift.training.loop import train as train
     from compshift.training.settings import Settings as Settings
-    from compshift.training.trained import TrainedClassifier as TrainedClassifier
 
 __all__ = ["Settings", "TrainedClassifier", "train"]
 
@@ -15,7 +15,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Settings": "compshift.training.settings",
-        "TrainedClassifier": "compshift.training.trained",
+        "TrainedClassifier": "compshift.training.classifier",
         "train": "compshift.training.loop",
     },
 )

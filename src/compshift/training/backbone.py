@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from compshift._errors import InputError, an
 from compshift.data.dataset import GroupedDataset
-from compshift.data.geometry import Geometry
+from compshift.data.images import Geometry
 from compshift.nn.backbones import FRESH, Backbone, check_own_pooling, load_backbone
-from compshift.nn.small_networks import FeatureBackbone, fresh_backbone
-from compshift.training.split import TrainingData
+from compshift.nn.networks import FeatureBackbone, fresh_backbone
+from compshift.training.batches import TrainingData
 
 DEFAULTS = {"features": "linear", "images": "efficientnet-lite0", "text": "minilm"}
 

@@ -1,21 +1,29 @@
-"""Predictions of the model that is being trained, and how good they are."""
+"""Predictions of the model that is being trained, and how good they are.
+
+A model in training, looked at from outside: training rows for its method, validation rows for its selection.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
-from compshift.distributed.collective import Collective
-from compshift.methods.method import Predictor
+from compshift.distributed import Collective
+from compshift.methods.base import Method, Predictor, Task, TrainingRows
 from compshift.metrics import GroupReport, group_report
-from compshift.nn.classifier import BackboneClassifier
-from compshift.training.reading import Reader
+from compshift.nn.networks import BackboneClassifier
+from compshift.nn.tensors import evaluation_mode
+from compshift.training.batches import Reader, Sampler, TrainingData
+from compshift.training.settings import Settings
 
 
 @torch.no_grad()
@@ -60,3 +68,78 @@ def report_of(data: GroupedDataset, rows: IntArray, predicted: IntArray) -> Grou
         nuisances if nuisances.shape[1] else None,
         space=data.space,
     )
+
+
+REFRESH = 3
+"""Stream of the generator that draws the rows for evaluations; see ``sampling``."""
+
+
+class Autocast(Protocol):
+    """Makes the context of a forward pass in reduced precision."""
+
+    def __call__(self) -> AbstractContextManager[Any]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """What is needed to look at a model without changing how it is trained."""
+
+    model: BackboneClassifier
+    method: Method
+    task: Task
+    data: TrainingData
+    sampler: Sampler
+    reader: Reader
+    processes: Collective
+    autocast: Autocast
+    settings: Settings
+
+    def refresh(self) -> None:
+        """What the method does before an evaluation, with a fixed part of the training rows."""
+        with evaluation_mode(self.model), torch.no_grad():
+            self.method.refresh(self.model, self.training_rows(self.settings.refresh_rows))
+
+    def finish(self) -> dict[str, Any]:
+        """What the method does at the end, with all training rows."""
+        with evaluation_mode(self.model), torch.no_grad():
+            return self.method.finish(self.model, self.training_rows(None))
+
+    def validate(self, *, first_only: bool) -> dict[str, GroupReport]:
+        """Accuracy of the predictors on validation, all of them or the one that is reported."""
+        rows, data = self.data.validation, self.data.data
+        prior = data.space.frequencies(data.codes[rows]) if self.method.uses_prior and not first_only else None
+        with evaluation_mode(self.model):
+            predictors = self.method.predictors(self.model, prior)
+            if first_only:
+                predictors = dict(list(predictors.items())[:1])
+            predicted = predict_classes(
+                self.model,
+                predictors,
+                self.reader,
+                rows,
+                batch_size=self.settings.batch_size,
+                processes=self.processes,
+                autocast=self.autocast,
+            )
+        return {name: report_of(data, rows, found) for name, found in predicted.items()}
+
+    def training_rows(self, limit: int | None) -> TrainingRows:
+        """The rows that batches are drawn from, or a fixed part of them; this process reads its share."""
+        rows = np.arange(len(self.sampler.rows))
+        if limit is not None and limit < len(rows):
+            rng = np.random.default_rng([self.settings.seed, REFRESH])
+            rows = np.sort(rng.choice(len(rows), size=limit, replace=False))
+        weight = np.ones(len(self.sampler.rows)) if self.sampler.row_weight is None else self.sampler.row_weight
+        weight = weight / weight.mean()
+        mine = rows[self.processes.share(len(rows))]
+        own = self.sampler.rows[mine]  # positions among the training rows
+        position = {int(row): number for number, row in enumerate(self.data.train[own])}
+
+        def batches() -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]:
+            for read, inputs in self.reader.in_order(self.data.train[own], self.settings.batch_size):
+                where = [position[int(row)] for row in read]
+                group = torch.as_tensor(self.data.group[own[where]], device=self.reader.device)
+                with self.autocast():
+                    yield inputs, group, torch.as_tensor(weight[mine[where]])
+
+        return TrainingRows(batches, self.task, self.processes, self.settings.seed)

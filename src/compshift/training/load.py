@@ -1,9 +1,28 @@
-"""Read any model that compshift wrote."""
+"""Read any fitted classifier that compshift saved.
+
+Read any model that compshift wrote.
+"""
 
 from os import PathLike
 from typing import Any
 
+from compshift._errors import InputError, listing
 from compshift._files import check_path
+from compshift.crm import io as model_file
+from compshift.crm.classifier import CRMClassifier
+
+KINDS: dict[str, Any] = {"CRMClassifier": CRMClassifier}
+
+
+def load_file(path: str | PathLike[str]) -> Any:
+    """The fitted classifier in a model file. Nothing in the file is ever executed."""
+    kind, header, arrays = model_file.read(path)
+    if kind not in KINDS:
+        raise InputError(f"{str(path)!r} holds a {kind!r}: this release can load_file {listing(KINDS)}")
+    try:
+        return KINDS[kind]._from_file(header, arrays)
+    except InputError as error:
+        raise InputError(f"{str(path)!r} cannot be loaded: {error}") from None
 
 
 def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
@@ -28,9 +47,8 @@ def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
     ``clf.save("birds.safetensors")``, and elsewhere ``clf = compshift.load("birds.safetensors")``.
     """
     if check_path(path).is_dir():
-        from compshift.training.trained import TrainedClassifier
+        from compshift.training.classifier import TrainedClassifier
 
         return TrainedClassifier.load(path, device)
-    from compshift.estimators.load import load as load_file
 
     return load_file(path)

@@ -12,17 +12,16 @@ from compshift._checks import MAX_READERS, check_flag, check_single, check_whole
 from compshift._errors import InputError, an
 from compshift._files import check_path
 from compshift.data.dataset import GroupedDataset
-from compshift.methods.method import Method
+from compshift.methods.base import Method
 from compshift.methods.registry import make_method
 from compshift.nn.backbones import Backbone
 from compshift.training.backbone import choose_backbone
-from compshift.training.launch import own_randomness
+from compshift.training.batches import TrainingData
+from compshift.training.classifier import TrainedClassifier
+from compshift.training.folder import check_extras
 from compshift.training.progress import Listener
-from compshift.training.run import Run
-from compshift.training.run_folder import check_extras
+from compshift.training.run import Run, own_randomness
 from compshift.training.settings import Settings
-from compshift.training.split import TrainingData
-from compshift.training.trained import TrainedClassifier
 
 
 def train(

@@ -1,35 +1,140 @@
-"""One training run: its steps, its evaluations, its checkpoints."""
+"""The device and the processes of a run, through accelerate.
+
+Optimisers, and which parameters they let decay.
+
+One training run: its steps, its evaluations, its checkpoints.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
-from compshift._errors import InputError
+from compshift._errors import InputError, check_name
 from compshift.core.arrays import IntArray
-from compshift.distributed.torch_processes import current_processes
-from compshift.methods.batch import Batch
-from compshift.methods.method import Method, State
+from compshift.methods.base import Batch, Method, State
 from compshift.metrics import GroupReport
 from compshift.nn.backbones import Backbone
-from compshift.nn.classifier import BackboneClassifier
-from compshift.training.checkpoint import load_weights, read_checkpoint, read_tensors, write_checkpoint, write_tensors
-from compshift.training.inspection import Inspection
-from compshift.training.launch import seed_generators, start, step_seed
-from compshift.training.optimiser import forget_moments, largest_gradient, make_optimiser, set_rate
+from compshift.nn.networks import BackboneClassifier
+from compshift.nn.processes import current_processes
+from compshift.training.batches import Reader, TrainingData
+from compshift.training.classifier import TrainedClassifier, describe_model
+from compshift.training.evaluation import Inspection
+from compshift.training.folder import (
+    RunFolder,
+    load_weights,
+    read_checkpoint,
+    read_tensors,
+    write_checkpoint,
+    write_json,
+    write_tensors,
+)
 from compshift.training.progress import Evaluation, Listener
-from compshift.training.reading import Reader
-from compshift.training.run_folder import RunFolder, write_json
 from compshift.training.settings import Settings
-from compshift.training.split import TrainingData
-from compshift.training.trained import TrainedClassifier, describe_model
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+DEVICES = ("auto", "cpu", "cuda")
+MIXED = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
+
+
+def start(device: str, precision: str, *, find_unused: bool) -> Accelerator:
+    """One process, or this one of those that torchrun started.
+
+    ``find_unused`` is for networks with parts that the loss does not reach, such as a pooler that is not asked.
+    """
+    from accelerate import Accelerator, DistributedDataParallelKwargs
+    from accelerate.state import AcceleratorState
+
+    check_name("device", device, DEVICES)
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("the device 'cuda' cannot be used, as PyTorch finds none: pass cpu")
+    if precision == "auto":
+        cuda = device != "cpu" and torch.cuda.is_available()
+        able = cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bfloat16" if able else "float32"
+    alone = not (distributed.is_available() and distributed.is_initialized())
+    AcceleratorState._reset_state(reset_partial_state=alone)  # another run in this process may have had other choices
+    options = DistributedDataParallelKwargs(find_unused_parameters=find_unused)
+    # Without a device of its own to choose, accelerate would start no process group.
+    on_cpu = device == "cpu" or not torch.accelerator.is_available()
+    accelerator = Accelerator(cpu=on_cpu, mixed_precision=MIXED[precision], kwargs_handlers=[options])
+    wanted = int(os.environ.get("WORLD_SIZE", "1"))
+    if accelerator.num_processes != wanted:
+        raise InputError(f"torchrun started {wanted} processes, and {accelerator.num_processes} came together")
+    return accelerator
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """A seed for what a process draws in a step: a run that goes on draws what it would have drawn."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed what dropout draws from. (torch.manual_seed remembers every call for devices that are not there.)"""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
+
+
+@contextmanager
+def own_randomness(device: torch.device) -> Iterator[None]:
+    """Torch's generators, which dropout uses, are put back as they were."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Weight matrices and kernels decay; biases, scales of normalisation layers and biases of groups do not."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return [
+        {"params": [parameter for parameter in trained if parameter.ndim > 1], "weight_decay": weight_decay},
+        {"params": [parameter for parameter in trained if parameter.ndim <= 1], "weight_decay": 0.0},
+    ]
+
+
+def make_optimiser(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    """Stochastic gradients with momentum, or AdamW."""
+    groups = [group for group in parameter_groups(model, settings.weight_decay) if group["params"]]
+    rate = settings.rate(0)
+    if settings.optimiser == "sgd":
+        return torch.optim.SGD(groups, lr=rate, momentum=settings.momentum)
+    return torch.optim.AdamW(groups, lr=rate)
+
+
+def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    """Use another learning rate from now on."""
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+
+
+@torch.no_grad()
+def largest_gradient(optimiser: torch.optim.Optimizer) -> float:
+    """Largest entry of the gradient of the loss with its quadratic penalty, which decaying weights stand for."""
+    entries = [
+        (parameter.grad + group["weight_decay"] * parameter).abs().max()
+        for group in optimiser.param_groups
+        for parameter in group["params"]
+        if parameter.grad is not None
+    ]
+    return float(torch.stack(entries).max()) if entries else 0.0
+
+
+def forget_moments(optimiser: torch.optim.Optimizer) -> None:
+    """Start afresh, as if no step had been made."""
+    optimiser.state.clear()
 
 
 class DivergenceError(InputError):

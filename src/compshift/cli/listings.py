@@ -1,0 +1,95 @@
+"""``compshift datasets``: what can be loaded, whether a download is whole, and the embedded sets as files.
+
+``compshift methods``: what ``train`` can do, and the hyper-parameters that ``--set`` takes.
+"""
+
+import json as json_format
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from compshift.cli.options import Json, Root
+
+app = typer.Typer(help="Data sets that have a name.", no_args_is_help=True, add_completion=False)
+
+Name = Annotated[str, typer.Argument(help="Name of the data set, see `compshift datasets list`.", show_default=False)]
+
+
+@app.command("list")
+def list_datasets(json: Json = False) -> None:
+    """List every data set that has a name, and whether it must be downloaded."""
+    from compshift.data.benchmarks import BENCHMARKS, benchmark
+    from compshift.report.data_terminal import print_benchmarks
+
+    print_benchmarks([benchmark(name) for name in BENCHMARKS], as_json=json)
+
+
+@app.command()
+def check(
+    name: Name,
+    root: Root = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", metavar="", help="Read the tables only, do not decode the images.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Tell what is on disk, count its groups, compare with what was published, and look for broken files."""
+    from compshift.data.benchmarks import benchmark
+    from compshift.data.metadata_files import broken_samples
+    from compshift.report.data_terminal import print_check
+    from compshift.report.terminal import progress_bar
+
+    known = benchmark(name)
+    data = known.load(root)
+    broken = []
+    if not quick and data.kind == "images":
+        with progress_bar("decoding", len(data)) as advance:
+            broken = list(broken_samples(data, advance))
+    print_check(known, data, broken, as_json=json)
+    if broken:
+        raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    name: Name,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Feature file to write, .npz.", show_default=False)],
+) -> None:
+    """Write an embedded data set as a feature file, for `fit`, `evaluate` and other programs."""
+    from compshift._errors import InputError
+    from compshift.data.benchmarks import benchmark
+    from compshift.data.feature_files import write_features
+
+    known = benchmark(name)
+    if not known.embedded:
+        raise InputError(f"{name} is not embedded: compute its features with `compshift features {name} --root DIR`")
+    data = known.features()
+    write_features(output, data)
+    typer.echo(f"{len(data)} rows of {data.X.shape[1]} features written to {output}")
+
+
+def methods(json: Json = False) -> None:
+    """List the training methods with their hyper-parameters and defaults."""
+    from compshift.cli.inputs import require_torch
+
+    require_torch()
+    from rich.console import Console
+
+    from compshift.methods.registry import METHODS, load_installed
+    from compshift.report.terminal import plain_table
+
+    load_installed()
+    found: dict[str, dict[str, Any]] = {
+        name: {"summary": kind.summary, "hyperparameters": kind().hyperparameters()} for name, kind in METHODS.items()
+    }
+    if json:
+        typer.echo(json_format.dumps(found))
+        return
+    table = plain_table("methods of compshift train")
+    for heading in ("method", "what it does", "--set"):
+        table.add_column(heading, overflow="fold")
+    for name, about in found.items():
+        values = " ".join(f"{key}={value}" for key, value in about["hyperparameters"].items())
+        table.add_row(name, about["summary"], values)
+    Console().print(table)

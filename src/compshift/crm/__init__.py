@@ -1,0 +1,1 @@
+"""Compositional Risk Minimization on fixed features: the classifier, its two steps, and choosing its settings."""

@@ -1,0 +1,113 @@
+"""What a fit of Compositional Risk Minimization results in, and inference with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from compshift._checks import check_reach
+from compshift._errors import InputError
+from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
+from compshift.core.candidates import Candidates
+from compshift.core.energy import linear_energies
+from compshift.core.posterior import group_log_posterior, marginal_log_posterior, marginal_log_sums
+from compshift.crm.blocks import over_blocks
+
+BIASES = ("extrapolated", "learned", "cumulant", "shrunk")
+"""B*; the fitted bias, 0 for unseen groups; B* by two moments; B* drawn to the latter where few samples bear it."""
+
+ENOUGH_SAMPLES = 30
+"""With an effective sample size of this, B* and the bias by moments count half each in ``"shrunk"``."""
+
+
+@dataclass(frozen=True, eq=False)
+class CRMModel:
+    """Linear energies, and the biases of the candidate groups. Everything here goes into a model file."""
+
+    candidates: Candidates
+    coef: FloatArray  # (D, p)
+    feature_mean: FloatArray  # (p,)
+    bias: FloatArray  # (g,) B*
+    learned_bias: FloatArray  # (g,) B, 0 on unseen groups
+    cumulant_bias: FloatArray  # (g,) by two moments of the energies; NaN if unknown
+    effective_sample_size: FloatArray  # (g,)
+    pareto_k: FloatArray  # (g,) tail index of the samples' weights in B*; NaN if unknown
+    temperature: float  # by which cross-fitting multiplied the energies; coef has it already
+    bias_gap: float  # max |B* − B| over the seen groups
+    gradient: float  # largest entry at the end of step 1
+    n_iter: int
+    converged: bool
+    expected: FloatArray | None = None  # (g, 3) accuracy to expect and its interval; NaN where it is not known
+
+    def bias_of(self, kind: str) -> FloatArray:
+        """Bias of every candidate by one of ``BIASES``, (g,)."""
+        if kind == "extrapolated":
+            return self.bias
+        if kind == "learned":
+            return self.learned_bias
+        if np.isnan(self.cumulant_bias).any():
+            raise InputError(f"bias={kind!r} was not computed for this model: use 'extrapolated' or 'learned'")
+        if kind == "cumulant":
+            return self.cumulant_bias
+        trust = self.effective_sample_size / (self.effective_sample_size + ENOUGH_SAMPLES)
+        return trust * self.bias + (1 - trust) * self.cumulant_bias
+
+    def energies(self, X: FloatArray) -> FloatArray:
+        """Energy of every attribute value, (n, D)."""
+        with np.errstate(over="ignore", invalid="ignore"):  # told of by the check
+            return np.asarray(check_reach(linear_energies(X - self.feature_mean, self.coef), "energies"))
+
+    def marginals(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
+        """Log q(z_i|x) for each of the attributes, (n, d_i) each."""
+        return self._attribute_blocks(X, log_score, attributes, marginal_log_posterior)
+
+    def log_sums(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
+        """The same, but for what is common to a row: sums of two sets of groups can be added."""
+        return self._attribute_blocks(X, log_score, attributes, marginal_log_sums)
+
+    def _attribute_blocks(
+        self, X: FloatArray, log_score: FloatArray, attributes: range, function: Callable[..., FloatArray]
+    ) -> list[FloatArray]:
+        table = self.candidates.table
+        results = [np.empty((len(X), self.candidates.space.cardinalities[attribute])) for attribute in attributes]
+
+        def fill(rows: slice, energies: FloatArray) -> None:
+            for attribute, result in zip(attributes, results, strict=True):
+                result[rows] = function(energies, table, log_score, attribute)
+
+        self._fill_blocks(X, table.width, fill)
+        return results
+
+    def joint(self, X: FloatArray, log_score: FloatArray, position: IntArray | None = None) -> FloatArray:
+        """Log q(z|x) of the candidates (n, g), or of those at ``position`` (n, q), −1 standing for any other group."""
+        result = np.empty((len(X), len(self.candidates.groups) if position is None else len(position)))
+
+        def fill(rows: slice, energies: FloatArray) -> None:
+            result[rows] = group_log_posterior(energies, self.candidates.table, log_score, position)
+
+        self._fill_blocks(X, result.shape[1] + self.candidates.table.width, fill)
+        return result
+
+    def best_group(self, X: FloatArray, log_score: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Position of the most probable candidate and its log q(z|x), (n,) each."""
+        best, log_proba = np.empty(len(X), dtype=np.int64), np.empty(len(X))
+
+        def fill(rows: slice, energies: FloatArray) -> None:
+            posterior = group_log_posterior(energies, self.candidates.table, log_score)
+            best[rows] = np.argmax(posterior, axis=1)
+            log_proba[rows] = np.max(posterior, axis=1)
+
+        self._fill_blocks(X, len(self.candidates.groups), fill)
+        return best, log_proba
+
+    def _fill_blocks(self, X: FloatArray, width: int, fill: Callable[[slice, FloatArray], None]) -> None:
+        """Call ``fill`` with blocks of rows and their energies, of ``width`` numbers a row."""
+
+        def some(rows: slice) -> None:
+            for part in row_blocks(rows.stop - rows.start, width, 2 * BLOCK_CELLS):
+                own = slice(rows.start + part.start, rows.start + part.stop)
+                fill(own, self.energies(X[own]))
+
+        list(over_blocks(some, len(X)))

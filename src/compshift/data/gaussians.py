@@ -1,0 +1,146 @@
+"""The paper's two-dimensional example, whose distribution is known, so that the best possible classifier is too.
+
+Gaussians whose energy is additive in any number of attributes, at a Bayes accuracy that is chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from compshift._errors import InputError
+from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.groups import GroupSpace
+from compshift.data.benchmarks import Benchmark
+from compshift.data.dataset import GroupedDataset
+
+GAUSSIAN2D_SPACE = GroupSpace(("z1", "z2"), ((-1, 1), (-1, 1)))
+GAUSSIAN2D_MISSING = (-1, -1)
+
+
+@dataclass(frozen=True)
+class Gaussian2D:
+    """The paper's two-dimensional example: x ~ N((z1, z2), I), with (−1, −1) never seen.
+
+    Paper, "Illustrating CRM's adaptation to test distribution". Its energy is additive:
+    E(x, z) = ¼‖x − (2·z1, 0)‖² + ¼‖x − (0, 2·z2)‖² up to a constant.
+    """
+
+    random_state: int | None = 0
+
+    def sample(self, n_train: int = 3000, n_test: int = 4000, n_val: int = 0) -> GroupedDataset:
+        """Training and validation rows spread evenly over three groups, test rows over all four."""
+        rng = np.random.default_rng(self.random_state)
+        every = GAUSSIAN2D_SPACE.codes(np.arange(4))
+        seen = every[~(GAUSSIAN2D_SPACE.decode(every) == GAUSSIAN2D_MISSING).all(axis=1)]
+        parts = [seen[np.arange(n_train) % 3], every[np.arange(n_test) % 4], seen[np.arange(n_val) % 3]]
+        codes = np.concatenate(parts)
+        X = rng.normal(size=(len(codes), 2)) + GAUSSIAN2D_SPACE.decode(codes)
+        return GroupedDataset(X, GAUSSIAN2D_SPACE, codes, np.repeat([0, 2, 1], [n_train, n_test, n_val]))
+
+    def bayes_group(self, X: Any) -> IntArray:
+        """Values (n, 2) of the group that the Bayes classifier predicts under the uniform prior: the quadrant of x."""
+        return np.where(np.asarray(X) > 0, 1, -1)
+
+    def log_density(self, X: FloatArray) -> FloatArray:
+        """Log p(x|z) of each of the four groups, (n, 4)."""
+        means = GAUSSIAN2D_SPACE.decode(GAUSSIAN2D_SPACE.codes(np.arange(4)))
+        squared = ((X[:, None, :] - means) ** 2).sum(axis=2)
+        return np.asarray(-0.5 * squared - np.log(2 * np.pi))
+
+
+GAUSSIAN2D = Benchmark(
+    name="gaussian2d",
+    title="z1 × z2, one group is not in training",
+    kind="features",
+    groups="2 × 2",
+    make=lambda: Gaussian2D().sample(n_val=1000),
+)
+
+
+@dataclass(frozen=True)
+class AdditiveGaussians:
+    """Groups of an additive energy, E(x, z) = Σ_i ‖x − μ(z_i)‖² (paper, "CRM's Analysis with Varying Group Size").
+
+    The means μ of all values are orthogonal and of one norm, so x given z is Gaussian around their average over the m
+    attributes, with covariance I/(2m). The paper does not state the norm; it is solved for a wanted Bayes accuracy on
+    one attribute.
+    """
+
+    n_attributes: int
+    n_values: int
+    n_features: int = 100
+    bayes_accuracy: float = 0.98
+
+    def __post_init__(self) -> None:
+        if self.n_attributes * self.n_values > self.n_features:
+            raise InputError(
+                f"{self.n_attributes} × {self.n_values} orthogonal means need as many features, and there are "
+                f"{self.n_features}: raise n_features"
+            )
+        if not 1 / self.n_values < self.bayes_accuracy < 1:
+            raise InputError(f"bayes_accuracy is {self.bayes_accuracy}: pass a number between 1/{self.n_values} and 1")
+
+    @property
+    def space(self) -> GroupSpace:
+        """The attributes z1, z2, …"""
+        return GroupSpace.from_cardinalities([self.n_values] * self.n_attributes)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of every feature within a group, 1/√(2m)."""
+        return 1 / math.sqrt(2 * self.n_attributes)
+
+    @cached_property
+    def norm(self) -> float:
+        r"""Norm of the means at which the Bayes classifier of one attribute has the wanted accuracy.
+
+        .. math:: P = \int \phi(t) \, \Phi(t + \delta)^{d - 1} dt, \qquad \delta = \frac{\|\mu\|}{m \sigma}
+
+        because a value's own feature is δ standard deviations higher than those of the d − 1 others.
+        """
+        from scipy.integrate import quad
+        from scipy.optimize import brentq
+        from scipy.special import ndtr
+
+        def accuracy(delta: float) -> float:
+            def density(t: float) -> float:
+                return math.exp(-0.5 * t * t) / math.sqrt(2 * math.pi) * float(ndtr(t + delta)) ** (self.n_values - 1)
+
+            return float(quad(density, -10, 10)[0])
+
+        delta = brentq(lambda value: accuracy(value) - self.bayes_accuracy, 0.0, 40.0)
+        return float(delta) * self.n_attributes * self.deviation
+
+    def sample(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        """One row of features for each code, (n, p)."""
+        X = rng.normal(scale=self.deviation, size=(len(codes), self.n_features))
+        rows = np.arange(len(codes))
+        for column in (codes + self.space.offsets).T:
+            X[rows, column] += self.norm / self.n_attributes
+        return np.asarray(X)
+
+    def bayes(self, X: FloatArray, attribute: int = 0) -> IntArray:
+        """Codes (n,) that the Bayes classifier gives one attribute when all groups are equally likely."""
+        start = attribute * self.n_values
+        return np.asarray(np.argmax(X[:, start : start + self.n_values], axis=1), dtype=np.int64)
+
+    def balanced(self, rows: tuple[int, int, int] = (60, 20, 20), random_state: int = 0) -> GroupedDataset:
+        """A data set with that many train, val and test rows of every group."""
+        groups = self.space.codes(np.arange(self.space.n_groups))
+        codes = np.concatenate([np.repeat(groups, count, axis=0) for count in rows])
+        split = np.repeat([0, 1, 2], [count * len(groups) for count in rows])
+        return GroupedDataset(self.sample(codes, np.random.default_rng(random_state)), self.space, codes, split)
+
+
+ADDITIVE_GAUSSIANS = Benchmark(
+    name="additive-gaussians",
+    title="z1 × z2, to drop a share of the groups",
+    kind="features",
+    groups="10 × 10",
+    make=lambda: AdditiveGaussians(2, 10).balanced(),
+)

@@ -1,1 +1,0 @@
-"""Processes that share one job, behind one interface."""

@@ -1,0 +1,356 @@
+"""Additive Gaussians: densities of groups that training lacks, and the classifier that follows from them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from compshift._checks import check_codes, check_count, check_finite, check_numbers, check_positive, check_reach
+from compshift._errors import ExtrapolationWarning, InputError, check_name, listing
+from compshift.core.arrays import FloatArray, IntArray, log_softmax, logsumexp, row_blocks
+from compshift.core.bias import MAX_PAIRS, EnergyMoments, cumulant_bias
+from compshift.core.candidates import Candidates
+from compshift.core.gaussian import Gaussians, PerValueGaussians, SharedGaussians
+from compshift.core.groups import GroupSpace
+from compshift.crm.base import GroupClassifier
+from compshift.crm.gaussian import LARGEST, fit_per_value, fit_shared, own_units
+from compshift.crm.inputs import known_features, random_numbers, unchanged_if_refused
+
+COVARIANCES = ("shared", "per-value")
+
+MAX_CELLS = 1 << 28
+"""So many numbers, 2 GB, all groups' precision matrices may hold together."""
+
+
+class AdditiveGaussian(GroupClassifier):
+    r"""Gaussian density of every group, seen or not, and the classifier that follows from it.
+
+    The energies of a group's values add up to its energy, ``log p(x|z) = −½ x'Λx + η'x − log Z`` with ``Λ = Σ_i P_i``
+    and ``η = Σ_i η_i``, so that the density of a group inside the affine hull of the seen ones is determined by theirs
+    (Mahajan et al., 2025, Theorem 1 and eq. "test-train-cond-density-rel"); unlike for ``CRMClassifier`` its partition
+    function is a closed form. In return the features must be about Gaussian within groups.
+
+    Parameters
+    ----------
+    covariance : "shared" or "per-value", default="shared"
+        One covariance for all groups, with means that add up over the attributes: linear discriminant analysis for
+        combinations, solved in closed form. Or a precision matrix for each attribute value, which add up as well: a
+        convex problem in ``D p²/2`` parameters.
+    shrinkage : "auto" or float from 0 to 1, default="auto"
+        Share of the mean diagonal in the shared covariance of features that are divided by their standard deviations
+        within groups, so that their units do not matter; "auto" is Ledoit and Wolf's. Unless it is 0, features that do
+        not vary within groups are allowed, with a variance of 1/n of what they have over all rows.
+    penalty : "auto" or float above 0, default="auto"
+        Of "per-value": strength of the pull towards the shared solution, beside the mean negative log-likelihood and in
+        units of the latter's curvature at that solution. "auto" is p/n, as if p rows of each value came from there.
+        Raise it if unseen groups have no density.
+    prior : "uniform", "hull", "train", array or mapping, default="uniform"
+        Probability of each group where the model will be used, as in ``CRMClassifier``. The named priors leave out
+        groups without a density.
+    support : "all", "hull" or codes of shape (g, m), default="all"
+        The candidate groups: those that can be predicted at all.
+    tol : float, default=1e-6
+        Largest gradient entry at which the fit of "per-value" counts as converged, in features of unit covariance.
+    max_iter : int, default=500
+        Most Newton steps of that fit.
+
+    Attributes
+    ----------
+    classes_ : array, or a list of one array per target
+        The values that ``predict`` returns, sorted.
+    space_, targets_ : GroupSpace
+        Targets first, then attributes; and the targets alone.
+    hull_ : AffineHull
+        Of the seen groups.
+    groups_ : array (g, m)
+        Codes of the candidate groups, in order. The arrays of length g below follow it.
+    seen_, inside_hull_ : bool arrays (g,)
+        Which candidates training has, and which the seen ones determine.
+    proper_ : bool array (g,)
+        Which candidates have a density. Unseen ones have none if their precision is not positive definite.
+    group_weight_ : array (g,)
+        Training rows of each candidate, or the sum of their weights.
+    log_prior_ : array (g,)
+        The prior in force.
+    means_ : array (g, p)
+        Mean of each candidate; NaN without a density.
+    covariance_ : array (p, p)
+        The shared covariance. Of "per-value" it is the one that its parameters are drawn to.
+    precisions_ : array (g, p, p)
+        Of "per-value" only: precision of each candidate.
+    shrinkage_ : float
+        In the shared covariance.
+    converged_ : bool
+    n_iter_ : int
+
+    References
+    ----------
+    Mahajan, Pezeshki, Arnal, Mitliagkas, Ahuja, Vincent. *Compositional Risk Minimization*. ICML 2025.
+
+    Examples
+    --------
+    Four Gaussians at the corners of a square; the corner (0, 0) is missing from training.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> z = np.repeat([[0, 1], [1, 0], [1, 1]], 500, axis=0)
+    >>> X = rng.normal(size=z.shape) + 4 * z
+    >>> model = AdditiveGaussian().fit(X, z[:, 0], attributes=z[:, 1])
+    >>> model.predict_group([[0.0, 0.0], [4.0, 4.0]])
+    array([[0, 0],
+           [1, 1]])
+    >>> model.sample(1000, [0, 0], random_state=0).mean(axis=0).round(1) + 0.0
+    array([0., 0.])
+    >>> model.outlier_score([[0.0, 0.0], [10.0, -10.0]]).round(0)
+    array([ 3., 72.])
+    """
+
+    def __init__(
+        self,
+        covariance: str = "shared",
+        *,
+        shrinkage: Any = "auto",
+        penalty: Any = "auto",
+        prior: Any = "uniform",
+        support: Any = "all",
+        tol: float = 1e-6,
+        max_iter: int = 500,
+    ) -> None:
+        self.covariance = covariance
+        self.shrinkage = shrinkage
+        self.penalty = penalty
+        self.prior = prior
+        self.support = support
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(
+        self, X: Any, y: Any, *, attributes: Any = None, sample_weight: Any = None, space: GroupSpace | None = None
+    ) -> Self:
+        """Fit the densities of the seen groups, and with them those of every candidate.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features, all finite numbers.
+        y : (n,) or (n, t)
+            What is predicted: one target or several. Text, numbers, booleans or pandas categoricals.
+        attributes : (n,) or (n, s), optional
+            What else varies and must not mislead, known in training only.
+        sample_weight : (n,), optional
+            Weights of the rows; a weight of 2 gives the same model as the row twice. Their size matters only
+            where "auto" takes their sum for the number of rows.
+        space : GroupSpace, optional
+            Attributes and values, targets first, if there are values that no training row has.
+        """
+        shrinkage, penalty, tol, max_iter = self._check_parameters()
+        with unchanged_if_refused(self):
+            data = self._read(X, y, attributes, sample_weight, space)
+            X, position, weight, candidates = data.X, data.position, data.sample_weight, data.candidates
+            if self.covariance == "per-value":
+                _check_size(candidates, X.shape[1])
+            features, self._centre, self._scale, rounding = own_units(X, weight)
+            shared, self.shrinkage_ = fit_shared(
+                features, position, weight, candidates.space, candidates.seen_groups, shrinkage, rounding
+            )
+            self._model: SharedGaussians | PerValueGaussians = shared
+            self.converged_, self.n_iter_ = True, 1
+            if self.covariance == "per-value":
+                penalty = X.shape[1] / float(weight.sum()) if penalty is None else penalty
+                found = fit_per_value(features, position, weight, candidates, shared, penalty, tol, max_iter)
+                self._model, self.converged_, self.n_iter_ = found.model, found.converged, found.n_iter
+                if not found.converged:
+                    warnings.warn(
+                        f"the fit stopped after {found.n_iter} steps at a gradient of {found.gradient:.1e} (tol "
+                        f"{tol:g}): raise max_iter (now {max_iter}) or penalty, or loosen tol",
+                        ConvergenceWarning,
+                        stacklevel=2,
+                    )
+            self._adopt_candidates(candidates, data.n_targets, data.one_dimensional)
+            self._adopt_densities(shared)
+            if not self.proper_.all():
+                warnings.warn(
+                    f"{int((~self.proper_).sum())} of the {len(self.groups_)} candidate groups have no density, "
+                    f"because their precision is not positive definite, and get no prior: "
+                    f"{self._labels(~self.proper_)}; raise penalty, or use covariance='shared'",
+                    ExtrapolationWarning,
+                    stacklevel=2,
+                )
+            return self._use_prior(self.prior)
+
+    def _check_parameters(self) -> tuple[float | None, float | None, float, int]:
+        """Refuse parameters that no data can be fitted with; a shrinkage or penalty of None stands for "auto"."""
+        check_name("covariance", self.covariance, COVARIANCES)
+        self._check_support()
+        shrinkage = penalty = None
+        if not _is_auto(self.shrinkage, "shrinkage", "from 0 to 1"):
+            shrinkage = check_positive(self.shrinkage, "shrinkage", allow_zero=True)
+            if shrinkage > 1:
+                raise InputError(f"shrinkage is {self.shrinkage!r}: pass 'auto', or a number from 0 to 1")
+        if not _is_auto(self.penalty, "penalty", "above 0"):
+            penalty = check_positive(self.penalty, "penalty")
+        return shrinkage, penalty, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
+
+    def _adopt_densities(self, shared: SharedGaussians) -> None:
+        """Take over what was fitted, in the units of the input."""
+        self._gaussians = self._model.groups(self.groups_)
+        self.proper_ = self._gaussians.proper
+        self.means_ = self._centre + self._scale * self._gaussians.means
+        squares = np.outer(self._scale, self._scale)
+        self.covariance_ = squares * shared.covariance
+        if isinstance(self._model, PerValueGaussians):
+            self.precisions_ = self._model.precisions(self.groups_) / squares
+        elif hasattr(self, "precisions_"):  # of an earlier fit
+            del self.precisions_
+
+    def _usable_log_prior(self, prior: Any) -> FloatArray:
+        """Log prior of the candidates, (g,), with nothing on groups that have no density."""
+        log_prior = self._candidates.log_prior(prior)
+        lacking = ~self.proper_ & (log_prior > -np.inf)
+        if lacking.any():
+            if not isinstance(prior, str):
+                raise InputError(
+                    f"prior gives something to groups that have no density, {self._labels(lacking)}: set it to 0 where "
+                    "proper_ is False"
+                )
+            log_prior = np.where(lacking, -np.inf, log_prior)
+            if not (log_prior > -np.inf).any():
+                raise InputError(f"prior={prior!r} has nothing to stand on: none of its groups has a density")
+            log_prior = log_prior - logsumexp(log_prior, axis=0)
+        return log_prior
+
+    def log_density(self, X: Any, codes: Any = None, *, groups: Any = None) -> FloatArray:
+        """Log p(x|z) in the units of X, of every candidate group (n, g) or of listed groups (n, q), seen or not.
+
+        They are listed by their codes, or as ``groups`` by tuples of values. It is NaN for a group without a density,
+        and arbitrary for one outside the hull.
+        """
+        X = known_features(self, X)
+        every = codes is None and groups is None
+        return self._log_densities(X, self._gaussians if every else self._model.groups(self._listed(codes, groups)))
+
+    def outlier_score(self, X: Any) -> FloatArray:
+        """−log Σ_z q(z) p(x|z) under the prior in force, (n,): high where no group, seen or not, explains x."""
+        X = known_features(self, X)
+        result = np.empty(len(X))
+        for rows in row_blocks(len(X), X.shape[1] + len(self.groups_)):
+            result[rows] = -logsumexp(self._weighted(self._log_densities(X[rows], self._gaussians)), axis=1)
+        return result
+
+    def sample(self, n: int, codes: Any = None, random_state: Any = None, *, groups: Any = None) -> FloatArray:
+        """Draw ``n`` samples of one group, as (n, p), or of each of q groups, as (q, n, p).
+
+        They are given by codes, (m,) or (q, m), or as ``groups`` by values: a tuple, or a list of tuples.
+        """
+        check_is_fitted(self)
+        n = check_count(n, "n")
+        listed = self._listed(codes, groups)
+        gaussians = self._model.groups(listed)
+        if not gaussians.proper.all():
+            lacking = listing(self.space_.label(code) for code in listed[~gaussians.proper])
+            raise InputError(f"groups are listed that have no density, {lacking}: leave them out")
+        noise = random_numbers(random_state).standard_normal((len(gaussians.means), n, len(self._centre)))
+        samples = self._centre + self._scale * gaussians.sample(noise)
+        single = np.ndim(codes) == 1 if groups is None else isinstance(groups, tuple)
+        return samples[0] if single else samples
+
+    def extrapolated_bias(self, coef: Any, feature_mean: Any, learned_bias: Any) -> FloatArray:
+        """Bias of each candidate that linear energies ``coef @ (x − feature_mean)`` would have here, (g,).
+
+        A second opinion on ``CRMClassifier.bias_``, which is a mean over training rows: the seen groups' Gaussians give
+        the log-partition in closed form (``compshift.core.bias``, with their covariances averaged). ``coef``
+        (D, p) and ``feature_mean`` (p,) are as in ``CRMClassifier``; ``learned_bias`` (k,) belongs to the groups
+        ``hull_.observed``, as ``clf.learned_bias_[clf.seen_]`` does. A seen group keeps its learned bias. Of more
+        pairs of a candidate and a seen group than 50 million it is refused.
+        """
+        check_is_fitted(self)
+        size, seen = len(self._centre), self._candidates.seen_groups
+        coef = _numbers(coef, "coef", (self.space_.width, size))
+        feature_mean = _numbers(feature_mean, "feature_mean", (size,))
+        learned_bias = _numbers(learned_bias, "learned_bias", (len(seen),))
+        gaussians = self._model.groups(seen)
+        means = self._centre - feature_mean + self._scale * gaussians.means  # (k, p)
+        covariances = np.outer(self._scale, self._scale) * gaussians.covariances()
+        weight = self._candidates.seen_weight if len(covariances) > 1 else np.ones(1)
+        pooled = np.average(covariances, axis=0, weights=weight)  # (p, p)
+        moments = EnergyMoments(means @ coef.T, coef @ pooled @ coef.T)
+        bias = cumulant_bias(self.space_, self.groups_, seen, learned_bias, moments)
+        if np.isnan(bias).any():
+            raise InputError(
+                f"the bias of {len(self.groups_)} candidate groups by way of {len(seen)} seen ones was not computed: "
+                f"there are more than {MAX_PAIRS:,} pairs of them; list fewer groups in support"
+            )
+        return bias
+
+    def _listed(self, codes: Any, groups: Any) -> IntArray:
+        """Codes (q, m) of groups that the caller lists, by codes or by values."""
+        if (codes is None) == (groups is None):
+            raise InputError("pass either codes of groups, or groups=, a tuple of values or a list of such tuples")
+        if groups is None:
+            listed: IntArray = check_codes(codes, self.space_.cardinalities)
+        elif isinstance(groups, (tuple, list)):
+            keys = [groups] if isinstance(groups, tuple) else groups
+            listed = self.space_.encode_keys(keys, "groups") if keys else np.empty((0, 0), dtype=np.int64)
+        else:
+            raise InputError(f"groups is {groups!r}: pass a tuple of values, or a list of such tuples")
+        if not len(listed):
+            raise InputError("no group is listed: pass at least one")
+        return listed
+
+    def _log_densities(self, X: FloatArray, gaussians: Gaussians) -> FloatArray:
+        """Log densities in the input's units, (n, q)."""
+        result = np.empty((len(X), len(gaussians.means)))
+        for rows in row_blocks(len(X), X.shape[1] + result.shape[1]):
+            result[rows] = gaussians.log_density(self._standard(X[rows]))
+        return np.asarray(result - np.log(self._scale).sum())
+
+    def _standard(self, X: FloatArray) -> FloatArray:
+        """Features in the model's units."""
+        with np.errstate(over="ignore"):  # told of in the line after the next
+            standard = (X - self._centre) / self._scale
+            check_reach(np.abs(standard).max(initial=0.0) ** 3, "densities")
+        return np.asarray(standard)
+
+    def _weighted(self, logs: FloatArray) -> FloatArray:
+        """Log q(z) + the logs (n, g); −inf, and not NaN, where q(z) is 0."""
+        return np.where(self.log_prior_ > -np.inf, self.log_prior_ + logs, -np.inf)
+
+    def _log_joint(self, X: FloatArray) -> FloatArray:
+        return np.asarray(log_softmax(self._weighted(self._gaussians.log_posterior_terms(self._standard(X)))))
+
+    def _labels(self, chosen: Any) -> str:
+        return listing(self.space_.label(code) for code in self.groups_[chosen])
+
+
+def _check_size(candidates: Candidates, n_features: int) -> None:
+    """Refuse precision matrices that would not fit into memory."""
+    count = max(len(candidates.groups), len(candidates.seen_groups), candidates.space.width)
+    if count * n_features**2 > MAX_CELLS:
+        raise InputError(
+            f"covariance='per-value' needs {count} matrices of {n_features} × {n_features}, too many to hold: reduce "
+            "the features, for example by PCA, list fewer groups in support, or use covariance='shared'"
+        )
+
+
+def _is_auto(value: Any, name: str, otherwise: str) -> bool:
+    """Whether the value is "auto"; any other text is refused."""
+    if not isinstance(value, str):
+        return False
+    if value != "auto":
+        raise InputError(f"{name} is {value!r}: pass 'auto', or a number {otherwise}")
+    return True
+
+
+def _numbers(values: Any, name: str, shape: tuple[int, ...]) -> FloatArray:
+    """Finite float64 of the given shape."""
+    array = check_numbers(values, name, f"pass an array of numbers of shape {shape}")
+    if array.shape != shape:
+        raise InputError(f"{name} has shape {array.shape}: pass an array of shape {shape}")
+    check_finite(array, name)
+    if np.abs(array).max(initial=0.0) > LARGEST:
+        raise InputError(f"{name} has numbers up to {np.abs(array).max():.3g}: pass numbers up to {LARGEST:g}")
+    return np.asarray(array)

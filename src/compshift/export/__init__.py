@@ -1,0 +1,1 @@
+"""Export of fitted and fine-tuned models to ONNX."""

@@ -1,0 +1,36 @@
+"""Reweighted sampling of groups (Idrissi et al., 2022).
+
+Subsampling of groups (Idrissi et al., 2022).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compshift.core.arrays import FloatArray
+from compshift.methods.base import Sampling
+from compshift.methods.erm import ERM
+
+
+@dataclass(frozen=True)
+class RWG(ERM):
+    """Cross-entropy on batches in which every training group is as likely as another."""
+
+    name = "rwg"
+    summary = "groups drawn in balance"
+
+    def sampling(self, counts: FloatArray) -> Sampling:
+        """Rows of small groups more often."""
+        return Sampling(weight=1 / counts)
+
+
+@dataclass(frozen=True)
+class SUBG(ERM):
+    """Cross-entropy on as many rows of every training group as the smallest one has."""
+
+    name = "subg"
+    summary = "groups cut to the size of the smallest"
+
+    def sampling(self, counts: FloatArray) -> Sampling:
+        """Some rows of large groups."""
+        return Sampling(limit=int(counts.min()))

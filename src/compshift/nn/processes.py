@@ -1,0 +1,52 @@
+"""The processes of a torch.distributed job, started by torchrun."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from compshift.distributed import ALONE, Collective
+
+
+class TorchProcesses(Collective):
+    """All processes of the default process group."""
+
+    def __init__(self) -> None:
+        self.rank = distributed.get_rank()
+        self.size = distributed.get_world_size()
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum over processes.
+
+        Its gradient is summed too: with every process computing the same loss from the sum, and the gradients of
+        parameters averaged afterwards, as DistributedDataParallel does, the outcome is the gradient of that loss.
+        """
+        return _Sum.apply(values)  # type: ignore[no-any-return, no-untyped-call]
+
+    def gather(self, value: Any) -> list[Any]:
+        """What each process passes, in order of rank."""
+        found: list[Any] = [None] * self.size
+        distributed.all_gather_object(found, value)
+        return found
+
+
+def current_processes() -> Collective:
+    """The processes of this job, or this one alone if torch.distributed is not in use."""
+    started = distributed.is_available() and distributed.is_initialized()
+    return TorchProcesses() if started and distributed.get_world_size() > 1 else ALONE
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        total = gradient.contiguous().clone()
+        distributed.all_reduce(total)
+        return total

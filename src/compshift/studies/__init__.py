@@ -1,0 +1,1 @@
+"""The paper's studies: each is computed and drawn in one file."""

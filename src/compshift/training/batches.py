@@ -1,0 +1,197 @@
+"""Which rows a step's batch has: a function of the seed and the step alone, so that a run can go on from any step.
+
+A data set as training sees it: the class first, training rows in their groups, validation rows apart.
+
+Rows of a data set as the tensors that a backbone takes, on its device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from compshift._errors import InputError
+from compshift.core.arrays import FloatArray, IntArray
+from compshift.data.dataset import GroupedDataset, ImageFiles, Samples
+from compshift.features.embedder import (
+    Batch,
+    Batches,
+    batch_rows,
+    reading_context,
+    reading_workers,
+    sample_digests,
+    sample_lengths,
+)
+from compshift.methods.base import Method, Sampling, Task
+from compshift.nn.backbones import Backbone
+from compshift.training.settings import Settings
+
+SHUFFLE, DRAW, CUT = range(3)
+"""What a generator is for; each has a stream of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sampler:
+    """Batches of training rows: in shuffled passes over all rows or, with weights, drawn with replacement."""
+
+    rows: IntArray  # (n,)
+    row_weight: FloatArray | None  # (n,) relative frequency
+    batch_size: int
+    seed: int
+
+    @classmethod
+    def of(cls, group: IntArray, sampling: Sampling, batch_size: int, seed: int) -> Sampler:
+        """A sampler of rows whose groups are ``group`` (n,)."""
+        rows = np.arange(len(group))
+        if sampling.limit is not None:
+            rng = np.random.default_rng([seed, CUT])
+            order = rng.permutation(len(group))
+            rows = np.sort(np.concatenate([order[group[order] == g][: sampling.limit] for g in np.unique(group)]))
+        weight = None if sampling.weight is None else sampling.weight[group[rows]]
+        return cls(rows, weight, batch_size, seed)
+
+    def batch(self, step: int) -> IntArray:
+        """Rows of the whole batch of a step."""
+        if self.row_weight is not None:
+            draw = np.random.default_rng([self.seed, DRAW, step]).random(self.batch_size)
+            return self.rows[np.searchsorted(self._cumulative, draw, side="right")]
+        n = len(self.rows)
+        if self.batch_size == n:
+            return self.rows[_shuffled(n, self.seed, 0)]  # all of them, so that the loss is one function
+        parts, position, end = [], step * self.batch_size, (step + 1) * self.batch_size
+        while position < end:
+            epoch, first = divmod(position, n)
+            parts.append(_shuffled(n, self.seed, epoch)[first : first + end - position])
+            position += len(parts[-1])
+        chosen: IntArray = self.rows[np.concatenate(parts)]
+        return chosen
+
+    def group_weight(self, group: IntArray, n_groups: int) -> FloatArray:
+        """How often each group is drawn, (k,), adding up to the number of training rows."""
+        weight = np.bincount(group[self.rows], weights=self.row_weight, minlength=n_groups).astype(np.float64)
+        return np.asarray(weight * len(group) / weight.sum())
+
+    @cached_property
+    def _cumulative(self) -> FloatArray:
+        assert self.row_weight is not None
+        total = np.cumsum(self.row_weight)
+        return np.asarray(total[:-1] / total[-1])
+
+
+@lru_cache(maxsize=4)
+def _shuffled(n: int, seed: int, epoch: int) -> IntArray:
+    return np.random.default_rng([seed, SHUFFLE, epoch]).permutation(n)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """Training and validation rows of one data set."""
+
+    data: GroupedDataset  # the class first
+    train: IntArray  # (n,) row numbers
+    validation: IntArray  # (v,)
+    seen: IntArray  # (k, m) groups that training has
+    group: IntArray  # (n,) which of them each training row belongs to
+
+    @classmethod
+    def of(cls, data: GroupedDataset) -> TrainingData:
+        """The splits of a data set; without splits every row is a training row."""
+        data = data.class_first()
+        split = np.zeros(len(data), dtype=np.int64) if data.split is None else data.split
+        train, validation = np.flatnonzero(split == 0), np.flatnonzero(split == 1)
+        if not len(train):
+            raise InputError("there are no training rows: the split 'train' is empty")
+        seen, group = data.space.distinct(data.codes[train])
+        return cls(data, train, validation, seen, group)
+
+    @cached_property
+    def group_of_row(self) -> IntArray:
+        """The same for every row of the data set; −1 for rows of other splits."""
+        found = np.full(len(self.data), -1)
+        found[self.train] = self.group
+        return found
+
+    def digest(self) -> str:
+        """A digest of samples, labels and splits, which tells one data set from another.
+
+        Of image files, names and sizes must do: reading them all would take as long as a good part of the training.
+        """
+        content = hashlib.sha256(repr((self.data.kind, self.data.space.names, self.data.space.values)).encode())
+        for array in (self.data.codes, self.train, self.validation):
+            content.update(np.ascontiguousarray(array).tobytes())
+        samples = self.data.samples
+        if isinstance(samples, ImageFiles):
+            for row, name in enumerate(samples.names):
+                path = samples.path(row)
+                content.update(f"{name} {path.stat().st_size if path.exists() else -1}\n".encode(errors="replace"))
+        else:
+            for digest in sample_digests(samples, np.concatenate([self.train, self.validation])):
+                content.update(digest)
+        return content.hexdigest()
+
+    def sampler(self, method: Method, settings: Settings) -> Sampler:
+        """How the method's batches are drawn."""
+        counts = np.bincount(self.group).astype(np.float64)
+        sampling = method.sampling(counts)
+        if settings.balanced_classes and sampling.weight is None and sampling.limit is None:
+            rows_of_class = np.bincount(self.seen[:, 0], weights=counts)
+            sampling = Sampling(weight=1 / rows_of_class[self.seen[:, 0]])
+        return Sampler.of(self.group, sampling, settings.batch_size, settings.seed)
+
+    def task(self, sampler: Sampler) -> Task:
+        """What is to be learnt, with the groups as often as batches show them."""
+        counts = np.bincount(self.group).astype(np.float64)
+        return Task(self.data.space, self.seen, sampler.group_weight(self.group, len(self.seen)), counts)
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """Reads samples for a backbone. Image files are read ahead by worker processes."""
+
+    samples: Samples
+    backbone: Backbone
+    device: torch.device
+    workers: int | None = None
+
+    def read(self, batches: Iterable[IntArray]) -> Iterator[tuple[IntArray, dict[str, Tensor]]]:
+        """The rows and inputs of each batch in turn; a sample that cannot be read is an error that names it."""
+        on_disk = isinstance(self.samples, ImageFiles)
+        workers = reading_workers(self.samples, self.workers if on_disk or self.workers is not None else 0)
+        source = Batches(self.samples, self.backbone, digests=False)
+        found: Iterable[Batch] = map(source.__getitem__, batches)
+        if isinstance(self.samples, np.ndarray) and not workers:
+            found = _features(self.samples, batches)
+        elif workers:
+            found = DataLoader(
+                source,
+                batch_size=None,
+                sampler=batches,
+                num_workers=workers,
+                multiprocessing_context=reading_context(),
+            )
+        for batch in found:
+            if batch.broken:
+                raise InputError(f"{batch.broken[0][1]}: mend it, or remove its row")
+            inputs = {name: tensor.to(self.device) for name, tensor in batch.inputs.items()}
+            yield batch.rows, inputs
+
+    def in_order(self, rows: IntArray, batch_size: int) -> Iterator[tuple[IntArray, dict[str, Tensor]]]:
+        """Every row once, samples of like length together."""
+        return self.read(batch_rows(rows, sample_lengths(self.samples), batch_size))
+
+
+def _features(X: FloatArray, batches: Iterable[IntArray]) -> Iterator[Batch]:
+    """Rows of X (n, p); those that are asked for again at once are there already."""
+    last: Batch | None = None
+    for rows in batches:
+        if last is None or not np.array_equal(last.rows, rows):
+            found = X.take(rows, axis=0).astype(np.float32, copy=False)  # half the time of X[rows]
+            last = Batch(rows, {"features": torch.from_numpy(found)}, [], [])
+        yield last
