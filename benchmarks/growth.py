@@ -17,7 +17,7 @@ from measure import Row, seconds_in_turns
 
 from compshift import GroupSpace
 from compshift.core.candidates import Candidates
-from compshift.crm.fit import Recipe, TrainingRows, evidence_of, extrapolate
+from compshift.crm.fit import FitParams, StandardisedRows, evidence_of, extrapolate
 from compshift.studies.figure_file import save_figure, write_numbers
 
 FIGURE = Path("out/growth_of_cost.png")
@@ -137,8 +137,8 @@ def _works(size: Size) -> dict[str, Callable[[], Any]]:
     means = space.one_hot(seen) @ rng.normal(size=(space.width, size.p)) * 0.3  # (k, p)
     X = means[position] + rng.normal(size=(size.n, size.p))
     candidates = Candidates.of(space, seen, np.bincount(position).astype(np.float64), "all")
-    training = TrainingRows.of(X, position, np.ones(size.n), candidates)
-    problem = training.problem(Recipe(alpha=1e-2))
+    training = StandardisedRows.of(X, position, np.ones(size.n), candidates)
+    problem = training.problem(FitParams(alpha=1e-2))
     weight, bias = rng.normal(size=problem.shape) / np.sqrt(size.p), np.zeros(len(seen))
     energies = training.features @ weight.T  # (n, D)
 

@@ -162,11 +162,11 @@ def _growth_problem(found: Any) -> str | None:
 
 def growth_format(folder: Path) -> Format:
     """The log of a study of growth, and the figure that is drawn of it."""
-    from compshift.studies.growth import Job, Outcome, run_growth
+    from compshift.studies.growth import GrowthCase, GrowthOutcome, run_growth
 
-    jobs = [Job(2, 2, share, 0, n_train=100) for share in (0.5, 1.0)]
+    jobs = [GrowthCase(2, 2, share, 0, n_train=100) for share in (0.5, 1.0)]
     log = folder / "growth.jsonl"
-    lines = [asdict(Outcome(job, 1.0, 0.1, 2, 0.5, 0.8, 0.9, 0.7, 0.95)) for job in jobs]
+    lines = [asdict(GrowthOutcome(job, 1.0, 0.1, 2, 0.5, 0.8, 0.9, 0.7, 0.95)) for job in jobs]
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return Format(
         "growth.jsonl",

@@ -8,9 +8,9 @@ import pytest
 from compshift import InputError
 from compshift.crm.cv import choose_alpha
 from compshift.data.gaussians import AdditiveGaussians
-from compshift.studies.growth import Job, Outcome, plan_jobs, run_growth, run_job
+from compshift.studies.growth import GrowthCase, GrowthOutcome, plan_jobs, run_growth, run_job
 
-SMALL = [Job(2, 3, 0.7, seed, n_train=300) for seed in range(3)]
+SMALL = [GrowthCase(2, 3, 0.7, seed, n_train=300) for seed in range(3)]
 
 
 def test_outcomes_are_reproducible_and_sensible():
@@ -51,7 +51,7 @@ def test_a_study_that_was_cut_off_goes_on_where_it_stopped(tmp_path):
 )
 def test_a_foreign_store_is_refused(tmp_path, change):
     store = tmp_path / "growth.jsonl"
-    line = asdict(Outcome(Job(2, 2, 0.5, 0), 1.0, 0.1, 2, 0.5, 0.8, 0.9, math.nan, 0.95))
+    line = asdict(GrowthOutcome(GrowthCase(2, 2, 0.5, 0), 1.0, 0.1, 2, 0.5, 0.8, 0.9, math.nan, 0.95))
     store.write_text(json.dumps(line | change) + "\n")
     with pytest.raises(InputError, match=r"line 1, is not a result of this study"):
         run_growth(SMALL, store)
@@ -64,13 +64,13 @@ def test_plans_cover_the_papers_settings():
         *((m, 2) for m in (7, 8, 9)),
     }
     assert {job.seed for job in jobs} == {0, 1, 2}
-    assert set(plan_jobs(quick=True)) <= set(jobs) | {Job(7, 2, 0.2, 0)}
+    assert set(plan_jobs(quick=True)) <= set(jobs) | {GrowthCase(7, 2, 0.2, 0)}
 
 
 @pytest.mark.slow
 def test_twenty_values_a_fifth_of_the_groups():
     """Bayes .98, 8000 rows: seen groups and unseen ones inside the hull are each within 1.5 points, on average."""
-    outcomes = [run_job(Job(2, 20, 0.2, seed)) for seed in range(3)]
+    outcomes = [run_job(GrowthCase(2, 20, 0.2, seed)) for seed in range(3)]
     for name in ("accuracy_seen", "accuracy_unseen"):
         assert np.mean([outcome.bayes - getattr(outcome, name) for outcome in outcomes]) <= 0.015
 

@@ -12,7 +12,7 @@ import compshift
 from compshift import AffineHull, CRMClassifier, GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import write_features
-from compshift.studies.growth import Job
+from compshift.studies.growth import GrowthCase
 from tests.estimators.made_data import make_data
 
 VALUES = {"bird": ["landbird", "waterbird"], "place": ["land", "[b]water[/b]", "sky"]}
@@ -298,7 +298,7 @@ def test_hull_growth_figure_has_its_numbers_beside(tmp_path, call):
 
 def test_growth_figure_goes_on_from_its_store(tmp_path, call, monkeypatch):
     pytest.importorskip("matplotlib")
-    jobs = [Job(2, 3, share, seed, n_train=200) for share in (0.7, 1.0) for seed in range(2)]
+    jobs = [GrowthCase(2, 3, share, seed, n_train=200) for share in (0.7, 1.0) for seed in range(2)]
     monkeypatch.setattr("compshift.studies.growth.plan_jobs", lambda quick: jobs)  # noqa: ARG005
     first = call("figure", "growth", "-o", "growth.png", "--quick", cwd=tmp_path)
     assert first.returncode == 0, first.err

@@ -142,17 +142,17 @@ class TestNamesOfOurs:
         rows = np.array([[0, 0, 1], [1, 1, 0]])
         columns = [*read_columns(rows[:, 0], default="y"), *read_columns(rows[:, 1:], default="a")]
         assert [column.name for column in columns] == ["y", "a1", "a2"]
-        np.testing.assert_array_equal(space.encode_columns(columns), rows)
+        np.testing.assert_array_equal(space._encode_columns(columns), rows)
 
     def test_names_of_the_caller_go_by_name(self):
         space = GroupSpace(("y", "a2", "a1"), ((0, 1),) * 3)
         columns = [*read_columns([0, 1], default="y"), *read_columns({"a1": [1, 0], "a2": [0, 1]})]
-        np.testing.assert_array_equal(space.encode_columns(columns), [[0, 0, 1], [1, 1, 0]])
+        np.testing.assert_array_equal(space._encode_columns(columns), [[0, 0, 1], [1, 1, 0]])
 
     def test_names_that_swap_target_and_attribute(self):
         space = GroupSpace(("a", "y"), ((0, 1),) * 2)
         columns = [*read_columns([0, 0], default="y"), *read_columns([1, 0], default="a")]
-        np.testing.assert_array_equal(space.encode_columns(columns), [[0, 1], [0, 0]])
+        np.testing.assert_array_equal(space._encode_columns(columns), [[0, 1], [0, 0]])
 
 
 def test_tables_of_arrow():

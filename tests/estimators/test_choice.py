@@ -8,7 +8,7 @@ import pytest
 from compshift import CombinationKFold, CRMClassifier, GroupSpace, InputError
 from compshift.core.candidates import Candidates
 from compshift.crm.base import Labelled
-from compshift.crm.fit import Recipe, step_one, step_two
+from compshift.crm.fit import FitParams, step_one, step_two
 from compshift.crm.selection import (
     LEVEL,
     OFFSETS,
@@ -87,8 +87,10 @@ class TestClimb:
             return table(np.array(means)[:, None] + noise, settings=settings)
 
         first_accuracy = np.where(np.arange(5) == best_at, 0.5, 0.4)[:, None] + noise[::-1]
-        first = table(first_accuracy, settings=tuple(Setting(Recipe(alpha), "extrapolated") for alpha in self.ALPHAS))
-        path = [Recipe(alpha, "gaussian") for alpha in self.ALPHAS]
+        first = table(
+            first_accuracy, settings=tuple(Setting(FitParams(alpha), "extrapolated") for alpha in self.ALPHAS)
+        )
+        path = [FitParams(alpha, "gaussian") for alpha in self.ALPHAS]
         scores = _climb(score, path, first, None)
         looked_at = [setting.recipe.alpha for setting in scores.settings]
         assert looked_at == [alpha for call in calls for alpha in call]
@@ -117,7 +119,7 @@ class TestClimb:
     def test_it_starts_where_the_plain_bias_is_best(self):
         """And each bias is held against itself, not against one that favours unseen groups."""
         noise = np.random.default_rng(0).normal(scale=0.01, size=20)
-        settings = [Setting(Recipe(alpha), bias) for alpha in self.ALPHAS for bias in ("extrapolated", "cumulant")]
+        settings = [Setting(FitParams(alpha), bias) for alpha in self.ALPHAS for bias in ("extrapolated", "cumulant")]
         means = [0.4, 0.5, 0.4, 0.5, 0.5, 0.5, 0.4, 0.9, 0.4, 0.5]  # plain at 1e-1, the other bias at 1
         first = table(np.array(means)[:, None] + noise, settings=tuple(settings))
         calls = []
@@ -127,7 +129,7 @@ class TestClimb:
             own = tuple(Setting(recipe, bias) for recipe in recipes for bias in ("extrapolated", "cumulant"))
             return table(np.full((len(own), 1), 0.5) + noise[::-1], settings=own)
 
-        _climb(score, [Recipe(alpha, "gaussian") for alpha in self.ALPHAS], first, None)
+        _climb(score, [FitParams(alpha, "gaussian") for alpha in self.ALPHAS], first, None)
         assert calls[0] == [1e-1]
         assert sorted(calls[1]) == [1e-2, 1.0]
 
@@ -155,7 +157,7 @@ class TestLevels:
         fold = Fold(data, np.arange(len(groups)) == 3, row_parts(data.position, 0) == 1, "uniform")
         assert fold.candidates.inside_hull.all() == (len(missing) == 3)
         assert fold.candidates.hull.contains(groups[3:4]).all()
-        model = step_two(fold.rows, fold.candidates, step_one(fold.rows, Recipe(0.05), tol=1e-4, max_iter=1000))
+        model = step_two(fold.rows, fold.candidates, step_one(fold.rows, FitParams(0.05), tol=1e-4, max_iter=1000))
         found = fold.levels(model, "extrapolated")
         assert found.shape == (len(OFFSETS), 2, len(groups))
         inside = fold.candidates.inside_hull
@@ -230,7 +232,7 @@ class TestPaths:
         data = labelled(n=300)
         groups = data.candidates.seen_groups
         fold = CombinationKFold(4).group_folds(SPACE, groups)
-        recipes = [Recipe(1e-1), Recipe(1e-2)]
+        recipes = [FitParams(1e-1), FitParams(1e-2)]
         scores = combination_scores(data, fold, recipes, ["shrunk"], "hull", max_iter=1000, seed=3)
         assert [setting.recipe for setting in scores.settings] == recipes
         turned = combination_scores(data, fold, recipes[::-1], ["shrunk"], "hull", max_iter=1000, seed=3)
@@ -264,18 +266,18 @@ class TestPaths:
         def at(alpha):
             return Start(origin + math.log(alpha) * slope, bias + math.log(alpha) * bias_slope)
 
-        ends = [(Recipe(alpha), at(alpha)) for alpha in (1.0, 0.3, 0.05)]
-        assert _ahead([], Recipe(1.0)) is None
-        assert _ahead(ends[:1], Recipe(0.3)) is ends[0][1]
-        for found, expected in zip(_ahead(ends, Recipe(0.01)), at(0.01), strict=True):
+        ends = [(FitParams(alpha), at(alpha)) for alpha in (1.0, 0.3, 0.05)]
+        assert _ahead([], FitParams(1.0)) is None
+        assert _ahead(ends[:1], FitParams(0.3)) is ends[0][1]
+        for found, expected in zip(_ahead(ends, FitParams(0.01)), at(0.01), strict=True):
             np.testing.assert_allclose(found, expected, atol=1e-12)
-        assert _ahead(ends, Recipe(0.0)) is ends[-1][1]
+        assert _ahead(ends, FitParams(0.0)) is ends[-1][1]
 
     def test_warm_starts_save_iterations(self, monkeypatch):
         """Along the path, against every fit from zero."""
         data = labelled()
         fold = CombinationKFold().group_folds(SPACE, data.candidates.seen_groups)
-        recipes = [Recipe(alpha) for alpha in (1e-3, 1e-2, 3e-2, 1e-1)]
+        recipes = [FitParams(alpha) for alpha in (1e-3, 1e-2, 3e-2, 1e-1)]
 
         def iterations(warm):
             counts = []

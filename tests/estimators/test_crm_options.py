@@ -12,7 +12,7 @@ from compshift import AffineHull, CRMClassifier, GroupSpace, InputError
 from compshift.core.candidates import Candidates
 from compshift.core.energy import log_evidence
 from compshift.crm.blocks import ArrayRows
-from compshift.crm.fit import Recipe, TemperatureProblem, TrainingRows, check_parts, step_one, step_two
+from compshift.crm.fit import FitParams, StandardisedRows, TemperatureProblem, check_parts, step_one, step_two
 from compshift.crm.gaussian import fit_shared, gaussian_energies
 from compshift.crm.inputs import row_folds
 from compshift.crm.solver import Start, solve
@@ -30,7 +30,7 @@ def make_data(n=600, p=4, missing=(0, 4), signal=1.0, seed=0):
 def training_rows(X, codes):
     groups, position = SPACE.distinct(codes)
     candidates = Candidates.of(SPACE, groups, np.bincount(position).astype(float), "all")
-    return TrainingRows.of(X, position, np.ones(len(X)), candidates), candidates
+    return StandardisedRows.of(X, position, np.ones(len(X)), candidates), candidates
 
 
 class TestAnchor:
@@ -92,7 +92,7 @@ class TestCrossFit:
     def test_energies_come_from_fits_without_the_row(self):
         X, codes = make_data(n=200)
         rows, _ = training_rows(X, codes)
-        recipe = Recipe(1e-2, cross_fit=3)
+        recipe = FitParams(1e-2, cross_fit=3)
         fitted = step_one(rows, recipe, tol=1e-6, max_iter=1000)
         fold = row_folds(rows.position, 3, np.random.default_rng(0))
         for number in range(3):
@@ -223,7 +223,7 @@ class TestBias:
     def test_tails_are_left_out_on_request(self):
         X, codes = make_data(n=100)
         rows, candidates = training_rows(X, codes)
-        model = step_two(rows, candidates, step_one(rows, Recipe(1e-2), tol=1e-4, max_iter=100), tails=False)
+        model = step_two(rows, candidates, step_one(rows, FitParams(1e-2), tol=1e-4, max_iter=100), tails=False)
         assert np.isnan(model.pareto_k).all()
 
 

@@ -11,7 +11,7 @@ import compshift
 import tests.references as reference
 from compshift import CRMClassifier, CRMClassifierCV, GroupSpace
 from compshift.core.candidates import Candidates
-from compshift.crm.fit import Recipe, fit_crm
+from compshift.crm.fit import FitParams, fit_crm
 from tests.estimators.made_data import hide, make_data
 
 
@@ -20,7 +20,7 @@ class TestClassifier:
         X, codes = make_data()
         seen, position = GroupSpace.from_cardinalities([2, 3]).distinct(codes)
         candidates = Candidates.of(GroupSpace.from_cardinalities([2, 3]), seen, np.bincount(position) * 1.0, "all")
-        model = fit_crm(X, position, np.ones(len(X)), candidates, Recipe(1e-2), tol=1e-6, max_iter=1000)
+        model = fit_crm(X, position, np.ones(len(X)), candidates, FitParams(1e-2), tol=1e-6, max_iter=1000)
         for attributes in (codes[:, 1], codes[:, 1].astype(float), codes[:, 1].astype(object), codes[:, 1:].tolist()):
             clf = CRMClassifier(prior="hull").fit(X, codes[:, 0], attributes=attributes)
             assert (clf.coef_ == model.coef).all()

@@ -12,7 +12,7 @@ from compshift.core.bias import energy_moments
 from compshift.core.candidates import Candidates
 from compshift.core.posterior import known_patterns
 from compshift.crm.base import Incomplete
-from compshift.crm.fit import Recipe
+from compshift.crm.fit import FitParams
 from compshift.crm.partial import PartialProblem, PartialRows, alternate
 from compshift.crm.solver import Start
 from tests.estimators.made_data import hide, make_data
@@ -55,7 +55,7 @@ def loop_posterior(rows, known, weight, log_score):
 def partial(request):
     X, codes = make_data(request.param, n=150, missing=(0, 4))
     rows, known = rows_of(X, codes, hide(codes, 0.5), np.random.default_rng(1).uniform(0.5, 2, size=150))
-    return rows, known, alternate(rows, Recipe(0.02), tol=1e-7, max_iter=1000)
+    return rows, known, alternate(rows, FitParams(0.02), tol=1e-7, max_iter=1000)
 
 
 class TestAlternation:

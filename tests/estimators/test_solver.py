@@ -5,7 +5,7 @@ from compshift import GroupSpace, InputError
 from compshift.core.energy import GroupTable
 from compshift.crm.blocks import ArrayRows, standardise
 from compshift.crm.fit import StepOneProblem
-from compshift.crm.solver import Evaluation, solve
+from compshift.crm.solver import RiskGradient, solve
 
 
 def test_standardised_features():
@@ -154,7 +154,7 @@ class Overflowing:
     def evaluate(self, *_):
         self.evaluations += 1
         value = 1.0 if self.evaluations <= self.finite else np.nan
-        return Evaluation(value, np.full(self.shape, value), np.full(2, value))
+        return RiskGradient(value, np.full(self.shape, value), np.full(2, value))
 
 
 @pytest.mark.parametrize("finite", [1, 2, 5])

@@ -25,7 +25,7 @@ from compshift import __version__
 from compshift._errors import InputError
 from compshift.bench.convex_methods import solve_method
 from compshift.bench.plan import Job
-from compshift.bench.trained_methods import BusyError, DivergedError, train_method
+from compshift.bench.trained_methods import DivergedError, JobBusyError, train_method
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import GroupedDataset
 from compshift.data.shift import Scenario
@@ -62,7 +62,7 @@ def run_job(work: Work) -> dict[str, Any]:
             record |= {"status": "done", **_result(work)}
         except DivergedError as error:
             record |= {"status": "diverged", "error": str(error)}
-        except BusyError:
+        except JobBusyError:
             record |= {"status": "busy"}
         except Exception as error:
             record |= {"status": "failed", "error": _sentence(error), "traceback": traceback.format_exc()}

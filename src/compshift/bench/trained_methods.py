@@ -37,7 +37,7 @@ class DivergedError(Exception):
     """The run came to no end: its loss or weights stopped being finite numbers."""
 
 
-class BusyError(Exception):
+class JobBusyError(Exception):
     """Another process is training in the folder of the run."""
 
 
@@ -62,8 +62,7 @@ def train_method(
     """Train a method on the train rows, its checkpoint chosen by the val rows."""
     from compshift.methods.registry import make_method
     from compshift.training.backbone import named_backbone
-    from compshift.training.folder import BusyError as BusyFolderError
-    from compshift.training.folder import RunFolder, read_json
+    from compshift.training.folder import BusyError, RunFolder, read_json
     from compshift.training.loop import train
     from compshift.training.run import DivergenceError
 
@@ -87,8 +86,8 @@ def train_method(
         )
     except DivergenceError as error:
         raise DivergedError(str(error)) from None
-    except BusyFolderError:
-        raise BusyError from None
+    except BusyError:
+        raise JobBusyError from None
     result = read_json(RunFolder(folder).result)
     detail = {name: result[name] for name in ("steps", "best_step", "gradient")}
     if hasattr(clf.head_, "effective_sample_size_"):

@@ -70,7 +70,7 @@ def _in_order(prior: Any, space: GroupSpace) -> Any:
 
 def _from_pairs(keys: list[Any], given: list[Any], space: GroupSpace, groups: IntArray) -> FloatArray:
     """Probabilities by tuples of values; with one attribute the value alone will do."""
-    codes = space.encode_keys(keys, "prior")
+    codes = space._encode_keys(keys, "prior")
     distinct, number = space.distinct(codes)
     repeated = np.flatnonzero(np.bincount(number) > 1)
     if repeated.size:

@@ -70,10 +70,10 @@ class GroupSpace:
     @classmethod
     def from_table(cls, table: Any, names: Sequence[str] | None = None) -> GroupSpace:
         """The attributes and values that occur in a DataFrame, Series, mapping, array or nested list."""
-        return cls.from_columns(read_columns(table, names))
+        return cls._from_columns(read_columns(table, names))
 
     @classmethod
-    def from_columns(cls, columns: Sequence[Column]) -> GroupSpace:
+    def _from_columns(cls, columns: Sequence[Column]) -> GroupSpace:
         """The space of columns that were read before."""
         return cls(tuple(column.name for column in columns), tuple(column.values for column in columns))
 
@@ -124,9 +124,9 @@ class GroupSpace:
 
     def encode(self, table: Any) -> IntArray:
         """Codes (n, m) of a table's rows. A DataFrame or mapping is read by name, anything else by position."""
-        return self.encode_columns(self.columns_of(table))
+        return self._encode_columns(self._columns_of(table))
 
-    def columns_of(self, table: Any) -> list[Column]:
+    def _columns_of(self, table: Any) -> list[Column]:
         """The attributes' columns of a table, in their order and under their names; values may be unknown ones."""
         table = without_arrow(table)
         keys = table if isinstance(table, Mapping) else getattr(table, "columns", None)
@@ -141,14 +141,14 @@ class GroupSpace:
             columns = [column._replace(name=name) for name, column in zip(self.names, columns, strict=True)]
         return columns
 
-    def encode_columns(self, columns: Sequence[Column]) -> IntArray:
+    def _encode_columns(self, columns: Sequence[Column]) -> IntArray:
         """Codes (n, m) of columns that were read before, in the order of the attributes."""
         codes = [np.zeros(0, dtype=np.int64)] * len(self.names)
-        for position, column in zip(self.match(columns), columns, strict=True):
+        for position, column in zip(self._match(columns), columns, strict=True):
             codes[position] = self._encode(position, column)
         return np.stack(codes, axis=1)
 
-    def encode_keys(self, keys: Iterable[Any], name: str) -> IntArray:
+    def _encode_keys(self, keys: Iterable[Any], name: str) -> IntArray:
         """Codes (q, m) of a mapping's keys: tuples of values, or with one attribute the values themselves."""
         rows = [key if isinstance(key, tuple) else (key,) for key in keys]
         if not rows:
@@ -158,7 +158,7 @@ class GroupSpace:
                 raise InputError(f"{name} has the key {row!r}: each must be one value of each attribute {self.names}")
         return self.encode({label: [row[column] for row in rows] for column, label in enumerate(self.names)})
 
-    def match(self, columns: Sequence[Column]) -> list[int]:
+    def _match(self, columns: Sequence[Column]) -> list[int]:
         """Which attribute each column holds: by name if the caller's names agree, else by position.
 
         Names that agree only in part, and not in their order, are refused: they would be mixed up in silence. A name
@@ -201,12 +201,11 @@ class GroupSpace:
             return np.stack(columns, axis=1)
         return np.stack([column.astype(object) for column in columns], axis=1)
 
-    def frame(self, codes: Any) -> pd.DataFrame:
-        """Values of the groups as a DataFrame with one column per attribute."""
-        return self.frame_with(codes)
+    def frame(self, codes: Any, **further: Any) -> pd.DataFrame:
+        """Values of the groups, one column per attribute, and further columns.
 
-    def frame_with(self, codes: Any, **further: Any) -> pd.DataFrame:
-        """Values of the groups and further columns; an attribute of the same name appears as ``name (attribute)``."""
+        An attribute with the name of a further column appears as ``name (attribute)``.
+        """
         import pandas as pd
 
         codes = check_codes(codes, self.cardinalities)
@@ -255,7 +254,7 @@ class GroupSpace:
         np.put_along_axis(rows, codes + self.offsets, 1.0, axis=1)
         return rows
 
-    def one_code(self, code: Any) -> IntArray:
+    def _one_code(self, code: Any) -> IntArray:
         """A single code (m,)."""
         codes = check_codes(code, self.cardinalities, "code")
         if len(codes) != 1:
@@ -269,7 +268,7 @@ class GroupSpace:
 
     def label(self, code: Any) -> str:
         """One group as ``(waterbird, land)``, for people."""
-        row = self.one_code(code)
+        row = self._one_code(code)
         return "(" + ", ".join(str(values[position]) for values, position in zip(self.values, row, strict=True)) + ")"
 
     def _check_flat(self) -> None:

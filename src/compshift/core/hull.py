@@ -144,7 +144,7 @@ class AffineHull:
 
         A seen group has weight 1 on itself; with two attributes the weights are ±1 along a shortest path.
         """
-        row = self.space.one_code(code)
+        row = self.space._one_code(code)
         if not self.contains(row)[0]:
             raise InputError(
                 f"{self.space.label(row)} is outside the affine hull of the seen groups: "
@@ -167,7 +167,7 @@ class AffineHull:
         parts: list[str] = []
         order = sorted(np.flatnonzero(weights).tolist(), key=lambda position: -weights[position])
         if len(self.space.names) == 2 and len(order) > 1:  # along the path, so that neighbours share a value
-            order = [position for _, position in shortest_witness(self.observed, self.space.one_code(code))]
+            order = [position for _, position in shortest_witness(self.observed, self.space._one_code(code))]
         for position in order:
             weight = weights[position]
             factor = "" if abs(weight) == 1 else f"{abs(weight)}·"
@@ -181,7 +181,7 @@ class AffineHull:
         Added to the energies, any multiple of it changes no seen group's energy, hence nothing that training can see,
         but it does change this group's (paper, "No extrapolation beyond").
         """
-        row = self.space.one_code(code)
+        row = self.space._one_code(code)
         if self.contains(row)[0]:
             raise InputError(f"{self.space.label(row)} is inside the affine hull: nothing can prove it to be outside")
         return np.asarray(self._span.witness(row + self.space.offsets))

@@ -115,7 +115,7 @@ def make_offers(
     if candidates is not None:
         listed = space.distinct(check_codes(candidates, space.cardinalities, "candidates"))[0]
     if isinstance(cost, Mapping):
-        codes, costs = space.encode_keys(cost, "cost"), _checked_costs(list(cost.values()))
+        codes, costs = space._encode_keys(cost, "cost"), _checked_costs(list(cost.values()))
         if listed is not None:
             kept = space.locate(codes, listed) >= 0
             codes, costs = codes[kept], costs[kept]

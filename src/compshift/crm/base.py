@@ -195,7 +195,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         check_same_order({"X": X, "y": y, "sample_weight": sample_weight})
-        return accuracy(self.targets_.columns_of(y), self.targets_.columns_of(self.predict(X)), sample_weight)
+        return accuracy(self.targets_._columns_of(y), self.targets_._columns_of(self.predict(X)), sample_weight)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -24,7 +24,7 @@ from compshift.core.groups import GroupSpace
 from compshift.crm import io as model_file
 from compshift.crm.base import GroupClassifier, Labelled
 from compshift.crm.combination_kfold import CombinationKFold
-from compshift.crm.fit import ANCHORS, PARTS, Recipe, check_parts, fit_crm
+from compshift.crm.fit import ANCHORS, PARTS, FitParams, check_parts, fit_crm
 from compshift.crm.inputs import known_features, seed_of, unchanged_if_refused, visible_log
 from compshift.crm.io import Saved, from_file, to_file
 from compshift.crm.model import BIASES, CRMModel
@@ -71,7 +71,7 @@ class FittedCRM(GroupClassifier):
     def explain(self, X: Any) -> pd.DataFrame:
         """Per row: the most probable group and its probability; was it seen, is it inside the hull; ESS of its bias."""
         best, log_proba = self._best_group(known_features(self, X))
-        frame = self.space_.frame_with(
+        frame = self.space_.frame(
             self.groups_[best],
             probability=np.exp(log_proba),
             seen=self.seen_[best],
@@ -83,7 +83,7 @@ class FittedCRM(GroupClassifier):
     def group_frame(self) -> pd.DataFrame:
         """Per candidate group: training rows, whether it is inside the hull, its biases, ESS and prior."""
         check_is_fitted(self)
-        return self.space_.frame_with(
+        return self.space_.frame(
             self.groups_,
             train_rows=self.group_weight_,
             inside_hull=self.inside_hull_,
@@ -107,7 +107,7 @@ class FittedCRM(GroupClassifier):
             raise AttributeError("expected_group_accuracy_ is there under the prior of the fit only: set_prior to it")
         known = ~np.isnan(expected[:, 0])
         accuracy, lower, upper = expected[known].T
-        return self.space_.frame_with(self.groups_[known], accuracy=accuracy, lower=lower, upper=upper)
+        return self.space_.frame(self.groups_[known], accuracy=accuracy, lower=lower, upper=upper)
 
     def save(self, path: str | PathLike[str], *, inputs: Mapping[str, Any] | None = None) -> None:
         """Write the fitted model as a safetensors file; ``compshift.load`` reads it.
@@ -487,7 +487,7 @@ class CRMClassifier(CRMFitter):
     def from_model(cls, model: CRMModel, *, prior: Any = "uniform") -> Self:
         """A classifier of one target around energies and biases that were found elsewhere, as by a trained head."""
         clf = cls(prior=prior)
-        clf._adopt(model, Setting(Recipe(clf.alpha), clf.bias), n_targets=1, one_dimensional=True)
+        clf._adopt(model, Setting(FitParams(clf.alpha), clf.bias), n_targets=1, one_dimensional=True)
         clf.n_features_in_ = len(model.feature_mean)
         clf._outside_announced = True
         return clf._use_prior(prior)

@@ -22,7 +22,7 @@ from compshift.crm.base import Labelled
 from compshift.crm.classifier import CRMClassifier, CRMFitter
 from compshift.crm.combination_kfold import CombinationKFold
 from compshift.crm.expected import EXPECTED_TOL, expected_accuracy
-from compshift.crm.fit import Recipe, TrainingRows, step_one
+from compshift.crm.fit import FitParams, StandardisedRows, step_one
 from compshift.crm.inputs import check_jobs, seed_of, unchanged_if_refused, visible_log
 from compshift.crm.selection import Choice, Options, Setting, balanced_points, check_scoring, choose, combination_scores
 from compshift.crm.solver import Start
@@ -45,7 +45,7 @@ def choose_alpha(
     candidates = Candidates.of(space, groups, np.bincount(position).astype(np.float64), "all")
     data = Labelled(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
     fold = combination_folds(space, groups, N_SPLITS, rng)
-    recipes = [Recipe(alpha) for alpha in alphas]
+    recipes = [FitParams(alpha) for alpha in alphas]
     seed = int(rng.integers(2**31))
     scores = combination_scores(data, fold, recipes, ["extrapolated"], "hull", max_iter=1000, seed=seed)
     if np.isnan(scores.unseen).all() and np.isnan(scores.seen).all():
@@ -203,7 +203,7 @@ class CRMClassifierCV(CRMFitter):
 
     def _expect(self, data: Labelled, setting: Setting, max_iter: int, seed: int) -> None:
         """Predict the accuracy on groups that training lacks."""
-        rows = TrainingRows.of(data.X, data.position, data.sample_weight, data.candidates)
+        rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
         own = data.candidates.space.locate(data.candidates.seen_groups, self.groups_)
         start = Start(
             self.coef_ * rows.standard.scale / self.temperature_, np.where(own >= 0, self.learned_bias_[own], 0.0)

@@ -25,7 +25,7 @@ from compshift.core.folds import combination_folds
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 from compshift.crm.base import Labelled
-from compshift.crm.fit import StepOne, TrainingRows, step_one, step_two
+from compshift.crm.fit import StandardisedRows, StepOne, step_one, step_two
 from compshift.crm.model import CRMModel
 from compshift.crm.selection import ROW_PARTS, Fold, Setting, row_parts
 
@@ -66,7 +66,7 @@ class Prediction(NamedTuple):
 def expected_accuracy(
     data: Labelled,
     setting: Setting,
-    rows: TrainingRows,
+    rows: StandardisedRows,
     fitted: StepOne,
     model: CRMModel,
     prior: Any,
@@ -140,7 +140,7 @@ def _hold_out(
 
 
 def _opinion(
-    rows: TrainingRows, fitted: StepOne, model: CRMModel, log_score: FloatArray, groups: IntArray, n_targets: int
+    rows: StandardisedRows, fitted: StepOne, model: CRMModel, log_score: FloatArray, groups: IntArray, n_targets: int
 ) -> FloatArray:
     """What a fit expects of each of the groups (q, m)."""
     evidence = log_evidence(fitted.energies, rows.seen, np.log(rows.frequency) - fitted.bias)

@@ -44,7 +44,7 @@ from compshift.crm.blocks import (
 from compshift.crm.gaussian import gaussian_energies
 from compshift.crm.inputs import row_folds
 from compshift.crm.model import CRMModel
-from compshift.crm.solver import Evaluation, Solution, Start, solve
+from compshift.crm.solver import RiskGradient, Solution, Start, solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class StepOneProblem:
         rows = getattr(self.rows, "coarse", None)
         return None if rows is None else replace(self, rows=rows)
 
-    def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
+    def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
         """Penalised risk and gradient."""
         log_score = safe_log(self.frequency) - bias
         found = self.rows.total(
@@ -90,7 +90,7 @@ class StepOneProblem:
         )
         value, weight_gradient, score_gradient = found.arrays
         moved = weight if self.anchor is None else weight - self.anchor.weight
-        return Evaluation(
+        return RiskGradient(
             value=float(value) + 0.5 * self.alpha * float(np.vdot(moved, moved)),
             weight_gradient=self.alpha * moved + weight_gradient,
             bias_gradient=-score_gradient,
@@ -140,12 +140,12 @@ class TemperatureProblem:
         """One weight, the factor."""
         return 1, 1
 
-    def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
+    def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
         """Risk and gradient."""
         log_score = safe_log(self.frequency) - bias
         found = self.rows.total(_scaled_risk, Sums.add, self.seen, float(weight[0, 0]), log_score)
         value, factor_gradient, score_gradient = found.arrays
-        return Evaluation(float(value), factor_gradient, -score_gradient)
+        return RiskGradient(float(value), factor_gradient, -score_gradient)
 
 
 def _scaled_risk(block: Block, seen: GroupTable, factor: float, log_score: FloatArray) -> Sums:
@@ -185,7 +185,7 @@ PARTS = 5
 """Of cross-fitting, unless another number is given."""
 
 
-class Recipe(NamedTuple):
+class FitParams(NamedTuple):
     """How energies and their biases are fitted."""
 
     alpha: float
@@ -203,7 +203,7 @@ def check_parts(cross_fit: bool | int) -> int:
     return parts
 
 
-class TrainingRows(NamedTuple):
+class StandardisedRows(NamedTuple):
     """Standardised features with their groups."""
 
     features: FloatArray  # (n, p)
@@ -213,7 +213,9 @@ class TrainingRows(NamedTuple):
     seen: GroupTable
 
     @classmethod
-    def of(cls, X: FloatArray, position: IntArray, sample_weight: FloatArray, candidates: Candidates) -> TrainingRows:
+    def of(
+        cls, X: FloatArray, position: IntArray, sample_weight: FloatArray, candidates: Candidates
+    ) -> StandardisedRows:
         """``position`` (n,) is the seen group of each row; every weight is above 0."""
         features, standard = standardise(X, sample_weight)
         seen = GroupTable.of(candidates.space, candidates.seen_groups)
@@ -228,17 +230,17 @@ class TrainingRows(NamedTuple):
         """Moments of the energies (n, D) within the seen groups."""
         return energy_moments(energies, self.position, self.weight, len(self.seen.row))
 
-    def problem(self, recipe: Recipe) -> StepOneProblem:
+    def problem(self, recipe: FitParams) -> StepOneProblem:
         """Step 1 on all rows."""
         return self._problem(recipe, np.arange(len(self.position)), self.position, self.seen)
 
-    def part(self, recipe: Recipe, rows: IntArray) -> tuple[StepOneProblem, IntArray]:
+    def part(self, recipe: FitParams, rows: IntArray) -> tuple[StepOneProblem, IntArray]:
         """Step 1 on some of the rows and on the seen groups that they have, with the positions of those groups."""
         present, position = np.unique(self.position[rows], return_inverse=True)
         seen = GroupTable.of(self.seen.space, self.seen.codes[present])
         return self._problem(recipe, rows, position.reshape(-1), seen), present
 
-    def _problem(self, recipe: Recipe, rows: IntArray, position: IntArray, seen: GroupTable) -> StepOneProblem:
+    def _problem(self, recipe: FitParams, rows: IntArray, position: IntArray, seen: GroupTable) -> StepOneProblem:
         check_name("anchor", recipe.anchor, ANCHORS)
         features, weight = (
             (self.features, self.weight)
@@ -296,17 +298,19 @@ def fit_crm(
     position: IntArray,
     sample_weight: FloatArray,
     candidates: Candidates,
-    recipe: Recipe,
+    recipe: FitParams,
     *,
     tol: float,
     max_iter: int,
 ) -> CRMModel:
     """Solve step 1 on the seen groups, then compute the bias of every candidate."""
-    rows = TrainingRows.of(X, position, sample_weight, candidates)
+    rows = StandardisedRows.of(X, position, sample_weight, candidates)
     return step_two(rows, candidates, step_one(rows, recipe, tol=tol, max_iter=max_iter))
 
 
-def step_one(rows: TrainingRows, recipe: Recipe, *, tol: float, max_iter: int, start: Start | None = None) -> StepOne:
+def step_one(
+    rows: StandardisedRows, recipe: FitParams, *, tol: float, max_iter: int, start: Start | None = None
+) -> StepOne:
     """Fit energies and biases to the seen groups."""
     problem = rows.problem(recipe)
     solution = solve(problem, tol=tol, max_iter=max_iter, start=problem.anchor if start is None else start)
@@ -324,7 +328,7 @@ CROSS_FIT_TOL = 1e-4
 
 
 def _out_of_fold_energies(
-    rows: TrainingRows, recipe: Recipe, solution: Solution, *, tol: float, max_iter: int
+    rows: StandardisedRows, recipe: FitParams, solution: Solution, *, tol: float, max_iter: int
 ) -> FloatArray:
     """Energies (n, D) of each row by a fit to the rows of other folds; every group is spread over the folds."""
     fold = row_folds(rows.position, recipe.cross_fit, np.random.default_rng(0))

@@ -161,7 +161,7 @@ def fit_per_value(
         start_natural=shared.value_means @ whitening.T,
         penalty=penalty,
     )
-    search = _Search(risk)
+    search = _GaussianSearch(risk)
     with one_thread_for_scipy():
         found = minimize(
             search.value,
@@ -183,7 +183,7 @@ def fit_per_value(
     return PerValueFit(model, gradient, max(int(found.nit), 1), gradient <= tol)
 
 
-class _Search:
+class _GaussianSearch:
     """The risk and its derivatives as functions of one vector, evaluated once for each point."""
 
     def __init__(self, risk: PerValueRisk) -> None:

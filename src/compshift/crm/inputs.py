@@ -309,7 +309,7 @@ def _refuse_names(values: Any, name: str, n_rows: int) -> None:
 def _encode(space: GroupSpace, columns: Sequence[Column]) -> IntArray:
     """Codes (n, m) of columns in the order of the attributes, −1 where a value is missing."""
     known = [column._replace(codes=np.maximum(column.codes, 0)) for column in columns]
-    codes = space.encode_columns(known)
+    codes = space._encode_columns(known)
     for position, column in enumerate(columns):
         codes[column.codes < 0, position] = -1
     return codes
@@ -354,8 +354,8 @@ def _check_classes(column: Column, *, weighted_out: bool) -> None:
 def _labels_space(columns: Sequence[Column], n_targets: int, space: GroupSpace | None) -> GroupSpace:
     """The space of the columns, or the given one in their order, with the targets' values sorted."""
     if space is None:
-        space = GroupSpace.from_columns(columns)
-    order = check_space(space).match(columns)
+        space = GroupSpace._from_columns(columns)
+    order = check_space(space)._match(columns)
     values: list[Sequence[Any]] = [space.values[position] for position in order]
     values[:n_targets] = [sorted(part) for part in values[:n_targets]]
     return GroupSpace(tuple(space.names[position] for position in order), tuple(tuple(part) for part in values))

@@ -22,9 +22,9 @@ from compshift.core.energy import GroupTable, linear_energies
 from compshift.core.posterior import Pattern, partial_risk, posterior_sums, posterior_totals
 from compshift.crm.base import Incomplete
 from compshift.crm.blocks import ArrayRows, Standard, Sums, in_threads, one_thread_for_numpy, standardise
-from compshift.crm.fit import Recipe, StepOne, TrainingRows, block_risk, step_two, value_curvature
+from compshift.crm.fit import FitParams, StandardisedRows, StepOne, block_risk, step_two, value_curvature
 from compshift.crm.model import CRMModel
-from compshift.crm.solver import PATIENCE, Evaluation, Solution, Start, solve
+from compshift.crm.solver import PATIENCE, RiskGradient, Solution, Start, solve
 
 START_TOL = 1e-3
 """Of the fit to the complete rows, which is only a place to start from."""
@@ -63,11 +63,11 @@ class PartialRows(NamedTuple):
         return cls(features, standard, weight / weight.sum(), seen, position, patterns)
 
     @property
-    def complete(self) -> TrainingRows:
+    def complete(self) -> StandardisedRows:
         """The complete rows alone."""
         c = len(self.position)
         weight = self.weight[:c] / self.weight[:c].sum()
-        return TrainingRows(self.features[:c], self.standard, self.position, weight, self.seen)
+        return StandardisedRows(self.features[:c], self.standard, self.position, weight, self.seen)
 
     def risk(self, weight: FloatArray, log_score: FloatArray) -> Sums:
         """Risk of what is known, and its gradient: value, (D, p) and (k,)."""
@@ -134,12 +134,12 @@ class PartialProblem(NamedTuple):
         """Of the weights."""
         return self.rows.seen.space.width, self.rows.features.shape[1]
 
-    def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
+    def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
         """Penalised risk and gradient."""
         log_score = np.log(self.frequency) - bias
         value, weight_gradient, score_gradient = self.rows.risk(weight, log_score).arrays
         moved = weight if self.anchor is None else weight - self.anchor.weight
-        return Evaluation(
+        return RiskGradient(
             value=float(value) + 0.5 * self.alpha * float(np.vdot(moved, moved)),
             weight_gradient=self.alpha * moved + weight_gradient,
             bias_gradient=-score_gradient,
@@ -159,7 +159,7 @@ class PartialFit(NamedTuple):
         return np.log(self.frequency) - self.solution.bias
 
 
-def alternate(rows: PartialRows, recipe: Recipe, *, tol: float, max_iter: int) -> PartialFit:
+def alternate(rows: PartialRows, recipe: FitParams, *, tol: float, max_iter: int) -> PartialFit:
     """Minimise the risk of what is known and estimate p̂ again, in turn, until p̂ stays as it is."""
     complete = rows.complete.problem(recipe)
     first = solve(complete, tol=max(tol, START_TOL), max_iter=max_iter, start=complete.anchor)
@@ -208,7 +208,7 @@ def fit_partial(
     sample_weight: FloatArray,
     incomplete: Incomplete,
     candidates: Candidates,
-    recipe: Recipe,
+    recipe: FitParams,
     *,
     tol: float,
     max_iter: int,

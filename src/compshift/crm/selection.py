@@ -17,7 +17,7 @@ from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.crm.base import Labelled
-from compshift.crm.fit import Recipe, TrainingRows, step_one, step_two
+from compshift.crm.fit import FitParams, StandardisedRows, step_one, step_two
 from compshift.crm.model import CRMModel
 from compshift.crm.solver import Start
 
@@ -34,7 +34,7 @@ ROW_PARTS = 5
 class Setting(NamedTuple):
     """One way to fit and to predict."""
 
-    recipe: Recipe
+    recipe: FitParams
     bias: str
     offset: float = 0.0  # by which groups that training lacks are favoured
 
@@ -60,7 +60,7 @@ class CombinationScores(NamedTuple):
 def combination_scores(
     data: Labelled,
     fold: IntArray,
-    recipes: Sequence[Recipe],
+    recipes: Sequence[FitParams],
     biases: Sequence[str],
     prior: Any,
     *,
@@ -113,7 +113,7 @@ class Fold:
         position, weight = position.reshape(-1), data.sample_weight[train]
         kept_weight = np.bincount(position, weights=weight).astype(np.float64)
         self.candidates = Candidates.of(data.candidates.space, self.groups[kept], kept_weight, data.candidates.groups)
-        self.rows = TrainingRows.of(data.X[train], position, weight, self.candidates)
+        self.rows = StandardisedRows.of(data.X[train], position, weight, self.candidates)
         self.log_prior = self.candidates.log_prior(prior)
         self.lacking = self.candidates.in_seen < 0  # (g,)
         self.X, self.weight = data.X[~train], data.sample_weight[~train]
@@ -150,11 +150,11 @@ class Fold:
 
 
 def _score_fold(
-    fold: Fold, path: Sequence[Recipe], biases: Sequence[str], max_iter: int
+    fold: Fold, path: Sequence[FitParams], biases: Sequence[str], max_iter: int
 ) -> tuple[FloatArray, FloatArray]:
     """Accuracies (s, 2, k) for each recipe and bias in turn, and under each offset, (s, offsets, 2, k)."""
     scores, levels = [], []
-    ends: list[tuple[Recipe, Start]] = []
+    ends: list[tuple[FitParams, Start]] = []
     for recipe in path:
         fitted = step_one(fold.rows, recipe, tol=TOL, max_iter=max_iter, start=_ahead(ends, recipe))
         ends.append((recipe, fitted.solution.start))
@@ -164,7 +164,7 @@ def _score_fold(
     return np.stack(scores), np.stack(levels)
 
 
-def _ahead(ends: Sequence[tuple[Recipe, Start]], recipe: Recipe) -> Start | None:
+def _ahead(ends: Sequence[tuple[FitParams, Start]], recipe: FitParams) -> Start | None:
     """Where the path leads that the last two fits are on: it is nearly straight in the logarithm of alpha.
 
     Never from a fit to all rows: it knows the groups that are held out, and a search that ends early would still.
@@ -216,13 +216,13 @@ class Options(NamedTuple):
     def first(self) -> Setting:
         """The first of each."""
         offset = 0.0 if self.offset is None else self.offset
-        return Setting(Recipe(self.alphas[0], self.anchors[0], self.cross_fits[0]), self.biases[0], offset)
+        return Setting(FitParams(self.alphas[0], self.anchors[0], self.cross_fits[0]), self.biases[0], offset)
 
     @property
-    def paths(self) -> list[list[Recipe]]:
+    def paths(self) -> list[list[FitParams]]:
         """Ways to fit, those that differ in alpha alone together."""
         return [
-            [Recipe(alpha, anchor, parts) for alpha in sorted(self.alphas)]
+            [FitParams(alpha, anchor, parts) for alpha in sorted(self.alphas)]
             for anchor in self.anchors
             for parts in self.cross_fits
         ]
@@ -252,7 +252,7 @@ def choose(
     The first way to fit is tried with every alpha, the others about the best of these.
     """
 
-    def score(recipes: Sequence[Recipe]) -> CombinationScores:
+    def score(recipes: Sequence[FitParams]) -> CombinationScores:
         return combination_scores(
             data, fold, recipes, options.biases, prior, max_iter=max_iter, seed=seed, n_jobs=n_jobs
         )
@@ -277,8 +277,8 @@ def choose(
 
 
 def _climb(
-    score: Callable[[Sequence[Recipe]], CombinationScores],
-    path: list[Recipe],
+    score: Callable[[Sequence[FitParams]], CombinationScores],
+    path: list[FitParams],
     first: CombinationScores,
     quantile: float | None,
 ) -> CombinationScores:

@@ -48,7 +48,7 @@ COARSE, COARSE_STEP = 1e-4, 3e-6
 its rounding changes gradients by about 1e-6 and risks by about 1e-7, and a line search must see its way in that."""
 
 
-class Evaluation(NamedTuple):
+class RiskGradient(NamedTuple):
     """A penalised risk and its gradient."""
 
     value: float
@@ -79,7 +79,7 @@ class Problem(Protocol):
     def curvature(self) -> FloatArray:
         """About the curvature along the weights of each row, (d,)."""
 
-    def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
+    def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
         """Penalised risk and gradient."""
 
 

@@ -47,7 +47,7 @@ from compshift.crm.blocks import (
     one_thread_for_numpy,
     standard_of,
 )
-from compshift.crm.fit import Recipe, StepOneProblem
+from compshift.crm.fit import FitParams, StepOneProblem
 from compshift.crm.inputs import read_labels
 from compshift.crm.model import CRMModel
 from compshift.crm.solver import Solution, solve
@@ -55,7 +55,7 @@ from compshift.data.feature_store import FeatureStore
 from compshift.distributed import ALONE, Collective
 
 
-def fit_streamed(rows: RowSums, candidates: Candidates, recipe: Recipe, *, tol: float, max_iter: int) -> CRMModel:
+def fit_streamed(rows: RowSums, candidates: Candidates, recipe: FitParams, *, tol: float, max_iter: int) -> CRMModel:
     """Solve step 1 on the seen groups, then compute the bias of every candidate."""
     if recipe.anchor != "zero" or recipe.cross_fit:
         raise InputError(
@@ -211,7 +211,7 @@ def read_store_labels(
 
 
 def fit_store(
-    store: FeatureStore, labels: StoredLabels, recipe: Recipe, memory: int, *, tol: float, max_iter: int
+    store: FeatureStore, labels: StoredLabels, recipe: FitParams, memory: int, *, tol: float, max_iter: int
 ) -> CRMModel:
     """Fit the rows of a store; under torchrun, each process reads its share of them."""
     per_row = 40 * store.n_features + 80 * (labels.candidates.table.width + labels.candidates.space.width)

@@ -24,8 +24,8 @@ def load_penguins(random_state: int = 0) -> GroupedDataset:
     with files("compshift.data").joinpath("tables/penguins.csv").open() as stream:
         table = pd.read_csv(stream).dropna()
     columns = read_columns(table[list(ATTRIBUTES)])
-    space = GroupSpace.from_columns(columns)
-    codes = space.encode_columns(columns)
+    space = GroupSpace._from_columns(columns)
+    codes = space._encode_columns(columns)
     split = stratified_split(space, codes, DEFAULT_SHARES, random_state)
     return GroupedDataset(table[list(MEASUREMENTS)].to_numpy(dtype=float), space, codes, split)
 

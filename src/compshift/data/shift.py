@@ -159,7 +159,7 @@ def read_groups(space: GroupSpace, groups: Any) -> IntArray:
         codes = check_codes(array, space.cardinalities, "groups")
     else:
         rows = [listed] if array.ndim == 1 else listed
-        codes = space.encode_keys([tuple(row) for row in rows], "groups")
+        codes = space._encode_keys([tuple(row) for row in rows], "groups")
     return space.distinct(codes)[0]
 
 

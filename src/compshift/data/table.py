@@ -75,8 +75,8 @@ def load_table(
     samples, columns = _read(source, [*targets, *nuisances, *splits], path, text, features, root)
     source.check_complete({name: columns[name] for name in (*targets, *nuisances)})
     labels = read_columns({name: columns[name] for name in (*targets, *nuisances)})
-    space = GroupSpace.from_columns(labels)
-    codes = space.encode_columns(labels)
+    space = GroupSpace._from_columns(labels)
+    codes = space._encode_columns(labels)
     check_same_rows(len(codes), samples, "features", "the table")
     rows_split = columns[split_column] if split_column is not None else None
     if isinstance(split, Mapping):

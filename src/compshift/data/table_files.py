@@ -250,7 +250,7 @@ def in_space(data: GroupedDataset, space: GroupSpace) -> GroupedDataset:
         own = data.space.values[position]
         columns.append(Column(name, tuple(as_known(own[code], known) for code in used), codes.reshape(-1), named=True))
     targets = tuple(name for name in data.targets if name in space.names)
-    return replace(data, space=space, codes=space.encode_columns(columns), targets=targets)
+    return replace(data, space=space, codes=space._encode_columns(columns), targets=targets)
 
 
 def as_known(value: Hashable, known: Collection[Hashable]) -> Hashable:

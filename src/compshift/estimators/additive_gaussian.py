@@ -294,7 +294,7 @@ class AdditiveGaussian(GroupClassifier):
             listed: IntArray = check_codes(codes, self.space_.cardinalities)
         elif isinstance(groups, (tuple, list)):
             keys = [groups] if isinstance(groups, tuple) else groups
-            listed = self.space_.encode_keys(keys, "groups") if keys else np.empty((0, 0), dtype=np.int64)
+            listed = self.space_._encode_keys(keys, "groups") if keys else np.empty((0, 0), dtype=np.int64)
         else:
             raise InputError(f"groups is {groups!r}: pass a tuple of values, or a list of such tuples")
         if not len(listed):

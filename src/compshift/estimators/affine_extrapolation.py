@@ -1,4 +1,4 @@
-"""Calibration of a classifier of the seen groups, on probabilities of rows that it was not fitted to.
+"""GroupCalibration of a classifier of the seen groups, on probabilities of rows that it was not fitted to.
 
 CRM after the fact: any probabilistic classifier of the seen groups, extended to those that they determine.
 """
@@ -30,7 +30,7 @@ from compshift.core.arrays import FloatArray, IntArray, log_softmax, row_blocks
 from compshift.core.candidates import Candidates
 from compshift.core.groups import GroupSpace
 from compshift.crm.base import GroupClassifier
-from compshift.crm.fit import Recipe, fit_crm
+from compshift.crm.fit import FitParams, fit_crm
 from compshift.crm.inputs import check_jobs, random_numbers, row_folds, unchanged_if_refused
 from compshift.crm.model import CRMModel
 from compshift.estimators.base_probabilities import BaseFits, group_probabilities
@@ -42,7 +42,7 @@ TOL, MAX_ITER = 1e-4, 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
+class GroupCalibration:
     """Turns log probabilities of the base estimator into log p(z|x) of the seen groups, (n, k) each."""
 
     temperature: float | None = None
@@ -64,16 +64,16 @@ def calibrate(
     sample_weight: FloatArray,
     candidates: Candidates,
     alpha: float,
-) -> Calibration:
+) -> GroupCalibration:
     """Fit the calibration to out-of-fold log probabilities (n, k) and the groups that the rows have."""
     if kind is None:
-        return Calibration()
+        return GroupCalibration()
     if kind == "temperature":
-        return Calibration(temperature=1 / inverse_temperature(log_proba, position, sample_weight))
+        return GroupCalibration(temperature=1 / inverse_temperature(log_proba, position, sample_weight))
     reading = value_weights(candidates.hull)  # (D, k)
     seen = Candidates(candidates.hull, candidates.seen_weight, candidates.seen_groups)
     evidence = log_proba @ reading.T  # (n, D)
-    model = fit_crm(evidence, position, sample_weight, seen, Recipe(alpha), tol=TOL, max_iter=MAX_ITER)
+    model = fit_crm(evidence, position, sample_weight, seen, FitParams(alpha), tol=TOL, max_iter=MAX_ITER)
     if not model.converged:
         warnings.warn(
             f"the additive calibration stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e}: "
@@ -81,7 +81,7 @@ def calibrate(
             ConvergenceWarning,
             stacklevel=3,
         )
-    return Calibration(value_weights=reading, model=model)
+    return GroupCalibration(value_weights=reading, model=model)
 
 
 def best_floor(floors: list[float], proba: FloatArray, position: IntArray, sample_weight: FloatArray) -> float:

@@ -32,7 +32,7 @@ from compshift.core.columns import read_columns
 from compshift.crm.base import GroupClassifier, check_group_classifier
 from compshift.crm.blocks import one_thread_for_scipy, softmax_curvature, standardise
 from compshift.crm.inputs import known_features, row_folds, seed_of
-from compshift.crm.solver import Evaluation, Solution, solve
+from compshift.crm.solver import RiskGradient, Solution, solve
 from compshift.estimators.diagnosis import Diagnosis, Difference
 from compshift.estimators.logit_adjusted import LogitProblem
 
@@ -80,11 +80,11 @@ class Correction(NamedTuple):
         """Of the groups, (k,)."""
         return self.logits.frequency
 
-    def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
+    def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
         """Penalised risk and gradient."""
         value, gradient, bias_gradient = self.logits.evaluate(self.codes @ weight, bias)
         penalty = 0.5 * self.alpha * float(np.vdot(weight, weight))
-        return Evaluation(value + penalty, self.alpha * weight + self.codes.T @ gradient, bias_gradient)
+        return RiskGradient(value + penalty, self.alpha * weight + self.codes.T @ gradient, bias_gradient)
 
 
 class GroupRows(NamedTuple):
@@ -297,7 +297,7 @@ def _codes(clf: GroupClassifier, y: Any, attributes: Any, n_rows: int) -> IntArr
     for name, columns in (("y", targets), ("attributes", nuisances)):
         if columns:
             check_same_rows(n_rows, columns[0].codes, name)
-    return clf.space_.encode_columns([*targets, *nuisances])
+    return clf.space_._encode_columns([*targets, *nuisances])
 
 
 def _training_log_proba(clf: GroupClassifier, X: FloatArray, seen_groups: IntArray) -> FloatArray:

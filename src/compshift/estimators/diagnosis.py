@@ -187,7 +187,7 @@ class Diagnosis:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per candidate group: rows in training and here, gain by interactions, bias gap, ESS, k̂."""
-        return self.space.frame_with(
+        return self.space.frame(
             self.groups,
             train_rows=self.train_rows,
             rows=self.rows,

@@ -29,7 +29,7 @@ from compshift.crm.inputs import (
     unchanged_if_refused,
     visible_log,
 )
-from compshift.crm.solver import Evaluation, solve
+from compshift.crm.solver import RiskGradient, solve
 
 
 class LogitProblem(NamedTuple):
@@ -61,7 +61,7 @@ class LogitProblem(NamedTuple):
         """Of the weights."""
         return len(self.frequency), self.features.shape[1]
 
-    def evaluate(self, weight: FloatArray, bias: FloatArray) -> Evaluation:
+    def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
         """Penalised risk and gradient."""
         logits = self.features @ weight.T + bias + self.offset[self.attribute]  # (n, c)
         log_total = logsumexp(logits, axis=1)  # (n,)
@@ -71,7 +71,7 @@ class LogitProblem(NamedTuple):
         gradient[rows, self.classes] -= 1
         gradient *= self.sample_weight[:, None]
         value = risk + 0.5 * self.alpha * float(np.vdot(weight, weight))
-        return Evaluation(value, self.alpha * weight + gradient.T @ self.features, gradient.sum(axis=0))
+        return RiskGradient(value, self.alpha * weight + gradient.T @ self.features, gradient.sum(axis=0))
 
 
 ADJUSTMENTS = ("none", "lc", "sla")

@@ -68,7 +68,7 @@ class EstimatedPrior:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per candidate group: its values, probability, interval and effective rows."""
-        return self.space.frame_with(
+        return self.space.frame(
             self.groups,
             probability=np.exp(self.log_prior),
             lower=self.lower,

@@ -28,7 +28,7 @@ from compshift.nn.backbones import Backbone
 
 
 @dataclass(frozen=True)
-class Batch:
+class InputBatch:
     """Some rows, ready for the backbone; rows that could not be read are left out and named."""
 
     rows: IntArray  # (b,) rows that were read
@@ -37,7 +37,7 @@ class Batch:
     broken: list[tuple[int, str]]  # row and reason
 
 
-class Batches(Dataset[Batch]):
+class Batches(Dataset[InputBatch]):
     """Batches by their rows. It is indexed in worker processes, so errors travel as data."""
 
     def __init__(self, samples: Samples, backbone: Backbone, *, digests: bool = True) -> None:
@@ -48,21 +48,21 @@ class Batches(Dataset[Batch]):
         if isinstance(samples, Tokens):
             _check_vocabulary(samples, backbone)
 
-    def __getitem__(self, rows: IntArray) -> Batch:
+    def __getitem__(self, rows: IntArray) -> InputBatch:
         if isinstance(self.samples, ImageFiles | ImageArrays):
             return self._images(self.samples, rows)
         digests = sample_digests(self.samples, rows) if self._digests else []
         if isinstance(self.samples, np.ndarray):
-            return Batch(
+            return InputBatch(
                 rows, {"features": torch.from_numpy(self.samples[rows].astype(np.float32, copy=False))}, digests, []
             )
         if isinstance(self.samples, Tokens):
-            return Batch(rows, _token_inputs(self.samples[rows]), digests, [])
+            return InputBatch(rows, _token_inputs(self.samples[rows]), digests, [])
         assert isinstance(self.samples, Texts)
         assert self._backbone is not None
-        return Batch(rows, self._backbone.tokenise(self.samples[rows]), digests, [])  # type: ignore[operator]
+        return InputBatch(rows, self._backbone.tokenise(self.samples[rows]), digests, [])  # type: ignore[operator]
 
-    def _images(self, samples: ImageFiles | ImageArrays, rows: IntArray) -> Batch:
+    def _images(self, samples: ImageFiles | ImageArrays, rows: IntArray) -> InputBatch:
         from PIL import Image
 
         assert self._preprocessing is not None
@@ -84,7 +84,7 @@ class Batches(Dataset[Batch]):
             if self._digests:
                 digests.append(hashlib.sha256(content).digest())
         inputs = {"pixel_values": torch.from_numpy(np.stack(pixels))} if pixels else {}
-        return Batch(np.array(kept, dtype=np.int64), inputs, digests, broken)
+        return InputBatch(np.array(kept, dtype=np.int64), inputs, digests, broken)
 
 
 def sample_digests(samples: Samples, rows: IntArray) -> list[bytes]:
@@ -240,7 +240,7 @@ class Embedder:
             kept = np.array([row not in reasons for row in rows.tolist()], dtype=np.bool_)
             yield Embedded(rows[kept], features[kept], digests, [reasons[row] for row in sorted(reasons)])
 
-    def _stream(self, samples: Samples, rows: list[IntArray]) -> Iterator[Batch]:
+    def _stream(self, samples: Samples, rows: list[IntArray]) -> Iterator[InputBatch]:
         """Batches in order; images are read ahead by worker processes."""
         workers = reading_workers(samples, self.num_workers)
         batches = Batches(samples, self.backbone)

@@ -86,7 +86,7 @@ class GroupReport:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per group: its values, rows, accuracy and interval."""
-        return self.space.frame_with(
+        return self.space.frame(
             self.groups, count=self.count, accuracy=self.accuracy, lower=self.lower, upper=self.upper
         )
 
@@ -159,8 +159,8 @@ def group_report(
         if len(column.codes) != n_rows:
             raise InputError(f"{name} has {len(column.codes)} rows but y_true has {n_rows}: pass one row per sample")
     right = right_rows(true, predicted)
-    space = GroupSpace.from_columns(columns) if space is None else check_space(space)
-    codes = space.encode_columns(columns)
+    space = GroupSpace._from_columns(columns) if space is None else check_space(space)
+    codes = space._encode_columns(columns)
 
     if space.n_groups <= MAX_LISTED_GROUPS:
         groups, position = space.codes(np.arange(space.n_groups)), space.index(codes)

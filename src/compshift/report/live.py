@@ -22,7 +22,7 @@ from compshift.bench.runner import BenchListener, Outcome
 from compshift.bench.store import Record
 from compshift.report.tables import main_numbers, short_tables
 from compshift.training.folder import RunFolder
-from compshift.training.progress import Evaluation, Listener
+from compshift.training.progress import Listener, ValidationStep
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -198,7 +198,7 @@ class _Several(Listener):
         for listener in self.listeners:
             listener.stepped(step, loss)
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def evaluated(self, evaluation: ValidationStep) -> None:
         for listener in self.listeners:
             listener.evaluated(evaluation)
 
@@ -210,7 +210,7 @@ class _Lines(Listener):
         if step:
             print(f"going on after step {step} of {steps}", file=sys.stderr)
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def evaluated(self, evaluation: ValidationStep) -> None:
         print(evaluation_line(evaluation), file=sys.stderr, flush=True)
 
 
@@ -230,7 +230,7 @@ class _Live(Listener):
         self.loss = loss if step == 1 else 0.95 * (self.loss or loss) + 0.05 * loss
         self.progress.update(self.task, completed=step, note=f"loss {self.loss:.3f}{self.validation}")
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def evaluated(self, evaluation: ValidationStep) -> None:
         if evaluation.report is not None:
             report = evaluation.report
             self.validation = f", balanced {report.balanced:.3f}, worst {report.worst:.3f}"
@@ -255,7 +255,7 @@ class _TensorBoard(Listener):
         if self.writer is not None:
             self.writer.close()
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def evaluated(self, evaluation: ValidationStep) -> None:
         self.writer.add_scalar("train/loss", evaluation.loss, evaluation.step)
         self.writer.add_scalar("train/learning_rate", evaluation.learning_rate, evaluation.step)
         if evaluation.report is not None:
@@ -263,7 +263,7 @@ class _TensorBoard(Listener):
                 self.writer.add_scalar(f"validation/{name}", getattr(evaluation.report, name), evaluation.step)
 
 
-def evaluation_line(evaluation: Evaluation) -> str:
+def evaluation_line(evaluation: ValidationStep) -> str:
     """``step 200  loss 0.512  balanced 0.871  worst 0.523 (8, gradient)  best so far``."""
     parts = [f"step {evaluation.step:<6} loss {evaluation.loss:.4f}"]
     if evaluation.report is not None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from compshift.export.onnx import OnnxFile
     from compshift.features.extract import Extraction
     from compshift.studies.gaussian2d import Gaussian2DStudy
-    from compshift.studies.growth import Outcome
+    from compshift.studies.growth import GrowthOutcome
     from compshift.studies.hull import Growth
 
 SMALL_ESS = 30
@@ -258,7 +258,7 @@ def print_hull_growth(rows: Sequence[Growth], *, as_json: bool) -> None:
     Console().print(table)
 
 
-def print_growth(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
+def print_growth(outcomes: Sequence[GrowthOutcome], *, as_json: bool) -> None:
     """Accuracy on z1 for every setting and share of groups, averaged over the seeds."""
     if as_json:
         print(json.dumps([outcome.to_dict() for outcome in outcomes], allow_nan=False))

@@ -34,7 +34,7 @@ N_TEST = 20_000
 
 
 @dataclass(frozen=True)
-class Job:
+class GrowthCase:
     """One point of the study: a setting, the share of groups kept, a seed."""
 
     attributes: int
@@ -45,10 +45,10 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GrowthOutcome:
     """What came out of a job. Accuracies are those of z1."""
 
-    job: Job
+    job: GrowthCase
     norm: float
     alpha: float
     groups_kept: int
@@ -64,16 +64,18 @@ class Outcome:
         return asdict(self.job) | {name: None if value != value else value for name, value in numbers.items()}
 
 
-def plan_jobs(*, quick: bool) -> list[Job]:
+def plan_jobs(*, quick: bool) -> list[GrowthCase]:
     """The paper's settings with three seeds, or a few of them with one."""
     if quick:
-        return [Job(m, d, share, 0) for m, d, share in QUICK]
+        return [GrowthCase(m, d, share, 0) for m, d, share in QUICK]
     shares = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
     settings = [(2, d) for d in (10, 20, 30, 40, 50)] + [(m, 2) for m in (7, 8, 9)]
-    return [Job(m, d, share, seed) for m, d in settings for share in shares for seed in range(3)]
+    return [GrowthCase(m, d, share, seed) for m, d in settings for share in shares for seed in range(3)]
 
 
-def run_growth(jobs: Sequence[Job], store: Path, finished: Callable[[Outcome], None] = lambda _: None) -> list[Outcome]:
+def run_growth(
+    jobs: Sequence[GrowthCase], store: Path, finished: Callable[[GrowthOutcome], None] = lambda _: None
+) -> list[GrowthOutcome]:
     """Run the jobs that the store (a JSON-lines file) does not have yet; results of all, in the order of the jobs."""
     known = {outcome.job: outcome for outcome in _read(store)}
     for job in jobs:
@@ -84,7 +86,7 @@ def run_growth(jobs: Sequence[Job], store: Path, finished: Callable[[Outcome], N
     return [known[job] for job in jobs]
 
 
-def run_job(job: Job) -> Outcome:
+def run_job(job: GrowthCase) -> GrowthOutcome:
     """Draw groups and data, choose alpha, fit, and score on fresh rows of every group."""
     source = AdditiveGaussians(job.attributes, job.values)
     rng = np.random.default_rng([job.seed, job.attributes, job.values, round(1000 * job.share)])
@@ -101,7 +103,7 @@ def run_job(job: Job) -> Outcome:
     hull = AffineHull(space, seen)
     was_seen = space.locate(test, seen) >= 0
     unseen = hull.contains(test) & ~was_seen
-    return Outcome(
+    return GrowthOutcome(
         job=job,
         norm=source.norm,
         alpha=alpha,
@@ -114,7 +116,7 @@ def run_job(job: Job) -> Outcome:
     )
 
 
-def _read(store: Path) -> Iterator[Outcome]:
+def _read(store: Path) -> Iterator[GrowthOutcome]:
     """Results in the store; a last line that was cut off is left out, and its job runs again."""
     if not store.exists():
         return
@@ -129,10 +131,10 @@ def _read(store: Path) -> Iterator[Outcome]:
         yield outcome
 
 
-def _outcome(content: Any) -> Outcome | None:
+def _outcome(content: Any) -> GrowthOutcome | None:
     """The result that a line holds; None if it holds anything else."""
     try:
-        outcome = Outcome(**{**content, "job": Job(**content["job"])})
+        outcome = GrowthOutcome(**{**content, "job": GrowthCase(**content["job"])})
         job, unseen = outcome.job, outcome.accuracy_unseen
         counts = (job.attributes, job.values, job.seed, job.n_train, outcome.groups_kept)
         shares = (outcome.share_inside, outcome.accuracy, outcome.accuracy_seen, outcome.bayes)
@@ -146,7 +148,7 @@ def _outcome(content: Any) -> Outcome | None:
 COLOURS = {"accuracy": "#0072b2", "bayes": "#d55e00", "inside": "#009e73"}
 
 
-def draw_growth(outcomes: Sequence[Outcome], path: Path) -> None:
+def draw_growth(outcomes: Sequence[GrowthOutcome], path: Path) -> None:
     """One panel per setting: accuracy on z1 against the share of groups kept, with Bayes and the hull's share."""
     check_figure_path(path)
     from matplotlib.figure import Figure

@@ -21,8 +21,8 @@ from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.data.dataset import GroupedDataset, ImageFiles, Samples
 from compshift.features.embedder import (
-    Batch,
     Batches,
+    InputBatch,
     batch_rows,
     reading_context,
     reading_workers,
@@ -165,7 +165,7 @@ class Reader:
         on_disk = isinstance(self.samples, ImageFiles)
         workers = reading_workers(self.samples, self.workers if on_disk or self.workers is not None else 0)
         source = Batches(self.samples, self.backbone, digests=False)
-        found: Iterable[Batch] = map(source.__getitem__, batches)
+        found: Iterable[InputBatch] = map(source.__getitem__, batches)
         if isinstance(self.samples, np.ndarray) and not workers:
             found = _features(self.samples, batches)
         elif workers:
@@ -187,11 +187,11 @@ class Reader:
         return self.read(batch_rows(rows, sample_lengths(self.samples), batch_size))
 
 
-def _features(X: FloatArray, batches: Iterable[IntArray]) -> Iterator[Batch]:
+def _features(X: FloatArray, batches: Iterable[IntArray]) -> Iterator[InputBatch]:
     """Rows of X (n, p); those that are asked for again at once are there already."""
-    last: Batch | None = None
+    last: InputBatch | None = None
     for rows in batches:
         if last is None or not np.array_equal(last.rows, rows):
             found = X.take(rows, axis=0).astype(np.float32, copy=False)  # half the time of X[rows]
-            last = Batch(rows, {"features": torch.from_numpy(found)}, [], [])
+            last = InputBatch(rows, {"features": torch.from_numpy(found)}, [], [])
         yield last

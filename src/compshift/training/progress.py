@@ -9,7 +9,7 @@ from compshift.metrics import GroupReport
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class ValidationStep:
     """Validation after a number of steps."""
 
     step: int
@@ -36,5 +36,5 @@ class Listener:
     def stepped(self, step: int, loss: float) -> None:
         """A step was made."""
 
-    def evaluated(self, evaluation: Evaluation) -> None:
+    def evaluated(self, evaluation: ValidationStep) -> None:
         """Validation was looked at."""

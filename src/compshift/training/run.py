@@ -38,7 +38,7 @@ from compshift.training.folder import (
     write_json,
     write_tensors,
 )
-from compshift.training.progress import Evaluation, Listener
+from compshift.training.progress import Listener, ValidationStep
 from compshift.training.settings import Settings
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ class Run:
         self.stale = 0 if better else self.stale + 1
         if better:
             self.best = {"step": self.step, "score": score}
-        evaluation = Evaluation(self.step, loss, self.settings.rate(self.step - 1), report, better)
+        evaluation = ValidationStep(self.step, loss, self.settings.rate(self.step - 1), report, better)
         if self.main:
             if better:
                 write_tensors(self.folder.best, self.model.state_dict(), {"step": self.step})
