@@ -1,4 +1,4 @@
-"""All that the golden cases take from outside the public Python API."""
+"""All that the golden cases and old files take from outside the public Python API."""
 
 import contextlib
 import io
@@ -9,6 +9,7 @@ from unittest import mock
 
 from compshift.cli.main import main
 from compshift.data.samples import ImageArrays as ImageArrays
+from compshift.training.progress import Listener as Listener
 
 
 def command(*arguments, cwd):
