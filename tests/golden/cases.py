@@ -497,6 +497,6 @@ CASES = {
 }
 
 NEEDS = {"dask_fit": ["dask"], "energy_head": ["torch"]} | {
-    name: ["torch", "accelerate"] for name in CASES if name.startswith("training_")
+    name: ["torch", "accelerate"] for name in CASES if name.startswith(("training_", "bench_"))
 }
 """Packages beyond the base install."""
