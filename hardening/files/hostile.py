@@ -209,7 +209,7 @@ def safetensors(folder: Path) -> Iterator[Attack]:
 
 def texts(folder: Path) -> Iterator[Attack]:
     """JSON, TOML and CSV that are deep, long or strangely written."""
-    from compshift.cli.train import TrainConfig
+    from compshift.cli.train_config import TrainConfig
 
     shards = folder / "shards"
     shards.mkdir()

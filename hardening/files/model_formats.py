@@ -78,7 +78,7 @@ def trained_formats(folder: Path) -> Iterator[Format]:
     """Folders of runs, and configurations."""
     import torch
 
-    from compshift.cli.train import TrainConfig
+    from compshift.cli.train_config import TrainConfig
     from compshift.training.folder import RunFolder, read_tensors
     from compshift.training.settings import Settings
 

@@ -12,7 +12,7 @@ from hardening.files.sandbox import Sandbox
 
 def attacks(box: Sandbox) -> Iterator[Attack]:
     """Pipes that nobody writes to: whoever opened one would wait without end."""
-    from compshift.cli.train import TrainConfig
+    from compshift.cli.train_config import TrainConfig
 
     folder = box.inside / "pipes"
     for name in ("p.npz", "p.csv", "p.parquet", "p.safetensors", "p.toml", "shards/a.parquet", "run/run.json"):

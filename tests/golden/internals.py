@@ -8,7 +8,7 @@ import warnings
 from unittest import mock
 
 from compshift.cli.main import main
-from compshift.data.samples import ImageArrays as ImageArrays
+from compshift.data.dataset import ImageArrays as ImageArrays
 from compshift.training.progress import Listener as Listener
 
 
