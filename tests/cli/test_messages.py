@@ -93,7 +93,7 @@ def test_all_that_was_chosen_and_nothing_that_was_given(folder, call):
     auto = ("--bias", "auto", "--anchor", "auto", "--alpha", "0.01")
     result = call("fit", "birds.npz", *FIT, *MODEL, *auto, cwd=folder)
     clf = compshift.load(folder / "m.safetensors")
-    assert f"chosen on held-out groups: {clf.anchor_} anchor, {clf.chosen_bias_} bias\n" in result.out
+    assert f"chosen on held-out groups: {clf.anchor_} anchor, {clf.selected_bias_} bias\n" in result.out
     assert "chosen" not in call("fit", "birds.npz", *FIT, *MODEL, cwd=folder).out
     assert "chosen" not in call("fit", "birds", *FIT, *MODEL, "--memory", "1G", cwd=folder).out
     alphas = call("fit", "birds.npz", *FIT, *MODEL, "--alpha", "0.1,1", cwd=folder).out

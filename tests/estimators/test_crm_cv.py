@@ -53,7 +53,7 @@ class TestChoice:
         single = CRMClassifier(3e-2, bias="auto", anchor="auto", unseen_offset="auto")
         single.fit(X, codes[:, 0], attributes=codes[:, 1])
         assert single.unseen_offset_ == chosen.unseen_offset_ != 0
-        assert (single.anchor_, single.chosen_bias_) == (chosen.anchor_, chosen.chosen_bias_)
+        assert (single.anchor_, single.selected_bias_) == (chosen.anchor_, chosen.selected_bias_)
         np.testing.assert_array_equal(single.predict_proba(X), chosen.predict_proba(X))
 
     def test_scores_are_those_of_separate_fits(self, fitted):
@@ -105,7 +105,7 @@ class TestChoice:
         X, codes = make_data(n=1500, p=60, missing=np.setdiff1d(np.arange(64), seen), space=space)
         clf = CRMClassifierCV([1e-2, 1e-1]).fit(X, codes[:, 0], attributes=codes[:, 1])
         assert clf.anchor_ == "gaussian"
-        assert clf.chosen_bias_ != "extrapolated"
+        assert clf.selected_bias_ != "extrapolated"
         plain = clone(clf).set_params(anchor="zero", bias="extrapolated").fit(X, codes[:, 0], attributes=codes[:, 1])
         X_new, new = make_data(n=6000, p=60, missing=(), seed=3, space=space)
         assert clf.score(X_new, new[:, 0]) > plain.score(X_new, new[:, 0]) + 0.02
@@ -114,7 +114,7 @@ class TestChoice:
         X, codes = make_data(n=500)
         clf = CRMClassifierCV([1e-2, 1e-1], anchor="gaussian", bias="cumulant", cross_fit=3)
         clf.fit(X, codes[:, 0], attributes=codes[:, 1])
-        assert (clf.anchor_, clf.chosen_bias_, clf.cross_fit_) == ("gaussian", "cumulant", 3)
+        assert (clf.anchor_, clf.selected_bias_, clf.cross_fit_) == ("gaussian", "cumulant", 3)
         assert set(clf.cv_results_["bias"]) == {"cumulant"}
         assert clf.set_params(unseen_offset=0.25).fit(X, codes[:, 0], attributes=codes[:, 1]).unseen_offset_ == 0.25
 

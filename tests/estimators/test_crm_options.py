@@ -204,8 +204,8 @@ class TestBias:
     def test_auto_chooses_and_says_what(self):
         X, codes = make_data(n=300)
         clf = CRMClassifier(bias="auto", anchor="auto", cross_fit="auto").fit(X, codes[:, 0], attributes=codes[:, 1])
-        assert clf.chosen_bias_ in ("extrapolated", "cumulant", "shrunk")
-        chosen = CRMClassifier(bias=clf.chosen_bias_, anchor=clf.anchor_, cross_fit=clf.cross_fit_ or False)
+        assert clf.selected_bias_ in ("extrapolated", "cumulant", "shrunk")
+        chosen = CRMClassifier(bias=clf.selected_bias_, anchor=clf.anchor_, cross_fit=clf.cross_fit_ or False)
         chosen.fit(X, codes[:, 0], attributes=codes[:, 1])
         np.testing.assert_allclose(clf.predict_proba(X), chosen.predict_proba(X), atol=1e-8)
 
@@ -214,7 +214,7 @@ class TestBias:
         clf = CRMClassifier(bias="auto", anchor="gaussian").fit(X, codes[:, 0], attributes=codes[:, 1])
         clf.save(tmp_path / "model.safetensors")
         loaded = compshift.load(tmp_path / "model.safetensors")
-        assert loaded.get_params()["bias"] == clf.chosen_bias_
+        assert loaded.get_params()["bias"] == clf.selected_bias_
         assert loaded.anchor_ == "gaussian"
         np.testing.assert_array_equal(loaded.cumulant_bias_, clf.cumulant_bias_)
         np.testing.assert_array_equal(loaded.pareto_k_, clf.pareto_k_)

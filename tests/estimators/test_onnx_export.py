@@ -185,7 +185,7 @@ class TestClassifier:
         clf, X = fit(cardinalities)
         common = 1e4 * np.random.default_rng(0).normal(size=X.shape[1])
         coef = clf.coef_ + np.where(np.arange(len(clf.coef_)) < cardinalities[0], 1, -2)[:, None] * common
-        shifted = CRMClassifier.from_model(replace(clf._model, coef=coef))
+        shifted = CRMClassifier._from_model(replace(clf._model, coef=coef))
         found, X = exported(shifted, tmp_path, X)
         np.testing.assert_allclose(found["probabilities"], clf.predict_proba(X), atol=CLOSE)
 

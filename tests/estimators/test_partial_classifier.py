@@ -53,7 +53,7 @@ class TestClassifier:
         plain = CRMClassifier(prior="hull").fit(X, codes[:, 0], attributes=hide(codes, 0.3))
         np.testing.assert_array_equal(clf.bias_, plain.bias_)
         same = np.allclose(clf.predict_log_proba(X), plain.predict_log_proba(X), atol=1e-6)
-        assert same == (clf.chosen_bias_ == "extrapolated")
+        assert same == (clf.selected_bias_ == "extrapolated")
 
     def test_a_row_that_its_known_values_decide(self):
         """If one seen group has the class, hiding the attribute of that class hides nothing."""

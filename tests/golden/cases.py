@@ -156,7 +156,7 @@ def crm_cv():
         **crm_numbers(clf, X),
         "alpha": clf.alpha_,
         "offset": clf.unseen_offset_,
-        "chosen": [clf.chosen_bias_, clf.anchor_, str(clf.cross_fit_)],
+        "chosen": [clf.selected_bias_, clf.anchor_, str(clf.cross_fit_)],
         "n_splits": clf.n_splits_,
         "tried": [f"{a:g} {n} {c} {b}" for a, n, c, b in zip(*(results[k] for k in TRIED), strict=True)],
         "points": results["points"],
@@ -178,7 +178,7 @@ def crm_cv_worst_cross_fit():
         **probabilities(clf, X),
         "alpha": clf.alpha_,
         "offset": clf.unseen_offset_,
-        "chosen": [clf.chosen_bias_, clf.anchor_, str(clf.cross_fit_)],
+        "chosen": [clf.selected_bias_, clf.anchor_, str(clf.cross_fit_)],
         "points": clf.cv_results_["points"],
         "expected_group_accuracy": clf.expected_group_accuracy_[["accuracy", "lower", "upper"]].to_numpy(),
     }

@@ -281,7 +281,7 @@ def _print_choice(clf: Any) -> None:
         return
     found = {
         "anchor": f"{clf.anchor_} anchor",
-        "bias": f"{clf.chosen_bias_} bias",
+        "bias": f"{clf.selected_bias_} bias",
         "unseen_offset": f"unseen groups {round(clf.unseen_offset_, 2) + 0.0:+.2f} nats",  # never −0.00
     }
     chosen = [text for name, text in found.items() if getattr(clf, name) == "auto"]
@@ -316,7 +316,7 @@ def _classifier(alpha: str, jobs: int, **options: Any) -> Any:
                 f"--alpha is {alpha!r}: pass a number, several separated by commas, or auto to have it chosen"
             ) from None
     clf = CRMClassifier(alphas[0], **options) if len(alphas) == 1 else CRMClassifierCV(alphas, n_jobs=jobs, **options)
-    clf.check_parameters()
+    clf._check_parameters()
     return clf
 
 

@@ -1,50 +1,29 @@
-"""What every classifier over groups shares: candidates, priors, and predictions from log q(z|x)."""
+"""The base of all classifiers over groups: candidates, priors, and predictions from log q(z|x)."""
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._checks import check_codes, check_same_order, check_sample_weight
+from compshift._checks import check_codes, check_same_order
 from compshift._errors import ExtrapolationWarning, InputError, an, unknown_name
 from compshift.core.arrays import ColumnSets, FloatArray, IntArray, row_blocks
 from compshift.core.candidates import SUPPORTS, Candidates
 from compshift.core.groups import GroupSpace
-from compshift.core.posterior import Pattern, known_patterns
-from compshift.crm.inputs import accuracy, known_features, read_labels, training_features
-from compshift.crm.streams import is_dask
-from compshift.data.feature_store import FeatureStore
+from compshift.crm.inputs import Labelled, accuracy, known_features, read_training
+from compshift.crm.streams import is_streamed
 
 if TYPE_CHECKING:
     from compshift.estimators.prior_estimate import EstimatedPrior
 
 
-class Incomplete(NamedTuple):
-    """Training rows of which some attributes are missing."""
-
-    X: FloatArray  # (i, p)
-    sample_weight: FloatArray  # (i,) all above 0
-    patterns: tuple[Pattern, ...]
-
-
-class Labelled(NamedTuple):
-    """Training rows as arrays, and what is asked of them."""
-
-    X: FloatArray  # (n, p)
-    position: IntArray  # (n,) seen group
-    sample_weight: FloatArray  # (n,) all above 0
-    candidates: Candidates
-    n_targets: int
-    one_dimensional: bool  # whether there is one target, so that predictions are (n,)
-    incomplete: Incomplete | None = None  # further rows, if there are any with missing attributes
-
-
 def check_group_classifier(clf: Any) -> None:
-    """Refuse what is not a fitted classifier over groups."""
+    """Check that ``clf`` is a fitted classifier over groups."""
     if not isinstance(clf, GroupClassifier):
         raise InputError(
             f"clf is {an(type(clf).__name__)}: pass a fitted classifier over groups, for example a CRMClassifier"
@@ -53,7 +32,10 @@ def check_group_classifier(clf: Any) -> None:
 
 
 class GroupClassifier(ClassifierMixin, BaseEstimator):
-    """Classifier of one or several targets by the probabilities of groups, under any prior."""
+    """Classifier of one or several targets by the probabilities of groups, under any prior.
+
+    A subclass fits, calls ``_adopt_candidates``, and implements ``_log_joint`` or the three methods that use it.
+    """
 
     prior: Any
     support: Any
@@ -62,46 +44,32 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(self.support, str) and self.support not in SUPPORTS:
             raise unknown_name("support", self.support, SUPPORTS)
 
-    def _takes_missing(self) -> bool:
-        """Whether attributes may be missing in some rows."""
-        return False
-
-    def _check_incomplete(self) -> None:
-        """Refuse parameters that cannot be used where attributes are missing; called if some are."""
-
-    def _read(self, X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupSpace | None) -> Labelled:
-        """Training data, checked; called by ``fit`` itself, which warnings point past."""
+    def _read(
+        self,
+        X: Any,
+        y: Any,
+        attributes: Any,
+        sample_weight: Any,
+        space: GroupSpace | None,
+        *,
+        missing: bool = False,
+    ) -> Labelled:
+        """Check and read training data; called by ``fit`` directly, at whose caller warnings point."""
         if y is None:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: pass the class of each row"
             )
-        if isinstance(X, FeatureStore) or is_dask(X):
+        if is_streamed(X):
             raise InputError(
                 f"{type(self).__name__} needs all rows in memory: fit a CRMClassifier to {an(type(X).__name__)}, or "
                 "pass an array of a sample of its rows"
             )
-        check_same_order({"X": X, "y": y, "attributes": attributes, "sample_weight": sample_weight})
-        X = training_features(self, X)
-        weight = check_sample_weight(sample_weight, len(X))
-        keep = weight > 0
-        labels = read_labels(y, attributes, space, keep, stacklevel=4, missing=self._takes_missing())
-        if not keep.all():
-            X, weight = X[keep], weight[keep]
-        complete = (labels.codes >= 0).all(axis=1)
-        seen_groups, position = labels.space.distinct(labels.codes[complete])
-        incomplete = None
-        if not complete.all():
-            self._check_incomplete()
-            patterns = known_patterns(labels.space, seen_groups, labels.codes[~complete])
-            incomplete = Incomplete(X[~complete], weight[~complete], patterns)
-            X, weight = X[complete], weight[complete]
-        seen_weight = np.bincount(position, weights=weight).astype(np.float64)  # (k,)
-        candidates = Candidates.of(labels.space, seen_groups, seen_weight, self.support)
-        candidates.log_prior(self.prior)  # a prior that cannot be used is refused before the work, not after
-        return Labelled(X, position, weight, candidates, labels.n_targets, labels.one_dimensional, incomplete)
+        data = read_training(self, X, y, attributes, sample_weight, space, self.support, missing=missing)
+        data.candidates.log_prior(self.prior)  # an unusable prior is reported before the fit, not after it
+        return data
 
     def _adopt_candidates(self, candidates: Candidates, n_targets: int, one_dimensional: bool) -> None:
-        """Take over which groups there are."""
+        """Set the fitted attributes that describe the groups."""
         space = candidates.space
         self._candidates = candidates
         self._one_dimensional = one_dimensional
@@ -119,7 +87,14 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
     def set_prior(self, prior: Any) -> Self:
         """Predict under another prior from now on, without another fit.
 
-        ``prior`` is as in the constructor, or what ``estimate_prior`` returned.
+        Parameters
+        ----------
+        prior : "uniform", "hull", "train", array, mapping or EstimatedPrior
+            As in the constructor, or the result of ``estimate_prior``.
+
+        Returns
+        -------
+        self
         """
         check_is_fitted(self)
         return self._use_prior(prior)
@@ -127,17 +102,33 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
     def estimate_prior(
         self, X: Any, *, sample_weight: Any = None, concentration: float = 2.0, confidence: float = 0.9
     ) -> EstimatedPrior:
-        """How frequent each group is among unlabelled inputs, with intervals; ``set_prior`` takes the result.
+        """Estimate the frequency of each group among unlabelled samples, with intervals.
 
-        Never a default: where groups were about as frequent as the prior in force says, the noise in the estimate cost
-        more than it gained. The parameters are those of ``compshift.estimators.prior_estimate.estimate_prior``.
+        Never done by default: where groups are about as frequent as the current prior says, the noise in the estimate
+        costs more than it gains.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features of unlabelled samples from where the model will be used.
+        sample_weight : (n,), optional
+            Weights of the samples.
+        concentration : float, default=2.0
+            Strength of the Dirichlet prior on the frequencies: the pseudo-count added to each group.
+        confidence : float, default=0.9
+            Probability with which each interval contains the group's frequency.
+
+        Returns
+        -------
+        EstimatedPrior
+            Frequencies with intervals; pass it to ``set_prior`` to use it.
         """
         from compshift.estimators.prior_estimate import estimate_prior
 
         return estimate_prior(self, X, sample_weight=sample_weight, concentration=concentration, confidence=confidence)
 
     def _use_prior(self, prior: Any) -> Self:
-        """Set the prior, and say once if it counts on groups outside the hull; called by public methods themselves."""
+        """Set the prior, and warn once if it has groups outside the hull; called by public methods directly."""
         self.log_prior_ = self._usable_log_prior(prior)
         outside = int(np.count_nonzero(~self.inside_hull_ & (self.log_prior_ > -np.inf)))
         if outside and not self._outside_announced:
@@ -152,30 +143,73 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _usable_log_prior(self, prior: Any) -> FloatArray:
-        """Log prior of the candidates, (g,)."""
+        """Log prior of the candidates, (g,); a subclass may reject a prior that it cannot use."""
         return self._candidates.log_prior(prior)
 
     def predict(self, X: Any) -> Any:
-        """Most probable value of each target, (n,) or (n, t)."""
+        """Predict the most probable value of each target.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+
+        Returns
+        -------
+        array (n,) or (n, t)
+            Predicted classes; two-dimensional if ``y`` was.
+        """
         marginals = self._target_marginals(known_features(self, X))
         codes = np.stack([np.argmax(part, axis=1) for part in marginals], axis=1)
         predicted = self.targets_.decode(codes)
         return predicted[:, 0] if self._one_dimensional else predicted
 
     def predict_proba(self, X: Any) -> Any:
-        """Probability of each value of the target, (n, c); a list of such arrays if y had two dimensions."""
+        """Return the probability of each class under the current prior.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+
+        Returns
+        -------
+        array (n, c), or a list of such arrays
+            One column per entry of ``classes_``; one array per target if ``y`` had two dimensions.
+        """
         parts = [np.exp(part, out=part) for part in self._target_marginals(known_features(self, X))]
         return parts[0] if self._one_dimensional else parts
 
     def predict_log_proba(self, X: Any) -> Any:
-        """Logarithm of ``predict_proba``, exact where the probability is too small for a float."""
+        """Return the logarithm of ``predict_proba``, exact where a probability is too small for a float.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+
+        Returns
+        -------
+        array (n, c), or a list of such arrays
+            As ``predict_proba``.
+        """
         parts = self._target_marginals(known_features(self, X))
         return parts[0] if self._one_dimensional else parts
 
     def group_log_proba(self, X: Any, codes: Any = None) -> FloatArray:
-        """Log q(z|x) of every candidate group in the order of ``groups_``, (n, g), or of the listed groups, (n, q).
+        """Return log q(z|x) of every candidate group, or of listed groups.
 
-        A listed group that is no candidate has probability 0, hence −inf.
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+        codes : int array (q, m), optional
+            Codes of the groups, as ``space_.encode`` gives them.
+
+        Returns
+        -------
+        array (n, g) or (n, q)
+            One column per row of ``groups_``, or of ``codes``; −inf for a listed group that is not a candidate.
         """
         X = known_features(self, X)
         if codes is None:
@@ -184,14 +218,37 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         return self._joint(X, self.space_.locate(codes, self.groups_))
 
     def predict_group(self, X: Any) -> Any:
-        """Most probable group, as the value of each target and attribute, (n, m)."""
+        """Predict the most probable group.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+
+        Returns
+        -------
+        array (n, m)
+            Value of each target and attribute.
+        """
         best, _ = self._best_group(known_features(self, X))
         return self.space_.decode(self.groups_[best])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy; with several targets, the share of rows on which every target is right.
+        """Return the accuracy; with several targets, the share of samples on which all are predicted correctly.
 
-        A row of a class that training lacked is wrong.
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+        y : (n,) or (n, t)
+            True classes. A class that training lacks counts as predicted wrongly.
+        sample_weight : (n,), optional
+            Weights of the samples.
+
+        Returns
+        -------
+        float
+            Weighted share of correct samples.
         """
         check_is_fitted(self)
         check_same_order({"X": X, "y": y, "sample_weight": sample_weight})
@@ -214,7 +271,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         return results
 
     def _joint(self, X: FloatArray, position: IntArray | None = None) -> FloatArray:
-        """Log q(z|x) of the candidates (n, g), or of those at ``position`` (n, q), −1 standing for any other group."""
+        """Log q(z|x) of the candidates (n, g), or of those at ``position`` (n, q), where −1 is any other group."""
         if position is None:
             position = np.arange(len(self.groups_))
         result = np.empty((len(X), len(position)))
@@ -229,11 +286,11 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
             best[rows], log_proba[rows] = np.argmax(joint, axis=1), np.max(joint, axis=1)
         return best, log_proba
 
-    def _joint_blocks(self, X: FloatArray) -> Any:
-        """Blocks of rows with log q(z|x) of every candidate."""
+    def _joint_blocks(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield slices of samples with log q(z|x) of every candidate."""
         for rows in row_blocks(len(X), X.shape[1] + len(self.groups_)):
             yield rows, self._log_joint(X[rows])
 
     def _log_joint(self, X: FloatArray) -> FloatArray:
-        """Log q(z|x) of every candidate for a block of rows, (n, g). A subclass has this, or the three above."""
+        """Log q(z|x) of every candidate for a block of samples, (n, g)."""
         raise NotImplementedError

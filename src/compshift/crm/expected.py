@@ -24,10 +24,10 @@ from compshift.core.energy import log_evidence
 from compshift.core.folds import combination_folds
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
-from compshift.crm.base import Labelled
-from compshift.crm.fit import StandardisedRows, StepOne, step_one, step_two
+from compshift.crm.fit import Setting, StandardisedRows, StepOne, step_one, step_two
+from compshift.crm.inputs import Labelled
 from compshift.crm.model import CRMModel
-from compshift.crm.selection import ROW_PARTS, Fold, Setting, row_parts
+from compshift.crm.selection import ROW_PARTS, Fold, row_parts
 
 MOST_FOLDS = 30
 """So many fits at most."""
@@ -132,8 +132,8 @@ def _hold_out(
     fold = Fold(data, held_groups, in_part, prior)
     kept = data.candidates.space.locate(fold.candidates.seen_groups, data.candidates.seen_groups)
     start = fitted.solution.start._replace(bias=fitted.solution.bias[kept])
-    found = step_one(fold.rows, setting.recipe, tol=EXPECTED_TOL, max_iter=max_iter, start=start)
-    model = step_two(fold.rows, fold.candidates, found, tails=False)
+    found = step_one(fold.rows, setting.params, tol=EXPECTED_TOL, max_iter=max_iter, start=start)
+    model = step_two(fold.candidates, found, tails=False)
     log_score = fold.log_prior + setting.offset * fold.lacking - model.bias_of(setting.bias)
     opinion = _opinion(fold.rows, found, model, log_score, fold.groups[held_groups], data.n_targets)
     return fold.accuracy(model, setting.bias, setting.offset), opinion

@@ -1,25 +1,25 @@
-"""Step 1 of CRM on fixed features, as something to minimise.
+"""The two steps of Compositional Risk Minimization on fixed features (paper, Algorithm 1).
 
-The two steps of Compositional Risk Minimization on fixed features (paper, Algorithm 1).
+Step 1 fits linear energies and one bias per seen group: a convex risk, minimised by ``solver.solve``. Step 2 computes
+the bias of every candidate group from the energies of the training samples. Both are sums over blocks of samples
+(``blocks``), so the same functions serve arrays in memory, feature stores, Dask collections, several processes and the
+batches of a network.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import reduce
-from typing import NamedTuple, Protocol
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import check_count
-from compshift._errors import InputError, check_name
-from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, like, row_blocks, safe_log
+from compshift._errors import InputError
+from compshift.core.arrays import FloatArray, IntArray, namespace, row_blocks
 from compshift.core.bias import (
     BiasSums,
     EnergyMoments,
     ExtrapolatedBias,
     cumulant_bias,
-    energy_moments,
     extrapolated_bias,
     merge_sums,
     no_lower_than_samples,
@@ -28,187 +28,52 @@ from compshift.core.bias import (
     tail_indices,
 )
 from compshift.core.candidates import Candidates
-from compshift.core.energy import GroupTable, Risk, linear_energies, log_evidence, step_one_risk
-from compshift.crm.blocks import (
-    ArrayRows,
-    Block,
-    RowSums,
-    Standard,
-    Sums,
-    in_threads,
-    one_thread_for_numpy,
-    over_blocks,
-    softmax_curvature,
-    standardise,
-)
+from compshift.core.energy import GroupTable, linear_energies, log_evidence
+from compshift.crm.blocks import ArrayRows, Block, RowSums, Sums, in_threads, one_thread_for_numpy
 from compshift.crm.gaussian import gaussian_energies
-from compshift.crm.inputs import row_folds
+from compshift.crm.inputs import Labelled, row_folds
 from compshift.crm.model import CRMModel
-from compshift.crm.solver import RiskGradient, Solution, Start, solve
-
-
-@dataclass(frozen=True, eq=False)
-class StepOneProblem:
-    """Energies are features · weightᵀ; there is a bias for each seen group. The ridge pulls weights to the anchor.
-
-    Each evaluation is a pass over the rows.
-    """
-
-    rows: RowSums
-    seen: GroupTable
-    frequency: FloatArray  # (k,) p̂(z)
-    alpha: float
-    anchor: Start | None = None  # with the biases that go with it; None for zero
-    standard: Standard | None = None  # of the rows' features; None if they are standardised
-    total_weight: float = 1.0  # of the rows
-    spread: float = 1.0  # of the features, about
-    precision: type = np.float64  # in which features that are not standardised yet are taken
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Of the weights."""
-        return self.seen.space.width, self.rows.n_features
-
-    @property
-    def curvature(self) -> FloatArray:
-        """About that along the energies' weights, (D,)."""
-        return value_curvature(self.seen, self.frequency, self.spread, self.alpha)
-
-    @property
-    def coarse(self) -> StepOneProblem | None:
-        """The same in single precision: rows in memory by a copy, others as they are read."""
-        if self.standard is not None:
-            return replace(self, precision=np.float32)
-        rows = getattr(self.rows, "coarse", None)
-        return None if rows is None else replace(self, rows=rows)
-
-    def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
-        """Penalised risk and gradient."""
-        log_score = safe_log(self.frequency) - bias
-        found = self.rows.total(
-            block_risk, Sums.add, self.seen, weight, log_score, self.standard, self.precision, self.total_weight
-        )
-        value, weight_gradient, score_gradient = found.arrays
-        moved = weight if self.anchor is None else weight - self.anchor.weight
-        return RiskGradient(
-            value=float(value) + 0.5 * self.alpha * float(np.vdot(moved, moved)),
-            weight_gradient=self.alpha * moved + weight_gradient,
-            bias_gradient=-score_gradient,
-        )
-
-
-def value_curvature(seen: GroupTable, frequency: FloatArray, spread: float, alpha: float) -> FloatArray:
-    """About the curvature along the weights of each attribute value, (D,), if groups have these frequencies (k,)."""
-    return softmax_curvature(frequency @ seen.space.one_hot(seen.codes), spread, alpha)
-
-
-def block_risk(
-    block: Block,
-    seen: GroupTable,
-    weight: FloatArray,
-    log_score: FloatArray,
-    standard: Standard | None = None,
-    precision: type = np.float64,
-    total_weight: float = 1.0,
-) -> Sums:
-    """Share of a block in the risk and in its gradient: value, (D, p) and (k,)."""
-    features = block.features if standard is None else standard.of(block.features).astype(precision, copy=False)
-    energies = linear_energies(features, like(weight, features))  # (n, D)
-    risk = blocked_risk(energies, block.position, block.weight / total_weight, seen, log_score)
-    gradient = (risk.energy_gradient.T @ features).astype(np.float64, copy=False)
-    return Sums((np.asarray(risk.value), gradient, risk.score_gradient))
-
-
-@dataclass(frozen=True, eq=False)
-class TemperatureProblem:
-    """Energies are given, and only their common factor and the biases are sought."""
-
-    rows: RowSums  # whose features are the energies (n, D); their weights sum to 1
-    seen: GroupTable
-    frequency: FloatArray  # (k,) p̂(z)
-
-    coarse = None
-    curvature = np.ones(1)
-
-    @property
-    def alpha(self) -> float:
-        """There is no ridge."""
-        return 0.0
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """One weight, the factor."""
-        return 1, 1
-
-    def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
-        """Risk and gradient."""
-        log_score = safe_log(self.frequency) - bias
-        found = self.rows.total(_scaled_risk, Sums.add, self.seen, float(weight[0, 0]), log_score)
-        value, factor_gradient, score_gradient = found.arrays
-        return RiskGradient(float(value), factor_gradient, -score_gradient)
-
-
-def _scaled_risk(block: Block, seen: GroupTable, factor: float, log_score: FloatArray) -> Sums:
-    """Risk of the rows of a block by a multiple of their energies, and its gradient: value, (1, 1) and (k,)."""
-    risk = blocked_risk(factor * block.features, block.position, block.weight, seen, log_score)
-    factor_gradient = np.full((1, 1), np.vdot(risk.energy_gradient, block.features))
-    return Sums((np.asarray(risk.value), factor_gradient, risk.score_gradient))
-
-
-def blocked_risk(
-    energies: FloatArray, position: IntArray, sample_weight: FloatArray, seen: GroupTable, log_score: FloatArray
-) -> Risk:
-    """Risk and gradient of step 1, with the sums over groups in blocks of samples that fit a core's cache."""
-    cells = max(2 * BLOCK_CELLS, len(seen.left) * len(seen.right))  # a block is worth its share of the table
-    blocks = list(row_blocks(len(energies), seen.width + energies.shape[1], cells))
-    if len(blocks) == 1:
-        return step_one_risk(energies, position, sample_weight, seen, log_score)
-    value = 0.0
-    energy_gradient, score_gradient = np.empty_like(energies), np.zeros(len(log_score))
-    for rows in blocks:
-        risk = step_one_risk(energies[rows], position[rows], sample_weight[rows], seen, log_score)
-        value += float(risk.value)
-        energy_gradient[rows] = risk.energy_gradient
-        score_gradient += risk.score_gradient
-    return Risk(value, energy_gradient, score_gradient)
-
+from compshift.crm.problem import Standard, StepOneProblem, TemperatureProblem, standard_of, standardise
+from compshift.crm.solver import Solution, Start, solve
 
 ANCHORS = ("zero", "gaussian")
+"""Weights that the ridge can pull to: zero, or those of additive Gaussians with one covariance."""
+
+CROSS_FIT_FOLDS = 5
+"""Number of folds of cross-fitting, unless another is given."""
+
+CROSS_FIT_TOL = 1e-4
+"""Loosest tolerance of the fits that give out-of-fold energies; a tighter one hardly changes them."""
 
 MAX_TAIL_WEIGHTS = 20_000_000
-"""Up to so many weights (samples times groups) are sorted; of more, tails are not looked at."""
+"""Largest number of importance weights (samples × groups) that are sorted for their tail indices."""
 
-TAIL_BLOCK = 1 << 20
-"""How many weights a thread sorts at a time: it has many small things to do with them, which need Python's lock."""
-
-PARTS = 5
-"""Of cross-fitting, unless another number is given."""
+TAIL_BLOCK_CELLS = 1 << 20
+"""Number of importance weights that a thread sorts at a time."""
 
 
 class FitParams(NamedTuple):
-    """How energies and their biases are fitted."""
+    """How energies and biases are fitted."""
 
     alpha: float
-    anchor: str = "zero"  # what the ridge pulls to
-    cross_fit: int = 0  # parts whose energies are fitted on the others; 0 for none
+    anchor: str = "zero"  # one of ANCHORS
+    cross_fit: int = 0  # folds that give out-of-fold energies; 0 for none
 
 
-def check_parts(cross_fit: bool | int) -> int:
-    """Number of parts to cross-fit in, 0 for none."""
-    if isinstance(cross_fit, bool | np.bool_):
-        return PARTS if cross_fit else 0
-    parts = check_count(cross_fit, "cross_fit")
-    if parts < 2:
-        raise InputError(f"cross_fit is {parts}: pass True, False, or 2 parts or more")
-    return parts
+class Setting(NamedTuple):
+    """One way to fit and to predict."""
+
+    params: FitParams
+    bias: str  # kind of bias, one of ``model.BIASES``
+    offset: float = 0.0  # nats by which groups that training lacks are favoured
 
 
 class StandardisedRows(NamedTuple):
-    """Standardised features with their groups."""
+    """Training samples in memory, with standardised features."""
 
     features: FloatArray  # (n, p)
-    standard: Standard  # what was taken out of them
-    position: IntArray  # (n,) seen group of each row
+    standard: Standard  # centre and scale of the original features
+    position: IntArray  # (n,) index of each sample's seen group
     weight: FloatArray  # (n,) summing to 1
     seen: GroupTable
 
@@ -216,192 +81,236 @@ class StandardisedRows(NamedTuple):
     def of(
         cls, X: FloatArray, position: IntArray, sample_weight: FloatArray, candidates: Candidates
     ) -> StandardisedRows:
-        """``position`` (n,) is the seen group of each row; every weight is above 0."""
+        """Standardise samples (n, p) of the seen groups at ``position`` (n,); every weight is above 0."""
         features, standard = standardise(X, sample_weight)
         seen = GroupTable.of(candidates.space, candidates.seen_groups)
         return cls(features, standard, position, sample_weight / sample_weight.sum(), seen)
 
     @property
     def frequency(self) -> FloatArray:
-        """p̂ of the seen groups, (k,)."""
-        return _sums(self.position, self.weight, len(self.seen.row))
+        """Training frequency p̂ of the seen groups, (k,)."""
+        return np.bincount(self.position, weights=self.weight, minlength=len(self.seen.row)).astype(np.float64)
 
-    def moments(self, energies: FloatArray) -> EnergyMoments:
-        """Moments of the energies (n, D) within the seen groups."""
-        return energy_moments(energies, self.position, self.weight, len(self.seen.row))
+    def problem(self, params: FitParams) -> StepOneProblem:
+        """Step 1 on all samples."""
+        anchor = None
+        if params.anchor == "gaussian":
+            anchor = gaussian_energies(self.features, self.position, self.weight, self.seen)
+        rows = ArrayRows(self.features, self.position, self.weight)
+        return StepOneProblem(rows, self.seen, self.frequency, params.alpha, anchor=anchor, spread=self.standard.spread)
 
-    def problem(self, recipe: FitParams) -> StepOneProblem:
-        """Step 1 on all rows."""
-        return self._problem(recipe, np.arange(len(self.position)), self.position, self.seen)
-
-    def part(self, recipe: FitParams, rows: IntArray) -> tuple[StepOneProblem, IntArray]:
-        """Step 1 on some of the rows and on the seen groups that they have, with the positions of those groups."""
+    def subset(self, rows: IntArray) -> tuple[StandardisedRows, IntArray]:
+        """Return some of the samples with the groups that they have, and the indices of these groups."""
         present, position = np.unique(self.position[rows], return_inverse=True)
         seen = GroupTable.of(self.seen.space, self.seen.codes[present])
-        return self._problem(recipe, rows, position.reshape(-1), seen), present
-
-    def _problem(self, recipe: FitParams, rows: IntArray, position: IntArray, seen: GroupTable) -> StepOneProblem:
-        check_name("anchor", recipe.anchor, ANCHORS)
-        features, weight = (
-            (self.features, self.weight)
-            if len(rows) == len(self.weight)
-            else (
-                self.features[rows],
-                self.weight[rows] / self.weight[rows].sum(),
-            )
-        )
-        anchor = gaussian_energies(features, position, weight, seen) if recipe.anchor == "gaussian" else None
-        frequency = _sums(position, weight, len(seen.row))
-        own = ArrayRows(features, position, weight)
-        return StepOneProblem(own, seen, frequency, recipe.alpha, anchor, spread=self.standard.spread)
+        weight = self.weight[rows] / self.weight[rows].sum()
+        return StandardisedRows(self.features[rows], self.standard, position.reshape(-1), weight, seen), present
 
 
-def _sums(position: IntArray, weight: FloatArray, size: int) -> FloatArray:
-    """Sum of the weights (n,) at each position (n,), (size,)."""
-    return np.bincount(position, weights=weight, minlength=size).astype(np.float64)
+class LinearEnergies(NamedTuple):
+    """Energies as a linear function of features that are not standardised yet."""
 
+    standard: Standard
+    weight: FloatArray  # (D, p)
 
-class FittedRows(Protocol):
-    """What the second step asks of rows whose energies are fitted."""
-
-    @property
-    def standard(self) -> Standard:
-        """What was taken out of the features."""
-
-    @property
-    def weight(self) -> FloatArray:
-        """Of the rows, (n,), summing to 1."""
-
-    @property
-    def seen(self) -> GroupTable:
-        """The seen groups."""
-
-    @property
-    def frequency(self) -> FloatArray:
-        """p̂ of the seen groups, (k,)."""
-
-    def moments(self, energies: FloatArray) -> EnergyMoments:
-        """Moments of the energies (n, D) within the seen groups."""
+    def of(self, features: Any) -> FloatArray:
+        """Energies (b, D) of samples (b, p)."""
+        energies: FloatArray = linear_energies(self.standard.of(features), self.weight)
+        return energies
 
 
 class StepOne(NamedTuple):
-    """Energies of the training rows, by the model itself or by models that did not see them, and biases to match."""
+    """Fitted energies, and the samples over which step 2 averages them.
 
-    solution: Solution
-    temperature: float
-    energies: FloatArray  # (n, D)
-    bias: FloatArray  # (k,)
+    With cross-fitting the energies of a sample come from a fit that did not see it, and biases match those energies.
+    """
+
+    solution: Solution  # weights of the standardised features
+    temperature: float  # factor by which cross-fitting multiplies the energies; 1 without it
+    bias: FloatArray  # (k,) learned bias of the seen groups
+    frequency: FloatArray  # (k,) p̂ of the seen groups
+    seen: GroupTable
+    standard: Standard
+    rows: RowSums  # samples
+    linear: LinearEnergies | None = None  # how energies follow from ``rows``; None if ``rows`` hold the energies
+
+    @property
+    def energies(self) -> FloatArray:
+        """Energies (n, D) of samples that are held in memory."""
+        assert isinstance(self.rows, ArrayRows)
+        return self.rows.features
 
 
-def fit_crm(
-    X: FloatArray,
-    position: IntArray,
-    sample_weight: FloatArray,
-    candidates: Candidates,
-    recipe: FitParams,
-    *,
-    tol: float,
-    max_iter: int,
-) -> CRMModel:
-    """Solve step 1 on the seen groups, then compute the bias of every candidate."""
-    rows = StandardisedRows.of(X, position, sample_weight, candidates)
-    return step_two(rows, candidates, step_one(rows, recipe, tol=tol, max_iter=max_iter))
+def fit_crm(data: Labelled, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
+    """Fit samples in memory: solve step 1 on the seen groups, then compute the bias of every candidate."""
+    rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
+    return step_two(data.candidates, step_one(rows, params, tol=tol, max_iter=max_iter))
+
+
+def fit_streamed(rows: RowSums, candidates: Candidates, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
+    """Fit samples that are read again in every pass: each evaluation of the risk is one, step 2 is another."""
+    if params.anchor != "zero" or params.cross_fit:
+        raise InputError(
+            "rows that are streamed are fitted with anchor='zero' and cross_fit=False: the others need all rows at once"
+        )
+    standard = standard_of(rows)
+    seen = GroupTable.of(candidates.space, candidates.seen_groups)
+    total = float(candidates.seen_weight.sum())
+    frequency = candidates.seen_weight / total
+    problem = StepOneProblem(
+        rows, seen, frequency, params.alpha, standard=standard, total_weight=total, spread=standard.spread
+    )
+    solution = solve(problem, tol=tol, max_iter=max_iter)
+    linear = LinearEnergies(standard, solution.weight)
+    fitted = StepOne(solution, 1.0, solution.bias, frequency, seen, standard, rows, linear)
+    return step_two(candidates, fitted, tails=False)
 
 
 def step_one(
-    rows: StandardisedRows, recipe: FitParams, *, tol: float, max_iter: int, start: Start | None = None
+    rows: StandardisedRows, params: FitParams, *, tol: float, max_iter: int, start: Start | None = None
 ) -> StepOne:
-    """Fit energies and biases to the seen groups."""
-    problem = rows.problem(recipe)
+    """Fit energies and biases to the seen groups, from ``start`` or from the anchor."""
+    problem = rows.problem(params)
     solution = solve(problem, tol=tol, max_iter=max_iter, start=problem.anchor if start is None else start)
-    if not recipe.cross_fit:
-        return StepOne(solution, 1.0, linear_energies(rows.features, solution.weight), solution.bias)
-    energies = _out_of_fold_energies(rows, recipe, solution, tol=max(tol, CROSS_FIT_TOL), max_iter=max_iter)
-    calibration = TemperatureProblem(ArrayRows(energies, rows.position, rows.weight), rows.seen, rows.frequency)
-    scaled = solve(calibration, tol=tol, max_iter=max_iter, start=Start(np.ones((1, 1)), solution.bias))
-    temperature = max(float(scaled.weight[0, 0]), 0.0)
-    return StepOne(solution, temperature, temperature * energies, scaled.bias)
-
-
-CROSS_FIT_TOL = 1e-4
-"""Of the fits whose energies on other rows are wanted: beyond it those do not change to speak of."""
+    if params.cross_fit:
+        energies = _out_of_fold_energies(rows, params, solution, tol=max(tol, CROSS_FIT_TOL), max_iter=max_iter)
+        samples = ArrayRows(energies, rows.position, rows.weight)
+        calibration = TemperatureProblem(samples, rows.seen, problem.frequency)
+        scaled = solve(calibration, tol=tol, max_iter=max_iter, start=Start(np.ones((1, 1)), solution.bias))
+        temperature, bias = max(float(scaled.weight[0, 0]), 0.0), scaled.bias
+        energies = temperature * energies
+    else:
+        temperature, bias = 1.0, solution.bias
+        energies = linear_energies(rows.features, solution.weight)
+    samples = ArrayRows(energies, rows.position, rows.weight)
+    return StepOne(solution, temperature, bias, problem.frequency, rows.seen, rows.standard, samples)
 
 
 def _out_of_fold_energies(
-    rows: StandardisedRows, recipe: FitParams, solution: Solution, *, tol: float, max_iter: int
+    rows: StandardisedRows, params: FitParams, solution: Solution, *, tol: float, max_iter: int
 ) -> FloatArray:
-    """Energies (n, D) of each row by a fit to the rows of other folds; every group is spread over the folds."""
-    fold = row_folds(rows.position, recipe.cross_fit, np.random.default_rng(0))
+    """Energies (n, D) of each sample by a fit to the other folds; every group is spread over the folds."""
+    fold = row_folds(rows.position, params.cross_fit, np.random.default_rng(0))
     energies = np.empty((rows.seen.space.width, len(fold))).T
-    for number in range(recipe.cross_fit):
-        own = fold == number
-        if not own.any():
+    for number in range(params.cross_fit):
+        held_out = fold == number
+        if not held_out.any():
             continue
-        problem, present = rows.part(recipe, np.flatnonzero(~own))
-        found = solve(problem, tol=tol, max_iter=max_iter, start=Start(solution.weight, solution.bias[present]))
-        energies[own] = linear_energies(rows.features[own], found.weight)
+        others, present = rows.subset(np.flatnonzero(~held_out))
+        start = Start(solution.weight, solution.bias[present])
+        found = solve(others.problem(params), tol=tol, max_iter=max_iter, start=start)
+        energies[held_out] = linear_energies(rows.features[held_out], found.weight)
     return energies
 
 
-def step_two(rows: FittedRows, candidates: Candidates, fitted: StepOne, *, tails: bool = True) -> CRMModel:
-    """Bias of every candidate, by each way there is; ``tails`` asks for the Pareto tail indices too."""
-    evidence = evidence_of(fitted.energies, rows.seen, np.log(rows.frequency) - fitted.bias)
-    found = extrapolate(fitted.energies, evidence, rows.weight, candidates.table)
+class StepTwoSums(NamedTuple):
+    """Contribution of samples to the biases of the candidates, and to the moments of the energies."""
+
+    bias: tuple[BiasSums, ...]  # one per group table
+    energy: Any  # (D,) Σ ω E
+    moments: Sums | None  # Σ ω E by seen group (k, D), and Σ ω E Eᵀ (D, D)
+    evidence: tuple[Any, ...]  # c(x) of each block, (b,) each, where it is asked for
+
+    @staticmethod
+    def merge(one: StepTwoSums, other: StepTwoSums) -> StepTwoSums:
+        """Merge the sums of two sets of samples."""
+        bias = tuple(merge_sums(left, right) for left, right in zip(one.bias, other.bias, strict=True))
+        moments = None if one.moments is None or other.moments is None else Sums.add(one.moments, other.moments)
+        return StepTwoSums(bias, one.energy + other.energy, moments, one.evidence + other.evidence)
+
+
+def step_two_sums(
+    block: Block,
+    linear: LinearEnergies | None,
+    seen: GroupTable,
+    log_score: Any,
+    tables: tuple[GroupTable, ...],
+    n_seen: int = 0,
+    keep_evidence: bool = False,
+) -> StepTwoSums:
+    """Contribution of a block to B* (paper, eq. "qz") of the groups of each table.
+
+    ``log_score`` (k,) is log p̂(z) − B(z) of the seen groups. With ``n_seen`` the moments of the energies within the
+    seen groups are summed too.
+    """
+    energies = block.features if linear is None else linear.of(block.features)  # (b, D)
+    parts = [
+        log_evidence(energies[rows], seen, log_score)
+        for rows in row_blocks(len(energies), seen.width + energies.shape[1])
+    ]
+    evidence = parts[0] if len(parts) == 1 else namespace(energies).concat(parts)  # (b,)
+    bias = tuple(sums_over(table, energies, evidence, block.weight) for table in tables)
+    weighted = energies if block.weight is None else energies * block.weight[:, None]  # (b, D)
+    moments = None
+    if n_seen:
+        by_group = np.stack([np.bincount(block.position, weights=column, minlength=n_seen) for column in weighted.T])
+        moments = Sums((by_group.T, weighted.T @ energies))
+    return StepTwoSums(bias, weighted.sum(axis=0), moments, (evidence,) if keep_evidence else ())
+
+
+def step_two(
+    candidates: Candidates, fitted: StepOne, *, moments: EnergyMoments | None = None, tails: bool = True
+) -> CRMModel:
+    """Compute the bias of every candidate group, by each of the ways there are.
+
+    ``moments`` are those of the energies within the seen groups, where the samples' groups are not known; ``tails``
+    asks for the Pareto tail indices, which need all energies in memory.
+    """
+    seen, rows, n_seen = fitted.seen, fitted.rows, len(fitted.frequency)
+    tails = tails and isinstance(rows, ArrayRows) and len(rows.features) * len(candidates.groups) <= MAX_TAIL_WEIGHTS
     in_candidates = candidates.space.locate(candidates.seen_groups, candidates.groups)  # (k,)
-    if (in_candidates >= 0).all():
-        seen_bias = found.bias[in_candidates]
-    else:
-        seen_bias = extrapolate(fitted.energies, evidence, rows.weight, rows.seen).bias
-    by_moments = cumulant_bias(
-        candidates.space, candidates.groups, candidates.seen_groups, fitted.bias, rows.moments(fitted.energies)
+    tables = (candidates.table,) if (in_candidates >= 0).all() else (candidates.table, seen)
+    if isinstance(rows, ArrayRows):
+        rows = replace(rows, block_rows=rows_worth_merging(candidates.table))
+    sums = rows.total(
+        step_two_sums,
+        StepTwoSums.merge,
+        fitted.linear,
+        seen,
+        np.log(fitted.frequency) - fitted.bias,
+        tables,
+        n_seen if moments is None else 0,
+        tails,
     )
+    found: ExtrapolatedBias = extrapolated_bias(tables[0], sums.bias[0])
+    own = found.bias[in_candidates] if len(tables) == 1 else extrapolated_bias(seen, sums.bias[1]).bias  # (k,)
+    if moments is None:
+        assert sums.moments is not None
+        by_group, products = sums.moments.arrays
+        moments = _energy_moments(by_group, products, fitted.frequency * sums.bias[0].total_weight)
+    by_moments = cumulant_bias(candidates.space, candidates.groups, candidates.seen_groups, fitted.bias, moments)
     return CRMModel(
         candidates=candidates,
-        coef=fitted.temperature * fitted.solution.weight / rows.standard.scale,
-        feature_mean=rows.standard.mean,
+        coef=fitted.temperature * fitted.solution.weight / fitted.standard.scale,
+        feature_mean=fitted.standard.mean,
         bias=found.bias,
         learned_bias=np.where(candidates.in_seen >= 0, fitted.bias[candidates.in_seen], 0.0),
         cumulant_bias=no_lower_than_samples(by_moments, found),
         effective_sample_size=found.effective_sample_size,
-        pareto_k=_tails(candidates, fitted.energies, evidence, rows.weight)
-        if tails
+        pareto_k=_tail_indices(candidates, rows, np.concatenate(sums.evidence))
+        if tails and isinstance(rows, ArrayRows)
         else np.full(len(candidates.groups), np.nan),
         temperature=fitted.temperature,
-        bias_gap=float(np.abs(seen_bias - fitted.bias).max()),
+        bias_gap=float(np.abs(own - fitted.bias).max()),
         gradient=fitted.solution.gradient,
         n_iter=fitted.solution.n_iter,
         converged=fitted.solution.converged,
     )
 
 
-def evidence_of(energies: FloatArray, seen: GroupTable, log_score: FloatArray) -> FloatArray:
-    """c(x) of any number of rows, (n,)."""
-
-    def some(rows: slice) -> FloatArray:
-        blocks = row_blocks(rows.stop - rows.start, seen.width + energies.shape[1])
-        return np.concatenate([log_evidence(energies[rows][part], seen, log_score) for part in blocks])
-
-    return np.concatenate(list(over_blocks(some, len(energies))))
+def _energy_moments(by_group: FloatArray, products: FloatArray, group_weight: FloatArray) -> EnergyMoments:
+    """Mean energies of each seen group (k, D), and the pooled covariance about them, from sums and weights (k,)."""
+    mean = by_group / group_weight[:, None]
+    between = (mean * group_weight[:, None]).T @ mean
+    return EnergyMoments(mean, (products - between) / group_weight.sum())
 
 
-def extrapolate(energies: FloatArray, evidence: FloatArray, weight: FloatArray, table: GroupTable) -> ExtrapolatedBias:
-    """B* over the training inputs, and its effective sample size; weights (n,) are above 0."""
+def _tail_indices(candidates: Candidates, rows: ArrayRows, evidence: FloatArray) -> FloatArray:
+    """Pareto k̂ of the importance weights of each candidate, (g,)."""
 
-    def some(rows: slice) -> BiasSums:
-        return sums_over(table, energies[rows], evidence[rows], weight[rows])
-
-    sums = over_blocks(some, len(energies), rows_worth_merging(table))
-    return extrapolated_bias(table, reduce(merge_sums, sums))
-
-
-def _tails(candidates: Candidates, energies: FloatArray, evidence: FloatArray, weight: FloatArray) -> FloatArray:
-    """Pareto k̂ of each candidate, (g,); NaN if there are too many to look at."""
-    groups = candidates.groups
-    if len(energies) * len(groups) > MAX_TAIL_WEIGHTS:
-        return np.full(len(groups), np.nan)
-
-    def some(part: slice) -> FloatArray:
-        return tail_indices(candidates.space, groups[part], energies, evidence, weight)
+    def of_groups(part: slice) -> FloatArray:
+        return tail_indices(candidates.space, candidates.groups[part], rows.features, evidence, rows.weight)
 
     with one_thread_for_numpy() as n_threads:
-        return np.concatenate(list(in_threads(some, row_blocks(len(groups), len(energies), TAIL_BLOCK), (), n_threads)))
+        blocks = row_blocks(len(candidates.groups), len(rows.features), TAIL_BLOCK_CELLS)
+        return np.concatenate(list(in_threads(of_groups, blocks, (), n_threads)))

@@ -1,14 +1,7 @@
-"""What becomes of an estimator whose fit fails: nothing.
+"""Reading what estimators are given: features as a matrix, labels as codes in one space, seeds and numbers of jobs.
 
-Seeds and numbers of jobs, as scikit-learn takes them.
-
-Progress of a fit, by way of the logger ``compshift``.
-
-Folds of rows, with every group spread over them.
-
-What estimators take: features as a matrix, targets and attributes as codes in one space.
-
-The share of rows that a classifier is right on, as its ``score``.
+This is the public edge of the estimators: everything that arrives here is checked, and everything behind it trusts
+types and shapes.
 """
 
 from __future__ import annotations
@@ -26,21 +19,30 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from compshift._checks import check_finite, check_same_rows, check_sample_weight, check_sums, check_unmasked, unreadable
+from compshift._checks import (
+    check_finite,
+    check_same_order,
+    check_same_rows,
+    check_sample_weight,
+    check_sums,
+    check_unmasked,
+    unreadable,
+)
 from compshift._errors import InputError, InputTypeError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.candidates import Candidates
 from compshift.core.columns import Column, hardly_repeats, plain_value, read_columns
 from compshift.core.groups import GroupSpace, check_space
+from compshift.core.posterior import Pattern, known_patterns
 from compshift.data.feature_store import FeatureStore
 from compshift.metrics.group import right_rows
 
 
 @contextmanager
 def unchanged_if_refused(estimator: Any) -> Iterator[None]:
-    """Give an estimator the attributes back that it had, if what is done within ends in an error.
+    """Restore an estimator's attributes if the block raises, so that no half of a new fit stays beside an old one.
 
-    Half of a new fit beside half of an old one would predict nonsense. A fit replaces attributes and writes into none,
-    so that their names and values are enough.
+    A fit replaces attributes and never writes into their values, so restoring the references is enough.
     """
     before = dict(vars(estimator))
     try:
@@ -51,12 +53,12 @@ def unchanged_if_refused(estimator: Any) -> Iterator[None]:
         raise
 
 
-MOST_JOBS = 1024
-"""More processes at once are a mistake."""
+MAX_JOBS = 1024
+"""Largest number of processes that can be asked for."""
 
 
 def random_numbers(random_state: Any) -> np.random.RandomState:
-    """A source of random numbers from a seed, a RandomState, or None for the global one."""
+    """Return scikit-learn's generator for a seed, a RandomState, or None for the global one."""
     try:
         return check_random_state(random_state)  # type: ignore[no-any-return]
     except (TypeError, ValueError):
@@ -67,29 +69,26 @@ def random_numbers(random_state: Any) -> np.random.RandomState:
 
 
 def seed_of(random_state: Any) -> int:
-    """One number that stands for all."""
+    """Draw one seed from a random state."""
     return int(random_numbers(random_state).randint(2**31))
 
 
 def check_jobs(n_jobs: Any) -> int | None:
-    """How many processes work at once: None, or a whole number other than 0, negative ones counted from all cores."""
+    """Check a number of processes: None, or a whole number other than 0, where −1 means all cores."""
     if n_jobs is None:
         return None
-    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0 or n_jobs > MOST_JOBS:
-        raise InputError(f"n_jobs is {n_jobs!r}: pass a whole number up to {MOST_JOBS}, −1 for all cores, or None")
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0 or n_jobs > MAX_JOBS:
+        raise InputError(f"n_jobs is {n_jobs!r}: pass a whole number up to {MAX_JOBS}, −1 for all cores, or None")
     return int(n_jobs)
-
-
-LOGGER = "compshift"
 
 
 @contextmanager
 def visible_log(verbose: bool | int) -> Iterator[None]:
-    """Let informational messages through while a fit runs; to standard error if logging is not set up."""
+    """Show informational log messages while a fit runs; on standard error if logging is not set up."""
     if not verbose:
         yield
         return
-    logger = logging.getLogger(LOGGER)
+    logger = logging.getLogger("compshift")
     level, handler = logger.level, None
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
@@ -105,9 +104,9 @@ def visible_log(verbose: bool | int) -> Iterator[None]:
 
 
 def row_folds(position: IntArray, n_folds: int, random: Any) -> IntArray:
-    """Fold (n,) of each row: the rows of every group (n,) are dealt out in turn, in an order that ``random`` permutes.
+    """Fold of each sample, (n,): the samples of every group (n,) are dealt to the folds in turn, in random order.
 
-    A group of two rows or more is in at least two folds, so that every fit which leaves a fold out still has it.
+    A group of two samples or more is in at least two folds, so that it stays present when any one fold is left out.
     """
     order = random.permutation(len(position))
     order = order[np.argsort(position[order], kind="stable")]
@@ -116,21 +115,76 @@ def row_folds(position: IntArray, n_folds: int, random: Any) -> IntArray:
     return folds
 
 
-MOST_NAMES = 10
-"""A shorter list of texts, other than one for each row, may hold names of columns."""
+MAX_COLUMN_NAMES = 10
+"""A list of fewer texts than this, and fewer than there are samples, is taken for names of columns."""
 
 
 class Labels(NamedTuple):
-    """Groups of the training rows. The space has the targets first, then the attributes."""
+    """Groups of the samples. The space has the targets first, then the attributes."""
 
     space: GroupSpace
-    codes: IntArray  # (n, m) −1 where an attribute is missing, if that was allowed
+    codes: IntArray  # (n, m); −1 where an attribute is missing
     n_targets: int
-    one_dimensional: bool  # whether there is one target, so that predictions are (n,)
+    one_dimensional: bool  # whether there is a single target, so that predictions are (n,)
+
+
+class Incomplete(NamedTuple):
+    """Training samples that lack some attributes."""
+
+    X: FloatArray  # (i, p)
+    sample_weight: FloatArray  # (i,) all above 0
+    patterns: tuple[Pattern, ...]  # attributes that are known, and the samples that have exactly these
+
+
+class Labelled(NamedTuple):
+    """Training samples as arrays, and the candidate groups."""
+
+    X: FloatArray  # (n, p)
+    position: IntArray  # (n,) index of each sample's seen group
+    sample_weight: FloatArray  # (n,) all above 0
+    candidates: Candidates
+    n_targets: int
+    one_dimensional: bool  # whether there is a single target, so that predictions are (n,)
+    incomplete: Incomplete | None = None  # further samples that lack some attributes
+
+
+def read_training(
+    estimator: BaseEstimator,
+    X: Any,
+    y: Any,
+    attributes: Any,
+    sample_weight: Any,
+    space: GroupSpace | None,
+    support: Any,
+    *,
+    missing: bool = False,
+) -> Labelled:
+    """Check and read training data in memory; samples without weight are left out.
+
+    ``support`` names or lists the candidate groups; ``missing`` allows attributes to be missing in some samples.
+    Warnings point at the caller of ``fit``, which calls a method that calls this function.
+    """
+    check_same_order({"X": X, "y": y, "attributes": attributes, "sample_weight": sample_weight})
+    X = training_features(estimator, X)
+    weight = check_sample_weight(sample_weight, len(X))
+    keep = weight > 0
+    labels = read_labels(y, attributes, space, keep, stacklevel=5, missing=missing)
+    if not keep.all():
+        X, weight = X[keep], weight[keep]
+    complete = (labels.codes >= 0).all(axis=1)
+    seen_groups, position = labels.space.distinct(labels.codes[complete])
+    incomplete = None
+    if not complete.all():
+        patterns = known_patterns(labels.space, seen_groups, labels.codes[~complete])
+        incomplete = Incomplete(X[~complete], weight[~complete], patterns)
+        X, weight = X[complete], weight[complete]
+    seen_weight = np.bincount(position, weights=weight).astype(np.float64)  # (k,)
+    candidates = Candidates.of(labels.space, seen_groups, seen_weight, support)
+    return Labelled(X, position, weight, candidates, labels.n_targets, labels.one_dimensional, incomplete)
 
 
 def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
-    """Features (n, p) to fit on, as finite float64; the estimator notes their number and names."""
+    """Check features (n, p) to fit on, as finite float64; the estimator remembers their number and names."""
     if isinstance(X, str | PathLike):
         raise InputError(
             f"X is {fspath(X)!r}: pass features as an array or DataFrame or, to a CRMClassifier, "
@@ -140,7 +194,7 @@ def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
 
 
 def known_features(estimator: BaseEstimator, X: Any) -> FloatArray:
-    """Features (n, p) for a fitted estimator: the columns it was fitted on, as finite float64."""
+    """Check features (n, p) for a fitted estimator: the columns it was fitted on, as finite float64."""
     check_is_fitted(estimator)
     if isinstance(X, FeatureStore):
         raise InputError(
@@ -153,7 +207,7 @@ def known_features(estimator: BaseEstimator, X: Any) -> FloatArray:
 
 
 def _embedded(estimator: BaseEstimator) -> str | None:
-    """What to pass to a model of images or texts that the command line fitted; None for any other."""
+    """Advice for a model of images or texts that the command line fitted; None for any other model."""
     inputs = getattr(estimator, "inputs_", None) or {}
     if inputs.get("kind") not in ("images", "text"):
         return None
@@ -165,15 +219,15 @@ def _embedded(estimator: BaseEstimator) -> str | None:
 
 
 def _numbers(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
-    """Features as finite float64, by scikit-learn's rules."""
+    """Check features by scikit-learn's rules, and return them as finite float64."""
     check_unmasked(X, "X")
-    if _has_times(X):  # which scikit-learn would take for numbers
+    if _has_times(X):  # scikit-learn would convert them to numbers
         raise _not_numbers(_odd_columns(X), frame=hasattr(X, "columns"), fitted=fitted)
     try:
         array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=not fitted)
     except (TypeError, ValueError) as error:
         if fitted and isinstance(error, ValueError) and "feature names" in str(error):
-            # scikit-learn's own words, line by line, which its estimator checks look for
+            # scikit-learn's estimator checks look for its own wording, line by line
             message = f"{str(error).rstrip()}\nPass the columns it was fitted on, in the same order."
             raise InputError(message, lines=True) from None
         if fitted and "is expecting" in str(error):
@@ -202,7 +256,7 @@ def _has_times(X: Any) -> bool:
 
 
 def _not_numbers(odd: Sequence[tuple[Any, Any]], *, frame: bool, fitted: bool) -> InputError:
-    """The error for columns of features that cannot be numbers."""
+    """Build the error for feature columns whose values are not numbers."""
     (first, value), names = odd[0], [name for name, _ in odd]
     if first is None:
         return InputError(f"X holds {value!r}, which is not a number: pass a matrix of numbers, one row per sample")
@@ -214,7 +268,7 @@ def _not_numbers(odd: Sequence[tuple[Any, Any]], *, frame: bool, fitted: bool) -
 
 
 def _odd_columns(X: Any) -> list[tuple[Any, Any]]:
-    """Name or number of each column with values that cannot be numbers, and its first such value."""
+    """Name or index of each column with a value that is not a number, and the first such value."""
     if hasattr(X, "columns") and hasattr(X, "iloc"):
         columns = [(name, X.iloc[:, position]) for position, name in enumerate(X.columns)]
     elif hasattr(X, "get_columns"):  # a Polars DataFrame
@@ -228,7 +282,7 @@ def _odd_columns(X: Any) -> list[tuple[Any, Any]]:
 
 
 def _odd_values(array: Any) -> list[Any]:
-    """The first value that cannot be a number, if there is one."""
+    """The first value that is not a number, in a list; an empty list if all are."""
     if array.dtype.kind in "biuf" or not len(array):
         return []
     if array.dtype.kind in "cmM":  # complex numbers and times
@@ -239,7 +293,7 @@ def _odd_values(array: Any) -> list[Any]:
         try:
             float(value)
         except (TypeError, ValueError):
-            if np.ndim(value) or not pd.isna(value):  # what is missing is told of elsewhere
+            if np.ndim(value) or not pd.isna(value):  # missing values are reported elsewhere
                 return [plain_value(value)]
     return []
 
@@ -253,13 +307,13 @@ def read_labels(
     *,
     missing: bool = False,
 ) -> Labels:
-    """Labels of the rows to keep, a mask over all n rows; values come from those rows, or from ``space``.
+    """Read the labels of the samples that ``keep`` (n,) selects, with the values found there or those of ``space``.
 
     The values of a target are sorted, as scikit-learn expects of ``classes_``. Warnings point ``stacklevel`` calls up.
-    ``missing`` allows attributes, though not targets, to be missing in some rows.
+    ``missing`` allows attributes, but not targets, to be missing in some samples.
     """
     for name, values in (("y", y), ("attributes", attributes)):
-        _refuse_names(values, name, len(keep))
+        _reject_names(values, name, len(keep))
     targets = read_columns(y, default="y")
     names = [column.name for column in targets]
     nuisances = [] if attributes is None else read_columns(attributes, default="a", taken=names, missing=missing)
@@ -289,14 +343,14 @@ def read_labels(
     return Labels(space, _encode(space, columns), len(targets), len(targets) == 1)
 
 
-def _refuse_names(values: Any, name: str, n_rows: int) -> None:
-    """Refuse names of columns where the columns themselves are expected."""
+def _reject_names(values: Any, name: str, n_rows: int) -> None:
+    """Reject names of columns where the columns themselves are expected."""
     if isinstance(values, str):
         raise InputError(
             f"{name} is the text {values!r}: pass the values of the column, as in {name}=df[{values!r}], beside "
             "X=df[features]; names alone are for a FeatureStore"
         )
-    if not isinstance(values, list | tuple) or len(values) >= min(n_rows, MOST_NAMES):
+    if not isinstance(values, list | tuple) or len(values) >= min(n_rows, MAX_COLUMN_NAMES):
         return
     if len(values) and all(isinstance(value, str) for value in values):
         columns = values[0] if len(values) == 1 else list(values)
@@ -307,7 +361,7 @@ def _refuse_names(values: Any, name: str, n_rows: int) -> None:
 
 
 def _encode(space: GroupSpace, columns: Sequence[Column]) -> IntArray:
-    """Codes (n, m) of columns in the order of the attributes, −1 where a value is missing."""
+    """Encode columns, in the order of the attributes, (n, m); −1 where a value is missing."""
     known = [column._replace(codes=np.maximum(column.codes, 0)) for column in columns]
     codes = space._encode_columns(known)
     for position, column in enumerate(columns):
@@ -316,7 +370,7 @@ def _encode(space: GroupSpace, columns: Sequence[Column]) -> IntArray:
 
 
 def _check_complete(columns: Sequence[Column]) -> None:
-    """Refuse rows of which each lacks an attribute: nobody could tell which groups there are."""
+    """Check that at least one sample has all attributes: the seen groups are those of complete samples."""
     absent = [column.name for column in columns if (column.codes < 0).any()]
     if absent and not np.logical_and.reduce([column.codes >= 0 for column in columns]).any():
         raise InputError(
@@ -326,7 +380,7 @@ def _check_complete(columns: Sequence[Column]) -> None:
 
 
 def _check_repeats(column: Column) -> None:
-    """Refuse an attribute that hardly any two rows share."""
+    """Reject an attribute of which hardly any value occurs twice."""
     known = int(np.count_nonzero(column.codes >= 0))
     if hardly_repeats(len(column.values), known):
         raise InputError(
@@ -336,7 +390,7 @@ def _check_repeats(column: Column) -> None:
 
 
 def _check_classes(column: Column, *, weighted_out: bool) -> None:
-    """Refuse a target that is continuous or has one class, perhaps because the rows of others have no weight."""
+    """Reject a target that is continuous, or that has one class among the samples with weight."""
     values = np.array(column.values)
     if values.dtype.kind == "f" and (values != np.floor(values)).any():
         odd = values[values != np.floor(values)][0]
@@ -352,7 +406,7 @@ def _check_classes(column: Column, *, weighted_out: bool) -> None:
 
 
 def _labels_space(columns: Sequence[Column], n_targets: int, space: GroupSpace | None) -> GroupSpace:
-    """The space of the columns, or the given one in their order, with the targets' values sorted."""
+    """Space of the columns, or the given one in their order, with the values of targets sorted."""
     if space is None:
         space = GroupSpace._from_columns(columns)
     order = check_space(space)._match(columns)
@@ -367,16 +421,16 @@ def _dimensions(values: Any) -> int:
 
 
 def _keep_rows(column: Column, keep: BoolArray) -> Column:
-    """The column's chosen rows, without values that only other rows have."""
+    """Keep some samples of a column, and only the values that they have."""
     used, codes = np.unique(column.codes[keep], return_inverse=True)
     codes = codes.reshape(-1)
-    if len(used) and used[0] < 0:  # what is missing keeps −1
+    if len(used) and used[0] < 0:  # missing values stay −1
         used, codes = used[1:], codes - 1
     return column._replace(values=tuple(column.values[position] for position in used), codes=codes)
 
 
 def accuracy(true: list[Column], predicted: list[Column], sample_weight: Any) -> float:
-    """Weighted share of rows on which every target is predicted as it is."""
+    """Weighted share of samples on which every target is predicted correctly."""
     check_same_rows(len(predicted[0].codes), true[0].codes, "y")
     right = right_rows(true, predicted)
     return float(np.average(right, weights=check_sample_weight(sample_weight, len(right))))

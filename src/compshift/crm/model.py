@@ -1,4 +1,4 @@
-"""What a fit of Compositional Risk Minimization results in, and inference with it."""
+"""A fitted CRM model: linear energies, biases of the candidate groups, and log-probabilities by them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from compshift.core.posterior import group_log_posterior, marginal_log_posterior
 from compshift.crm.blocks import over_blocks
 
 BIASES = ("extrapolated", "learned", "cumulant", "shrunk")
-"""B*; the fitted bias, 0 for unseen groups; B* by two moments; B* drawn to the latter where few samples bear it."""
+"""Kinds of bias: B*; the learned one, 0 for unseen groups; by two moments; B* shrunk to the latter where ESS is low."""
 
 ENOUGH_SAMPLES = 30
-"""With an effective sample size of this, B* and the bias by moments count half each in ``"shrunk"``."""
+"""Effective sample size at which ``"shrunk"`` weighs B* and the bias by moments equally."""
 
 
 @dataclass(frozen=True, eq=False)
 class CRMModel:
-    """Linear energies, and the biases of the candidate groups. Everything here goes into a model file."""
+    """Linear energies and the biases of the candidate groups: everything that a model file holds."""
 
     candidates: Candidates
     coef: FloatArray  # (D, p)
     feature_mean: FloatArray  # (p,)
     bias: FloatArray  # (g,) B*
     learned_bias: FloatArray  # (g,) B, 0 on unseen groups
-    cumulant_bias: FloatArray  # (g,) by two moments of the energies; NaN if unknown
+    cumulant_bias: FloatArray  # (g,) by two moments of the energies; NaN if not computed
     effective_sample_size: FloatArray  # (g,)
-    pareto_k: FloatArray  # (g,) tail index of the samples' weights in B*; NaN if unknown
-    temperature: float  # by which cross-fitting multiplied the energies; coef has it already
+    pareto_k: FloatArray  # (g,) tail index of the importance weights in B*; NaN if not computed
+    temperature: float  # factor by which cross-fitting multiplied the energies; included in coef
     bias_gap: float  # max |B* − B| over the seen groups
-    gradient: float  # largest entry at the end of step 1
+    gradient: float  # largest scaled entry at the end of step 1
     n_iter: int
     converged: bool
-    expected: FloatArray | None = None  # (g, 3) accuracy to expect and its interval; NaN where it is not known
+    expected: FloatArray | None = None  # (g, 3) expected accuracy and its interval; NaN where it was not estimated
 
     def bias_of(self, kind: str) -> FloatArray:
         """Bias of every candidate by one of ``BIASES``, (g,)."""
@@ -56,7 +56,7 @@ class CRMModel:
 
     def energies(self, X: FloatArray) -> FloatArray:
         """Energy of every attribute value, (n, D)."""
-        with np.errstate(over="ignore", invalid="ignore"):  # told of by the check
+        with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
             return np.asarray(check_reach(linear_energies(X - self.feature_mean, self.coef), "energies"))
 
     def marginals(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
@@ -64,7 +64,7 @@ class CRMModel:
         return self._attribute_blocks(X, log_score, attributes, marginal_log_posterior)
 
     def log_sums(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
-        """The same, but for what is common to a row: sums of two sets of groups can be added."""
+        """Unnormalised ``marginals``: a sample's sums over two disjoint sets of groups can be added."""
         return self._attribute_blocks(X, log_score, attributes, marginal_log_sums)
 
     def _attribute_blocks(
@@ -81,7 +81,7 @@ class CRMModel:
         return results
 
     def joint(self, X: FloatArray, log_score: FloatArray, position: IntArray | None = None) -> FloatArray:
-        """Log q(z|x) of the candidates (n, g), or of those at ``position`` (n, q), −1 standing for any other group."""
+        """Log q(z|x) of the candidates (n, g), or of those at ``position`` (n, q), where −1 is any other group."""
         result = np.empty((len(X), len(self.candidates.groups) if position is None else len(position)))
 
         def fill(rows: slice, energies: FloatArray) -> None:
@@ -103,7 +103,7 @@ class CRMModel:
         return best, log_proba
 
     def _fill_blocks(self, X: FloatArray, width: int, fill: Callable[[slice, FloatArray], None]) -> None:
-        """Call ``fill`` with blocks of rows and their energies, of ``width`` numbers a row."""
+        """Call ``fill`` with blocks of samples and their energies; ``width`` is the size of its work per sample."""
 
         def some(rows: slice) -> None:
             for part in row_blocks(rows.stop - rows.start, width, 2 * BLOCK_CELLS):

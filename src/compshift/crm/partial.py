@@ -1,10 +1,10 @@
-"""Step 1 of CRM where attributes are missing in some rows: the likelihood of what is known, and p̂ as expected counts.
+"""Both steps of CRM where some samples lack attributes.
 
-The risk has a closed form (``core.partial``) but is no longer convex, so the search begins at the fit to the complete
-rows. The risk depends on p̂(z) and B(z) only through p̂(z) e^{−B(z)}: p̂ can be estimated again after each search and B
-moved along, and nothing else changes. A complete row counts for its group, any other for the seen groups that agree
-with what is known of it, each by its posterior. At the end p̂ are the expected counts of the fit itself, so that B* = B
-on the seen groups as ever.
+Step 1 maximises the likelihood of the attributes that are known. It has a closed form (``core.posterior``) but is not
+convex, so the search starts from the fit to the complete samples. The risk depends on p̂(z) and B(z) only through
+p̂(z) e^{−B(z)}, so p̂ is re-estimated after each search, by expected counts, and B adjusted to match: a complete sample
+counts for its group, any other for the seen groups that agree with its known attributes, each by its posterior. At the
+end p̂ are the expected counts of the fit itself, hence B* = B on the seen groups as in any other fit.
 """
 
 from __future__ import annotations
@@ -15,36 +15,38 @@ from typing import NamedTuple
 
 import numpy as np
 
+from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.bias import EnergyMoments
 from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable, linear_energies
 from compshift.core.posterior import Pattern, partial_risk, posterior_sums, posterior_totals
-from compshift.crm.base import Incomplete
-from compshift.crm.blocks import ArrayRows, Standard, Sums, in_threads, one_thread_for_numpy, standardise
-from compshift.crm.fit import FitParams, StandardisedRows, StepOne, block_risk, step_two, value_curvature
+from compshift.crm.blocks import ArrayRows, Sums, in_threads, one_thread_for_numpy
+from compshift.crm.fit import FitParams, StandardisedRows, StepOne, step_two
+from compshift.crm.inputs import Incomplete, Labelled
 from compshift.crm.model import CRMModel
-from compshift.crm.solver import PATIENCE, RiskGradient, Solution, Start, solve
+from compshift.crm.problem import Standard, block_risk, penalised, standardise, value_curvature
+from compshift.crm.solver import NEWTON_AFTER, RiskGradient, Solution, Start, solve
 
-START_TOL = 1e-3
-"""Of the fit to the complete rows, which is only a place to start from."""
+WARM_START_TOL = 1e-3
+"""Tolerance of the fit to the complete samples, which only gives a starting point."""
 
-ROUNDS = 50
-"""Searches at most, with p̂ estimated again after each. Two or three are the rule."""
+MAX_ROUNDS = 50
+"""Most searches, with p̂ re-estimated after each; two or three are usual."""
 
-ROUNDING = 1e-12
-"""By which the risk may seem to rise, relative to its size."""
+RISK_ROUNDING = 1e-12
+"""Relative increase of the risk that counts as rounding."""
 
 
 class PartialRows(NamedTuple):
-    """Standardised features of all rows, the complete ones first, with what is known of their groups."""
+    """All training samples with standardised features, the complete ones first."""
 
     features: FloatArray  # (n, p)
-    standard: Standard  # what was taken out of the features
+    standard: Standard  # centre and scale of the original features
     weight: FloatArray  # (n,) summing to 1
     seen: GroupTable
-    position: IntArray  # (c,) seen group of each complete row
-    patterns: tuple[Pattern, ...]  # of the other rows, counted from the first of all
+    position: IntArray  # (c,) index of each complete sample's seen group
+    patterns: tuple[Pattern, ...]  # known attributes of the other samples, whose rows are counted from the first of all
 
     @classmethod
     def of(
@@ -55,7 +57,7 @@ class PartialRows(NamedTuple):
         incomplete: Incomplete,
         candidates: Candidates,
     ) -> PartialRows:
-        """``X`` (c, p), ``position`` (c,) and ``sample_weight`` (c,) are of the complete rows."""
+        """Standardise complete samples ``X`` (c, p), with ``position`` (c,) and ``sample_weight`` (c,), and others."""
         weight = np.concatenate([sample_weight, incomplete.sample_weight])
         features, standard = standardise(np.concatenate([X, incomplete.X]), weight)
         seen = GroupTable.of(candidates.space, candidates.seen_groups)
@@ -64,13 +66,13 @@ class PartialRows(NamedTuple):
 
     @property
     def complete(self) -> StandardisedRows:
-        """The complete rows alone."""
+        """The complete samples alone."""
         c = len(self.position)
         weight = self.weight[:c] / self.weight[:c].sum()
         return StandardisedRows(self.features[:c], self.standard, self.position, weight, self.seen)
 
     def risk(self, weight: FloatArray, log_score: FloatArray) -> Sums:
-        """Risk of what is known, and its gradient: value, (D, p) and (k,)."""
+        """Risk of the known attributes: value, gradient (D, p) and score gradient (k,)."""
         c = len(self.position)
         complete = ArrayRows(self.features[:c], self.position, self.weight[:c])
         found = complete.total(block_risk, Sums.add, self.seen, weight, log_score)
@@ -80,7 +82,7 @@ class PartialRows(NamedTuple):
             return reduce(Sums.add, in_threads(self._pattern_risk, parts, (weight, log_score), n_threads), found)
 
     def _pattern_risk(self, part: tuple[Pattern, slice], weight: FloatArray, log_score: FloatArray) -> Sums:
-        """The same of some rows that lack the same attributes."""
+        """Risk of some samples that lack the same attributes."""
         pattern, some = part
         rows = pattern.rows[some]
         features = self.features[rows]
@@ -88,7 +90,7 @@ class PartialRows(NamedTuple):
         return Sums((np.asarray(risk.value), risk.energy_gradient.T @ features, risk.score_gradient))
 
     def expected_frequency(self, energies: FloatArray, log_score: FloatArray) -> FloatArray:
-        """p̂ of the seen groups as expected counts, (k,)."""
+        """Frequency p̂ of the seen groups by expected counts, (k,)."""
         c = len(self.position)
         total = np.bincount(self.position, weights=self.weight[:c], minlength=len(log_score)).astype(np.float64)
         for pattern in self.patterns:
@@ -98,7 +100,7 @@ class PartialRows(NamedTuple):
         return np.asarray(total / total.sum())
 
     def energy_moments(self, energies: FloatArray, log_score: FloatArray) -> EnergyMoments:
-        """Expected moments of the energies within the seen groups; over all rows they have mean 0, as features do."""
+        """Expected moments of the energies within the seen groups. The energies have mean 0, as the features do."""
         c = len(self.position)
         sums = np.zeros((len(log_score), energies.shape[1]))
         np.add.at(sums, self.position, self.weight[:c, None] * energies[:c])
@@ -113,7 +115,7 @@ class PartialRows(NamedTuple):
 
 
 class PartialProblem(NamedTuple):
-    """Step 1 on what is known: energies are features · weightᵀ, and there is a bias for each seen group."""
+    """Penalised risk of the known attributes, for energies ``features · weightᵀ`` and a bias per seen group."""
 
     rows: PartialRows
     frequency: FloatArray  # (k,) p̂(z)
@@ -122,36 +124,29 @@ class PartialProblem(NamedTuple):
 
     @property
     def coarse(self) -> None:
-        """There is none."""
+        """None: there is no problem in single precision."""
 
     @property
     def curvature(self) -> FloatArray:
-        """About that along the energies' weights, (D,)."""
+        """Approximate curvature along the weights of each attribute value, (D,)."""
         return value_curvature(self.rows.seen, self.frequency, self.rows.standard.spread, self.alpha)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the weights."""
+        """Shape of the weight matrix, (D, p)."""
         return self.rows.seen.space.width, self.rows.features.shape[1]
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
-        """Penalised risk and gradient."""
-        log_score = np.log(self.frequency) - bias
-        value, weight_gradient, score_gradient = self.rows.risk(weight, log_score).arrays
-        moved = weight if self.anchor is None else weight - self.anchor.weight
-        return RiskGradient(
-            value=float(value) + 0.5 * self.alpha * float(np.vdot(moved, moved)),
-            weight_gradient=self.alpha * moved + weight_gradient,
-            bias_gradient=-score_gradient,
-        )
+        """Return the penalised risk and its gradient."""
+        return penalised(self.rows.risk(weight, np.log(self.frequency) - bias), weight, self.anchor, self.alpha)
 
 
 class PartialFit(NamedTuple):
-    """What the alternation ends with."""
+    """Result of alternating between energies and expected counts."""
 
     solution: Solution
-    frequency: FloatArray  # (k,) expected counts at the end
-    risks: tuple[float, ...]  # penalised, at the fit to the complete rows and after each search
+    frequency: FloatArray  # (k,) expected frequencies at the end
+    risks: tuple[float, ...]  # penalised, at the fit to the complete samples and after each search
 
     @property
     def log_score(self) -> FloatArray:
@@ -159,23 +154,23 @@ class PartialFit(NamedTuple):
         return np.log(self.frequency) - self.solution.bias
 
 
-def alternate(rows: PartialRows, recipe: FitParams, *, tol: float, max_iter: int) -> PartialFit:
-    """Minimise the risk of what is known and estimate p̂ again, in turn, until p̂ stays as it is."""
-    complete = rows.complete.problem(recipe)
-    first = solve(complete, tol=max(tol, START_TOL), max_iter=max_iter, start=complete.anchor)
+def alternate(rows: PartialRows, params: FitParams, *, tol: float, max_iter: int) -> PartialFit:
+    """Minimise the risk of the known attributes and re-estimate p̂, in turn, until p̂ does not change."""
+    complete = rows.complete.problem(params)
+    first = solve(complete, tol=max(tol, WARM_START_TOL), max_iter=max_iter, start=complete.anchor)
     weight, log_score, n_iter = first.weight, np.log(complete.frequency) - first.bias, first.n_iter
     frequency = rows.expected_frequency(rows.features @ weight.T, log_score)
     risks: list[float] = []
     gradient, converged = np.inf, False
-    for _ in range(ROUNDS):
-        problem = PartialProblem(rows, frequency, recipe.alpha, complete.anchor)
+    for _ in range(MAX_ROUNDS):
+        problem = PartialProblem(rows, frequency, params.alpha, complete.anchor)
         begin = Start(weight, np.log(frequency) - log_score)
         risks = risks or [problem.evaluate(*begin).value]
-        # Newton's method, which a search falls back on, would as soon end on a saddle: it is left the last digits.
-        steps = min(PATIENCE, max(1, max_iter - n_iter))
+        # The solver falls back on Newton's method, which might end on a saddle point: leave it the last digits only.
+        steps = min(NEWTON_AFTER, max(1, max_iter - n_iter))
         found = solve(problem, tol=tol, max_iter=steps, start=begin)
         n_iter += found.n_iter
-        if found.risk > risks[-1] + ROUNDING * max(1.0, abs(risks[-1])):
+        if found.risk > risks[-1] + RISK_ROUNDING * max(1.0, abs(risks[-1])):
             break
         risks.append(found.risk)
         weight, log_score, gradient = found.weight, np.log(frequency) - found.bias, found.gradient
@@ -188,39 +183,21 @@ def alternate(rows: PartialRows, recipe: FitParams, *, tol: float, max_iter: int
     return PartialFit(solution, frequency, tuple(risks))
 
 
-class _FittedRows(NamedTuple):
-    """All rows, as the second step sees them."""
-
-    standard: Standard
-    weight: FloatArray
-    seen: GroupTable
-    frequency: FloatArray
-    found: EnergyMoments
-
-    def moments(self, energies: FloatArray) -> EnergyMoments:  # noqa: ARG002 - they are of these very energies
-        """Expected moments of the energies within the seen groups."""
-        return self.found
-
-
-def fit_partial(
-    X: FloatArray,
-    position: IntArray,
-    sample_weight: FloatArray,
-    incomplete: Incomplete,
-    candidates: Candidates,
-    recipe: FitParams,
-    *,
-    tol: float,
-    max_iter: int,
-) -> CRMModel:
-    """Both steps, on complete rows and on others; the candidates of the model have expected counts as weights."""
-    rows = PartialRows.of(X, position, sample_weight, incomplete, candidates)
-    fit = alternate(rows, recipe, tol=tol, max_iter=max_iter)
+def fit_partial(data: Labelled, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
+    """Fit complete samples and others; the candidates of the model have expected counts as weights."""
+    assert data.incomplete is not None
+    if params.cross_fit:
+        raise InputError(
+            f"cross_fit is {params.cross_fit} and attributes are missing in some rows: use cross_fit=False, or leave "
+            "those rows out"
+        )
+    rows = PartialRows.of(data.X, data.position, data.sample_weight, data.incomplete, data.candidates)
+    fit = alternate(rows, params, tol=tol, max_iter=max_iter)
     energies = linear_energies(rows.features, fit.solution.weight)
     moments = rows.energy_moments(energies, fit.log_score)
-    total = float(sample_weight.sum() + incomplete.sample_weight.sum())
-    return step_two(
-        _FittedRows(rows.standard, rows.weight, rows.seen, fit.frequency, moments),
-        replace(candidates, seen_weight=total * fit.frequency),
-        StepOne(fit.solution, 1.0, energies, fit.solution.bias),
-    )
+    total = float(data.sample_weight.sum() + data.incomplete.sample_weight.sum())
+    no_position = np.zeros(len(energies), dtype=np.int64)  # groups are not known, and the moments are given
+    samples = ArrayRows(energies, no_position, rows.weight)
+    bias = fit.solution.bias
+    fitted = StepOne(fit.solution, 1.0, bias, fit.frequency, rows.seen, rows.standard, samples)
+    return step_two(replace(data.candidates, seen_weight=total * fit.frequency), fitted, moments=moments)

@@ -1,11 +1,10 @@
-"""Convex risks of linear models on fixed features: they are solved, not trained.
+"""Minimisation of convex risks of linear models on fixed features.
 
-The penalised risk is minimised by SciPy's L-BFGS with the exact gradient, and finished by Newton–Krylov steps where
-rounding of the risk stops the line search first: those look at the gradient alone. A problem that has it is evaluated
-in single precision until gradients or steps come near its rounding, and in double precision from then on. Features are
-centred and divided by one common scale, their root mean square, which makes the penalty free of the features' unit.
-Weights and biases are optimised in units that make their curvatures about 1: the bias of a group or class in units of
-1/√p̂(z), so that rare ones are not the last to settle.
+SciPy's L-BFGS minimises the penalised risk with its exact gradient. Where rounding of the risk stops the line search
+early, Newton–Krylov steps, which look at the gradient alone, finish the search. A problem that offers single precision
+is evaluated in it until gradients or steps come near its rounding, and in double precision from then on. Weights and
+biases are optimised in units that make their curvatures about 1; the unit of a bias is 1/√p̂(z), so that biases of rare
+groups converge as fast as others.
 """
 
 from __future__ import annotations
@@ -23,33 +22,32 @@ from compshift.crm.blocks import one_thread_for_scipy
 
 logger = logging.getLogger(__name__)
 
-MEMORY = 20
-"""How many steps L-BFGS remembers."""
+LBFGS_MEMORY = 20
+"""Number of steps that L-BFGS remembers."""
 
-CURVATURE = 1e-2
-"""Where the penalty is weaker than this, weights may lie on slopes of no more curvature than the penalty's own. A small
-gradient then says little, so that of the weights is counted by this many times the penalty's inverse."""
+WEAK_RIDGE = 1e-2
+"""Penalty below which gradients with respect to weights are multiplied by ``WEAK_RIDGE / alpha``: along flat directions
+a small gradient says little about the distance to the optimum."""
 
-MOST_COUNT = 1e6
-"""But no more than so many times: rounding leaves about 1e-13 of a gradient, and a smaller one cannot be asked for."""
+MAX_GRADIENT_FACTOR = 1e6
+"""Upper limit on that factor: rounding leaves gradients of about 1e-13."""
 
-PATIENCE = 300
-"""So many iterations of L-BFGS, and Newton's method gets its turn."""
+NEWTON_AFTER = 300
+"""Iterations of L-BFGS after which Newton's method takes over."""
 
 NEWTON_STEPS = 20
-"""At most so many steps of it, before L-BFGS goes on."""
+"""Most Newton steps before L-BFGS resumes."""
 
 MINRES_STEPS = 200
-"""At most so many products with the Hessian make one Newton step."""
+"""Most Hessian products per Newton step."""
 
-
-COARSE, COARSE_STEP = 1e-4, 3e-6
-"""While the gradient is above the first, and a step lowers the risk by more than the second, single precision will do:
-its rounding changes gradients by about 1e-6 and risks by about 1e-7, and a line search must see its way in that."""
+COARSE_GRADIENT, COARSE_DECREASE = 1e-4, 3e-6
+"""Single precision is left once the gradient falls below the first, or a step lowers the risk by less than the second.
+Its rounding changes gradients by about 1e-6 and risks by about 1e-7."""
 
 
 class RiskGradient(NamedTuple):
-    """A penalised risk and its gradient."""
+    """Penalised risk and its gradient."""
 
     value: float
     weight_gradient: FloatArray  # (d, p)
@@ -57,65 +55,64 @@ class RiskGradient(NamedTuple):
 
 
 class Problem(Protocol):
-    """A convex risk of weights (d, p) on standardised features, and of k biases."""
+    """Convex risk of weights (d, p) of standardised features, and of k biases."""
 
     @property
     def coarse(self) -> Problem | None:
-        """The same in single precision, which is faster, for as long as that is good enough; None if there is none."""
+        """The same problem in single precision, or None."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows d and columns p of the weights."""
+        """Shape of the weight matrix, (d, p)."""
 
     @property
     def frequency(self) -> FloatArray:
-        """How frequent what each bias belongs to is, (k,), summing to 1."""
+        """Frequency of the group or class of each bias, (k,), summing to 1."""
 
     @property
     def alpha(self) -> float:
-        """Strength of the penalty."""
+        """Strength of the ridge."""
 
     @property
     def curvature(self) -> FloatArray:
-        """About the curvature along the weights of each row, (d,)."""
+        """Approximate curvature along each row of weights, (d,)."""
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
-        """Penalised risk and gradient."""
+        """Return the penalised risk and its gradient."""
 
 
 class Start(NamedTuple):
-    """Where a search begins."""
+    """Starting point of a search."""
 
     weight: FloatArray  # (d, p)
     bias: FloatArray  # (k,)
 
 
 class Solution(NamedTuple):
-    """The minimiser, and how close to it the search came."""
+    """Minimiser of a penalised risk, and how closely it was reached."""
 
     weight: FloatArray  # (d, p)
     bias: FloatArray  # (k,) with Σ p̂ B = 0
     risk: float
-    gradient: float
+    gradient: float  # largest entry, scaled as in ``solve``
     n_iter: int
     converged: bool
 
     @property
     def start(self) -> Start:
-        """Where the search of a problem nearby may begin."""
+        """Warm start for a similar problem."""
         return Start(self.weight, self.bias)
 
 
 def solve(problem: Problem, *, tol: float, max_iter: int, start: Start | None = None) -> Solution:
-    """Minimise the penalised risk until no entry of the gradient exceeds ``tol``, from zero or from a point given.
+    """Minimise the penalised risk until no scaled entry of the gradient exceeds ``tol``, from ``start`` or from zero.
 
-    The entries are those with respect to the weights of the standardised features, counted ``CURVATURE / alpha`` times
-    if that is more than 1 (``MOST_COUNT`` times at most), and those with respect to the biases, each relative to its
-    group's frequency. The latter equal 1 − exp(B* − B): the learned bias of a seen group and the extrapolated one then
-    agree to ``tol``.
+    Entries with respect to weights are multiplied by ``WEAK_RIDGE / alpha`` where that is above 1, at most by
+    ``MAX_GRADIENT_FACTOR``; those with respect to biases are divided by their group's frequency. The latter equal
+    1 − exp(B* − B), so the learned and the extrapolated bias of a seen group then agree to ``tol``.
     """
     search = _Search(problem, tol, max_iter, start)
-    if not math.isfinite(search.size):  # no search finds its way from there, nor an end
+    if not math.isfinite(search.size):
         raise InputError(
             "the risk overflows where its search begins: look for features or weights that are far larger than the "
             "others, and divide them"
@@ -124,9 +121,9 @@ def solve(problem: Problem, *, tol: float, max_iter: int, start: Start | None = 
         while not search.done or search.coarse is not None:
             before, began_precise = search.size, search.coarse is None
             search.lbfgs()
-            if not search.done and began_precise:  # Newton's many products are for where precision has been tried
+            if not search.done and began_precise:  # Newton's many products are worth it in double precision only
                 search.newton()
-            if began_precise and not search.size <= 0.9 * before:  # neither gets any further
+            if began_precise and not search.size <= 0.9 * before:  # neither makes progress
                 break
     weight, bias = search.parameters(search.theta)
     return Solution(
@@ -140,16 +137,18 @@ def solve(problem: Problem, *, tol: float, max_iter: int, start: Start | None = 
 
 
 class _Search:
-    """The best point so far, in the optimiser's units, and the two ways to a better one."""
+    """State of a search: the best point so far, in the optimiser's units."""
 
     def __init__(self, problem: Problem, tol: float, max_iter: int, start: Start | None) -> None:
         self.problem, self.tol, self.max_iter = problem, tol, max_iter
         self.shape = problem.shape
         self.n_weights = math.prod(self.shape)
-        frequency = np.maximum(problem.frequency, np.finfo(np.float64).tiny)  # one that underflowed has an inverse too
+        frequency = np.maximum(problem.frequency, np.finfo(np.float64).tiny)  # a frequency may underflow
         curvatures = np.concatenate([np.repeat(problem.curvature, self.shape[1]), frequency])
         self.unit = 1 / np.sqrt(curvatures)  # (d p + k,)
-        weight_count = max(1.0, CURVATURE / max(problem.alpha, CURVATURE / MOST_COUNT)) if problem.alpha > 0 else 1.0
+        weight_count = (
+            max(1.0, WEAK_RIDGE / max(problem.alpha, WEAK_RIDGE / MAX_GRADIENT_FACTOR)) if problem.alpha > 0 else 1.0
+        )
         self.count = np.concatenate([np.full(self.n_weights, weight_count), 1 / frequency]) / self.unit
         self.n_iter = 0
         if start is None:
@@ -159,7 +158,7 @@ class _Search:
         self.coarse = problem.coarse
         self.last: tuple[Problem, FloatArray, float, FloatArray] | None = None
         self.value, gradient = self.objective(self.theta)
-        if self.coarse is not None and self.last_size <= max(COARSE, tol):
+        if self.coarse is not None and self.last_size <= max(COARSE_GRADIENT, tol):
             self.coarse = None
             self.value, gradient = self.objective(self.theta)
         self.size = self.norm(gradient)
@@ -174,11 +173,11 @@ class _Search:
         return values[: self.n_weights].reshape(self.shape), values[self.n_weights :]
 
     def norm(self, gradient: FloatArray) -> float:
-        """Largest entry of a gradient in the optimiser's units, counted as ``solve`` says."""
+        """Largest entry of a gradient given in the optimiser's units, scaled as ``solve`` says."""
         return float(np.abs(gradient * self.count).max())
 
     def objective(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Penalised risk and its gradient in the optimiser's units; searches ask for where they begin and end twice."""
+        """Penalised risk and its gradient in the optimiser's units; the last evaluation is remembered."""
         problem = self.problem if self.coarse is None else self.coarse
         if self.last is not None and self.last[0] is problem and np.array_equal(self.last[1], theta):
             return self.last[2], self.last[3].copy()
@@ -189,26 +188,26 @@ class _Search:
         return value, gradient
 
     def step_taken(self) -> None:
-        """Count and log an iteration; the point that was evaluated last is the one that was accepted."""
+        """Count and log an iteration, whose accepted point is the one evaluated last."""
         self.n_iter += 1
         self.value = self.last_value
         logger.info("iteration %d: risk %.8f, gradient %.1e", self.n_iter, self.last_value, self.last_size)
 
     def lbfgs(self) -> None:
-        """Go on by L-BFGS until it is there, its line search fails, or patience is at an end; then be precise."""
+        """Run L-BFGS until it converges, its line search fails or ``NEWTON_AFTER`` steps; leave single precision."""
 
         def after_step(theta: FloatArray) -> None:
             lowered = self.value - self.last_value
             self.step_taken()
-            if self.coarse is not None and (self.last_size <= COARSE or lowered < COARSE_STEP):
+            if self.coarse is not None and (self.last_size <= COARSE_GRADIENT or lowered < COARSE_DECREASE):
                 self.coarse = None
                 self.objective(theta)
             if self.last_size <= self.tol:
                 raise StopIteration
 
-        steps = min(PATIENCE, self.max_iter - self.n_iter)
-        options = {"maxiter": steps, "maxfun": 20 * steps, "maxcor": MEMORY, "ftol": 0.0, "gtol": 0.0}
-        with np.errstate(over="ignore", invalid="ignore"):  # of a step that is too long, which the line search undoes
+        steps = min(NEWTON_AFTER, self.max_iter - self.n_iter)
+        options = {"maxiter": steps, "maxfun": 20 * steps, "maxcor": LBFGS_MEMORY, "ftol": 0.0, "gtol": 0.0}
+        with np.errstate(over="ignore", invalid="ignore"):  # the line search undoes steps that are too long
             found = minimize(
                 self.objective, self.theta, jac=True, method="L-BFGS-B", callback=after_step, options=options
             )
@@ -217,9 +216,9 @@ class _Search:
         self.size = self.norm(gradient)
 
     def newton(self) -> None:
-        """Go on by Newton's method on the gradient, and keep the result if its gradient is smaller."""
+        """Run Newton's method on the gradient, and keep the result if its gradient is smaller."""
         try:
-            with np.errstate(all="ignore"):  # a step that overflows is not kept
+            with np.errstate(all="ignore"):  # an overflowing step is not kept
                 found = newton_krylov(
                     lambda theta: self.objective(theta)[1],
                     self.theta,
@@ -232,7 +231,7 @@ class _Search:
                 )
         except NoConvergence as stop:
             found = stop.args[0]
-        except ValueError:  # the Jacobian is lost in rounding: what L-BFGS found stays
+        except ValueError:  # the Jacobian is lost in rounding: keep the point of L-BFGS
             return
         value, gradient = self.objective(found)
         if self.norm(gradient) < self.size:

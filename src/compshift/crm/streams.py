@@ -1,12 +1,8 @@
-"""The two steps of CRM on rows that are read again and again instead of being held (paper, Algorithm 1).
+"""Samples that are not held in memory here: feature stores, read block by block, and Dask collections.
 
-Every quantity is a sum over rows: the mean and the scale of the features, the risk and its gradient, the sums of B*,
-the moments of the energies. What is not, the tails of B*'s weights, is left out. A search takes as many passes over the
-rows as it evaluates the risk.
-
-Fitting a feature store: labels are held, features are read block by block, as often as the search needs them.
-
-Fitting rows of a Dask collection where they are: workers sum over their partitions, this process takes the steps.
+Labels are read once. Features of a store are read from disk in every pass, under torchrun a share by each process;
+partitions of a Dask collection stay with its workers, which sum over them. Either way the samples offer the sums over
+blocks that ``fit.fit_streamed`` asks for.
 """
 
 from __future__ import annotations
@@ -22,169 +18,45 @@ import numpy as np
 
 from compshift._checks import check_same_rows, check_sample_weight
 from compshift._errors import InputError, an
-from compshift.core.arrays import FloatArray, IntArray, row_blocks
-from compshift.core.bias import (
-    BiasSums,
-    EnergyMoments,
-    cumulant_bias,
-    extrapolated_bias,
-    merge_sums,
-    no_lower_than_samples,
-    sums_over,
-)
+from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.candidates import Candidates
-from compshift.core.energy import GroupTable, linear_energies, log_evidence
 from compshift.core.groups import GroupSpace
-from compshift.crm.blocks import (
-    Block,
-    LocalRows,
-    Merge,
-    Part,
-    RowSums,
-    Standard,
-    Sums,
-    T,
-    one_thread_for_numpy,
-    standard_of,
-)
-from compshift.crm.fit import FitParams, StepOneProblem
+from compshift.crm.blocks import Block, LocalRows, Merge, Part, RowSums, T, one_thread_for_numpy
 from compshift.crm.inputs import read_labels
-from compshift.crm.model import CRMModel
-from compshift.crm.solver import Solution, solve
 from compshift.data.feature_store import FeatureStore
 from compshift.distributed import ALONE, Collective
 
-
-def fit_streamed(rows: RowSums, candidates: Candidates, recipe: FitParams, *, tol: float, max_iter: int) -> CRMModel:
-    """Solve step 1 on the seen groups, then compute the bias of every candidate."""
-    if recipe.anchor != "zero" or recipe.cross_fit:
-        raise InputError(
-            "rows that are streamed are fitted with anchor='zero' and cross_fit=False: the others need all rows at once"
-        )
-    standard = standard_of(rows)
-    seen = GroupTable.of(candidates.space, candidates.seen_groups)
-    total = float(candidates.seen_weight.sum())
-    frequency = candidates.seen_weight / total
-    problem = StepOneProblem(
-        rows, seen, frequency, recipe.alpha, standard=standard, total_weight=total, spread=standard.spread
-    )
-    solution = solve(problem, tol=tol, max_iter=max_iter)
-    return _step_two(rows, standard, seen, candidates, solution)
+MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 64, 1 << 16
+"""Bounds on the number of samples per block of a feature store."""
 
 
-def _step_two(
-    rows: RowSums, standard: Standard, seen: GroupTable, candidates: Candidates, solution: Solution
-) -> CRMModel:
-    """Bias of every candidate, in two further passes."""
-    weight = solution.weight
-    log_score = np.log(candidates.seen_weight / candidates.seen_weight.sum()) - solution.bias
-    in_candidates = candidates.space.locate(candidates.seen_groups, candidates.groups)  # (k,)
-    tables = (candidates.table,) if (in_candidates >= 0).all() else (candidates.table, seen)
-    sums = rows.total(_bias_sums, _merge_all, standard, seen, weight, log_score, tables)
-    found, *own = (extrapolated_bias(table, part) for table, part in zip(tables, sums, strict=True))
-    seen_bias = own[0].bias if own else found.bias[in_candidates]
-    moments = _moments(rows, standard, candidates.seen_weight, weight)
-    by_moments = cumulant_bias(candidates.space, candidates.groups, candidates.seen_groups, solution.bias, moments)
-    return CRMModel(
-        candidates=candidates,
-        coef=weight / standard.scale,
-        feature_mean=standard.mean,
-        bias=found.bias,
-        learned_bias=np.where(candidates.in_seen >= 0, solution.bias[candidates.in_seen], 0.0),
-        cumulant_bias=no_lower_than_samples(by_moments, found),
-        effective_sample_size=found.effective_sample_size,
-        pareto_k=np.full(len(candidates.groups), np.nan),
-        temperature=1.0,
-        bias_gap=float(np.abs(seen_bias - solution.bias).max()),
-        gradient=solution.gradient,
-        n_iter=solution.n_iter,
-        converged=solution.converged,
-    )
+class Streamed(NamedTuple):
+    """Samples to sum over, and their groups."""
 
-
-def _bias_sums(
-    block: Block,
-    standard: Standard,
-    seen: GroupTable,
-    weight: FloatArray,
-    log_score: FloatArray,
-    tables: tuple[GroupTable, ...],
-) -> tuple[BiasSums, ...]:
-    """Sums of B* over the rows of a block, for each of the tables."""
-    energies = linear_energies(standard.of(block.features), weight)
-    evidence = np.empty(len(energies))
-    for part in row_blocks(len(energies), seen.width + energies.shape[1]):
-        evidence[part] = log_evidence(energies[part], seen, log_score)
-    return tuple(sums_over(table, energies, evidence, block.weight) for table in tables)
-
-
-def _merge_all(one: tuple[BiasSums, ...], other: tuple[BiasSums, ...]) -> tuple[BiasSums, ...]:
-    return tuple(merge_sums(left, right) for left, right in zip(one, other, strict=True))
-
-
-def _moments(rows: RowSums, standard: Standard, seen_weight: FloatArray, weight: FloatArray) -> EnergyMoments:
-    """Mean energies of each seen group, and the covariance about them, pooled."""
-    sums, squares = rows.total(_energy_sums, Sums.add, standard, weight, len(seen_weight)).arrays
-    mean = sums / seen_weight[:, None]  # (k, D)
-    between = (mean * seen_weight[:, None]).T @ mean
-    return EnergyMoments(mean, (squares - between) / seen_weight.sum())
-
-
-def _energy_sums(block: Block, standard: Standard, weight: FloatArray, n_seen: int) -> Sums:
-    """Sums of the energies by group (k, D), and of their products (D, D)."""
-    energies = linear_energies(standard.of(block.features), weight)
-    weighted = energies * block.weight[:, None]
-    by_group = np.stack([np.bincount(block.position, weights=column, minlength=n_seen) for column in weighted.T])
-    return Sums((by_group.T, weighted.T @ energies))
-
-
-MEMORY = 1 << 30
-"""Bytes that blocks of features may take, unless told otherwise."""
-
-FEWEST_ROWS, MOST_ROWS = 64, 1 << 16
-"""Of a block."""
-
-
-class StoredLabels(NamedTuple):
-    """Groups of the rows of a store."""
-
-    position: IntArray  # (n,) seen group of each row; −1 for rows without weight
-    weight: FloatArray  # (n,)
+    rows: RowSums
     candidates: Candidates
     n_targets: int
-    one_dimensional: bool
+    one_dimensional: bool  # whether y is a single target, so that predictions are (n,)
 
 
-@dataclass(frozen=True, eq=False)
-class StoreBlocks:
-    """The rows of a store that fall to this process."""
-
-    store: FeatureStore
-    labels: StoredLabels
-    block_rows: int
-    processes: Collective
-
-    @property
-    def n_features(self) -> int:
-        """Columns."""
-        return self.store.n_features
-
-    def __iter__(self) -> Iterator[Block]:
-        """The blocks, rows without weight left out."""
-        for start, features in self.store.blocks(self.block_rows, self.processes.rank, self.processes.size):
-            rows = slice(start, start + len(features))
-            position, weight = self.labels.position[rows], self.labels.weight[rows]
-            keep = position >= 0
-            yield (
-                Block(features, position, weight) if keep.all() else Block(features[keep], position[keep], weight[keep])
-            )
+def is_streamed(X: Any) -> bool:
+    """Whether features are a FeatureStore or a Dask collection; Dask is not imported to find out."""
+    return isinstance(X, FeatureStore) or _is_dask(X)
 
 
-def read_store_labels(
+def read_streamed(
+    X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupSpace | None, support: Any
+) -> Streamed:
+    """Read the labels of a FeatureStore or a Dask collection."""
+    read = _read_store if isinstance(X, FeatureStore) else _read_dask
+    return read(X, y, attributes, sample_weight, space, support)
+
+
+def _read_store(
     store: FeatureStore, y: Any, attributes: Any, sample_weight: Any, space: GroupSpace | None, support: Any
-) -> StoredLabels:
-    """Targets and attributes are names of columns: one, or a list of them."""
-    targets, nuisances = _names(y, "y"), [] if attributes is None else _names(attributes, "attributes")
+) -> Streamed:
+    """Read the columns of a store named by ``y`` and ``attributes``: a name each, or a list of names."""
+    targets, nuisances = _column_names(y, "y"), [] if attributes is None else _column_names(attributes, "attributes")
     if store.split is None and "split" in store.columns and "split" not in (*targets, *nuisances):
         warnings.warn(
             f"{str(store.path)!r} has a column 'split', and rows of every split are fitted: pass "
@@ -207,23 +79,38 @@ def read_store_labels(
     position[keep] = own
     seen_weight = np.bincount(own, weights=weight[keep]).astype(np.float64)
     candidates = Candidates.of(labels.space, seen_groups, seen_weight, support)
-    return StoredLabels(position, weight, candidates, len(targets), one_dimensional)
-
-
-def fit_store(
-    store: FeatureStore, labels: StoredLabels, recipe: FitParams, memory: int, *, tol: float, max_iter: int
-) -> CRMModel:
-    """Fit the rows of a store; under torchrun, each process reads its share of them."""
-    per_row = 40 * store.n_features + 80 * (labels.candidates.table.width + labels.candidates.space.width)
     processes = _processes()
     with one_thread_for_numpy() as n_threads:
-        block_rows = int(np.clip(memory // ((n_threads + 2) * per_row), FEWEST_ROWS, MOST_ROWS))
-        rows = LocalRows(StoreBlocks(store, labels, block_rows, processes), n_threads, processes)
-        return fit_streamed(rows, labels.candidates, recipe, tol=tol, max_iter=max_iter)
+        bytes_per_row = 40 * store.n_features + 80 * (candidates.table.width + candidates.space.width)
+        block_rows = store.memory // ((n_threads + 2) * bytes_per_row)
+    blocks = StoreBlocks(store, position, weight, int(np.clip(block_rows, MIN_BLOCK_ROWS, MAX_BLOCK_ROWS)), processes)
+    rows = LocalRows(blocks, store.n_features, n_threads, processes)
+    return Streamed(rows, candidates, len(targets), one_dimensional)
+
+
+@dataclass(frozen=True, eq=False)
+class StoreBlocks:
+    """Blocks of this process's share of a store; samples without weight are left out."""
+
+    store: FeatureStore
+    position: IntArray  # (n,) index of each sample's seen group; −1 for samples without weight
+    weight: FloatArray  # (n,)
+    block_rows: int
+    processes: Collective
+
+    def __iter__(self) -> Iterator[Block]:
+        for start, features in self.store.blocks(self.block_rows, self.processes.rank, self.processes.size):
+            rows = slice(start, start + len(features))
+            position, weight = self.position[rows], self.weight[rows]
+            keep = position >= 0
+            if keep.all():
+                yield Block(features, position, weight)
+            else:
+                yield Block(features[keep], position[keep], weight[keep])
 
 
 def _processes() -> Collective:
-    """Those of torch.distributed, if that is in use."""
+    """The processes of torch.distributed, if it is in use."""
     if "torch" not in sys.modules:
         return ALONE
     from compshift.nn.processes import current_processes
@@ -231,29 +118,35 @@ def _processes() -> Collective:
     return current_processes()
 
 
-def _names(names: Any, what: str) -> list[str]:
-    """Names of columns."""
+def _column_names(names: Any, parameter: str) -> list[str]:
+    """Check names of columns of a store: one, or a list of them."""
     found = [names] if isinstance(names, str) else names
     if not isinstance(found, list | tuple) or not len(found) or not all(isinstance(name, str) for name in found):
         given = repr(names) if isinstance(names, list | tuple) and len(names) < 5 else an(type(names).__name__)
-        raise InputError(f"{what} is {given}: with a FeatureStore, pass the name of a column, or a list of names")
+        raise InputError(f"{parameter} is {given}: with a FeatureStore, pass the name of a column, or a list of names")
     return list(found)
 
 
-def is_dask(values: Any) -> bool:
-    """Whether values are a Dask collection; Dask is not imported to find out."""
+def _is_dask(values: Any) -> bool:
     return type(values).__module__.split(".")[0] == "dask"
+
+
+def _dask() -> Any:
+    """Return Dask's module, whose functions have no types."""
+    import dask
+
+    return dask
 
 
 @dataclass(frozen=True, eq=False)
 class DaskRows:
     """Blocks in the memory of a cluster's workers, or of this process if there is no cluster."""
 
-    blocks: list[Any]  # of Block, each where it was computed
+    blocks: list[Any]  # delayed ``Block``s, each where it was computed
     n_features: int
 
     def total(self, part: Part[T], merge: Merge[T], *arguments: Any) -> T:
-        """``part(block, *arguments)`` of every block, computed where the block is and merged in order."""
+        """Merge ``part(block, *arguments)`` over all blocks, computed where they are, in order."""
         dask = _dask()
         shared = dask.delayed(arguments, traverse=False)
         found: list[T] = dask.compute(*(dask.delayed(_applied)(part, block, shared) for block in self.blocks))
@@ -264,24 +157,8 @@ def _applied(part: Callable[..., T], block: Block, arguments: tuple[Any, ...]) -
     return part(block, *arguments)
 
 
-def _dask() -> Any:
-    """The library, whose functions have no types."""
-    import dask
-
-    return dask
-
-
-class DaskData(NamedTuple):
-    """Rows to sum over, and their groups."""
-
-    rows: DaskRows
-    candidates: Candidates
-    n_targets: int
-    one_dimensional: bool
-
-
-def read_dask(X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupSpace | None, support: Any) -> DaskData:
-    """Find the groups in one pass over the labels, then have every partition ready as a block."""
+def _read_dask(X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupSpace | None, support: Any) -> Streamed:
+    """Find the groups in one pass over the labels, then persist every partition as a block."""
     dask = _dask()
     features, labels = _partitions(X, "X"), _partitions(y, "y")
     nuisances = [None] * len(labels) if attributes is None else _partitions(attributes, "attributes")
@@ -291,30 +168,29 @@ def read_dask(X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupS
             raise InputError(
                 f"{name} has {len(parts)} partitions and X {len(features)}: repartition one like the other"
             )
-    examples = dask.compute(*(dask.delayed(_examples)(*parts) for parts in zip(labels, nuisances, strict=True)))
+    examples = dask.compute(*(dask.delayed(_distinct_labels)(*parts) for parts in zip(labels, nuisances, strict=True)))
     targets = _joined([target for target, _ in examples])
     further = None if attributes is None else _joined([nuisance for _, nuisance in examples])
     found = read_labels(targets, further, space, np.ones(len(targets), dtype=np.bool_), stacklevel=5)
     partitions = list(zip(features, labels, nuisances, weights, strict=True))
     blocks = [dask.delayed(_block)(*parts, found.space) for parts in partitions]
-    indexes = [dask.delayed(_indexes)(*parts) for parts in partitions]
-    kept = dask.persist(*blocks, *indexes)  # in one go: partitions are read once
+    orders = [dask.delayed(_index_digests)(*parts) for parts in partitions]
+    kept = dask.persist(*blocks, *orders)  # together, so that partitions are read once
     blocks = list(kept[: len(blocks)])
     _check_order(dask.compute(*kept[len(blocks) :]))
-    counted = dask.compute(*(dask.delayed(_counts)(block) for block in blocks))
+    counted = dask.compute(*(dask.delayed(_group_weights)(block) for block in blocks))
     index = np.unique(np.concatenate([own for own, _ in counted]))
     weight = np.zeros(len(index))
     for own, total in counted:
         np.add.at(weight, np.searchsorted(index, own), total)
     candidates = Candidates.of(found.space, found.space.codes(index), weight, support)
-    blocks = list(dask.persist(*(dask.delayed(_positioned)(block, index) for block in blocks)))
-    rows = DaskRows(blocks, int(X.shape[1]))
-    return DaskData(rows, candidates, found.n_targets, found.one_dimensional)
+    blocks = list(dask.persist(*(dask.delayed(_with_positions)(block, index) for block in blocks)))
+    return Streamed(DaskRows(blocks, int(X.shape[1])), candidates, found.n_targets, found.one_dimensional)
 
 
 def _partitions(values: Any, name: str) -> list[Any]:
-    """Partitions of rows, still to be computed."""
-    if not is_dask(values):
+    """Return the delayed partitions of a collection."""
+    if not _is_dask(values):
         raise InputError(
             f"X is a Dask collection and {name} {an(type(values).__name__)}: pass a Dask collection for both"
         )
@@ -324,8 +200,8 @@ def _partitions(values: Any, name: str) -> list[Any]:
     return list(values.to_delayed())
 
 
-def _examples(y: Any, attributes: Any) -> tuple[Any, Any]:
-    """The different labels of a partition, as few rows of what was passed."""
+def _distinct_labels(y: Any, attributes: Any) -> tuple[Any, Any]:
+    """Rows of a partition with every label combination that it has, once each."""
     import pandas as pd
 
     if attributes is not None and len(attributes) != len(y):
@@ -343,14 +219,14 @@ def _rows(values: Any, rows: IntArray) -> Any:
 
 
 def _joined(parts: list[Any]) -> Any:
-    """Parts of one kind, one below the other."""
+    """Concatenate frames, series or arrays."""
     import pandas as pd
 
     return pd.concat(parts, ignore_index=True) if hasattr(parts[0], "iloc") else np.concatenate(parts)
 
 
 def _block(X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupSpace) -> Block:
-    """A partition whose ``position`` are flat indices of groups; rows without weight are left out."""
+    """One partition with flat group indices as positions; samples without weight are left out."""
     for name, values in (("y", y), ("attributes", attributes)):
         if values is not None:
             check_same_rows(len(X), values, name)
@@ -362,8 +238,16 @@ def _block(X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupSpac
     return Block(features[keep], space.index(space.encode(table))[keep], weight[keep])
 
 
-def _indexes(X: Any, y: Any, attributes: Any, sample_weight: Any) -> dict[str, tuple[bool, int]]:
-    """Of each pandas part of a partition: whether it has the index of X, and a sum of digests of its labels."""
+def _columns(values: Any) -> list[Any]:
+    """Return the columns of a table or array, each with its own type."""
+    if hasattr(values, "columns"):
+        return [values[name].to_numpy() for name in values.columns]
+    array = np.asarray(values)
+    return list(array.reshape(len(array), -1).T)
+
+
+def _index_digests(X: Any, y: Any, attributes: Any, sample_weight: Any) -> dict[str, tuple[bool, int]]:
+    """For each pandas part of a partition: whether its index equals that of X, and an order-free digest of it."""
     import pandas as pd
 
     parts = {"X": X, "y": y, "attributes": attributes, "sample_weight": sample_weight}
@@ -375,7 +259,7 @@ def _indexes(X: Any, y: Any, attributes: Any, sample_weight: Any) -> dict[str, t
 
 
 def _check_order(partitions: Sequence[dict[str, tuple[bool, int]]]) -> None:
-    """Refuse collections whose indexes have, over all partitions, the same labels in another order."""
+    """Check that no collection has the index labels of X in another order."""
     totals = {
         name: (all(part[name][0] for part in partitions), sum(part[name][1] for part in partitions) % 2**64)
         for name in partitions[0]
@@ -388,20 +272,12 @@ def _check_order(partitions: Sequence[dict[str, tuple[bool, int]]]) -> None:
             )
 
 
-def _columns(values: Any) -> list[Any]:
-    """Single columns of a table or array, each of its own type."""
-    if hasattr(values, "columns"):
-        return [values[name].to_numpy() for name in values.columns]
-    array = np.asarray(values)
-    return list(array.reshape(len(array), -1).T)
-
-
-def _counts(block: Block) -> tuple[IntArray, FloatArray]:
-    """Groups of a block and their weight."""
+def _group_weights(block: Block) -> tuple[IntArray, FloatArray]:
+    """Flat indices of the groups of a block, and their total weights."""
     own, position = np.unique(block.position, return_inverse=True)
     return own, np.bincount(position.reshape(-1), weights=block.weight).astype(np.float64)
 
 
-def _positioned(block: Block, index: IntArray) -> Block:
-    """With positions among the seen groups in place of flat indices."""
+def _with_positions(block: Block, index: IntArray) -> Block:
+    """Replace flat group indices by positions among the seen groups."""
     return block._replace(position=np.searchsorted(index, block.position))

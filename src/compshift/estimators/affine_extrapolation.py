@@ -31,7 +31,7 @@ from compshift.core.candidates import Candidates
 from compshift.core.groups import GroupSpace
 from compshift.crm.base import GroupClassifier
 from compshift.crm.fit import FitParams, fit_crm
-from compshift.crm.inputs import check_jobs, random_numbers, row_folds, unchanged_if_refused
+from compshift.crm.inputs import Labelled, check_jobs, random_numbers, row_folds, unchanged_if_refused
 from compshift.crm.model import CRMModel
 from compshift.estimators.base_probabilities import BaseFits, group_probabilities
 
@@ -73,7 +73,8 @@ def calibrate(
     reading = value_weights(candidates.hull)  # (D, k)
     seen = Candidates(candidates.hull, candidates.seen_weight, candidates.seen_groups)
     evidence = log_proba @ reading.T  # (n, D)
-    model = fit_crm(evidence, position, sample_weight, seen, FitParams(alpha), tol=TOL, max_iter=MAX_ITER)
+    data = Labelled(evidence, position, sample_weight, seen, n_targets=1, one_dimensional=True)
+    model = fit_crm(data, FitParams(alpha), tol=TOL, max_iter=MAX_ITER)
     if not model.converged:
         warnings.warn(
             f"the additive calibration stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e}: "

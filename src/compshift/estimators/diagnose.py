@@ -30,8 +30,9 @@ from compshift.core.accuracy import Calibration, calibration
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax, logmatmulexp
 from compshift.core.columns import read_columns
 from compshift.crm.base import GroupClassifier, check_group_classifier
-from compshift.crm.blocks import one_thread_for_scipy, softmax_curvature, standardise
+from compshift.crm.blocks import one_thread_for_scipy
 from compshift.crm.inputs import known_features, row_folds, seed_of
+from compshift.crm.problem import softmax_curvature, standardise
 from compshift.crm.solver import RiskGradient, Solution, solve
 from compshift.estimators.diagnosis import Diagnosis, Difference
 from compshift.estimators.logit_adjusted import LogitProblem

@@ -19,7 +19,6 @@ from compshift.core.arrays import FloatArray, IntArray, log_softmax, logsumexp
 from compshift.core.candidates import adjustment_offset, correction_offset
 from compshift.core.columns import read_columns
 from compshift.core.groups import GroupSpace
-from compshift.crm.blocks import softmax_curvature, standardise
 from compshift.crm.inputs import (
     Labels,
     accuracy,
@@ -29,6 +28,7 @@ from compshift.crm.inputs import (
     unchanged_if_refused,
     visible_log,
 )
+from compshift.crm.problem import softmax_curvature, standardise
 from compshift.crm.solver import RiskGradient, solve
 
 

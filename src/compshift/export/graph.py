@@ -28,7 +28,7 @@ from compshift.core.arrays import FloatArray, IntArray, underflow_floor
 from compshift.core.candidates import Candidates
 from compshift.core.energy import WIDE
 from compshift.core.groups import GroupSpace
-from compshift.crm.classifier import FittedCRM
+from compshift.crm.classifier import CRMClassifier
 
 
 class Nodes:
@@ -119,7 +119,7 @@ class OnnxSource:
         return self.candidates.space
 
 
-def classifier_source(clf: FittedCRM, prior: Any = None) -> OnnxSource:
+def classifier_source(clf: CRMClassifier, prior: Any = None) -> OnnxSource:
     """A fitted classifier, under the prior in force or another."""
     check_is_fitted(clf)
     without_prior = copy.copy(clf)

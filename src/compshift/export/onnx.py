@@ -27,7 +27,7 @@ from compshift._checks import check_flag
 from compshift._errors import InputError, an, check_name
 from compshift._files import check_path, check_target, replacing
 from compshift.core.arrays import FloatArray
-from compshift.crm.classifier import FittedCRM
+from compshift.crm.classifier import CRMClassifier
 from compshift.export.graph import Layer, Nodes, OnnxSource, add_probabilities, centred, classifier_source
 from compshift.nn.head import AdditiveEnergyHead
 from compshift.nn.tensors import to_numpy
@@ -125,7 +125,7 @@ def _check_size(graph: Nodes) -> None:
         )
 
 
-def trained_source(head: AdditiveEnergyHead, clf: FittedCRM, prior: Any = None) -> OnnxSource:
+def trained_source(head: AdditiveEnergyHead, clf: CRMClassifier, prior: Any = None) -> OnnxSource:
     """A trained head, with the prior and the biases of its classifier of features."""
     return replace(classifier_source(clf, prior), feature_mean=np.zeros(head.in_features), networks=_networks(head))
 
@@ -275,10 +275,10 @@ def check_onnx_path(path: str | PathLike[str], *sources: str | PathLike[str] | N
 
 def _source(model: Any, prior: Any) -> OnnxSource:
     """What the graph is made from, whatever the model is."""
-    from compshift.crm.classifier import FittedCRM
+    from compshift.crm.classifier import CRMClassifier
     from compshift.export.graph import classifier_source
 
-    if isinstance(model, FittedCRM):
+    if isinstance(model, CRMClassifier):
         return classifier_source(model, prior)
     if "compshift.nn.head" in sys.modules:  # else nobody can have made a head
         from compshift.nn.head import AdditiveEnergyHead

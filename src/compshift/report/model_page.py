@@ -133,7 +133,7 @@ def _facts(clf: Any, name: str, source: str, part: str, prior: str | None) -> li
     for label, attribute in (
         *([("alpha", "alpha_")] if solved else []),
         ("prior", "prior"),
-        ("bias", "chosen_bias_"),
+        ("bias", "selected_bias_"),
         *([("iterations", "n_iter_")] if solved else []),
     ):
         value = prior if label == "prior" and prior is not None else getattr(clf, attribute, None)

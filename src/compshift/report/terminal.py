@@ -56,7 +56,7 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
         "hull_full_rank": clf.hull_.full_rank,
         "alpha": clf.alpha_,
         "anchor": clf.anchor_,
-        "bias": clf.chosen_bias_,
+        "bias": clf.selected_bias_,
         "unseen_offset": clf.unseen_offset_,
         "converged": clf.converged_,
         "iterations": clf.n_iter_,
@@ -85,8 +85,8 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
             f"the least is {clf.space_.label(clf.groups_[position])}{note}"
         )
     if expected is not None:
-        how = "" if (clf.anchor_, clf.chosen_bias_) == ("zero", "extrapolated") else f", {clf.anchor_} anchor"
-        how += "" if clf.chosen_bias_ == "extrapolated" else f", {clf.chosen_bias_} bias"
+        how = "" if (clf.anchor_, clf.selected_bias_) == ("zero", "extrapolated") else f", {clf.anchor_} anchor"
+        how += "" if clf.selected_bias_ == "extrapolated" else f", {clf.selected_bias_} bias"
         offset = round(clf.unseen_offset_, 2) + 0.0  # never −0.00
         how += f", unseen groups {offset:+.2f} nats" if offset else ""
         print(f"chosen on held-out groups ({clf.n_splits_} folds): alpha {clf.alpha_:g}{how}")

@@ -93,7 +93,7 @@ def _energy_classifier(head: AdditiveEnergyHead, prior: str, task: Task) -> CRMC
         n_iter=0,
         converged=True,
     )
-    return CRMClassifier.from_model(model, prior=prior)
+    return CRMClassifier._from_model(model, prior=prior)
 
 
 def describe_model(
