@@ -24,8 +24,8 @@ with atheris.instrument_imports(
     from compshift.crm.io import from_file
     from compshift.data.feature_files import read_features
     from compshift.data.glue_cache import read_glue_cache
-    from compshift.data.parquet_footer import column_chunks
-    from compshift.data.table_files import read_manifest
+    from compshift.data.shards import read_manifest
+    from compshift.data.untrusted import column_chunks
 
 from hardening.tally import unclear_text
 

@@ -21,8 +21,7 @@ from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import file_attributes, read_features, write_features
 from compshift.data.feature_store import FeatureStore
 from compshift.data.glue_cache import read_glue_cache
-from compshift.data.images import check_image, read_image
-from compshift.data.metadata_files import broken_samples
+from compshift.data.images import broken_samples, check_image, read_image
 from compshift.data.table import load_table
 from hardening.files import mutations
 from hardening.files.mutations import Mutation

@@ -19,8 +19,8 @@ from compshift.data.feature_files import read_features
 from compshift.data.feature_store import FeatureStore
 from compshift.data.glue_cache import read_glue_cache
 from compshift.data.images import check_image, read_image
+from compshift.data.shards import read_manifest
 from compshift.data.table import load_table
-from compshift.data.table_files import read_manifest
 from hardening.files.formats import small_data
 from hardening.files.sandbox import Sandbox
 

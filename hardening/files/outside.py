@@ -17,8 +17,7 @@ from compshift.bench.store import Store
 from compshift.data.benchmarks import benchmark
 from compshift.data.feature_files import read_features
 from compshift.data.feature_store import FeatureStore
-from compshift.data.images import read_image
-from compshift.data.metadata_files import broken_samples
+from compshift.data.images import broken_samples, read_image
 from compshift.data.table import load_table
 from hardening.files.formats import SPACE, small_data, trees
 from hardening.files.hostile import Attack

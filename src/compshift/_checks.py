@@ -1,4 +1,7 @@
-"""What callers may pass, and the sentence they get when it cannot be used: what, expected, remedy."""
+"""Checks of the public edge: arguments that cannot be used raise an InputError of one sentence.
+
+The sentence says what was wrong, what is expected and how to mend it. Code inside the package trusts its arguments.
+"""
 
 import contextlib
 import itertools
@@ -14,21 +17,26 @@ import numpy as np
 from compshift._errors import InputError, an, rough
 
 MAX_TABLE_GROUPS = 1 << 22
-"""More groups than this, about four million, are never held one by one."""
-
+"""Largest number of groups, about four million, for which an array with one entry per group is built."""
 
 MAX_SINGLE = float(np.finfo(np.float32).max)
-"""The largest number in 32 bits."""
+"""Largest float32."""
+
+MAX_FEATURE = 1e302
+"""Largest absolute value of a feature; sums of larger ones may overflow."""
 
 MAX_FACTOR = 1e18
-"""What rates and penalties are at most: the product of two of them is still a number in 32 bits."""
+"""Largest rate or penalty; the product of two still fits into float32."""
+
+MIN_FRACTION = 1e-9
+"""Smallest number that ``check_fraction`` accepts."""
 
 MAX_READERS = 1024
-"""Processes that read ahead, at most."""
+"""Largest number of worker processes that read samples."""
 
 
 def masked_where(values: Any) -> Any:
-    """Where a masked array hides its values; None if nothing is hidden, or it is no masked array."""
+    """Return the mask of a masked array; None if no entry is masked or ``values`` is not a masked array."""
     if not isinstance(values, np.ma.MaskedArray) or values.dtype.names is not None:
         return None
     mask = np.ma.getmaskarray(values)
@@ -36,7 +44,7 @@ def masked_where(values: Any) -> Any:
 
 
 def check_unmasked(values: Any, name: str) -> None:
-    """Refuse a masked array that hides something: what is below the mask would be taken for a value."""
+    """Check that no entry of an array is masked: NumPy would use the value below the mask."""
     mask = masked_where(values)
     if mask is not None:
         count, row = int(np.count_nonzero(mask)), int(np.nonzero(mask)[0][0]) if mask.ndim else 0
@@ -47,7 +55,7 @@ def check_unmasked(values: Any, name: str) -> None:
 
 
 def check_same_rows(n_rows: int, values: Any, name: str, reference: str = "X") -> None:
-    """Refuse ``values`` unless it has one row per sample."""
+    """Check that ``values`` has ``n_rows`` rows, one per sample."""
     try:
         count = len(values)
     except TypeError:  # a number, or a sparse matrix
@@ -57,9 +65,9 @@ def check_same_rows(n_rows: int, values: Any, name: str, reference: str = "X") -
 
 
 def check_same_order(tables: Mapping[str, Any]) -> None:
-    """Refuse pandas tables whose indexes have the same labels in another order: rows are taken by position.
+    """Check that no two pandas tables have the same index labels in different orders: rows are matched by position.
 
-    An index with other labels, as after a ``reset_index`` of one table alone, says nothing about the order.
+    Indexes with different labels, for example after ``reset_index`` of one table only, are accepted.
     """
     indexes = [found for name, table in tables.items() for found in _row_labels(name, table)]
     for (name, index), (other, labels) in itertools.combinations(indexes, 2):
@@ -76,7 +84,7 @@ def check_same_order(tables: Mapping[str, Any]) -> None:
 
 
 def _row_labels(name: str, table: Any) -> list[tuple[str, Any]]:
-    """The index of a pandas table, or those of the columns of a mapping, each with a name."""
+    """Return the index of a pandas table, or of each pandas column of a mapping, with its name for messages."""
     pandas = sys.modules.get("pandas")
     if pandas is None:
         return []
@@ -86,7 +94,7 @@ def _row_labels(name: str, table: Any) -> list[tuple[str, Any]]:
 
 
 def check_generator(random_state: Any) -> np.random.Generator:
-    """A generator of random numbers from a seed, or the generator that was passed."""
+    """Return a NumPy generator from a seed, or the generator that was passed."""
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError):
@@ -96,9 +104,8 @@ def check_generator(random_state: Any) -> np.random.Generator:
 
 
 def check_finite(values: Any, name: str = "X") -> None:
-    """Refuse NaN and infinite entries, and say where the first one is."""
-    # One sum is enough to see whether anything is amiss: NaN and inf survive it, and so may an overflow, which the
-    # second look then clears.
+    """Check that all entries are finite; the error names the place of the first that is not."""
+    # A finite sum proves that all entries are finite. An infinite sum may also come from overflow, so look again.
     with np.errstate(all="ignore"):
         if math.isfinite(float(np.sum(values))):
             return
@@ -114,19 +121,15 @@ def check_finite(values: Any, name: str = "X") -> None:
         )
 
 
-MAX_FEATURE = 1e302
-"""Larger features overflow in sums."""
-
-
 def check_sums(values: Any, name: str = "X") -> None:
-    """Refuse features that are too large to add up."""
+    """Check that no feature exceeds ``MAX_FEATURE``, so that sums do not overflow."""
     largest = float(np.abs(values).max(initial=0.0))
     if largest > MAX_FEATURE:
         raise InputError(f"{name} has numbers up to {largest:.3g}, too large to add up: divide the features")
 
 
 def check_reach(values: Any, what: str) -> Any:
-    """What was computed of features, unless they were so far from those of the fit that it overflowed."""
+    """Return values computed from features, after checking that they did not overflow; ``what`` names them."""
     with np.errstate(all="ignore"):
         fine = math.isfinite(float(np.sum(values))) or bool(np.isfinite(values).all())
     if not fine:
@@ -138,7 +141,7 @@ def check_reach(values: Any, what: str) -> Any:
 
 
 def as_array(values: Any, name: str) -> Any:
-    """Values as an array; a tensor that is part of a computation is refused with a sentence, not by its library."""
+    """Return values as an array; a tensor that requires a gradient raises an InputError instead of torch's error."""
     try:
         return np.asarray(values)
     except RuntimeError:
@@ -146,7 +149,7 @@ def as_array(values: Any, name: str) -> Any:
 
 
 def unreadable(values: Any, name: str) -> InputError:
-    """The error for what NumPy cannot read, such as a tensor that requires a gradient."""
+    """Return the error for values that NumPy cannot read, for example a tensor that requires a gradient."""
     return InputError(
         f"{name} is {an(type(values).__name__)} that NumPy cannot read: pass an array; of a tensor, "
         ".detach().cpu().numpy()"
@@ -154,13 +157,13 @@ def unreadable(values: Any, name: str) -> InputError:
 
 
 def check_numbers(values: Any, name: str, expected: str) -> Any:
-    """Real numbers as a float64 array; ``expected`` ends the sentence for anything else."""
+    """Return real numbers as a float64 array; for anything else raise an error that ends with ``expected``."""
     check_unmasked(values, name)
     try:
         array = as_array(values, name)
         if array.dtype.kind not in "cmM":
             return array.astype(np.float64, copy=False)
-        held = f"has type {array.dtype}"  # complex numbers and times
+        held = f"has type {array.dtype}"  # complex numbers or times
     except InputError:
         raise
     except (TypeError, ValueError, OverflowError):
@@ -169,7 +172,7 @@ def check_numbers(values: Any, name: str, expected: str) -> Any:
 
 
 def check_list(values: Any, name: str, of: str) -> list[Any]:
-    """A list from anything that can be run through, but for a text."""
+    """Return any iterable except a text as a list; ``of`` says in the error what it should hold."""
     if not isinstance(values, str | bytes):
         with contextlib.suppress(TypeError):
             return list(values)
@@ -177,7 +180,7 @@ def check_list(values: Any, name: str, of: str) -> list[Any]:
 
 
 def check_single(values: Any, name: str = "X") -> None:
-    """Refuse numbers that 32 bits cannot hold, which is what networks work with."""
+    """Check that all numbers fit into float32, the type that networks compute with."""
     largest = float(np.abs(values).max(initial=0.0))
     if largest > MAX_SINGLE:
         raise InputError(
@@ -187,9 +190,9 @@ def check_single(values: Any, name: str = "X") -> None:
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int, name: str = "sample_weight") -> Any:
-    """Sample weights as (n,) float64: finite, none negative, not all zero; ones when None is passed.
+    """Return sample weights as (n,) float64: finite, none negative, not all zero; ones if None is passed.
 
-    A weight whose share of the sum no number can hold is 0: importance weights, such as exp(−740), come so small.
+    A weight whose share of the sum would be denormal becomes 0; importance weights like exp(−740) are that small.
     """
     if sample_weight is None:
         return np.ones(n_rows)
@@ -215,7 +218,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int, name: str = "sample_wei
 
 
 def check_codes(codes: Any, cardinalities: Sequence[int], name: str = "codes") -> Any:
-    """Group codes as (q, m) int64, every code within its attribute's range; a single (m,) code becomes one row."""
+    """Return group codes as (q, m) int64, each within its attribute's range; a single code (m,) becomes one row."""
     check_unmasked(codes, name)
     try:
         array = np.asarray(codes)
@@ -244,7 +247,7 @@ def check_codes(codes: Any, cardinalities: Sequence[int], name: str = "codes") -
 
 
 def check_probabilities(values: Any, name: str) -> Any:
-    """Probabilities as float64: finite, none negative, summing to 1 within 1e-6; returned summing to 1 exactly."""
+    """Return probabilities as float64, divided by their sum, which must be 1 within 1e-6."""
     array = check_numbers(values, name, "pass probabilities")
     check_finite(array, name)
     if (array < 0).any():
@@ -256,7 +259,7 @@ def check_probabilities(values: Any, name: str) -> Any:
 
 
 def check_positive(value: Any, name: str, *, allow_zero: bool = False, most: float = math.inf) -> float:
-    """A finite number above 0 (or 0 itself where that is allowed), and not more than ``most``."""
+    """Return a finite number above 0, or 0 if ``allow_zero``, and at most ``most``."""
     wanted = ("0 or more" if allow_zero else "above 0") + (f", up to {most:g}" if most < math.inf else "")
     number = check_finite_number(value, name, f"pass a finite number {wanted}")
     if not 0 <= number <= most or (number == 0 and not allow_zero):
@@ -265,7 +268,7 @@ def check_positive(value: Any, name: str, *, allow_zero: bool = False, most: flo
 
 
 def check_finite_number(value: Any, name: str, expected: str) -> float:
-    """A finite number; ``expected`` ends the sentence for anything else."""
+    """Return a finite number; for anything else raise an error that ends with ``expected``."""
     number = math.nan
     if not isinstance(value, str | bytes | bool) and np.ndim(value) == 0:
         with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -275,26 +278,23 @@ def check_finite_number(value: Any, name: str, expected: str) -> float:
     return number
 
 
-LEAST_FRACTION = 1e-9
-
-
 def check_fraction(value: Any, name: str) -> float:
-    """A number between 0 and 1, neither of which it is."""
+    """Check that a number lies strictly between 0 and 1 and return it."""
     number = check_positive(value, name)
-    if not LEAST_FRACTION <= number < 1:
+    if not MIN_FRACTION <= number < 1:
         raise InputError(f"{name} is {value!r}: pass a number between 0 and 1, for example 0.95")
     return number
 
 
 def check_flag(value: Any, name: str) -> bool:
-    """True or False."""
+    """Check that a value is True or False and return it."""
     if not isinstance(value, bool | np.bool_):
         raise InputError(f"{name} is {value!r}: pass True or False")
     return bool(value)
 
 
 def check_whole(value: Any, name: str, most: float = math.inf) -> int:
-    """A whole number of 0 or more, and not more than ``most``."""
+    """Return a whole number of 0 or more, and at most ``most``."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 0 or int(value) > most:
         wanted = "of 0 or more" if most == math.inf else f"from 0 to {most}"
         raise InputError(f"{name} is {value!r}: pass a whole number {wanted}")
@@ -302,7 +302,7 @@ def check_whole(value: Any, name: str, most: float = math.inf) -> int:
 
 
 def check_count(value: Any, name: str) -> int:
-    """A whole number of 1 or more."""
+    """Return a whole number of 1 or more."""
     count = 0
     if not isinstance(value, bool):
         with contextlib.suppress(TypeError):

@@ -1,4 +1,7 @@
-"""The errors and warnings that callers see, and the phrases their messages are made of."""
+"""Errors and warnings that callers see, and helpers that word their messages.
+
+Names are looked up here and not in ``_checks``, because the command line does so before NumPy is loaded.
+"""
 
 import difflib
 import errno
@@ -7,22 +10,39 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-LONGEST_MESSAGE = 800
-QUOTES = ("'", '"')
+MAX_MESSAGE = 800
+"""Largest length of a message in characters; the middle of a longer one is left out."""
 
 
 def one_line(text: str) -> str:
-    """A message without line breaks and addresses in memory, which a value may have brought into it.
+    """Return a message without line breaks and memory addresses, which the ``repr`` of a value may contain.
 
-    Of a very long one the beginning, which says what was wrong, and the end, which says how to mend it, are kept.
+    A long message keeps its beginning, which says what was wrong, and its end, which says how to mend it.
     """
     line = " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
-    half = LONGEST_MESSAGE // 2
-    return line if len(line) <= LONGEST_MESSAGE else f"{line[:half]} […] {line[-half:]}"
+    half = MAX_MESSAGE // 2
+    return line if len(line) <= MAX_MESSAGE else f"{line[:half]} […] {line[-half:]}"
 
 
 class InputError(ValueError):
-    """Something that was passed in cannot be used; the message, one line, says why and how to mend it."""
+    """An argument or a file cannot be used; the message says in one line why, and how to mend it.
+
+    Parameters
+    ----------
+    message : str
+        The message; it is put into one line.
+    lines : bool, default=False
+        Whether to keep the line breaks of the message.
+
+    Examples
+    --------
+    >>> from compshift import GroupSpace
+    >>> try:
+    ...     GroupSpace.from_cardinalities([2, 0])
+    ... except InputError as error:
+    ...     isinstance(error, ValueError)
+    True
+    """
 
     def __init__(self, message: str = "", *, lines: bool = False) -> None:
         super().__init__(message if lines else one_line(message))
@@ -33,7 +53,13 @@ class InputTypeError(InputError, TypeError):
 
 
 class ExtrapolationWarning(UserWarning):
-    """Groups are predicted that the training groups do not determine."""
+    """Predictions depend on groups that the training groups do not determine.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", ExtrapolationWarning)  # if this is known and accepted
+    """
 
 
 _AGAIN = "run the same command again"
@@ -43,21 +69,21 @@ _REMEDIES = {
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), f"put it there, and {_AGAIN}"),
     **dict.fromkeys((errno.ELOOP, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG), "choose another path"),
 }
-"""What helps against errors of the system."""
+"""Advice for errors of the operating system, by errno."""
 
 CANNOT_WRITE = "cannot write: "
-"""How the reason of an error begins that came of writing a file."""
+"""Beginning of the reason of an OSError that came from writing a file."""
 
 
 def reason(error: Exception) -> str:
-    """Why it failed, in one line and without the number and the path that the system adds."""
+    """Return the message of an error in one line, without the errno and path of an OSError."""
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     return " ".join(str(error).split())
 
 
 def system_sentence(error: OSError) -> str:
-    """An error of the system as one sentence: what could not be done, why, and what helps."""
+    """Return an error of the operating system as one sentence: what could not be done, why, and what helps."""
     if not error.errno:
         return reason(error)
     remedy = _REMEDIES.get(error.errno, f"check the disk, and {_AGAIN}")
@@ -68,38 +94,39 @@ def system_sentence(error: OSError) -> str:
 
 
 def an(name: str) -> str:
-    """The name of a class after its article, for messages: ``an AdditiveGaussian``, ``a str``, ``an SVC``."""
-    spelt = name[:2].isupper()  # letter by letter
+    """Return the name of a class with its article: ``an AdditiveGaussian``, ``a str``, ``an SVC``."""
+    spelt = name[:2].isupper()  # read letter by letter
     vowels = tuple("AEFHILMNORSX") if spelt else ("a", "e", "i", "o", "u", "ndarray")
     return f"{'an' if (name if spelt else name.lower()).startswith(vowels) else 'a'} {name}"
 
 
 def shown(value: object, limit: int = 80) -> str:
-    """The value as Python writes it, cut where it is long, for messages."""
+    """Return the ``repr`` of a value, cut to ``limit`` characters."""
     text = repr(value)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…{text[0] if text[0] in QUOTES else ''}"
+    closing_quote = text[0] if text[0] in ("'", '"') else ""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…{closing_quote}"
 
 
 def rough(count: int) -> str:
-    """A count to three digits, or its power of ten where it is beyond all floats, for messages."""
+    """Return a count to three digits, or only its power of ten if no float can hold it."""
     return f"{count:.3g}" if count < 10**300 else f"1e+{int(math.log10(count))}"
 
 
 def listing(values: Iterable[object], limit: int = 8) -> str:
-    """The values as ``'a', 'b' and 3 more``, for messages."""
+    """Return values as ``'a', 'b' and 3 more``."""
     found = list(values)
     head = ", ".join(shown(value) for value in found[:limit])
     return head if len(found) <= limit else f"{head} and {len(found) - limit} more"
 
 
 def check_name(what: str, name: object, known: Sequence[str]) -> None:
-    """Refuse what is not one of the ``known`` names."""
+    """Check that ``name`` is one of the ``known`` names; ``what`` says in the error what it names."""
     if not isinstance(name, str) or name not in known:
         raise unknown_name(what, name, known)
 
 
 def unknown_name(what: str, name: object, known: Sequence[str]) -> InputError:
-    """The error for a name that is not one of ``known``, with the nearest one suggested."""
-    close = difflib.get_close_matches(str(name)[:LONGEST_MESSAGE], known, n=1)
+    """Return the error for a name that is not one of ``known``; it suggests the most similar one."""
+    close = difflib.get_close_matches(str(name)[:MAX_MESSAGE], known, n=1)
     hint = f"; did you mean {shown(close[0])}?" if close else ""
     return InputError(f"{what} {shown(name)} is not known: use one of {listing(known, 12)}{hint}")

@@ -1,7 +1,4 @@
-"""JSON out of files that anybody may have written.
-
-Files that are written whole or not at all, that must not lead elsewhere, and locks that end with their holder.
-"""
+"""Files and JSON: checks of paths, atomic writes, locks, and JSON from files that anybody may have written."""
 
 from __future__ import annotations
 
@@ -23,18 +20,21 @@ from compshift._errors import CANNOT_WRITE, InputError, reason
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-"""A half of a character, as text has it; two make a whole one."""
+LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Matches an escaped UTF-16 surrogate, half of a character; two in a row make a whole one."""
+
+PRODUCTS = (".html", ".htm", ".md", ".tex", ".png", ".svg", ".pdf", ".onnx")
+"""Endings of output files that are never read as part of an input folder."""
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text holds. All that can be wrong with one is a ValueError, too deep a nesting included.
+    """Return the content of a JSON text; any fault, including deep nesting, raises a ValueError.
 
-    So are halves of characters, which JSON can write and no file or terminal takes.
+    Unpaired surrogates raise one too: JSON can escape them, but they cannot be written to a file or terminal.
     """
     try:
         content = json.loads(text)
-        if HALF.search(text if isinstance(text, bytes) else text.encode("utf-8")):
+        if LONE_SURROGATE.search(text if isinstance(text, bytes) else text.encode("utf-8")):
             json.dumps(content, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -42,19 +42,15 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; a ValueError if it holds anything else."""
+    """Return the JSON object in a file; raise a ValueError if it holds anything else."""
     content = parse_json(path.read_bytes())
     if not isinstance(content, dict):
-        raise ValueError("it holds no JSON object")
+        raise ValueError("it is not a JSON object")
     return content
 
 
-PRODUCTS = (".html", ".htm", ".md", ".tex", ".png", ".svg", ".pdf", ".onnx")
-"""Endings of files that are written for people and other programs, and that no folder is read for."""
-
-
 def check_path(path: str | PathLike[str]) -> Path:
-    """A path that the system can take, whether or not anything is there; ~ is the user's home, as in a shell."""
+    """Return a path with ~ expanded, after checking that the system accepts it and no pipe or device is there."""
     if isinstance(path, bytes) or not isinstance(path, str | PathLike) or isinstance(os.fspath(path), bytes):
         raise InputError(f"the path is {path!r}: pass it as text or as a pathlib.Path")
     if not os.fspath(path):
@@ -71,14 +67,14 @@ def check_path(path: str | PathLike[str]) -> Path:
 
 
 def check_ordinary(path: Path, *, given_pipes: bool = False) -> Path:
-    """``path``, unless a pipe, device or socket is there: reading one may never begin, or never end.
+    """Return ``path`` after checking that it is not a pipe, device or socket, which may never begin or end.
 
-    What is read once, from its beginning to its end, may come by a pipe that this process was started with.
+    With ``given_pipes``, a pipe that this process was started with, like ``/dev/stdin``, is accepted.
     """
     try:
         mode = path.stat().st_mode
     except OSError:
-        return path  # whoever opens it is told why
+        return path  # opening it will raise the same error
     given = given_pipes and path.is_relative_to("/dev") and (path.name == "stdin" or path.parent.name == "fd")
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (given and stat.S_ISFIFO(mode))):
         raise InputError(f"{str(path)!r} is no ordinary file but a pipe, device or socket: pass the path of a file")
@@ -86,9 +82,9 @@ def check_ordinary(path: Path, *, given_pipes: bool = False) -> Path:
 
 
 def check_target(path: str | PathLike[str], *sources: str | PathLike[str] | None) -> Path:
-    """The file that ``path`` leads to, once it is known that it can be written and is none of the ``sources``.
+    """Return the file that ``path`` leads to, after checking that it can be written and is none of the ``sources``.
 
-    Called early, it saves work that would be lost.
+    Called before a computation, it saves work that would be lost.
     """
     path = check_path(path)
     target = Path(os.path.realpath(path))
@@ -109,29 +105,29 @@ def check_target(path: str | PathLike[str], *sources: str | PathLike[str] | None
 
 
 def check_apart(path: str | PathLike[str], *sources: str | PathLike[str] | None) -> None:
-    """Refuse to write to a file or folder that is read too; sources that were not given are None, or do not exist."""
+    """Check that ``path`` is none of the inputs; sources may be None or not exist."""
     for source in _existing(sources):
         if source == Path(os.path.realpath(os.path.expanduser(path))):
             raise InputError(f"{str(path)!r} is the input: choose another path to write to")
 
 
 def _existing(sources: Iterable[str | PathLike[str] | None]) -> list[Path]:
-    """Where the sources are that exist."""
+    """Return the real paths of the sources that exist."""
     found = (Path(os.path.realpath(os.path.expanduser(source))) for source in sources if source is not None)
     return [source for source in found if source.exists()]
 
 
 def _may_be_read(target: Path) -> bool:
-    """Whether a file in a folder that is read may be a part of it: no page or picture, but what is there or would be.
+    """Return whether a file to be written into an input folder may be read as part of it.
 
-    A new .parquet would be a shard from then on, and a new .json a record.
+    Existing files may, except ``PRODUCTS``; so may a new .parquet file, as a shard, and a new .json file, as a record.
     """
     ending = target.suffix.lower()
     return ending not in PRODUCTS and (target.exists() or ending in (".parquet", ".pq", ".json"))
 
 
 def check_folder(path: Path, purpose: str) -> None:
-    """Refuse a path that is taken by something else than a folder; ``purpose`` says what the folder is for."""
+    """Check that a path is a folder or free; ``purpose`` says in the error what the folder is for."""
     if path.is_symlink() and not path.exists():
         raise InputError(f"{str(path)!r} is a link to nothing: remove it, or pass another folder {purpose}")
     if path.exists() and not path.is_dir():
@@ -139,9 +135,10 @@ def check_folder(path: Path, purpose: str) -> None:
 
 
 def try_lock(path: Path, patience: float = 0) -> BaseFileLock | None:
-    """A lock, or None while another process has it. The system lifts it when its holder ends, however that comes.
+    """Return a lock on a file, or None if another process holds it after ``patience`` seconds.
 
-    A file system that knows no such locks is refused: marks in its place would outlive those who set them.
+    The system releases the lock when its holder ends, even by a crash. A file system without locks raises an
+    InputError, because lock files in their place would outlive a crash.
     """
     from filelock import FileLock, SoftFileLock, Timeout
 
@@ -149,7 +146,7 @@ def try_lock(path: Path, patience: float = 0) -> BaseFileLock | None:
     found: BaseFileLock | None = lock
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the mark that it sets instead, which is taken back below
+            warnings.simplefilter("ignore")  # about falling back to a SoftFileLock, which is handled below
             lock.acquire()
     except Timeout:
         found = None
@@ -165,7 +162,7 @@ def try_lock(path: Path, patience: float = 0) -> BaseFileLock | None:
 
 @contextmanager
 def locked(path: Path, patience: float = 0) -> Iterator[bool]:
-    """Whether the block has the lock to itself."""
+    """Hold a lock during the block, which receives whether the lock was free."""
     lock = try_lock(path, patience)
     try:
         yield lock is not None
@@ -175,18 +172,19 @@ def locked(path: Path, patience: float = 0) -> Iterator[bool]:
 
 
 def _no_locks(path: Path) -> InputError:
+    """Return the error for a file system without locks."""
     return InputError(f"the file system of {str(path.parent)!r} has no locks: choose a folder on another one")
 
 
 def check_inside(path: Path, root: Path) -> Path:
-    """``path``, once it is known that no ``..``, absolute name or symbolic link in it leads out of ``root``.
+    """Return ``path`` after checking that no ``..``, absolute name or symbolic link in it leads out of ``root``.
 
-    Nor may it lead to a pipe or device. The root itself may be a link: whoever named it meant what it leads to.
+    It may not lead to a pipe or device either. The root itself may be a link.
     """
     try:
         led_to = path.resolve()
-    except (OSError, ValueError, RuntimeError):  # a circle of links, a name with NUL or too long to be one
-        raise InputError(f"{str(path)!r} cannot be a file: it is no path that the system knows") from None
+    except (OSError, ValueError, RuntimeError):  # a cycle of links, a NUL character or a name that is too long
+        raise InputError(f"{str(path)!r} cannot be a file: the system does not accept this path") from None
     if not led_to.is_relative_to(root.resolve()):
         raise InputError(
             f"{str(path)!r} leads out of {str(root)!r}, and nothing outside of it is read: put a copy of the file there"
@@ -195,7 +193,7 @@ def check_inside(path: Path, root: Path) -> Path:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name on disk too, where the system offers that."""
+    """Flush a folder to disk, so that a new name in it survives a crash, if the system supports that."""
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -206,12 +204,12 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def replacing(path: str | PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside ``path`` to write to; it takes the place of ``path`` once the block has succeeded.
+    """Write a file atomically: the block writes to a temporary path, which replaces ``path`` if the block succeeds.
 
-    Until then, and if the block fails, what was at ``path`` stays as it was.
+    If the block raises, ``path`` is unchanged.
     """
     target = check_target(path)
-    # A name of its own: that of the target may be as long as names can be, or no text, which some writers need.
+    # Not derived from the target's name, which may have the maximal length or not be valid text.
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp{target.suffix if target.suffix.isascii() else ''}")
     try:
         yield temporary
@@ -226,12 +224,12 @@ def replacing(path: str | PathLike[str]) -> Iterator[Path]:
 
 
 def write_error(error: OSError, path: str | PathLike[str]) -> OSError:
-    """The error with the path that the user knows."""
+    """Return an OSError from writing with the path that the user passed."""
     return OSError(error.errno or errno.EIO, f"{CANNOT_WRITE}{reason(error)}", str(path))
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a file, on disk before this returns. One that was torn before is ended first."""
+    """Append a line to a file and flush it to disk; if the last line has no end, end it first."""
     try:
         with path.open("a+b") as stream:
             end = stream.seek(0, os.SEEK_END)

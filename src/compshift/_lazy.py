@@ -1,4 +1,4 @@
-"""Public names that are loaded when they are first used."""
+"""Lazy imports: public names of a package that are loaded when they are first used."""
 
 import importlib
 import sys
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package whose names live in the given modules.
+    """Return ``__getattr__`` and ``__dir__`` for a package, from the module that defines each public name.
 
-    A home that is the name's own module, ``package.name``, is a subpackage.
+    A name whose home is ``package.name`` is a subpackage and resolves to the module itself.
     """
 
     def get(name: str) -> Any:

@@ -56,13 +56,13 @@ SENTENCES = [
     ),
     (
         ("fit", "arrays.npz", *FIT, "-o", "n.safetensors"),
-        "'arrays.npz' holds arrays, not a table with columns: leave out --features, --path and --text, or pass a .csv, "
+        "'arrays.npz' holds arrays, not a table with columns: name no columns for the samples, or pass a .csv, "
         ".tsv or .parquet file",
     ),
     (
         ("fit", "tr.parquet", *FIT[2:], "-o", "n.safetensors"),
         "'tr.parquet' has no features (its columns are 'temp', 'pulse', 'diagnosis', 'site'): a list column 'features' "
-        "or columns 'f0', 'f1', … are expected; other columns of numbers are named with --features",
+        "or columns 'f0', 'f1', … are expected; read other columns of numbers as a table, with features=[names]",
     ),
     (
         ("bench", "arrays.npz", "-o", "b"),

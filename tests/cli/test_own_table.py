@@ -307,7 +307,7 @@ class TestImagesAndTexts:
             (["nothing.csv", "--path", "photo", "--target", "tone"], "there is no file 'nothing.csv'"),
             (["photos.csv", "--path", "tone", "--target", "tint"], "there is no image 'dark'"),
             (["penguins"], "penguins holds features already"),
-            (["celeba"], "celeba must be downloaded: pass the folder that holds it as root (--root)"),
+            (["celeba"], "celeba must be downloaded: pass the folder that holds it as root"),
             (["photos.csv", "--path", "photo", "--target", "tone", "--backbone", "minilm"], "'minilm' takes text"),
             (["photos.csv", "--path", "photo", "--target", "tone", "--backbone", "photos"], "cannot be loaded"),
             (["photos.csv", "--path", "photo", "--target", "tone", "--device", "tpu9"], "device 'tpu9' cannot be used"),

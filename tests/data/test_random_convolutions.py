@@ -39,7 +39,7 @@ def test_matches_a_loop_over_patches(size, grid):
 def test_blocks_change_nothing(monkeypatch):
     feature_map, pixels = RandomConvolutions(n_filters=4, size=3, grid=2), images(10)
     whole = feature_map(pixels)
-    monkeypatch.setattr(random_convolutions, "BLOCK_CELLS", 3 * 7 * 9 * 27)  # three images to a block
+    monkeypatch.setattr(random_convolutions, "PATCH_CELLS", 3 * 7 * 9 * 27)  # three images to a block
     np.testing.assert_allclose(feature_map(pixels), whole, rtol=1e-5, atol=1e-6)
 
 

@@ -13,7 +13,7 @@ from compshift.data.audit import read_group_counts
 from compshift.data.dataset import GroupedDataset, ImageFiles, Texts
 from compshift.data.feature_files import read_features
 from compshift.data.penguins import load_penguins
-from compshift.data.shift import stratified_split
+from compshift.data.splits import stratified_split
 from compshift.data.table import load_table
 from tests.data import trees
 

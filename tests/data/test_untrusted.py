@@ -15,12 +15,11 @@ from compshift.data.audit import read_group_counts
 from compshift.data.benchmarks import benchmark
 from compshift.data.feature_files import read_features
 from compshift.data.feature_store import FeatureStore
-from compshift.data.glue_cache import pickle_end, read_glue_cache
-from compshift.data.images import BrokenImageError, check_image, read_image
-from compshift.data.metadata_files import broken_samples
-from compshift.data.parquet_footer import column_chunks
+from compshift.data.glue_cache import read_glue_cache
+from compshift.data.images import BrokenImageError, broken_samples, check_image, read_image
+from compshift.data.shards import read_manifest, shard_files
 from compshift.data.table import load_table
-from compshift.data.table_files import read_manifest, shard_files
+from compshift.data.untrusted import column_chunks, pickle_end
 from tests.data import trees
 
 
@@ -29,7 +28,7 @@ def npy(header, content=b""):
 
 
 def test_an_archive_that_would_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("compshift.data.parquet_footer.ALWAYS", 1 << 20)
+    monkeypatch.setattr("compshift.data.untrusted.ALWAYS_ALLOWED_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(
             "X.npy", npy("{'descr': '|u1', 'fortran_order': False, 'shape': (3, 1048576)}", bytes(3 << 20))
@@ -40,7 +39,7 @@ def test_an_archive_that_would_fill_the_memory(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("beside", ["X.txt", "X.npy.txt", "a/X.npy", "x.npy"])
 def test_an_archive_whose_other_members_are_small(tmp_path, monkeypatch, beside):
-    monkeypatch.setattr("compshift.data.parquet_footer.ALWAYS", 1 << 20)
+    monkeypatch.setattr("compshift.data.untrusted.ALWAYS_ALLOWED_BYTES", 1 << 20)
     big = npy("{'descr': '|u1', 'fortran_order': False, 'shape': (3, 1048576)}", bytes(3 << 20))
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("X.npy", big)
@@ -60,7 +59,7 @@ def test_two_arrays_of_one_name(tmp_path, second):
 
 
 def test_a_directory_that_lies_about_a_size(tmp_path, monkeypatch):
-    monkeypatch.setattr("compshift.data.parquet_footer.ALWAYS", 1 << 20)
+    monkeypatch.setattr("compshift.data.untrusted.ALWAYS_ALLOWED_BYTES", 1 << 20)
     big = npy("{'descr': '|u1', 'fortran_order': False, 'shape': (3, 1048576)}", bytes(3 << 20))
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("X.npy", big)
@@ -131,7 +130,7 @@ def test_footers_tell_what_pyarrow_tells(tmp_path):
     ],
 )
 def test_pickles_that_ask_for_too_much(tmp_path, content):
-    with pytest.raises(ValueError, match=r"memory|cut off|instruction"):
+    with pytest.raises(ValueError, match=r"memory|cut off|opcode"):
         pickle_end(content)
     (tmp_path / "c").write_bytes(content)
     with pytest.raises(InputError, match="cannot be read as a feature cache"):

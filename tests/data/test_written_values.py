@@ -3,7 +3,7 @@ import pytest
 
 from compshift import GroupSpace, InputError
 from compshift.data import GroupedDataset
-from compshift.data.table_files import as_known, in_space
+from compshift.data.dataset import as_known, in_space
 
 
 @pytest.mark.parametrize(

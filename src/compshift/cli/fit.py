@@ -239,7 +239,7 @@ def _fit_store(
     """Fit Parquet features block by block, and say how many rows there were."""
     from compshift.core.groups import GroupSpace
     from compshift.data.feature_store import FeatureStore
-    from compshift.data.table_files import is_parquet
+    from compshift.data.shards import is_parquet
 
     if not is_parquet(source):
         raise InputError(

@@ -22,7 +22,9 @@ from compshift._errors import InputError, listing, unknown_name
 from compshift.cli.options import chosen_part, names, read_prior
 from compshift.core.arrays import IntArray
 from compshift.data.benchmarks import MODULES, benchmark
-from compshift.data.table_files import column_names, in_space, is_parquet, read_manifest
+from compshift.data.dataset import in_space
+from compshift.data.shards import is_parquet, read_manifest
+from compshift.data.table_files import column_names
 from compshift.data.text_tables import TEXT, ending
 
 if TYPE_CHECKING:
@@ -55,7 +57,8 @@ def check_samples(source: Path, columns: Sequence[str], needed: Sequence[str]) -
 def check_labels(source: Path, needed: Sequence[str]) -> None:
     """Refuse a file that lacks labels."""
     from compshift.data.feature_files import file_attributes
-    from compshift.data.table_files import column_names, is_parquet
+    from compshift.data.shards import is_parquet
+    from compshift.data.table_files import column_names
     from compshift.data.text_tables import TEXT, ending
 
     table = ending(source) in TEXT or is_parquet(source)
@@ -112,7 +115,7 @@ def table_options(
 
 
 def read_shares(text: str) -> dict[str, float]:
-    from compshift.data.dataset import SPLITS
+    from compshift.data.splits import SPLITS
 
     parts = [part.strip() for part in text.split(",")]
     try:

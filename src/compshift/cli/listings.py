@@ -36,7 +36,7 @@ def check(
 ) -> None:
     """Tell what is on disk, count its groups, compare with what was published, and look for broken files."""
     from compshift.data.benchmarks import benchmark
-    from compshift.data.metadata_files import broken_samples
+    from compshift.data.images import broken_samples
     from compshift.report.data_terminal import print_check
     from compshift.report.terminal import progress_bar
 

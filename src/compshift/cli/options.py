@@ -132,7 +132,7 @@ def read_prior(text: str, space: GroupSpace) -> Any:
         return text
     import pandas as pd
 
-    from compshift.data.table_files import as_known
+    from compshift.data.dataset import as_known
 
     path = check_path(text)
     try:

@@ -12,8 +12,8 @@ from typing import Any
 from compshift._errors import InputError, unknown_name
 from compshift._files import check_apart, check_folder, check_ordinary
 from compshift.cli.inputs import load_source, unnamed
+from compshift.data.shards import check_readable
 from compshift.data.shift import group_text, parse_groups, scenarios
-from compshift.data.table_files import check_readable
 from compshift.methods.base import Method
 from compshift.methods.registry import make_method
 from compshift.training.settings import Settings

@@ -29,7 +29,7 @@ from compshift.core.columns import plain_value
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 from compshift.crm.model import CRMModel
-from compshift.data.table_files import PARQUET
+from compshift.data.shards import PARQUET
 from compshift.data.text_tables import TEXT
 
 FORMAT_VERSION = 1

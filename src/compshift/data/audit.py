@@ -1,7 +1,4 @@
-"""How many rows each group has, from a table of any size: CSV, Parquet (a file or a folder of shards) or .npz.
-
-Which combinations a table lacks, which of them can be extrapolated, and what to collect.
-"""
+"""The audit of a table: count its groups, and tell which are missing, which can be extrapolated and what to collect."""
 
 from __future__ import annotations
 
@@ -20,25 +17,29 @@ from compshift.core.columns import hardly_repeats
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import MAX_COUNTED, AffineHull, Coverage
 from compshift.core.plan import Plan
-from compshift.data.dataset import check_split, split_rows
+from compshift.data.feature_files import read_labels
+from compshift.data.splits import check_split, split_rows
 from compshift.data.table_files import read_table
 from compshift.data.text_tables import ending, read_as_missing
 
 MAX_VALUES = 1000
-"""An attribute with more values than this is probably an identifier."""
+"""Default of the largest number of values of an attribute; one with more is probably an identifier."""
+
+SMALL_GROUP = 30
+"""Groups with fewer rows than this are listed as small."""
 
 
 @dataclass(frozen=True, eq=False)
 class GroupCounts:
-    """The seen groups of a table and their rows."""
+    """Number of rows of every seen group of a table."""
 
     space: GroupSpace
     groups: IntArray  # (k, m)
     count: FloatArray  # (k,) rows, or the sum of a count column
     n_rows: float  # rows counted
-    n_dropped: float  # rows, counted likewise, that were left out because an attribute is missing
-    missing: dict[str, float]  # how many of them lack each attribute
-    missing_words: Sequence[str] = ()  # what stood in their place, such as NA
+    n_dropped: float  # rows left out because an attribute is missing; summed like ``count``
+    missing: dict[str, float]  # of the rows left out, how many lack each attribute
+    missing_words: Sequence[str] = ()  # words that were read as missing values, for example NA
 
 
 def read_group_counts(
@@ -49,20 +50,17 @@ def read_group_counts(
     max_values: int | None = None,
     split: str | None = None,
 ) -> GroupCounts:
-    """Count the groups of a table; with ``count``, add up that column instead of counting rows.
+    """Count the groups of a table of any size: CSV, TSV, Parquet (a file or a folder of shards) or ``.npz``.
 
-    With ``split``, only rows whose column ``split`` says so are counted.
-
-    Rows that lack one of the attributes are left out, and their number is told. An attribute of more than
-    ``max_values``, 1000 if none is given, is refused; unless it is given, so is a continuous one.
+    With ``count``, that column is summed instead of counting rows. With ``split``, only rows of that split count. Rows
+    that lack an attribute are left out, and their number is reported. An attribute with more than ``max_values``
+    values, by default ``MAX_VALUES``, raises an InputError; without ``max_values``, so does a continuous attribute.
     """
     source = Path(path)
     split = None if split == "all" else split
     if ending(source) == ".npz" and source.exists():
         if count is not None:
             raise InputError("a count column is read from .csv and .parquet files only")
-        from compshift.data.feature_files import read_labels
-
         space, codes = read_labels(source, attributes, split)
         groups, position = space.distinct(codes)
         counts = np.bincount(position).astype(np.float64)
@@ -71,6 +69,7 @@ def read_group_counts(
 
 
 def _from_table(source: Path, attributes: list[str], count: str | None, split: str | None) -> GroupCounts:
+    """Count the groups of a CSV, TSV or Parquet table."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -93,7 +92,7 @@ def _from_table(source: Path, attributes: list[str], count: str | None, split: s
         grouped = table.group_by(attributes).aggregate([([], "count_all")])
         totals = grouped.column("count_all").to_numpy().astype(np.float64)
     else:
-        table = table.set_column(table.column_names.index(count), count, pa.array(sizes[~drop]))  # in 64 bits
+        table = table.set_column(table.column_names.index(count), count, pa.array(sizes[~drop]))  # float64
         grouped = table.group_by(attributes).aggregate([(count, "sum")])
         totals = np.asarray(grouped.column(f"{count}_sum").to_numpy(zero_copy_only=False), dtype=np.float64)
         if not np.isfinite(totals).all():
@@ -111,7 +110,7 @@ def _from_table(source: Path, attributes: list[str], count: str | None, split: s
 
 
 def _sizes(column: Any, name: str, drop: BoolArray) -> FloatArray:
-    """How many rows each line stands for; a line that is left out may lack its number."""
+    """Return the counts of all lines; only a line that is left out may lack its count."""
     import pyarrow as pa
 
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
@@ -129,32 +128,28 @@ def _sizes(column: Any, name: str, drop: BoolArray) -> FloatArray:
 
 
 def _checked(counts: GroupCounts, max_values: int | None) -> GroupCounts:
-    """Refuse attributes with so many values that they cannot be meant; a continuous one only if no limit was given."""
+    """Check the number of values of every attribute; without ``max_values``, reject continuous attributes too."""
     limit = MAX_VALUES if max_values is None else max_values
     for name, values in zip(counts.space.names, counts.space.values, strict=True):
         if len(values) > limit:
             raise InputError(
                 f"attribute {name!r} has {len(values)} different values: is it an identifier? Leave it out, group its "
-                f"values, or raise the limit of {limit} (--max-values)"
+                f"values, or raise max_values, which is {limit}"
             )
         if max_values is None and hardly_repeats(len(values), counts.n_rows):
             found = f"attribute {name!r} has {len(values)} different values in {counts.n_rows:g} rows"
             if any(isinstance(value, float) and not value.is_integer() for value in values):
                 raise InputError(
-                    f"{found}: it looks continuous; bin it, leave it out, or pass --max-values {len(values)} if all "
-                    "of them are meant"
+                    f"{found}: it looks continuous; bin it, leave it out, or pass max_values={len(values)} if they are "
+                    "categories"
                 )
             warnings.warn(f"{found}: is it an identifier? Then leave it out", stacklevel=4)
     return counts
 
 
-SMALL_GROUP = 30
-"""Fewer rows than this are flagged."""
-
-
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """A table's groups, their hull, and what would complete it."""
+    """Groups of a table, their affine hull, and a plan of groups to collect that completes the hull."""
 
     counts: GroupCounts
     hull: AffineHull
@@ -183,7 +178,7 @@ class Audit:
         return order[self.counts.count[order] < SMALL_GROUP]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as numbers, text and lists, for JSON; long lists of groups are left to the library."""
+        """Return everything as JSON values; lists of unseen groups are None if there are too many groups."""
         decode = self.space.decode
         inside, outside = self.extrapolable, self.out_of_reach
         seen = [
@@ -213,6 +208,6 @@ class Audit:
 
 
 def audit_groups(counts: GroupCounts) -> Audit:
-    """Audit the groups of a table."""
+    """Audit the groups of a table: hull, coverage and the plan that completes the hull."""
     hull = AffineHull(counts.space, counts.groups)
     return Audit(counts, hull, hull.coverage(), hull.plan())

@@ -1,6 +1,8 @@
-"""What the package knows of a published data set, and how it finds one on disk.
+"""Every data set that has a name, and how a published one is found on disk.
 
-Every data set that has a name.
+To add a data set: write a module in ``compshift.data`` that defines a ``Benchmark`` (short examples:
+``penguins.py``, whose rows come with the package, and ``waterbirds.py``, which is downloaded), and add a line to
+``MODULES`` below. ``benchmark(name)`` and all commands read that table.
 """
 
 from __future__ import annotations
@@ -16,27 +18,46 @@ import numpy as np
 
 from compshift._errors import InputError, check_name
 from compshift._files import check_inside, check_ordinary
-from compshift.data.dataset import SPLITS, GroupedDataset, ImageFiles, Samples
+from compshift.data.dataset import GroupedDataset, ImageFiles, Samples
 from compshift.data.images import Geometry
+from compshift.data.splits import SPLITS
 
-LISTED = 3
-"""Groups that a sentence about wrong counts names."""
+MODULES = {
+    "waterbirds": "waterbirds:BENCHMARK",
+    "celeba": "celeba:CELEBA",
+    "celeba5": "celeba:CELEBA5",
+    "metashift": "metashift:BENCHMARK",
+    "multinli": "multinli:BENCHMARK",
+    "civilcomments": "civilcomments:BENCHMARK",
+    "nico++": "nicopp:BENCHMARK",
+    "gaussian2d": "gaussians:GAUSSIAN2D",
+    "additive-gaussians": "gaussians:ADDITIVE_GAUSSIANS",
+    "digits-backgrounds": "digits_backgrounds:BENCHMARK",
+    "penguins": "penguins:BENCHMARK",
+}
+"""Where each benchmark is defined: module in ``compshift.data``, and its name there."""
+
+BENCHMARKS = tuple(MODULES)
+"""Names of all data sets."""
+
+LISTED_GROUPS = 3
+"""Number of groups with wrong counts that ``Benchmark.differences`` names."""
 
 
 @dataclass(frozen=True)
 class Packaging:
-    """One of the forms in which a data set is passed around: a file that tells it, and how it is read."""
+    """One form in which a data set is distributed: the file by which it is recognised, and its reader."""
 
     label: str
-    marker: str  # path below the root
-    read: Callable[[Path], GroupedDataset]  # from the root
-    needs: tuple[str, ...] = ()  # further paths, without which it is passed over
+    marker: str  # path below the root that must exist
+    read: Callable[[Path], GroupedDataset]  # takes the root
+    needs: tuple[str, ...] = ()  # further paths that must exist
 
 
 def _check_links(path: Path, top: Path) -> None:
-    """Refuse links beside a file, or beside one of the folders that it lies in, that lead out of ``top``.
+    """Check that no symbolic link beside a file, or beside a folder that contains it, leads out of ``top``.
 
-    ``top`` itself may be a link: archives are unpacked into it, and users keep data on other disks.
+    ``top`` itself may be a link, because users keep data on other disks.
     """
     for folder in reversed([parent for parent in path.parents if parent.is_relative_to(top)]):
         for entry in check_inside(folder, top).iterdir():
@@ -46,36 +67,36 @@ def _check_links(path: Path, top: Path) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Benchmark:
-    """A data set with a name."""
+    """A data set with a name: how to load it, and its protocol in the literature."""
 
     name: str
     title: str
-    kind: str  # "features", "images" or "text"
-    groups: str  # "2 × 2"
+    kind: str  # of the samples: "features", "images" or "text"
+    groups: str  # number of values of each attribute, for example "2 × 2"
     packagings: tuple[Packaging, ...] = ()
-    make: Callable[[], GroupedDataset] | None = None  # for a set that needs no download
-    download: str = ""  # what to get, and from where
-    published: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # split → rows of each group, flat order
+    make: Callable[[], GroupedDataset] | None = None  # for a data set without a download
+    download: str = ""  # what to download, and from where
+    published: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # split → rows of group 0, 1, …
     totals: Mapping[str, int] = field(default_factory=dict)  # split → rows
-    geometry: Geometry | None = None  # of images
-    max_length: int | None = None  # of texts, in tokens
-    balanced_classes: bool = False  # whether the protocol samples classes in balance
-    feature_map: Callable[[Samples], Any] | None = None  # features of an embedded set, without a backbone
+    geometry: Geometry | None = None  # for images
+    max_length: int | None = None  # for texts, in tokens
+    balanced_classes: bool = False  # whether the protocol samples all classes equally often
+    feature_map: Callable[[Samples], Any] | None = None  # features of an embedded data set, without a backbone
 
     def __repr__(self) -> str:
         return f"<Benchmark {self.name}: {self.title}, {self.groups} groups of {self.kind}>"
 
     @property
     def embedded(self) -> bool:
-        """Whether it needs no download."""
+        """Whether the data set needs no download."""
         return self.make is not None
 
     def load(self, root: str | PathLike[str] | None = None) -> GroupedDataset:
-        """The data set, from the first packaging that is found below ``root``."""
+        """Load the data set, from the first packaging that is found below the folder ``root``."""
         if self.make is not None:
             return replace(self.make(), source="made by compshift")
         if root is None:
-            raise InputError(f"{self.name} must be downloaded: pass the folder that holds it as root (--root)")
+            raise InputError(f"{self.name} must be downloaded: pass the folder that holds it as root")
         folder = Path(root)
         if not folder.is_dir():
             raise InputError(f"there is no folder {str(root)!r}: pass the folder that holds {self.name}")
@@ -92,12 +113,12 @@ class Benchmark:
         raise InputError(f"{self.name} was not found below {str(root)!r} (looked for {probed}): {self.download}")
 
     def features(self) -> GroupedDataset:
-        """An embedded set as features: its own, or those of its feature map."""
+        """Return an embedded data set as features: its own, or those of its feature map."""
         data = self.load()
         return data if self.feature_map is None else replace(data, samples=self.feature_map(data.samples))
 
     def differences(self, dataset: GroupedDataset) -> list[str]:
-        """Where the rows of a download differ in number from those that were published, one sentence each."""
+        """Compare the row counts of a download with the published ones; one sentence per split that differs."""
         found = []
         split = np.zeros(len(dataset), dtype=np.int64) if dataset.split is None else dataset.split
         for code, name in enumerate(SPLITS):
@@ -108,42 +129,43 @@ class Benchmark:
                 wrong = np.flatnonzero(counts != np.array(self.published[name]))
                 listed = [
                     f"{dataset.space.label(code)} has {counts[group]} rows, not {self.published[name][group]}"
-                    for group, code in zip(wrong[:LISTED], dataset.space.codes(wrong[:LISTED]), strict=True)
+                    for group, code in zip(
+                        wrong[:LISTED_GROUPS], dataset.space.codes(wrong[:LISTED_GROUPS]), strict=True
+                    )
                 ]
                 if len(wrong):
-                    more = f"; {len(wrong) - LISTED} more" if len(wrong) > LISTED else ""
+                    more = f"; {len(wrong) - LISTED_GROUPS} more" if len(wrong) > LISTED_GROUPS else ""
                     found.append(f"{name} differs from the published counts: {'; '.join(listed)}{more}")
             elif name in self.totals and rows.sum() != self.totals[name]:
                 found.append(f"{name} has {int(rows.sum())} rows, published were {self.totals[name]}")
         return found
 
 
-MODULES = {
-    "waterbirds": "waterbirds",
-    "celeba": "celeba:CELEBA",
-    "celeba5": "celeba:CELEBA5",
-    "metashift": "metashift",
-    "multinli": "multinli",
-    "civilcomments": "civilcomments",
-    "nico++": "nicopp",
-    "gaussian2d": "gaussians:GAUSSIAN2D",
-    "additive-gaussians": "gaussians:ADDITIVE_GAUSSIANS",
-    "digits-backgrounds": "digits_backgrounds",
-    "penguins": "penguins",
-}
-"""Module of compshift.data that holds each benchmark, and its name there unless that is ``BENCHMARK``."""
-
-BENCHMARKS = tuple(MODULES)
-
-
 def benchmark(name: str) -> Benchmark:
-    """What is known of a data set: ``.load(root)`` reads it, ``.features()`` gives an embedded one as features.
+    """Return a data set by its name.
 
+    Parameters
+    ----------
+    name : str
+        One of ``BENCHMARKS``.
+
+    Returns
+    -------
+    Benchmark
+        Its ``load(root)`` reads the data set; ``features()`` returns an embedded one as features.
+
+    Raises
+    ------
+    InputError
+        If there is no data set of that name.
+
+    Examples
+    --------
     >>> data = benchmark("gaussian2d").features()
     >>> data.space.cardinalities, data.splits
     ((2, 2), ('train', 'val', 'test'))
     """
     check_name("data set", name, BENCHMARKS)
-    module, _, attribute = MODULES[name].partition(":")
-    found: Benchmark = getattr(importlib.import_module(f"compshift.data.{module}"), attribute or "BENCHMARK")
+    module, attribute = MODULES[name].split(":")
+    found: Benchmark = getattr(importlib.import_module(f"compshift.data.{module}"), attribute)
     return found

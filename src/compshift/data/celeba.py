@@ -1,8 +1,6 @@
-"""CelebA's files (Liu et al. 2015): forty binary attributes of celebrities' faces, in any of their packagings.
+"""CelebA (Liu et al. 2015): photographs of faces with forty binary attributes.
 
-CelebA (Liu et al. 2015): blond hair × gender.
-
-CelebA with five attributes: blond hair × gender × eyeglasses × hat × earrings.
+Two benchmarks use the same files: hair × gender, and hair × gender × eyeglasses × hat × earrings.
 """
 
 from __future__ import annotations
@@ -25,11 +23,14 @@ DOWNLOAD = (
     "into celeba/ and unpack the images there"
 )
 SIGNS = {"-1": 0, "1": 1, "0": 0}
+"""Coding of the attributes: −1 or 0 is no, 1 is yes."""
+
 FOLDERS = ("celeba", "celebA/data", "celebA_v1.0", "celebA")
+"""Folders below the root that may hold the files."""
 
 
-def packagings(space: GroupSpace, columns: Sequence[str]) -> tuple[Packaging, ...]:
-    """The text files as published, or as CSV, in every folder that is in use, with these columns as attributes."""
+def _packagings(space: GroupSpace, columns: Sequence[str]) -> tuple[Packaging, ...]:
+    """Return the packagings with these columns as attributes: published text files or CSV, in each of ``FOLDERS``."""
 
     def reader(folder: str, read: Callable[..., GroupedDataset]) -> Callable[[Path], GroupedDataset]:
         return lambda root: read(root / folder, space, columns)
@@ -41,8 +42,8 @@ def packagings(space: GroupSpace, columns: Sequence[str]) -> tuple[Packaging, ..
     )
 
 
-def subpopbench(space: GroupSpace) -> Packaging:
-    """SubpopBench's table, which has hair and gender only."""
+def _subpopbench(space: GroupSpace) -> Packaging:
+    """Return SubpopBench's packaging, a table with hair and gender only."""
 
     def read(root: Path) -> GroupedDataset:
         path = root / "celeba" / "metadata_celeba.csv"
@@ -55,7 +56,7 @@ def subpopbench(space: GroupSpace) -> Packaging:
 
 
 def _read_txt(folder: Path, space: GroupSpace, columns: Sequence[str]) -> GroupedDataset:
-    """A count, a line of names that has none for the file, then a file and its values in every line."""
+    """Read the published text files: a count, a line of attribute names, then one line per file with its values."""
     path = folder / "list_attr_celeba.txt"
     with path.open("rb") as stream:
         stream.readline()
@@ -73,6 +74,7 @@ def _read_txt(folder: Path, space: GroupSpace, columns: Sequence[str]) -> Groupe
 
 
 def _read_csv(folder: Path, space: GroupSpace, columns: Sequence[str]) -> GroupedDataset:
+    """Read the same tables as CSV files."""
     path, partition = folder / "list_attr_celeba.csv", folder / "list_eval_partition.csv"
     table = read_metadata(path, ["image_id", *columns])
     codes = np.stack([coded(table[name], SIGNS, name, path) for name in columns], axis=1)
@@ -90,17 +92,17 @@ def _dataset(
     split: IntArray,
     partition: Path,
 ) -> GroupedDataset:
-    """The rows of the attribute table, each with the split that the partition gives its file."""
+    """Return the rows of the attribute table, each with the split of its file in the partition table."""
     where = dict(zip(split_files, split, strict=True))
     absent = [file for file in files if file not in where]
     if absent:
-        raise InputError(f"{str(partition)!r} gives no split for {listing(absent, 3)}: the download is not whole")
+        raise InputError(f"{str(partition)!r} gives no split for {listing(absent, 3)}: the download is incomplete")
     rows = np.array([where[file] for file in files], dtype=np.int64)
     return GroupedDataset(image_files(_image_folders(folder), files), space, codes, rows)
 
 
 def _image_folders(folder: Path) -> list[Path]:
-    """Where the images lie; unpacking often doubles the folder."""
+    """Return the folders that may hold the images; unpacking often nests the folder in itself."""
     return [folder / "img_align_celeba", folder / "img_align_celeba" / "img_align_celeba"]
 
 
@@ -111,7 +113,7 @@ CELEBA = Benchmark(
     title="hair × gender, photographs of faces",
     kind="images",
     groups="2 × 2",
-    packagings=(*packagings(SPACE, ("Blond_Hair", "Male")), subpopbench(SPACE)),
+    packagings=(*_packagings(SPACE, ("Blond_Hair", "Male")), _subpopbench(SPACE)),
     download=DOWNLOAD,
     published={
         "train": (71629, 66874, 22880, 1387),
@@ -139,7 +141,7 @@ CELEBA5 = Benchmark(
     title="hair × gender × eyeglasses × hat × earrings",
     kind="images",
     groups="2⁵",
-    packagings=packagings(SPACE5, ("Blond_Hair", "Male", "Eyeglasses", "Wearing_Hat", "Wearing_Earrings")),
+    packagings=_packagings(SPACE5, ("Blond_Hair", "Male", "Eyeglasses", "Wearing_Hat", "Wearing_Earrings")),
     download=DOWNLOAD,
     totals={"train": 162770, "val": 19867, "test": 19962},
     geometry=CROP_AND_RESIZE,

@@ -1,4 +1,4 @@
-"""CivilComments (Borkan et al. 2019): toxicity × eight identities, a row for each identity that a comment names."""
+"""CivilComments (Borkan et al. 2019): toxicity × eight identities, one row per identity that a comment mentions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from compshift.data.metadata_files import BINARY, SPLIT_CODES, SPLIT_WORDS, code
 IDENTITIES = ("male", "female", "LGBTQ", "christian", "muslim", "other_religions", "black", "white")
 SPACE = GroupSpace(("toxicity", "identity"), (("not toxic", "toxic"), IDENTITIES))
 THRESHOLD = 0.5
+"""Scores of at least this count as yes."""
 
 
 def _original(root: Path) -> GroupedDataset:
-    """Scores of at least one half count as yes; comments without an identity are left out."""
+    """Read the published table; comments that mention no identity are left out."""
     path = root / "civilcomments" / "all_data_with_identities.csv"
     table = read_metadata(path, ["comment_text", "split", "toxicity", *IDENTITIES])
     toxic = numbers(table["toxicity"], "toxicity", path) >= THRESHOLD
@@ -32,7 +33,7 @@ def _original(root: Path) -> GroupedDataset:
 
 
 def _subpopbench(root: Path) -> GroupedDataset:
-    """The same rows, made before; equal texts are taken for one comment."""
+    """Read SubpopBench's tables, which have the same rows; equal texts are taken to be one comment."""
     import pandas as pd
 
     base = root / "civilcomments"

@@ -1,48 +1,54 @@
-"""What the rows of a data set can be, beside a matrix of features: images, texts or token ids.
+"""Data sets whose samples belong to groups.
 
-Each kind is indexed by a mask or by row numbers, as an array is, and gives the same kind back.
-
-A data set whose rows belong to groups.
+A ``GroupedDataset`` holds samples, the attributes of every row and, if it has them, splits. Samples are a matrix of
+features (n, p), or images, texts or token ids (``ImageFiles``, ``ImageArrays``, ``Texts``, ``Tokens``); each of these
+kinds is indexed by a mask or by row numbers, like an array, and returns the same kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._checks import as_array, check_codes, check_list, check_same_rows
+from compshift._checks import check_codes, check_list, check_same_rows
 from compshift._errors import InputError, an, check_name, listing
 from compshift._files import check_inside
-from compshift.core.arrays import BoolArray, IntArray
-from compshift.core.columns import is_missing
+from compshift.core.arrays import IntArray
+from compshift.core.columns import Column, is_missing
 from compshift.core.groups import GroupSpace, check_space
+from compshift.data.splits import Rows, check_split, split_names, split_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Rows = BoolArray | IntArray | slice
+PROBED_IMAGES = 100
+"""Number of images that are looked for before an image folder is taken to be wrong; a few may be missing."""
+
+DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+")
+"""Matches a decimal number with digits on both sides of the point."""
 
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
-    """Images on disk, as names below a folder.
+    """Images on disk, as file names below the folder ``root``.
 
-    If ``within`` is given, nothing outside of that folder is ever looked at, whatever the names or links in it say.
+    If ``within`` is given, no file outside that folder is opened, whatever names and symbolic links say.
     """
 
     root: Path
-    names: np.ndarray[Any, Any]  # (n,) text, with / between folders; an absolute path stands for itself
+    names: np.ndarray[Any, Any]  # (n,) text, with / between folders; may be absolute
     within: Path | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", _text_array(self.names, "path"))
         nul = np.flatnonzero(["\0" in name for name in self.names])
         if len(nul):
-            raise InputError(f"the path of row {nul[0]} has the character NUL in it, which no path has")
+            raise InputError(f"the path of row {nul[0]} contains a NUL character, which is not allowed in paths")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -51,14 +57,14 @@ class ImageFiles:
         return replace(self, names=self.names[rows])
 
     def path(self, row: int) -> Path:
-        """The file of one row."""
+        """Return the file of one row."""
         path = self.root / str(self.names[row])
         return path if self.within is None else check_inside(path, self.within)
 
 
 @dataclass(frozen=True, eq=False)
 class ImageArrays:
-    """Images in memory."""
+    """Images in memory, 8 bits per colour."""
 
     pixels: np.ndarray[Any, Any]  # (n, height, width, 3) uint8
 
@@ -78,7 +84,7 @@ class ImageArrays:
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Texts, or pairs of texts such as premise and hypothesis."""
+    """Texts, or pairs of texts, for example premise and hypothesis."""
 
     first: np.ndarray[Any, Any]  # (n,) text
     second: np.ndarray[Any, Any] | None = None  # (n,) text
@@ -98,12 +104,12 @@ class Texts:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Texts that were tokenised before, for one particular vocabulary."""
+    """Texts as token ids of one vocabulary."""
 
     ids: np.ndarray[Any, Any]  # (n, length) int32
-    mask: np.ndarray[Any, Any]  # (n, length) 1 where there is a token
+    mask: np.ndarray[Any, Any]  # (n, length) 1 for tokens, 0 for padding
     segments: np.ndarray[Any, Any]  # (n, length) 0 or 1: first or second text
-    vocabulary: str  # name of the tokeniser that made them
+    vocabulary: str  # name of the tokeniser
 
     def __post_init__(self) -> None:
         if self.ids.ndim != 2 or not self.ids.shape == self.mask.shape == self.segments.shape:
@@ -120,49 +126,50 @@ class Tokens:
 
 
 KINDS = {ImageFiles: "images", ImageArrays: "images", Texts: "text", Tokens: "text"}
-"""What each kind of samples is called; anything else is a matrix of features."""
+"""Name of each kind of samples; anything else is a matrix of features, ``"features"``."""
 
 Samples = Any
-"""A matrix of features (n, p), or one of the kinds above."""
+"""A matrix of features (n, p), or one of the classes in ``KINDS``."""
 
 
 def _text_array(values: Any, name: str) -> np.ndarray[Any, Any]:
-    """Texts as an array of objects: text of fixed width would take as much room as the longest for each."""
+    """Return texts as an array of objects: a fixed-width array would take the longest text's width for each."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     for row, value in enumerate(array):
         if is_missing(value):
-            raise InputError(f"the {name} of row {row} is missing: every row needs one; leave the others out")
+            raise InputError(f"the {name} of row {row} is missing: every row needs one; remove rows without")
         if not isinstance(value, str):
             raise InputError(f"the {name} of row {row} is {value!r}: text is expected")
     return array
 
 
-SPLITS = ("train", "val", "test")
-"""Names of the split codes 0, 1 and 2."""
-
-
 @dataclass(frozen=True, eq=False)
 class GroupedDataset:
-    """Samples with the attributes of every row, and the split that a row belongs to.
+    """Samples, the attributes of every row, and the split that a row belongs to.
 
     Parameters
     ----------
     samples : array (n, p), ImageFiles, ImageArrays, Texts or Tokens
-        Features, images, texts or token ids.
+        Features, images, texts or token ids, one per row.
     space : GroupSpace
         The attributes and their values.
     codes : array (n, m)
-        The group of each row.
+        The group of each row, as codes of ``space``.
     split : array (n,), optional
-        0, 1, 2, or "train", "val", "test".
-    targets : names, optional
-        The attributes that are predicted; the first one if none is named.
+        The split of each row: 0, 1, 2, or "train", "val", "test".
+    targets : sequence of str, optional
+        Names of the attributes to predict; the first attribute if empty.
     origin : array (n,), optional
-        Rows of equal origin show the same thing: a comment that mentions two identities and so has two rows, or one
-        scan on two backgrounds.
+        Rows with equal origin were made from the same original: a comment that mentions two identities has two rows,
+        and so does a scan that is placed on two backgrounds.
     source : str, optional
-        Where the rows were found.
+        Where the rows come from, for messages.
+
+    Raises
+    ------
+    InputError
+        If the parts differ in their number of rows, a code is out of range or a split or target is unknown.
 
     Examples
     --------
@@ -210,12 +217,12 @@ class GroupedDataset:
 
     @property
     def kind(self) -> str:
-        """``"features"``, ``"images"`` or ``"text"``, as the samples are."""
+        """Kind of the samples: ``"features"``, ``"images"`` or ``"text"``."""
         return KINDS.get(type(self.samples), "features")
 
     @property
     def X(self) -> Any:  # noqa: N802 - a matrix, as in scikit-learn
-        """The features, (n, p)."""
+        """The features, (n, p); an InputError if the samples are images or text."""
         if self.kind != "features":
             raise InputError(
                 f"the data set holds {self.kind}, not features: compute them first, for example with "
@@ -225,7 +232,7 @@ class GroupedDataset:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The attributes that are not predicted."""
+        """Names of the attributes that are not targets."""
         return tuple(name for name in self.space.names if name not in self.targets)
 
     @property
@@ -234,27 +241,76 @@ class GroupedDataset:
         return split_names(self.split)
 
     def part(self, name: str) -> GroupedDataset:
-        """The rows of one split; ``"all"``, or a set without splits, gives every row."""
+        """Return the rows of one split.
+
+        Parameters
+        ----------
+        name : {"train", "val", "test", "all"}
+            The split. A data set without splits returns all rows for every name.
+
+        Returns
+        -------
+        GroupedDataset
+            The data set with these rows.
+
+        Raises
+        ------
+        InputError
+            If the split is unknown or has no rows.
+        """
         return self.rows(split_rows(self.split, name))
 
     def rows(self, chosen: Rows) -> GroupedDataset:
-        """The chosen rows, by mask or by number."""
+        """Return the chosen rows.
+
+        Parameters
+        ----------
+        chosen : array or slice
+            A mask (n,), row numbers or a slice.
+
+        Returns
+        -------
+        GroupedDataset
+            The data set with these rows.
+        """
         split = None if self.split is None else self.split[chosen]
         origin = None if self.origin is None else self.origin[chosen]
         return replace(self, samples=self.samples[chosen], codes=self.codes[chosen], split=split, origin=origin)
 
     def columns(self, names: Sequence[str]) -> pd.DataFrame:
-        """Values (n, len(names)) of some attributes."""
+        """Return the values of some attributes.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of the attributes.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One column per name, one row per sample.
+        """
         names = check_list(names, "names", "names of attributes")
         self._check_names(names)
         return self.space.frame(self.codes)[names]
 
     def class_first(self) -> GroupedDataset:
-        """The data set with its one target before the other attributes, as training takes it."""
+        """Return the data set with its one target as the first attribute, which training expects.
+
+        Returns
+        -------
+        GroupedDataset
+            The same rows with reordered attributes.
+
+        Raises
+        ------
+        InputError
+            If there is more than one target.
+        """
         if len(self.targets) != 1:
             raise InputError(
-                f"the targets are {', '.join(self.targets)}: training predicts one attribute; name one, the others are "
-                "attributes all the same"
+                f"the targets are {', '.join(self.targets)}: training predicts one attribute; name one as target and "
+                "the others as attributes"
             )
         names, values = self.space.names, self.space.values
         order = sorted(range(len(names)), key=lambda position: names[position] != self.targets[0])
@@ -267,7 +323,7 @@ class GroupedDataset:
 
 
 def check_dataset(data: Any) -> GroupedDataset:
-    """Refuse anything but a data set."""
+    """Check that ``data`` is a GroupedDataset and return it."""
     if not isinstance(data, GroupedDataset):
         raise InputError(
             f"the data set is {an(type(data).__name__)}: pass a compshift.data.GroupedDataset, for example from "
@@ -276,36 +332,40 @@ def check_dataset(data: Any) -> GroupedDataset:
     return data
 
 
-def check_split(split: Any, n_rows: int) -> IntArray:
-    """Split codes (n,), from 0, 1, 2 or the names of the splits."""
-    array = as_array(split, "split")
-    if array.ndim != 1:
-        raise InputError(f"split has {array.ndim} dimensions: pass one split per row")
-    check_same_rows(n_rows, array, "split")
-    if array.dtype == bool:
-        raise InputError(f"split holds True and False: use 0, 1, 2 or {listing(SPLITS)}")
-    known: dict[Any, int] = {name: code for code, name in enumerate(SPLITS)}
-    known |= {code: code for code in range(3)} | {str(code): code for code in range(3)}
-    values, position = np.unique(
-        np.array([str(value) for value in array]) if array.dtype == object else array, return_inverse=True
-    )
-    odd = [value for value in values.tolist() if value not in known]
-    if odd:
-        raise InputError(f"the split {odd[0]!r} is not known: use 0, 1, 2 or {listing(SPLITS)}")
-    return np.array([known[value] for value in values.tolist()], dtype=np.int64)[position]
+def in_space(data: GroupedDataset, space: GroupSpace) -> GroupedDataset:
+    """Return the rows with codes of another space, usually a model's; a value that it lacks raises an InputError."""
+    columns = []
+    for name, known in zip(space.names, space.values, strict=True):
+        if name not in data.space.names:
+            raise InputError(
+                f"the rows have no attribute {name!r}, which the model has: their attributes are "
+                f"{listing(data.space.names)}"
+            )
+        position = data.space.names.index(name)
+        used, codes = np.unique(data.codes[:, position], return_inverse=True)
+        own = data.space.values[position]
+        columns.append(Column(name, tuple(as_known(own[code], known) for code in used), codes.reshape(-1), named=True))
+    targets = tuple(name for name in data.targets if name in space.names)
+    return replace(data, space=space, codes=space._encode_columns(columns), targets=targets)
 
 
-def split_names(split: IntArray | None) -> tuple[str, ...]:
-    """Names of the splits that occur."""
-    return () if split is None else tuple(SPLITS[code] for code in np.unique(split))
+def as_known(value: Hashable, known: Collection[Hashable]) -> Hashable:
+    """Return the known value that is written like ``value``, or ``value`` itself if there is none or several.
+
+    The type of a text column is guessed from one file alone: where the training file had 1, 2 and 3b, a test file with
+    1 and 2 seems to hold integers. So 1 matches ``"1"`` and ``1.0``, but ``"01"`` matches neither.
+    """
+    if value in known:
+        return value
+    if str(value) in known:
+        return str(value)
+    alike = [other for other in known if _normal_text(other) == _normal_text(value)]
+    return alike[0] if len(alike) == 1 else value
 
 
-def split_rows(split: IntArray | None, name: str) -> Rows:
-    """Which rows one split has; all of them for ``"all"`` or where there are no splits."""
-    check_name("split", name, (*SPLITS, "all"))
-    if name == "all" or split is None:
-        return slice(None)
-    chosen = split == SPLITS.index(name)
-    if not chosen.any():
-        raise InputError(f"there are no {name} rows: the splits that occur are {listing(split_names(split))}")
-    return np.asarray(chosen)
+def _normal_text(value: Hashable) -> str:
+    """Return a value as text, with true and false in lower case and without trailing zeros of a decimal."""
+    text = str(value)
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    return text.rstrip("0").rstrip(".") if DECIMAL.fullmatch(text) else text

@@ -1,6 +1,6 @@
-"""A fixed feature map for small images: random convolutions, rectified and pooled.
+"""Handwritten digits on textured backgrounds: a benchmark with a spurious attribute that needs no download.
 
-Handwritten digits on textures: a benchmark with a spurious background that needs no download.
+Its feature map is fixed: random convolutions, rectified and pooled.
 """
 
 from __future__ import annotations
@@ -20,100 +20,22 @@ from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import GroupedDataset, ImageArrays
 
 Float32Array: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
-
-BLOCK_CELLS = 1 << 22
-"""How many numbers the patches of a block of images may hold: 16 MB of float32."""
-
-
-@dataclass(frozen=True)
-class RandomConvolutions:
-    r"""Mean, over each cell of a coarse grid, of rectified responses to random filters.
-
-    .. math:: f_{kab}(x) = \frac{1}{|C_{ab}|} \sum_{(i, j) \in C_{ab}} \max(0, \langle w_k, x_{ij} \rangle)
-
-    x_ij is the patch of RGB values, from −½ to ½, whose corner is at (i, j); w_k has standard normal entries; C_ab
-    are the grid² cells of corners. Features are ordered (a, b, k).
-    """
-
-    n_filters: int = 48
-    size: int = 9
-    grid: int = 4
-    random_state: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("n_filters", "size", "grid"):
-            check_count(getattr(self, name), name)
-
-    @property
-    def n_features(self) -> int:
-        """Width p of the result."""
-        return self.n_filters * self.grid**2
-
-    @cached_property
-    def filters(self) -> Float32Array:
-        """The filters w_k, (n_filters, 3, size, size)."""
-        rng = np.random.default_rng(self.random_state)
-        return rng.normal(size=(self.n_filters, 3, self.size, self.size)).astype(np.float32)
-
-    def __call__(self, pixels: Any) -> Float32Array:
-        """Features (n, p) of uint8 images (n, height, width, 3)."""
-        pixels = np.asarray(pixels)
-        corners = self._corners(pixels)
-        features = np.empty((len(pixels), self.n_features), dtype=np.float32)
-        weights = self.filters.reshape(self.n_filters, -1).T  # (3·size², n_filters)
-        for block in row_blocks(len(pixels), corners[0] * corners[1] * len(weights), BLOCK_CELLS):
-            values = pixels[block].astype(np.float32) / 255 - np.float32(0.5)
-            patches = sliding_window_view(values, (self.size, self.size), axis=(1, 2))  # (n, h, w, 3, size, size)
-            responses = np.maximum(patches.reshape(-1, len(weights)) @ weights, 0)
-            pooled = self._pool(responses.reshape(len(values), *corners, self.n_filters))
-            features[block] = pooled.reshape(len(values), -1)
-        return features
-
-    def _corners(self, pixels: np.ndarray[Any, Any]) -> tuple[int, int]:
-        """Rows and columns of patch corners in an image."""
-        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
-            raise InputError(
-                f"pixels has type {pixels.dtype} and shape {pixels.shape}: pass uint8 images, (n, height, width, 3)"
-            )
-        height, width = pixels.shape[1:3]
-        if min(height, width) - self.size + 1 < self.grid:
-            raise InputError(
-                f"the images are {height} × {width} pixels: filters of size {self.size} on a grid of {self.grid} need "
-                f"{self.size + self.grid - 1} or more each way"
-            )
-        return height - self.size + 1, width - self.size + 1
-
-    def _pool(self, responses: Float32Array) -> Float32Array:
-        """Means over the cells, (n, h, w, k) to (n, grid, grid, k)."""
-        for axis in (1, 2):
-            starts, lengths = self._cells(responses.shape[axis])
-            shape = [-1 if position == axis else 1 for position in range(4)]
-            sums = np.add.reduceat(responses, starts, axis=axis)
-            responses = np.asarray(sums / lengths.reshape(shape), dtype=np.float32)
-        return responses
-
-    def _cells(self, length: int) -> tuple[IntArray, Float32Array]:
-        """Starts and lengths of the grid's cells along an axis; lengths differ by one at most."""
-        edges = np.arange(self.grid + 1) * length // self.grid
-        return edges[:-1], np.diff(edges).astype(np.float32)
-
-
 PixelArray: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 
 BACKGROUNDS = ("stripes", "checks", "rings", "speckle", "gradient")
 SPACE = GroupSpace(("digit", "background"), (tuple(range(10)), BACKGROUNDS))
 
 CORRELATION = 0.95
-"""Share of a digit's training rows that have its majority background."""
+"""Share of a digit's training rows on its majority background."""
 
 DRAWS = 2
-"""How many training rows are made of one scan."""
+"""Number of training rows made from one scan."""
 
 SPLIT_PATTERN = (0, 0, 0, 0, 0, 1, 2, 2)
-"""Splits of eight consecutive scans of a digit: what changes along the file, such as the writer, is in every split."""
+"""Splits of eight consecutive scans of a digit: the writers, who change along the file, are spread over all splits."""
 
 SIDE, MARGIN = 28, 2
-"""Pixels of an image's side, and between it and the digit."""
+"""Side of an image, and margin around the digit, in pixels."""
 
 COLOURS = ((0.70, 0.27, 0.27), (0.16, 0.60, 0.27), (0.22, 0.35, 0.72), (0.58, 0.50, 0.12), (0.55, 0.22, 0.62))
 """Mean colour of each background, in RGB from 0 to 1."""
@@ -121,19 +43,22 @@ COLOURS = ((0.70, 0.27, 0.27), (0.16, 0.60, 0.27), (0.22, 0.35, 0.72), (0.58, 0.
 INK = 0.92
 """Mean brightness of the ink."""
 
+PATCH_CELLS = 1 << 22
+"""Largest number of array elements in the patches of a block of images: 16 MB of float32."""
+
 
 def load_digits_backgrounds(random_state: int = 0, *, balanced: bool = False) -> GroupedDataset:
-    """The scans of scikit-learn's digits, enlarged and laid over five procedural textures.
+    """Load scikit-learn's digits, enlarged and placed on five procedural textures.
 
-    In training 95 % of the rows of digit d have background d mod 5 and the others are spread over the four other
+    In training, 95 % of the rows of digit d have background d mod 5 and the others are spread over the four other
     backgrounds, so that all 50 groups occur. Each training scan makes two rows, at most one of them off the majority
     background. Each validation and test scan makes five rows, one on every background: validation is balanced, as in
-    Waterbirds, so that the accuracy of a group rests on 22 scans or more and not on one or two. The splits are fixed;
-    ``random_state`` decides the textures and the training rows off the majority background.
+    Waterbirds, so that the accuracy of a group is measured on at least 22 scans. The splits are fixed; ``random_state``
+    determines the textures and the training rows off the majority background.
 
-    ``balanced=True`` lays the training scans over all backgrounds evenly, with as many rows and the same validation and
-    test images: what a model reaches there is what the features allow. The ``origin`` of a row is the number of its
-    scan.
+    ``balanced=True`` places the training scans on all backgrounds evenly, with the same number of rows and the same
+    validation and test images; a model's accuracy there is an upper limit for these features. The ``origin`` of a row
+    is the number of its scan.
     """
     from sklearn.datasets import load_digits
 
@@ -142,7 +67,7 @@ def load_digits_backgrounds(random_state: int = 0, *, balanced: bool = False) ->
     split_of_scan = _split_of_scan(scans.target)
     parts = []
     for split in range(3):
-        # A generator for each split keeps validation and test images the same whatever the training rows are.
+        # One generator per split: validation and test images do not depend on the training rows.
         rng = np.random.default_rng([random_state, split])
         members = np.flatnonzero(split_of_scan == split)
         if split > 0:
@@ -158,7 +83,7 @@ def load_digits_backgrounds(random_state: int = 0, *, balanced: bool = False) ->
 
 
 def _split_of_scan(digit: IntArray) -> IntArray:
-    """Split of each scan, from its rank among the scans of its digit."""
+    """Return the split of each scan, from its rank among the scans of its digit."""
     split = np.empty(len(digit), dtype=np.int64)
     for value in range(10):
         members = np.flatnonzero(digit == value)
@@ -167,7 +92,7 @@ def _split_of_scan(digit: IntArray) -> IntArray:
 
 
 def _training_backgrounds(digit: IntArray, balanced: bool, rng: np.random.Generator) -> IntArray:
-    """Backgrounds of each training scan's rows, (s, DRAWS)."""
+    """Return the backgrounds of each training scan's rows, (s, DRAWS)."""
     n_backgrounds = len(BACKGROUNDS)
     background = np.repeat(digit[:, None] % n_backgrounds, DRAWS, axis=1)
     for value in range(10):
@@ -176,7 +101,7 @@ def _training_backgrounds(digit: IntArray, balanced: bool, rng: np.random.Genera
         if balanced:
             background[members] = (np.arange(n_rows) % n_backgrounds).reshape(-1, DRAWS)
             continue
-        # No scan twice: a small group then has as many shapes as rows.
+        # No scan is used twice, so that a small group has as many shapes as rows.
         chosen = members[np.argsort(rng.random(len(members)), kind="stable")[: round((1 - CORRELATION) * n_rows)]]
         step = 1 + np.arange(len(chosen)) % (n_backgrounds - 1)
         background[chosen, 0] = (value + step) % n_backgrounds
@@ -184,7 +109,7 @@ def _training_backgrounds(digit: IntArray, balanced: bool, rng: np.random.Genera
 
 
 def _enlarge(images: FloatArray) -> FloatArray:
-    """Bilinear enlargement of (s, 8, 8) to (s, SIDE, SIDE), with an empty margin."""
+    """Enlarge images (s, 8, 8) bilinearly to (s, SIDE, SIDE), with an empty margin."""
     inner = SIDE - 2 * MARGIN
     position = np.clip((np.arange(inner) + 0.5) * 8 / inner - 0.5, 0, 7)
     low = np.minimum(position.astype(np.int64), 6)
@@ -195,7 +120,7 @@ def _enlarge(images: FloatArray) -> FloatArray:
 
 
 def _composite(mask: FloatArray, background: IntArray, rng: np.random.Generator) -> PixelArray:
-    """Each digit in its own light ink over its own draw of a background, (n, SIDE, SIDE, 3)."""
+    """Draw each digit in light ink on a background, (n, SIDE, SIDE, 3); ink and background vary per image."""
     pixels = np.empty((*mask.shape, 3), dtype=np.uint8)
     for value in range(len(BACKGROUNDS)):
         rows = np.flatnonzero(background == value)
@@ -211,7 +136,7 @@ def _composite(mask: FloatArray, background: IntArray, rng: np.random.Generator)
 
 
 def _pattern(background: int, n: int, rng: np.random.Generator) -> FloatArray:
-    """Draws of a background without its colour, (n, SIDE, SIDE) from 0 to 1."""
+    """Draw n patterns of a background without its colour, (n, SIDE, SIDE) from 0 to 1."""
     name = BACKGROUNDS[background]
     if name == "speckle":
         return rng.random((n, SIDE, SIDE))
@@ -230,6 +155,79 @@ def _pattern(background: int, n: int, rng: np.random.Generator) -> FloatArray:
         across = axis[:, None] * np.cos(angle) - axis * np.sin(angle)
         wave = wave * np.sin(pitch * across + other_phase)
     return np.asarray(np.clip(0.5 + 1.5 * wave, 0, 1))
+
+
+@dataclass(frozen=True)
+class RandomConvolutions:
+    r"""Feature map for small images: rectified responses to random filters, averaged over the cells of a coarse grid.
+
+    .. math:: f_{kab}(x) = \frac{1}{|C_{ab}|} \sum_{(i, j) \in C_{ab}} \max(0, \langle w_k, x_{ij} \rangle)
+
+    x_ij is the patch of RGB values, from −½ to ½, whose corner is at (i, j); w_k has standard normal entries; C_ab
+    are the grid² cells of corners. Features are ordered (a, b, k).
+    """
+
+    n_filters: int = 48
+    size: int = 9
+    grid: int = 4
+    random_state: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("n_filters", "size", "grid"):
+            check_count(getattr(self, name), name)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features p."""
+        return self.n_filters * self.grid**2
+
+    @cached_property
+    def filters(self) -> Float32Array:
+        """The filters w_k, (n_filters, 3, size, size)."""
+        rng = np.random.default_rng(self.random_state)
+        return rng.normal(size=(self.n_filters, 3, self.size, self.size)).astype(np.float32)
+
+    def __call__(self, pixels: Any) -> Float32Array:
+        """Return the features (n, p) of uint8 images (n, height, width, 3)."""
+        pixels = np.asarray(pixels)
+        corners = self._corners(pixels)
+        features = np.empty((len(pixels), self.n_features), dtype=np.float32)
+        weights = self.filters.reshape(self.n_filters, -1).T  # (3·size², n_filters)
+        for block in row_blocks(len(pixels), corners[0] * corners[1] * len(weights), PATCH_CELLS):
+            values = pixels[block].astype(np.float32) / 255 - np.float32(0.5)
+            patches = sliding_window_view(values, (self.size, self.size), axis=(1, 2))  # (n, h, w, 3, size, size)
+            responses = np.maximum(patches.reshape(-1, len(weights)) @ weights, 0)
+            pooled = self._pool(responses.reshape(len(values), *corners, self.n_filters))
+            features[block] = pooled.reshape(len(values), -1)
+        return features
+
+    def _corners(self, pixels: np.ndarray[Any, Any]) -> tuple[int, int]:
+        """Return the number of rows and columns of patch corners in an image."""
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
+            raise InputError(
+                f"pixels has type {pixels.dtype} and shape {pixels.shape}: pass uint8 images, (n, height, width, 3)"
+            )
+        height, width = pixels.shape[1:3]
+        if min(height, width) - self.size + 1 < self.grid:
+            raise InputError(
+                f"the images are {height} × {width} pixels: filters of size {self.size} on a grid of {self.grid} need "
+                f"{self.size + self.grid - 1} or more each way"
+            )
+        return height - self.size + 1, width - self.size + 1
+
+    def _pool(self, responses: Float32Array) -> Float32Array:
+        """Average responses (n, h, w, k) over the cells, to (n, grid, grid, k)."""
+        for axis in (1, 2):
+            starts, lengths = self._cells(responses.shape[axis])
+            shape = [-1 if position == axis else 1 for position in range(4)]
+            sums = np.add.reduceat(responses, starts, axis=axis)
+            responses = np.asarray(sums / lengths.reshape(shape), dtype=np.float32)
+        return responses
+
+    def _cells(self, length: int) -> tuple[IntArray, Float32Array]:
+        """Return the starts and lengths of the grid's cells along an axis; lengths differ by at most one."""
+        edges = np.arange(self.grid + 1) * length // self.grid
+        return edges[:-1], np.diff(edges).astype(np.float32)
 
 
 BENCHMARK = Benchmark(

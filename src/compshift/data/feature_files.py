@@ -1,18 +1,15 @@
-"""Arrays out of ``.npz`` files that anybody may have written.
-
-Feature files: embeddings with their attributes, as ``.npz`` or Parquet.
+"""Feature files: embeddings with their attributes, as ``.npz`` or Parquet.
 
 An ``.npz`` file has ``X`` (n, p), ``Z`` (n, m) integer codes, ``attribute_names`` (m,), ``value_names`` (a JSON string,
 ``{name: [values]}``) and optionally ``split`` (n,). A Parquet file, or a folder of Parquet shards, has the attribute
 columns, an optional ``split`` column, and the features as one list column ``features`` or as columns ``f0``, ``f1``, …
-A split is 0, 1, 2 or train, val, test. Files to predict on may hold features alone.
+A split is 0, 1, 2 or train, val, test. Files to predict on may hold features only.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -23,68 +20,25 @@ import numpy as np
 
 from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_finite, check_list, check_same_rows
 from compshift._errors import InputError, check_name, listing
-from compshift._files import check_ordinary, check_path, parse_json, replacing
+from compshift._files import check_path, parse_json, replacing
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
-from compshift.data.dataset import GroupedDataset, check_dataset, check_split, split_rows
-from compshift.data.parquet_footer import check_parquet, check_unpacked
-from compshift.data.shift import stratified_split
-from compshift.data.table_files import (
-    check_columns,
-    check_values,
-    column_names,
-    is_parquet,
-    list_matrix,
-    reading,
-    shard_files,
-)
+from compshift.data.dataset import GroupedDataset, check_dataset
+from compshift.data.shards import is_parquet, list_matrix, reading, shard_files
+from compshift.data.splits import check_split, split_rows, stratified_split
+from compshift.data.table_files import check_columns, check_values, column_names
 from compshift.data.text_tables import ending
-
-
-def read_arrays(path: Path, wanted: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Those of the wanted arrays that the file has, and the names of all that it has.
-
-    The members that are measured are the ones that are read, each to the size that it was measured by and no further.
-    """
-    try:
-        with check_ordinary(path).open("rb") as stream, zipfile.ZipFile(stream) as archive:
-            members: dict[str, zipfile.ZipInfo] = {}
-            for entry in archive.infolist():
-                name = entry.filename.removesuffix(".npy")
-                if name in members:
-                    raise InputError(f"{str(path)!r} has two arrays {name!r}: write it again, with one of each name")
-                members[name] = entry
-            chosen = {name: members[name] for name in wanted if name in members}
-            check_unpacked(
-                sum(entry.file_size for entry in chosen.values()),
-                path.stat().st_size,
-                path,
-                "write it with numpy.savez, not compressed, if it is right",
-            )
-            return {name: _read_array(archive, entry) for name, entry in chosen.items()}, list(members)
-    except InputError:
-        raise
-    except Exception as error:  # damaged archives make their readers fail in every way there is
-        if isinstance(error, OSError) and error.errno:
-            raise  # the system's, not the file's
-        raise InputError(
-            f"{str(path)!r} cannot be read as .npz: it is damaged, another kind of file, or holds Python objects; "
-            "write arrays of numbers and text with numpy.savez"
-        ) from None
-
-
-def _read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Any:
-    """The array of a member. What runs on beyond the member's size is never unpacked."""
-    with archive.open(entry) as stream:
-        return np.lib.format.read_array(stream, allow_pickle=False)
-
+from compshift.data.untrusted import check_parquet, read_arrays
 
 FEATURE_COLUMN = re.compile(r"f(0|[1-9]\d*)")
+"""Matches the name of a numbered feature column: f0, f1, …"""
+
 NPZ_KEYS = ("X", "Z", "attribute_names", "value_names", "split")
+"""Names of the arrays that are read from an ``.npz`` file."""
 
 
 class _Contents(NamedTuple):
-    """What was read: features, the attributes that were asked for (None if none was), and the split if there is one."""
+    """Contents of a feature file; ``space`` and ``codes`` are None if no attributes were requested."""
 
     X: Any  # (n, p)
     space: GroupSpace | None
@@ -93,19 +47,33 @@ class _Contents(NamedTuple):
 
 
 def read_features(path: str | PathLike[str], attributes: Sequence[str]) -> GroupedDataset:
-    """The rows of a feature file with the named attributes, in that order.
+    """Read a feature file with the named attributes.
 
     Parameters
     ----------
     path : str or path
         A .npz file, a .parquet file or a folder of Parquet shards.
-    attributes : names
-        At least one; the first is the target.
+    attributes : sequence of str
+        Names of at least one attribute, in the order wanted; the first is the target.
 
     Returns
     -------
     GroupedDataset
-        With splits, if the file has them.
+        The rows of the file, with splits if it has them.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, lacks an attribute, or would unpack to far more memory than its size justifies.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "birds.npz")
+    ...     np.savez(path, X=np.eye(2), Z=[[0, 1], [1, 0]], attribute_names=["bird", "place"])
+    ...     read_features(path, ["bird", "place"])
+    <GroupedDataset: 2 rows of features, bird × place (2 × 2)>
     """
     X, space, codes, split = _read(path, attributes)
     if space is None or codes is None:
@@ -120,10 +88,10 @@ def load_features(
     shares: Mapping[str, float] | None = None,
     random_state: int = 0,
 ) -> GroupedDataset:
-    """A feature file as a data set that knows what is predicted.
+    """Read a feature file with its targets and attributes.
 
-    Without names, the file's first attribute is the target and all others are attributes. ``shares`` split a file that
-    has no splits, at random within groups.
+    Without ``targets``, the file's first attribute is the target; without ``attributes``, all others are attributes.
+    ``shares`` splits a file without splits at random, within groups.
     """
     known = [] if targets and attributes is not None else file_attributes(path)
     targets = list(targets) or known[:1]
@@ -139,12 +107,12 @@ def load_features(
     if shares is None:
         return found
     if found.split is not None:
-        raise InputError(f"shares were given, and the file has splits: leave them out ({str(path)!r})")
+        raise InputError(f"shares were given, and the file has splits: pass shares=None ({str(path)!r})")
     return replace(found, split=stratified_split(found.space, found.codes, shares, random_state))
 
 
 def file_attributes(path: str | PathLike[str]) -> list[str]:
-    """Names of the attributes that a feature file has, in its order."""
+    """Return the names of the attributes in a feature file, in its order."""
     source = check_path(path)
     if is_parquet(source):
         plain = [name for name in column_names(source) if name not in ("row", "split", "features")]
@@ -156,27 +124,51 @@ def file_attributes(path: str | PathLike[str]) -> list[str]:
 def read_labels(
     path: str | PathLike[str], attributes: Sequence[str], split: str | None = None
 ) -> tuple[GroupSpace, IntArray]:
-    """The named attributes of a feature file, as a space and codes (n, m), without reading its features."""
+    """Read the named attributes of an ``.npz`` file, as a space and codes (n, m), without its features."""
     contents = _read_npz(Path(path), attributes, features=False)
     if contents.space is None or contents.codes is None:
         raise InputError("no attribute was asked for: name at least one")
     codes = contents.codes
     if split is not None:
         if contents.split is None:
-            raise InputError(f"{str(path)!r} has no splits: leave out --split")
+            raise InputError(f"{str(path)!r} has no splits: pass split=None")
         codes = codes[split_rows(check_split(contents.split, len(codes)), split)]
     return contents.space, codes
 
 
 def read_inputs(path: str | PathLike[str], split: str = "all") -> Any:
-    """The features alone, (n, p), of one split or of all rows; the file needs no attributes."""
+    """Read only the features (n, p) of one split or of all rows; the file needs no attributes."""
     contents = _read(path, ())
     codes = None if contents.split is None else check_split(contents.split, len(contents.X))
     return contents.X[split_rows(codes, split)]
 
 
 def write_features(path: str | PathLike[str], data: GroupedDataset) -> None:
-    """Write a data set of features as .npz, whole or not at all; ``read_features`` and every command read it."""
+    """Write a data set of features as ``.npz``, atomically; ``read_features`` and every command read it.
+
+    Parameters
+    ----------
+    path : str or path
+        The file to write; its name ends in ``.npz``.
+    data : GroupedDataset
+        A data set whose samples are features.
+
+    Raises
+    ------
+    InputError
+        If ``data`` holds images or text, or ``path`` has another ending or cannot be written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> space = GroupSpace.from_cardinalities([2], names=["bird"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "birds.npz")
+    ...     write_features(path, GroupedDataset(np.eye(2), space, [[0], [1]]))
+    ...     read_features(path, ["bird"]).codes
+    array([[0],
+           [1]])
+    """
     names, values = check_dataset(data).space.names, data.space.values
     arrays = {
         "X": data.X,
@@ -192,6 +184,7 @@ def write_features(path: str | PathLike[str], data: GroupedDataset) -> None:
 
 
 def _read(path: str | PathLike[str], attributes: Sequence[str]) -> _Contents:
+    """Read the features and the named attributes of a file of either kind."""
     attributes = check_list(attributes, "attributes", "names of attributes")
     source = check_path(path)
     if not source.exists():
@@ -206,6 +199,7 @@ def _read(path: str | PathLike[str], attributes: Sequence[str]) -> _Contents:
 
 
 def _read_npz(path: Path, attributes: Sequence[str], *, features: bool = True) -> _Contents:
+    """Read the named attributes of an ``.npz`` file and, unless ``features`` is False, its features."""
     arrays, found = read_arrays(path, NPZ_KEYS if features else NPZ_KEYS[1:])
     if "X" not in arrays and features:
         raise InputError(
@@ -235,7 +229,7 @@ def _read_npz(path: Path, attributes: Sequence[str], *, features: bool = True) -
 
 
 def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> list[tuple[Any, ...]]:
-    """Values of every attribute, from the JSON text, or 0, 1, … where there is none."""
+    """Return the values of every attribute from the JSON text, or 0, 1, … if there is none."""
     if encoded is None:
         largest = int(Z.max(initial=0))
         if largest >= MAX_TABLE_GROUPS:
@@ -247,7 +241,7 @@ def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> lis
         table = parse_json(str(encoded))
         lists = [table[name] for name in names]
         if not all(isinstance(values, list) for values in lists):
-            raise TypeError("a value is no list")
+            raise TypeError("the values of an attribute are not a list")
         return [tuple(values) for values in lists]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
@@ -256,6 +250,7 @@ def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> lis
 
 
 def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
+    """Read the features and the named attributes of a Parquet file or a folder of shards."""
     import pyarrow.parquet as pq
 
     with reading(path):
@@ -268,7 +263,7 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
         if not feature_columns:
             raise InputError(
                 f"{str(path)!r} has no features (its columns are {listing(columns)}): a list column 'features' or "
-                "columns 'f0', 'f1', … are expected; other columns of numbers are named with --features"
+                "columns 'f0', 'f1', … are expected; read other columns of numbers as a table, with features=[names]"
             )
         check_columns(feature_columns, columns, source[0])
         wanted = [*feature_columns, *attributes, *(["split"] if "split" in columns else [])]
@@ -295,12 +290,12 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
 
 
 def _feature_number(column: str) -> float:
-    """The number in the name of a feature column; one with thousands of digits is no number at all."""
+    """Return the number in the name of a feature column, infinity if it has too many digits."""
     return int(column[1:]) if len(column) < 20 else float("inf")
 
 
 def _feature_matrix(X: Any, path: Path) -> Any:
-    """X as a floating matrix with at least one row and one column."""
+    """Check that X is a finite matrix of numbers with at least one row and column, and return it as floats."""
     if X.ndim == 2 and not len(X):
         raise InputError(f"{str(path)!r} has no rows: at least one is needed")
     if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":

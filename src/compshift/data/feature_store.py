@@ -1,10 +1,10 @@
-"""Features and labels in Parquet files that are read a block at a time, never whole."""
+"""Features and labels in Parquet files that are read one block at a time, for data larger than memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -16,47 +16,65 @@ from compshift._checks import check_count, check_list, check_whole
 from compshift._errors import InputError, check_name, listing
 from compshift._files import check_path
 from compshift.core.arrays import BoolArray
-from compshift.data.parquet_footer import check_parquet
-from compshift.data.table_files import list_matrix, reading, shard_files
+from compshift.data.shards import list_matrix, reading, shard_files
+from compshift.data.untrusted import check_parquet
 
 ALL = "all"
-"""Name of all splits together."""
+"""Value of ``split`` that stands for all splits."""
 
 
 @dataclass(frozen=True)
 class FeatureStore:
-    """A Parquet file or folder of shards with a list column ``features``, such as ``compshift features`` writes.
+    """A Parquet file or folder of shards with a list column ``features``, as ``compshift features`` writes it.
+
+    ``CRMClassifier().fit(FeatureStore("birds.features", "train"), "bird", attributes=["place"])`` fits a model to more
+    rows than memory holds: columns are named instead of passed. The files must not change meanwhile.
 
     Parameters
     ----------
     path : str or path
         A .parquet file, or a folder of them.
     split : str, optional
-        The rows of one split alone, if there is a column ``split``; ``"all"`` for those of every split. Without it, all
-        rows are read too, and a fit warns if there is such a column.
+        Value of the column ``split`` whose rows are read; ``"all"`` reads the rows of every split. None reads all rows
+        too, and a fit warns if there is such a column.
+    memory : int, default=2**30
+        Bytes that blocks of features may take while the store is fitted.
+
+    Raises
+    ------
+    InputError
+        If there is nothing at ``path``, or ``memory`` is not a whole number of 1 or more.
 
     Examples
     --------
-    ``CRMClassifier().fit(FeatureStore("birds.features", "train"), "bird", attributes=["place"])`` fits a model to more
-    rows than memory holds: columns are named instead of passed. The files may not change meanwhile.
+    >>> import os, tempfile
+    >>> import pandas as pd
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "birds.parquet")
+    ...     pd.DataFrame({"features": [[0.0, 1.0], [2.0, 3.0]], "bird": ["duck", "gull"]}).to_parquet(path)
+    ...     store = FeatureStore(path)
+    ...     store.n_rows, store.n_features, store.columns
+    (2, 2, ['features', 'bird'])
     """
 
     path: str | PathLike[str]
     split: str | None = None
+    memory: int = field(default=1 << 30, kw_only=True)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "memory", check_count(self.memory, "memory"))
         object.__setattr__(self, "path", check_path(self.path))
         if not Path(self.path).exists():
             raise InputError(f"there is no file or folder {str(self.path)!r}: pass a .parquet file or a folder of them")
 
     @cached_property
     def files(self) -> list[Path]:
-        """The files, in order."""
+        """The Parquet files, in order."""
         return list(self._states)
 
     @cached_property
     def _states(self) -> dict[Path, tuple[int, ...]]:
-        """The files, and how each was when the store was first looked at."""
+        """The files, each with its state when the store first read it."""
         with reading(self.path):
             found = {file: _state(file) for file in shard_files(Path(self.path))}
             check_parquet(list(found), ["features"], Path(self.path))
@@ -64,7 +82,7 @@ class FeatureStore:
 
     @contextmanager
     def _reading(self, *files: Path) -> Iterator[None]:
-        """Read some of the files, which must be and stay as they were when the store was first looked at."""
+        """Check before and after a block that the files it reads did not change since the store first read them."""
         expected = self._states
 
         def check() -> None:
@@ -80,7 +98,7 @@ class FeatureStore:
             try:
                 yield
             finally:
-                check()  # which tells why, if reading it failed
+                check()  # a change explains why reading failed
 
     @cached_property
     def columns(self) -> list[str]:
@@ -102,7 +120,7 @@ class FeatureStore:
 
     @cached_property
     def n_rows(self) -> int:
-        """Rows of the split, or all."""
+        """Number of rows that are read."""
         import pyarrow.parquet as pq
 
         if self.kept is not None:
@@ -112,7 +130,7 @@ class FeatureStore:
 
     @cached_property
     def kept(self) -> BoolArray | None:
-        """Which of the stored rows are of the split; None if all are."""
+        """Mask of the stored rows that are read; None if all are."""
         if self.split is None or self.split == ALL:
             return None
         values = self.frame(["split"], every_row=True)["split"]
@@ -123,7 +141,25 @@ class FeatureStore:
         return mask
 
     def frame(self, names: Sequence[str], *, every_row: bool = False) -> Any:
-        """Columns of the rows, text as sorted categories, which take a few bytes a row."""
+        """Read columns, with text as sorted categories, which take a few bytes per row.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of the columns.
+        every_row : bool, default=False
+            Whether to read the rows of other splits as well.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One column per name.
+
+        Raises
+        ------
+        InputError
+            If a column is missing from a shard, or holds lists.
+        """
         import pandas as pd
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -150,16 +186,28 @@ class FeatureStore:
         return frame if every_row or self.kept is None else frame[self.kept]
 
     def blocks(self, block_rows: int, rank: int = 0, size: int = 1) -> Iterator[tuple[int, Any]]:
-        """Features (b, p) of the rows in order, at most ``block_rows`` at a time, and the number of the first of them.
+        """Read the features of the rows, in order, one block at a time.
 
-        Of ``size`` processes, that of each ``rank`` gets row groups of its own; together they get all.
+        Parameters
+        ----------
+        block_rows : int
+            Largest number of rows in a block.
+        rank, size : int, default=0, 1
+            Read only the share of process ``rank`` of ``size`` processes; together the shares cover all rows.
+
+        Yields
+        ------
+        start : int
+            Number of the block's first row.
+        features : array (b, p)
+            The block.
         """
         check_count(block_rows, "block_rows")
         size = check_count(size, "size")
         if check_whole(rank, "rank") >= size:
             raise InputError(f"rank is {rank} and size {size}: pass a rank below the number of processes")
-        start = 0  # among the rows of the split
-        stored = 0  # among all
+        start = 0  # position among the rows of the split
+        stored = 0  # position among all rows
         for number, (file, group, count) in enumerate(self._row_groups()):
             if number % size == rank:
                 begin, first = stored, start
@@ -167,7 +215,7 @@ class FeatureStore:
                     if features.shape[1] != self.n_features:
                         raise InputError(
                             f"{str(file)!r}: the lists in column 'features' have {features.shape[1]} numbers, those "
-                            f"before {self.n_features}: all rows need as many"
+                            f"before {self.n_features}: all lists must have one length"
                         )
                     end = begin + len(features)
                     own = features if self.kept is None else features[self.kept[begin:end]]
@@ -178,7 +226,7 @@ class FeatureStore:
             start, stored = start + own_count, stored + count
 
     def _row_groups(self) -> Iterator[tuple[Path, int, int]]:
-        """File, number and rows of every row group."""
+        """Yield the file, the number and the row count of every row group."""
         import pyarrow.parquet as pq
 
         for file in self.files:
@@ -189,7 +237,7 @@ class FeatureStore:
                 yield file, group, count
 
     def _batches(self, block_rows: int, file: Path, group: int) -> Iterator[Any]:
-        """Features (b, p) of all stored rows of a row group."""
+        """Yield features (b, p) of all stored rows of a row group."""
         import pyarrow.parquet as pq
 
         with self._reading(file), pq.ParquetFile(file) as source:
@@ -203,7 +251,7 @@ class FeatureStore:
                 yield list_matrix(batch.column(0), file)
 
     def _check_columns(self, names: Sequence[str], file: Path) -> None:
-        """Refuse a shard without some columns that the first has."""
+        """Check that a shard has the named columns, which the first shard has."""
         import pyarrow.parquet as pq
 
         known = pq.read_schema(file).names
@@ -216,7 +264,7 @@ class FeatureStore:
 
 
 def _state(file: Path) -> tuple[int, ...]:
-    """What differs once a file was written to or replaced; nothing of one that is gone."""
+    """Return inode, size and time of change of a file; empty if it is gone."""
     try:
         about = file.stat()
     except FileNotFoundError:

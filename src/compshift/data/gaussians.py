@@ -1,6 +1,7 @@
-"""The paper's two-dimensional example, whose distribution is known, so that the best possible classifier is too.
+"""Gaussian data whose distribution, and so the Bayes classifier, is known.
 
-Gaussians whose energy is additive in any number of attributes, at a Bayes accuracy that is chosen.
+``Gaussian2D`` is the paper's two-dimensional example; ``AdditiveGaussians`` has an additive energy in any number of
+attributes, at a chosen Bayes accuracy.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from compshift.data.dataset import GroupedDataset
 
 GAUSSIAN2D_SPACE = GroupSpace(("z1", "z2"), ((-1, 1), (-1, 1)))
 GAUSSIAN2D_MISSING = (-1, -1)
+"""Values of the group that is absent from training."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Gaussian2D:
     random_state: int | None = 0
 
     def sample(self, n_train: int = 3000, n_test: int = 4000, n_val: int = 0) -> GroupedDataset:
-        """Training and validation rows spread evenly over three groups, test rows over all four."""
+        """Draw training and validation rows evenly from three groups, and test rows from all four."""
         rng = np.random.default_rng(self.random_state)
         every = GAUSSIAN2D_SPACE.codes(np.arange(4))
         seen = every[~(GAUSSIAN2D_SPACE.decode(every) == GAUSSIAN2D_MISSING).all(axis=1)]
@@ -43,11 +45,11 @@ class Gaussian2D:
         return GroupedDataset(X, GAUSSIAN2D_SPACE, codes, np.repeat([0, 2, 1], [n_train, n_test, n_val]))
 
     def bayes_group(self, X: Any) -> IntArray:
-        """Values (n, 2) of the group that the Bayes classifier predicts under the uniform prior: the quadrant of x."""
+        """Return the values (n, 2) of the Bayes group under the uniform prior, which is the quadrant of x."""
         return np.where(np.asarray(X) > 0, 1, -1)
 
     def log_density(self, X: FloatArray) -> FloatArray:
-        """Log p(x|z) of each of the four groups, (n, 4)."""
+        """Return log p(x|z) of each of the four groups, (n, 4)."""
         means = GAUSSIAN2D_SPACE.decode(GAUSSIAN2D_SPACE.codes(np.arange(4)))
         squared = ((X[:, None, :] - means) ** 2).sum(axis=2)
         return np.asarray(-0.5 * squared - np.log(2 * np.pi))
@@ -64,11 +66,13 @@ GAUSSIAN2D = Benchmark(
 
 @dataclass(frozen=True)
 class AdditiveGaussians:
-    """Groups of an additive energy, E(x, z) = Σ_i ‖x − μ(z_i)‖² (paper, "CRM's Analysis with Varying Group Size").
+    """Gaussian groups with the additive energy E(x, z) = Σ_i ‖x − μ(z_i)‖².
 
-    The means μ of all values are orthogonal and of one norm, so x given z is Gaussian around their average over the m
-    attributes, with covariance I/(2m). The paper does not state the norm; it is solved for a wanted Bayes accuracy on
-    one attribute.
+    Paper, "CRM's Analysis with Varying Group Size".
+
+    The means μ of all values are orthogonal and have one norm, so x given z is Gaussian around their average over the m
+    attributes, with covariance I/(2m). The paper does not state the norm; here it is solved so that the Bayes
+    classifier of one attribute has the accuracy ``bayes_accuracy``.
     """
 
     n_attributes: int
@@ -87,7 +91,7 @@ class AdditiveGaussians:
 
     @property
     def space(self) -> GroupSpace:
-        """The attributes z1, z2, …"""
+        """The attributes z1, z2, … and their values."""
         return GroupSpace.from_cardinalities([self.n_values] * self.n_attributes)
 
     @property
@@ -97,7 +101,7 @@ class AdditiveGaussians:
 
     @cached_property
     def norm(self) -> float:
-        r"""Norm of the means at which the Bayes classifier of one attribute has the wanted accuracy.
+        r"""Norm of the means at which the Bayes classifier of one attribute has the accuracy ``bayes_accuracy``.
 
         .. math:: P = \int \phi(t) \, \Phi(t + \delta)^{d - 1} dt, \qquad \delta = \frac{\|\mu\|}{m \sigma}
 
@@ -117,7 +121,7 @@ class AdditiveGaussians:
         return float(delta) * self.n_attributes * self.deviation
 
     def sample(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        """One row of features for each code, (n, p)."""
+        """Draw one row of features for each code, (n, p)."""
         X = rng.normal(scale=self.deviation, size=(len(codes), self.n_features))
         rows = np.arange(len(codes))
         for column in (codes + self.space.offsets).T:
@@ -125,12 +129,12 @@ class AdditiveGaussians:
         return np.asarray(X)
 
     def bayes(self, X: FloatArray, attribute: int = 0) -> IntArray:
-        """Codes (n,) that the Bayes classifier gives one attribute when all groups are equally likely."""
+        """Return the codes (n,) that the Bayes classifier predicts for one attribute under the uniform prior."""
         start = attribute * self.n_values
         return np.asarray(np.argmax(X[:, start : start + self.n_values], axis=1), dtype=np.int64)
 
     def balanced(self, rows: tuple[int, int, int] = (60, 20, 20), random_state: int = 0) -> GroupedDataset:
-        """A data set with that many train, val and test rows of every group."""
+        """Draw a data set with ``rows`` train, val and test rows of every group."""
         groups = self.space.codes(np.arange(self.space.n_groups))
         codes = np.concatenate([np.repeat(groups, count, axis=0) for count in rows])
         split = np.repeat([0, 1, 2], [count * len(groups) for count in rows])

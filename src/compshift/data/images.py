@@ -1,6 +1,6 @@
-"""How an image is cut and scaled before a network sees it, as data.
+"""Images from disk to the arrays that a network takes: safe decoding, cutting and scaling, and colours.
 
-Images from disk to the arrays that a network takes. Pillow alone is needed.
+Needs Pillow and no other library. ``broken_samples`` checks all images of a data set.
 """
 
 from __future__ import annotations
@@ -8,15 +8,19 @@ from __future__ import annotations
 import dataclasses
 import io
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, check_name
+from compshift.data.dataset import GroupedDataset, ImageFiles
 
 if TYPE_CHECKING:
     from PIL.Image import Image, Resampling
@@ -24,13 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Resize:
-    """Scale to a width and height, or so that the shorter side has a length, keeping the proportions."""
+    """Scale to ``width`` × ``height``, or keep the proportions and scale the shorter side to ``width``."""
 
     width: int
-    height: int | None = None  # None: ``width`` is the length of the shorter side
+    height: int | None = None  # None keeps the proportions
 
     def apply(self, image: Image, resample: Resampling) -> Image:
-        """The scaled image."""
+        """Return the scaled image."""
         if self.height is not None:
             size = (self.width, self.height)
         else:
@@ -42,25 +46,26 @@ class Resize:
 
 @dataclass(frozen=True)
 class CentreCrop:
-    """Cut out the middle; what lies beyond the edge is black."""
+    """Cut out the centre; pixels beyond the edge are black."""
 
     width: int
     height: int
 
-    def apply(self, image: Image, resample: Resampling) -> Image:  # noqa: ARG002 - the interface of a step
-        """The middle of the image."""
+    def apply(self, image: Image, resample: Resampling) -> Image:  # noqa: ARG002 - same signature as Resize.apply
+        """Return the centre of the image."""
         left, top = round((image.width - self.width) / 2), round((image.height - self.height) / 2)
         return image.crop((left, top, left + self.width, top + self.height))
 
 
 Step = Resize | CentreCrop
 Geometry = tuple[Step, ...]
+"""Steps that cut and scale an image, in order."""
 
 STEPS: dict[str, type[Resize] | type[CentreCrop]] = {"Resize": Resize, "CentreCrop": CentreCrop}
-"""By their names in files."""
+"""Classes of steps, by their names in saved files."""
 
 SIZE = 224
-"""Side of the images that the published geometries end in."""
+"""Side in pixels of the images that the published geometries produce."""
 
 STRETCH_AND_CROP: Geometry = (Resize(256, 256), CentreCrop(SIZE, SIZE))
 RESIZE_AND_CROP: Geometry = (Resize(256), CentreCrop(SIZE, SIZE))
@@ -68,7 +73,7 @@ CROP_AND_RESIZE: Geometry = (CentreCrop(178, 178), Resize(SIZE))
 
 
 def scaled(geometry: Geometry, size: int) -> Geometry:
-    """The geometry for a network that wants images of another size: crops of the original stay as they are."""
+    """Return the geometry for images of another size; crops before the first resize do not change."""
     if size == SIZE:
         return geometry
     first_resize = next(position for position, step in enumerate(geometry) if isinstance(step, Resize))
@@ -78,6 +83,7 @@ def scaled(geometry: Geometry, size: int) -> Geometry:
 
 
 def _scaled_step(step: Step, factor: float) -> Step:
+    """Return a step with its sides multiplied by ``factor``."""
     height = None if step.height is None else round(step.height * factor)
     return type(step)(round(step.width * factor), height)  # type: ignore[arg-type] # a crop always has a height
 
@@ -85,19 +91,22 @@ def _scaled_step(step: Step, factor: float) -> Step:
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000")
-"""What is decoded. Pillow knows many more; some of them start other programs, as PostScript does."""
+"""Formats that are decoded. Pillow knows more; some of them, like PostScript, start other programs."""
 
-MOST_PIXELS = 1 << 26
-"""Of one image, 67 million; a file of a few kilobytes can ask for any number."""
+MAX_PIXELS = 1 << 26
+"""Largest number of pixels of an image on disk: a file of a few kilobytes can declare any number."""
 
-MOST_TIMES_LONGER = 100
-"""One side than the other; scaling the shorter side up scales the longer one too."""
+MAX_ASPECT_RATIO = 100
+"""Largest ratio of the sides of an image on disk: scaling up the shorter side scales up the longer one too."""
 
-LARGEST_SIDE = 4096
-"""Pixels of the images that a network takes."""
+MAX_SIDE = 4096
+"""Largest side in pixels in a saved geometry."""
 
-MOST_BYTES = 1 << 29
-"""Of one file."""
+MAX_IMAGE_BYTES = 1 << 29
+"""Largest image file in bytes."""
+
+CHECKED_AT_ONCE = 256
+"""Number of images that ``broken_samples`` hands to its threads at a time."""
 
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 
@@ -108,7 +117,7 @@ class BrokenImageError(InputError):
 
 @dataclass(frozen=True)
 class ImagePreprocessing:
-    """Cut and scale, then shift and scale the colours: (pixel · scale − mean) / std."""
+    """Preprocessing of images: cut and scale, then normalise the colours as (pixel · scale − mean) / std."""
 
     geometry: Geometry = RESIZE_AND_CROP
     mean: tuple[float, ...] = IMAGENET_MEAN
@@ -117,11 +126,10 @@ class ImagePreprocessing:
     resample: str = "bilinear"
 
     def __post_init__(self) -> None:
-        if self.resample not in RESAMPLING:
-            raise unknown_name("resampling filter", self.resample, RESAMPLING)
+        check_name("resampling filter", self.resample, RESAMPLING)
 
     def pixels(self, image: Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The cut and scaled image, (height, width, 3) of 8 bits."""
+        """Return the cut and scaled image, (height, width, 3) uint8."""
         from PIL.Image import Resampling
 
         for step in self.geometry:
@@ -129,7 +137,7 @@ class ImagePreprocessing:
         return np.asarray(image)
 
     def normalise(self, pixels: Any) -> Any:
-        """Pixels (…, height, width, 3), an array or a tensor, as the numbers that a network takes, in 32 bits."""
+        """Return pixels (…, height, width, 3), an array or a tensor, with normalised colours in float32."""
         if isinstance(pixels, np.ndarray):
             mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
             return (pixels.astype(np.float32) * np.float32(self.scale) - mean) / std
@@ -139,13 +147,13 @@ class ImagePreprocessing:
         return (pixels.to(torch.float32) * self.scale - mean) / std
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything that decides about the numbers, for JSON."""
+        """Return all settings as JSON values."""
         steps = [{"step": type(step).__name__, **dataclasses.asdict(step)} for step in self.geometry]
         return {**dataclasses.asdict(self), "geometry": steps}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> ImagePreprocessing:
-        """What ``to_dict`` gave."""
+        """Build the preprocessing from the result of ``to_dict``, checking every value."""
         try:
             steps = tuple(
                 STEPS[step["step"]](**{key: value for key, value in step.items() if key != "step"})
@@ -153,8 +161,7 @@ class ImagePreprocessing:
             )
             for step in steps:
                 if not all(
-                    size is None or (type(size) is int and 1 <= size <= LARGEST_SIDE)
-                    for size in (step.width, step.height)
+                    size is None or (type(size) is int and 1 <= size <= MAX_SIDE) for size in (step.width, step.height)
                 ):
                     raise TypeError(f"a side of {step.width!r} or {step.height!r} pixels")
             numbers = np.array([*content["mean"], *content["std"], content["scale"]], dtype=np.float64)
@@ -165,11 +172,11 @@ class ImagePreprocessing:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"it is not said how images are prepared ({error})") from None
+            raise InputError(f"the preprocessing of images is missing or damaged ({error})") from None
 
 
 def decode_image(content: bytes, path: Path) -> Image:
-    """The image in a file's bytes, upright and in colour."""
+    """Decode the bytes of a file to an upright RGB image."""
     with _named(path):
         from PIL import ImageOps
 
@@ -178,11 +185,11 @@ def decode_image(content: bytes, path: Path) -> Image:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's content; one that is missing or cannot be read is named."""
+    """Return the content of an image file; raise a BrokenImageError if it cannot be read or is too large."""
     try:
         about = path.stat()
-        ordinary = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)  # no pipe that never ends
-        if ordinary and about.st_size <= MOST_BYTES:
+        ordinary = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)  # reading a pipe may never end
+        if ordinary and about.st_size <= MAX_IMAGE_BYTES:
             return path.read_bytes()
     except OSError as error:
         raise BrokenImageError(f"the image {str(path)!r} cannot be read ({error.strerror})") from None
@@ -191,12 +198,12 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_image(path: Path) -> Image:
-    """An image from disk, upright and in colour."""
+    """Read an image from disk as upright RGB."""
     return decode_image(read_bytes(path), path)
 
 
 def check_image(path: Path) -> None:
-    """Refuse a file that cannot be decoded to its end; a JPEG is decoded at an eighth of its size, which is faster."""
+    """Check that a file can be decoded completely; a JPEG is decoded at an eighth of its size, which is faster."""
     content = read_bytes(path)
     with _named(path), _opened(content) as image:
         image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
@@ -205,23 +212,50 @@ def check_image(path: Path) -> None:
 
 @contextmanager
 def _opened(content: bytes) -> Iterator[Image]:
-    """The image before any pixel of it is decoded; one that is too large is refused."""
+    """Open an image and check its size before any pixel is decoded."""
     from PIL import Image
 
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
         short, long = sorted(image.size)
-        if short * long > MOST_PIXELS or long > MOST_TIMES_LONGER * short:
+        if short * long > MAX_PIXELS or long > MAX_ASPECT_RATIO * short:
             raise ValueError(f"it has {image.width} × {image.height} pixels, too many or too long")
         yield image
 
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Whatever a decoder raises, as one sentence with the path."""
+    """Turn whatever a decoder raises into a BrokenImageError of one sentence with the path."""
     try:
         yield
     except ModuleNotFoundError:
         raise InputError("images need Pillow: install compshift[torch]") from None
-    except Exception as error:  # damaged files make decoders fail in every way there is
+    except Exception as error:  # a damaged file can raise almost anything
         reason = str(error).split("<_io")[0].strip() or type(error).__name__
         raise BrokenImageError(f"the image {str(path)!r} cannot be decoded ({reason})") from None
+
+
+def broken_samples(data: GroupedDataset, progress: Callable[[int], None] = lambda _: None) -> Iterator[str]:
+    """Yield a sentence for every image that is missing or cannot be decoded, in the order of the rows.
+
+    ``progress`` is called with the number of images checked since its last call.
+    """
+    if not isinstance(data.samples, ImageFiles):
+        return
+    rows, problem = iter(range(len(data))), partial(_problem, data.samples)
+    with ThreadPoolExecutor() as pool:
+        while block := list(islice(rows, CHECKED_AT_ONCE)):
+            yield from (sentence for sentence in pool.map(problem, block) if sentence)
+            progress(len(block))
+
+
+def _problem(samples: ImageFiles, row: int) -> str:
+    """Return what is wrong with the image of a row; empty if nothing is."""
+    try:
+        path = samples.path(row)
+    except InputError as error:  # a link leads out of the data set's folder
+        return str(error)
+    try:
+        check_image(path)
+    except BrokenImageError as error:
+        return str(error)
+    return ""

@@ -1,14 +1,8 @@
-"""The tables that come with published data sets, read strictly: a wrong entry is named with its file and line.
-
-Whether every sample of a data set can be read.
-"""
+"""Metadata tables of published data sets, read strictly: an error names the file and line of a wrong entry."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,23 +10,20 @@ import numpy as np
 
 from compshift._errors import InputError, listing
 from compshift.core.arrays import IntArray
-from compshift.data.dataset import GroupedDataset, ImageFiles
-from compshift.data.images import BrokenImageError, check_image
+from compshift.data.dataset import PROBED_IMAGES, ImageFiles
 
 SPLIT_CODES = {"0": 0, "1": 1, "2": 2}
 SPLIT_WORDS = {"train": 0, "val": 1, "test": 2}
-PROBED = 100
-"""Images that are looked for before a folder is given up: a few may be missing."""
-
 BINARY = {"0": 0, "1": 1}
+"""Codings of columns: the text in the file, and its code."""
 
 
 def read_metadata(path: Path, columns: Sequence[str], **options: Any) -> dict[str, Any]:
-    """Columns of a CSV file as text, (n,) each; what looks like a missing value is text too."""
+    """Read columns of a CSV file as text, (n,) each, with ``options`` of ``pandas.read_csv``; NA stays the text NA."""
     import pandas as pd
 
     if not path.is_file():
-        raise InputError(f"there is no file {str(path)!r}: the download is not whole")
+        raise InputError(f"there is no file {str(path)!r}: the download is incomplete")
     try:
         header = pd.read_csv(path, nrows=0, **options)
         absent = [name for name in columns if name not in header.columns]
@@ -46,12 +37,12 @@ def read_metadata(path: Path, columns: Sequence[str], **options: Any) -> dict[st
     except (OSError, ValueError, OverflowError, MemoryError) as error:
         raise InputError(f"{str(path)!r} cannot be read as a table ({error})") from None
     if not len(frame):
-        raise InputError(f"{str(path)!r} has no rows: the download is not whole")
+        raise InputError(f"{str(path)!r} has no rows: the download is incomplete")
     return {name: frame[name].to_numpy(dtype=object) for name in columns}
 
 
 def coded(values: Any, coding: Mapping[str, int], column: str, path: Path, first_line: int = 2) -> IntArray:
-    """Codes (n,) of a column's texts; one outside the coding is refused with its line."""
+    """Return the codes (n,) of a column's texts; a text outside the coding raises an error with its line."""
     distinct, position = np.unique(np.asarray(values, dtype=str), return_inverse=True)
     for number, value in enumerate(distinct):
         if value not in coding:
@@ -63,7 +54,7 @@ def coded(values: Any, coding: Mapping[str, int], column: str, path: Path, first
 
 
 def numbers(values: Any, column: str, path: Path, first_line: int = 2) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Numbers (n,) of a column's texts; an empty one is NaN."""
+    """Return the numbers (n,) of a column's texts; an empty text is NaN."""
     import pandas as pd
 
     parsed = pd.to_numeric(pd.Series(values).replace("", None), errors="coerce").to_numpy(dtype=np.float64)
@@ -75,7 +66,7 @@ def numbers(values: Any, column: str, path: Path, first_line: int = 2) -> np.nda
 
 
 def image_files(folders: Iterable[Path], names: Any) -> ImageFiles:
-    """Images below the first folder that has one of the first of them, and nowhere else."""
+    """Return the images below the first folder in which one of the first ``PROBED_IMAGES`` names exists."""
     probed = list(folders)
     for row, name in enumerate(names):
         path = PurePosixPath(str(name).replace("\\", "/"))
@@ -83,16 +74,16 @@ def image_files(folders: Iterable[Path], names: Any) -> ImageFiles:
             raise InputError(f"the image {name!r} of row {row} is not below its data set's folder: it is not read")
     for folder in probed:
         found = ImageFiles(folder, names, folder)
-        if any((folder / name).is_file() for name in found.names[:PROBED]):
+        if any((folder / name).is_file() for name in found.names[:PROBED_IMAGES]):
             return found
     raise InputError(
-        f"there is no image {names[0]!r} in {', '.join(repr(str(folder)) for folder in probed)}: the download is not "
-        "whole"
+        f"there is no image {names[0]!r} in {', '.join(repr(str(folder)) for folder in probed)}: the download is "
+        "incomplete"
     )
 
 
 def after(names: Any, folder: str, path: Path, first_line: int = 2) -> list[str]:
-    """The part of each file name that follows ``folder/``, for tables that were written on another machine."""
+    """Return the part of each file name after ``folder/``, for tables with paths of another machine."""
     found = []
     for row, name in enumerate(names):
         _, separator, rest = f"/{name}".replace("\\", "/").partition(f"/{folder}/")
@@ -102,30 +93,3 @@ def after(names: Any, folder: str, path: Path, first_line: int = 2) -> list[str]
             )
         found.append(rest)
     return found
-
-
-AHEAD = 256
-"""Files that are being read at a time."""
-
-
-def broken_samples(data: GroupedDataset, progress: Callable[[int], None] = lambda _: None) -> Iterator[str]:
-    """A sentence for every image that is missing or cannot be decoded, in the order of the rows."""
-    if not isinstance(data.samples, ImageFiles):
-        return
-    rows, problem = iter(range(len(data))), partial(_problem, data.samples)
-    with ThreadPoolExecutor() as pool:
-        while block := list(islice(rows, AHEAD)):
-            yield from (sentence for sentence in pool.map(problem, block) if sentence)
-            progress(len(block))
-
-
-def _problem(samples: ImageFiles, row: int) -> str:
-    try:
-        path = samples.path(row)
-    except InputError as error:  # it leads out of the data set's folder
-        return str(error)
-    try:
-        check_image(path)
-    except BrokenImageError as error:
-        return str(error)
-    return ""

@@ -23,11 +23,14 @@ SOURCES = {
     "test/cat/cat(outdoor)": ("cat", "outdoor"),
     "test/dog/dog(indoor)": ("dog", "indoor"),
 }
+"""Folder of each group."""
+
 PUBLIC_CODING = {"1": 0, "0": 1}
-"""SubpopBench's table has cat = 1 and indoor = 1, the reverse of the paper."""
+"""Coding of SubpopBench's table, which has cat = 1 and indoor = 1, the reverse of the paper."""
 
 
 def _from_table(root: Path) -> GroupedDataset:
+    """Read the images and splits that the table lists."""
     path = root / "metashift" / "metadata_metashift.csv"
     table = read_metadata(path, ["filename", "y", "a", "split"])
     codes = np.stack([coded(table[name], PUBLIC_CODING, name, path) for name in ("y", "a")], axis=1)
@@ -36,20 +39,21 @@ def _from_table(root: Path) -> GroupedDataset:
 
 
 def _from_folders(root: Path) -> GroupedDataset:
+    """Read the images of the four folders and split them."""
     base = root / "metashift" / FOLDER
     names: list[str] = []
     values: list[tuple[str, str]] = []
     for folder, group in SOURCES.items():
         found = sorted(path.name for path in check_inside(base / folder, base).glob("*.jpg"))
         if not found:
-            raise InputError(f"there is no .jpg file in {str(base / folder)!r}: the download is not whole")
+            raise InputError(f"there is no .jpg file in {str(base / folder)!r}: the download is incomplete")
         names += [f"{folder}/{name}" for name in found]
         values += [group] * len(found)
     return GroupedDataset(ImageFiles(base, np.array(names), base), SPACE, SPACE.encode(values), _split(len(names)))
 
 
 def _split(n: int) -> IntArray:
-    """A quarter for test, then a tenth of all rows for val, drawn by the generator that the published split used."""
+    """Draw a quarter of the rows for test, then a tenth of all for val, with the published split's generator."""
     rng = np.random.RandomState(42)  # the split is defined by this generator
     test = rng.choice(np.arange(n), size=int(0.25 * n), replace=False)
     val = rng.choice(np.setdiff1d(np.arange(n), test), size=int(0.1 * n), replace=False)

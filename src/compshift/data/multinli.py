@@ -28,22 +28,28 @@ CACHES = tuple(
         "dev_bert-base-uncased_128_mnli-mm",
     )
 )
+"""Cached BERT features of the three files, below the root."""
+
 METADATA = "multinli/data/metadata_random.csv"
+"""Table of the published splits, below the root."""
+
 TEXTS = tuple(f"multinli_1.0_{name}.jsonl" for name in ("train", "dev_matched", "dev_mismatched"))
 TEXT_FOLDERS = ("multinli/data", "multinli/multinli_1.0", "multinli/data/multinli_1.0", "multinli")
 NEGATIONS = frozenset({"nobody", "no", "never", "nothing"})
+"""Words that make a hypothesis negated."""
+
 SHARES = (0.5, 0.2, 0.3)
-"""Of train, val and test, where no table of splits is at hand."""
+"""Shares of train, val and test if the table of splits is missing."""
 
 
 def has_negation(hypothesis: str) -> bool:
-    """Whether a sentence, in lower case and without punctuation, holds one of the negation words."""
+    """Return whether a sentence, in lower case and without punctuation, contains one of ``NEGATIONS``."""
     bare = hypothesis.translate(str.maketrans("", "", string.punctuation)).lower()
     return not NEGATIONS.isdisjoint(bare.split(" "))
 
 
 def _metadata(path: Path) -> tuple[Any, IntArray, IntArray]:
-    """Number of each row in the raw files, codes (n, 2) and split (n,)."""
+    """Read the table of splits: number of each row in the raw files, codes (n, 2) and split (n,)."""
     table = read_metadata(path, ["Unnamed: 0", "gold_label", "sentence2_has_negation", "split"])
     labels = {str(code): code for code in LABELS.values()}
     codes = [
@@ -54,7 +60,7 @@ def _metadata(path: Path) -> tuple[Any, IntArray, IntArray]:
 
 
 def _cached(root: Path) -> GroupedDataset:
-    """The caches one after the other; row i of the table, whatever its number, is example i."""
+    """Read the cached features, one file after the other; row i of the table is example i, whatever its number."""
     path = root / METADATA
     _, codes, split = _metadata(path)
     parts = [read_glue_cache(root / name) for name in CACHES]
@@ -76,16 +82,16 @@ def _cached(root: Path) -> GroupedDataset:
 
 
 def _raw(root: Path, folder: str) -> GroupedDataset:
-    """The three files one after the other, without examples that have no gold label.
+    """Read the three text files, one after the other, without examples that have no gold label.
 
-    Splits come from the published table where it is at hand: its numbers are positions in the files.
+    Splits come from the published table if it is there; its numbers are line numbers over all files.
     """
     rows: list[tuple[int, str, str, str]] = []
     number = 0
     for name in TEXTS:
         path = root / folder / name
         if not path.is_file():
-            raise InputError(f"there is no file {str(path)!r}: the download is not whole")
+            raise InputError(f"there is no file {str(path)!r}: the download is incomplete")
         with path.open("rb") as stream:
             for line_number, line in enumerate(stream, start=1):
                 rows += _example(number, line, path, line_number)
@@ -102,7 +108,7 @@ def _raw(root: Path, folder: str) -> GroupedDataset:
 
 
 def _example(number: int, line: bytes, path: Path, line_number: int) -> list[tuple[int, str, str, str]]:
-    """The example of a line, or nothing if its annotators did not agree."""
+    """Return the example of a line as a list of one; empty if it has no gold label."""
     try:
         content = parse_json(line)
         label, premise, hypothesis = (content[name] for name in ("gold_label", "sentence1", "sentence2"))
@@ -118,9 +124,12 @@ def _example(number: int, line: bytes, path: Path, line_number: int) -> list[tup
 
 
 def _published_split(path: Path, numbers: list[int], codes: IntArray) -> IntArray:
+    """Return the published split (n,), after checking that its table describes the same examples."""
     listed, published, split = _metadata(path)
     if list(listed) != [str(number) for number in numbers]:
-        raise InputError(f"{str(path)!r} numbers other rows than the .jsonl files have: they do not belong together")
+        raise InputError(
+            f"{str(path)!r} lists other row numbers than the .jsonl files have: they do not belong together"
+        )
     wrong = np.flatnonzero((published != codes).any(axis=1))
     if len(wrong):
         raise InputError(
@@ -131,7 +140,7 @@ def _published_split(path: Path, numbers: list[int], codes: IntArray) -> IntArra
 
 
 def _own_split(n: int) -> IntArray:
-    """Half, a fifth and three tenths, at random with a fixed seed."""
+    """Split at random by ``SHARES`` with a fixed seed."""
     bounds = np.rint(np.cumsum(SHARES)[:2] * n).astype(np.int64)
     return np.searchsorted(bounds, np.random.default_rng(0).permutation(n), side="right").astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""NICO++ (Zhang et al. 2023): 60 objects × 6 contexts, of which 337 combinations are in training."""
+"""NICO++ (Zhang et al. 2023): 60 objects × 6 contexts; 337 of the 360 groups are in training."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from compshift.data.metadata_files import SPLIT_CODES, coded, image_files, read_
 
 CONTEXTS = ("autumn", "dim", "grass", "outdoor", "rock", "water")
 IMAGES = ("public_dg_0416/train", "track_1/public_dg_0416/train", "track_1/track_1/train")
+"""Folders below ``nicopp`` that may hold the images."""
+
 HELD_OUT = 75
-"""Rows of each group that go to val and test, one to two; a smaller group has none in training."""
+"""Rows of each group for val (a third) and test (two thirds); a group with no more has none in training."""
 
 
 def _space(base: Path) -> GroupSpace:
-    """Objects in the order of their numbers."""
+    """Read the names of the objects, in the order of their numbers."""
     path = base / "dg_label_id_mapping.json"
     if not path.is_file():
-        raise InputError(f"there is no file {str(path)!r}: the download is not whole")
+        raise InputError(f"there is no file {str(path)!r}: the download is incomplete")
     try:
         mapping = read_json_object(path)
         objects = sorted(mapping, key=mapping.__getitem__)
@@ -43,6 +45,7 @@ def _space(base: Path) -> GroupSpace:
 
 
 def _from_table(root: Path) -> GroupedDataset:
+    """Read the images and splits that the table lists."""
     base = root / "nicopp"
     path = base / "metadata.csv"
     space = _space(base)
@@ -59,14 +62,14 @@ def _from_table(root: Path) -> GroupedDataset:
         context, thing = space.values[1][code[1]], space.values[0][code[0]]
         if not name.startswith(f"{context}/{thing}/"):
             raise InputError(
-                f"{str(path)!r}, row {row}: the file {name!r} is not in {context}/{thing}, which y and a stand for"
+                f"{str(path)!r}, row {row}: the file {name!r} is not in {context}/{thing}, which y and a name"
             )
     images = image_files([base / folder for folder in IMAGES], names)
     return GroupedDataset(images, space, codes, coded(table["split"], SPLIT_CODES, "split", path))
 
 
 def _from_folders(root: Path, folder: str) -> GroupedDataset:
-    """Groups by context, then by number of the object, each shuffled by one generator in that order."""
+    """Read the images of all folders, by context and object; one generator shuffles the groups in that order."""
     base = root / "nicopp"
     space = _space(base)
     names: list[str] = []

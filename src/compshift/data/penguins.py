@@ -1,9 +1,11 @@
-"""Palmer penguins: species × sex × island, a real table in which 8 of the 18 combinations never occur.
+"""Palmer penguins: species × sex × island, a real table in which 8 of the 18 groups never occur.
 
 Measurements by Gorman, Williams and Fraser (2014), "Ecological sexual dimorphism and environmental variability within a
 community of Antarctic penguins (genus Pygoscelis)", PLoS ONE 9(3): e90081, as packaged in palmerpenguins (Horst, Hill
 and Gorman 2020), CC0. ``tables/penguins.csv`` has its 344 rows; 333 of them are complete.
 """
+
+from __future__ import annotations
 
 from importlib.resources import files
 
@@ -11,14 +13,14 @@ from compshift.core.columns import read_columns
 from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import GroupedDataset
-from compshift.data.shift import DEFAULT_SHARES, stratified_split
+from compshift.data.splits import DEFAULT_SHARES, stratified_split
 
 ATTRIBUTES = ("species", "sex", "island")
 MEASUREMENTS = ("bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g")
 
 
 def load_penguins(random_state: int = 0) -> GroupedDataset:
-    """The complete rows, split at random within every group."""
+    """Load the complete rows, split at random within every group."""
     import pandas as pd
 
     with files("compshift.data").joinpath("tables/penguins.csv").open() as stream:

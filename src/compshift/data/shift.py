@@ -1,6 +1,6 @@
-"""A random split into train, val and test that keeps the share of every group.
+"""Compositional shift: groups that are absent from training and present in use.
 
-Compositional shift: groups that are absent from training and present in use.
+A ``Scenario`` names the groups to drop; applied to a data set, it removes them from train and val and leaves test.
 """
 
 from __future__ import annotations
@@ -8,62 +8,61 @@ from __future__ import annotations
 import csv
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_codes, check_flag, check_generator, check_list, check_positive
-from compshift._errors import ExtrapolationWarning, InputError, check_name, listing
+from compshift._checks import check_codes, check_flag, check_generator, check_list
+from compshift._errors import ExtrapolationWarning, InputError, listing
 from compshift.core.arrays import BoolArray, IntArray
 from compshift.core.groups import GroupSpace
-from compshift.data.dataset import SPLITS, GroupedDataset, check_dataset
-
-DEFAULT_SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
-
-
-def stratified_split(space: GroupSpace, codes: IntArray, shares: Mapping[str, float], random_state: int) -> IntArray:
-    """Split codes (n,): each group's rows, shuffled, are cut at the given shares; a lone row goes to train.
-
-    The result depends on the order of the rows and the seed alone.
-    """
-    cuts = _cuts(shares)
-    groups, position = space.distinct(codes)
-    rng = check_generator(random_state)
-    split = np.zeros(len(codes), dtype=np.int64)
-    for group in range(len(groups)):
-        rows = rng.permutation(np.flatnonzero(position == group))
-        bounds = np.maximum(np.rint(cuts * len(rows)).astype(np.int64), 1)
-        split[rows] = np.searchsorted(bounds, np.arange(len(rows)), side="right")
-    return split
-
-
-def _cuts(shares: Mapping[str, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Where val and test begin, as shares of a group."""
-    for name, share in shares.items():
-        check_name("split", name, SPLITS)
-        check_positive(share, f"the share of {name}", allow_zero=True)
-    total = sum(shares.values())
-    if abs(total - 1) > 1e-6 or not shares.get("train", 0) > 0:
-        raise InputError(f"the shares {dict(shares)} sum to {total:g}: they must sum to 1, with some for train")
-    return np.cumsum([shares.get(name, 0.0) for name in SPLITS])[:2]
-
-
-TRAIN, VAL, TEST = range(len(SPLITS))
+from compshift.data.dataset import GroupedDataset, check_dataset
+from compshift.data.splits import TEST, TRAIN, VAL
 
 
 def drop_groups(dataset: GroupedDataset, groups: Any, *, strict: bool = False) -> GroupedDataset:
     """Remove groups from train and val, and leave test as it is.
 
-    ``groups`` are codes (q, m), or values if they are text. With ``strict``, rows of other groups that show the same
-    sample as a dropped one (equal ``origin``) go too.
+    Parameters
+    ----------
+    dataset : GroupedDataset
+        A data set with the splits train and test.
+    groups : array (q, m) or sequence of tuples
+        The groups: codes if they are integers, values if they are text.
+    strict : bool, default=False
+        Whether to remove also the rows of other groups with the same ``origin`` as a dropped row.
+
+    Returns
+    -------
+    GroupedDataset
+        The data set without these rows.
+
+    Raises
+    ------
+    InputError
+        If a group has no rows in train or val, or no training row is left.
+
+    Warns
+    -----
+    ExtrapolationWarning
+        If a dropped group has no test rows.
+
+    Examples
+    --------
+    >>> from compshift.data import load_table
+    >>> birds, places = ["duck", "duck", "gull", "gull"] * 2, ["lake", "sea"] * 4
+    >>> table = {"bird": birds, "place": places, "length": range(8), "split": ["train"] * 4 + ["test"] * 4}
+    >>> data = load_table(table, target="bird", attributes="place", features=["length"])
+    >>> drop_groups(data, [("gull", "sea")]).part("train").columns(["bird", "place"]).values.tolist()
+    [['duck', 'lake'], ['duck', 'sea'], ['gull', 'lake']]
     """
     split = _splits_of(dataset)
     dropped = read_groups(dataset.space, groups)
     if not len(dropped):
         return dataset
-    member = dataset.space.locate(dataset.codes, dropped)  # (n,) −1 where the group stays
+    member = dataset.space.locate(dataset.codes, dropped)  # (n,) −1 for groups that stay
     open_rows = split != TEST
     for position, code in enumerate(dropped):
         if not (open_rows & (member == position)).any():
@@ -89,9 +88,27 @@ def drop_groups(dataset: GroupedDataset, groups: Any, *, strict: bool = False) -
 
 
 def drop_unseen_from_validation(dataset: GroupedDataset) -> GroupedDataset:
-    """Remove from val the groups that train lacks, so that model selection sees no more than training does.
+    """Remove from val the groups that train lacks, so that model selection sees the groups of training only.
 
-    The paper's only change to NICO++; it changes nothing where val has the groups of train.
+    This is the paper's only change to NICO++.
+
+    Parameters
+    ----------
+    dataset : GroupedDataset
+        A data set with the splits train and test.
+
+    Returns
+    -------
+    GroupedDataset
+        The data set without these rows; the same object if there are none.
+
+    Examples
+    --------
+    >>> from compshift.data import load_table
+    >>> table = {"bird": ["duck", "duck", "gull", "gull"], "length": range(4), "split": ["train", "val", "val", "test"]}
+    >>> data = load_table(table, target="bird", features=["length"])
+    >>> drop_unseen_from_validation(data).split
+    array([0, 1, 2])
     """
     split = _splits_of(dataset)
     seen = dataset.space.distinct(dataset.codes[split == TRAIN])[0]
@@ -100,31 +117,80 @@ def drop_unseen_from_validation(dataset: GroupedDataset) -> GroupedDataset:
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """One compositional shift: the groups that training does without.
+    """One compositional shift: the groups that are absent from training.
 
-    ``scenarios`` makes them, and ``apply`` gives the data set that is trained and tested on.
+    ``scenarios`` makes them, and ``apply`` returns the data set to train and test on.
 
     Parameters
     ----------
     name : str
-        The groups' values, or what was drawn.
+        The values of the dropped groups, or how they were drawn.
     dropped : array (q, m)
-        Codes of the groups.
+        Codes of the dropped groups.
+
+    Examples
+    --------
+    >>> from compshift.data import load_table
+    >>> birds, places = ["duck", "duck", "gull", "gull"] * 2, ["lake", "sea"] * 4
+    >>> table = {"bird": birds, "place": places, "length": range(8), "split": ["train"] * 4 + ["test"] * 4}
+    >>> data = load_table(table, target="bird", attributes="place", features=["length"])
+    >>> scenario = Scenario("(gull, sea)", data.space.encode([("gull", "sea")]))
+    >>> len(scenario.apply(data).part("train")), len(scenario.apply(data).part("test"))
+    (3, 4)
     """
 
     name: str
     dropped: IntArray
 
     def apply(self, dataset: GroupedDataset, *, strict: bool = False) -> GroupedDataset:
-        """The data set without the dropped groups in train and val, and without any others in val that train lacks."""
+        """Remove the dropped groups from train and val, and other groups that train lacks from val.
+
+        Parameters
+        ----------
+        dataset : GroupedDataset
+            A data set with the splits train and test.
+        strict : bool, default=False
+            Whether to remove also the rows of other groups with the same ``origin`` as a dropped row.
+
+        Returns
+        -------
+        GroupedDataset
+            The data set to train and test on.
+        """
         return drop_unseen_from_validation(drop_groups(dataset, self.dropped, strict=strict))
 
 
 def scenarios(dataset: GroupedDataset, drop: Any = "each", *, random_state: int = 0) -> list[Scenario]:
-    """Compositional shifts of a data set.
+    """List compositional shifts of a data set.
 
-    ``drop`` is ``"each"`` (every training group that test has, one at a time), ``"none"``, ``"random:0.3"`` (that
-    share of the training groups, drawn with ``random_state``), or the groups to drop together, as codes or values.
+    Parameters
+    ----------
+    dataset : GroupedDataset
+        A data set with the splits train and test.
+    drop : str or groups, default="each"
+        ``"each"``: every training group that test has, one at a time. ``"none"``: no group. ``"random:0.3"``: that
+        share of the training groups, drawn at random. Otherwise the groups to drop together, as codes or values.
+    random_state : int, default=0
+        Seed of the random draw.
+
+    Returns
+    -------
+    list of Scenario
+        One scenario for each shift.
+
+    Raises
+    ------
+    InputError
+        If the data set lacks train or test rows, or ``drop`` is unknown.
+
+    Examples
+    --------
+    >>> from compshift.data import load_table
+    >>> birds, places = ["duck", "duck", "gull", "gull"] * 2, ["lake", "sea"] * 4
+    >>> table = {"bird": birds, "place": places, "length": range(8), "split": ["train"] * 4 + ["test"] * 4}
+    >>> data = load_table(table, target="bird", attributes="place", features=["length"])
+    >>> [scenario.name for scenario in scenarios(data)]
+    ['(duck, lake)', '(duck, sea)', '(gull, lake)', '(gull, sea)']
     """
     train = _splits_of(dataset) == TRAIN
     space = dataset.space
@@ -147,7 +213,7 @@ def scenarios(dataset: GroupedDataset, drop: Any = "each", *, random_state: int 
 
 
 def read_groups(space: GroupSpace, groups: Any) -> IntArray:
-    """Groups as codes (q, m): whole numbers are codes already, text is looked up among the values."""
+    """Return distinct groups as codes (q, m): integers are codes, anything else is looked up among the values."""
     if isinstance(groups, str):
         raise InputError(f"groups is the text {groups!r}: pass a list of groups, each with one value of each attribute")
     listed = check_list(groups, "groups", "groups, each with one value of each attribute")
@@ -164,26 +230,26 @@ def read_groups(space: GroupSpace, groups: Any) -> IntArray:
 
 
 def parse_groups(space: GroupSpace, texts: Sequence[str]) -> IntArray:
-    """Groups as codes (q, m), from texts with one value name or code per attribute, separated by commas.
+    """Return groups as codes (q, m), from texts with one value or code per attribute, separated by commas.
 
-    A value that has a comma itself is put in double quotes, as in CSV.
+    A value that contains a comma is put in double quotes, as in CSV.
     """
     return np.array([_parse_group(space, text) for text in texts], dtype=np.int64).reshape(-1, len(space.names))
 
 
 def split_groups(text: str) -> list[str]:
-    """The texts of several groups, which are joined by semicolons; those in double quotes are part of a value."""
+    """Split a text of several groups at its semicolons; one in double quotes is part of a value."""
     return re.split(r';(?=(?:[^"]*"[^"]*")*[^"]*$)', text)
 
 
 def group_text(values: Sequence[Any]) -> str:
-    """A group as ``parse_groups`` takes it."""
+    """Return a group as a text that ``parse_groups`` reads."""
     texts = [str(value) for value in values]
     return ",".join(f'"{text}"' if "," in text or ";" in text else text for text in texts)
 
 
 def _parts(text: str) -> list[str]:
-    """The values in a group's text."""
+    """Return the values in a group's text; empty if it is not CSV."""
     try:
         return [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [])]
     except csv.Error:
@@ -191,6 +257,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _parse_group(space: GroupSpace, text: str) -> list[int]:
+    """Return the codes of one group's text."""
     parts = _parts(text)
     if len(parts) != len(space.names):
         raise InputError(
@@ -210,6 +277,7 @@ def _parse_group(space: GroupSpace, text: str) -> list[int]:
 
 
 def _share(text: str) -> float:
+    """Return the share in a text like ``random:0.3``."""
     try:
         share = float(text.removeprefix("random:"))
     except ValueError:
@@ -220,6 +288,7 @@ def _share(text: str) -> float:
 
 
 def _splits_of(dataset: GroupedDataset) -> IntArray:
+    """Return the split codes of a data set that has train and test rows."""
     check_dataset(dataset)
     if dataset.split is None or TRAIN not in dataset.split or TEST not in dataset.split:
         raise InputError(
@@ -229,6 +298,7 @@ def _splits_of(dataset: GroupedDataset) -> IntArray:
 
 
 def _without(dataset: GroupedDataset, remove: BoolArray) -> GroupedDataset:
+    """Return the data set without some rows; training rows must be left."""
     if not remove.any():
         return dataset
     kept = dataset.rows(~remove)

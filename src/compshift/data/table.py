@@ -1,4 +1,4 @@
-"""A user's own table as a data set: paths of images, texts or columns of numbers, with attribute columns."""
+"""A user's own table as a data set: image paths, texts or columns of numbers, with attribute columns."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ from compshift._errors import InputError, an, check_name, listing, shown
 from compshift._files import check_path
 from compshift.core.columns import missing_values, read_columns, without_arrow
 from compshift.core.groups import GroupSpace
-from compshift.data.dataset import GroupedDataset, ImageFiles, Samples, Texts
-from compshift.data.shift import stratified_split
+from compshift.data.dataset import PROBED_IMAGES, GroupedDataset, ImageFiles, Samples, Texts
+from compshift.data.splits import stratified_split
 from compshift.data.table_files import column_names, read_table
 from compshift.data.text_tables import read_as_missing
 
 SPLIT_COLUMN = "split"
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+"""Name of the column that holds the splits if no other is named."""
 
-NUMBERS_EXPECTED = "pass a matrix of numbers, or names of columns"
-PROBED = 100
-"""Images that are looked for before the folder is taken for wrong: a few may be missing."""
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+"""Matches a number as tables write it; stricter than ``float``, which also reads 1_500."""
 
 
 def load_table(
@@ -48,14 +47,43 @@ def load_table(
     root: str | PathLike[str] | None = None,
     random_state: int = 0,
 ) -> GroupedDataset:
-    """A data set from a CSV, TSV or Parquet file, a folder of Parquet shards, a DataFrame or a mapping of columns.
+    """Read a table as a data set of images, texts or features.
 
-    The samples are images (``path``, a column of file names below ``root``, which is the table's folder if it is not
-    given, and outside of which no image is read if it is), texts (``text``, one column or a pair) or numbers
-    (``features``, names of columns or a matrix). ``split`` names a column of train, val, test or 0, 1, 2, or gives
-    shares, such as ``{"train": 0.7, "test": 0.3}``, for a split at random within every group. Without it a column
-    ``split`` is used if there is one, and otherwise there are no splits.
+    Parameters
+    ----------
+    table : str, path, DataFrame or mapping
+        A CSV, TSV or Parquet file, a folder of Parquet shards, a DataFrame or a mapping of columns.
+    target : str or sequence of str
+        Columns to predict.
+    attributes : str or sequence of str, optional
+        Further columns that define the groups.
+    path : str, optional
+        Column with file names of images below ``root``. Pass exactly one of ``path``, ``text`` and ``features``.
+    text : str or sequence of str, optional
+        Column with texts, or two columns for pairs of texts.
+    features : str, sequence of str or array (n, p), optional
+        Columns of numbers, or a matrix.
+    split : str or mapping, optional
+        Column of train, val, test or 0, 1, 2; or shares, for example ``{"train": 0.7, "test": 0.3}``, for a random
+        split within every group. By default a column ``split`` is used if there is one.
+    root : str or path, optional
+        Folder that image paths start from; images outside of it are not read. By default paths start from the table's
+        folder and may lead anywhere.
+    random_state : int, default=0
+        Seed of the random split.
 
+    Returns
+    -------
+    GroupedDataset
+        The samples with their groups.
+
+    Raises
+    ------
+    InputError
+        If the table cannot be read, or a column is missing, used twice or holds other values than expected.
+
+    Examples
+    --------
     >>> table = {"bird": ["duck", "gull"], "place": ["lake", "sea"], "length": [1.0, 2.0]}
     >>> load_table(table, target="bird", attributes="place", features=["length"])
     <GroupedDataset: 2 rows of features, bird × place (2 × 2)>
@@ -92,8 +120,33 @@ def load_samples(
     features: Any = None,
     root: str | PathLike[str] | None = None,
 ) -> Samples:
-    """The samples of a table alone, read as ``load_table`` reads them; no labels are needed.
+    """Read only the samples of a table, without labels.
 
+    Parameters
+    ----------
+    table : str, path, DataFrame or mapping
+        A CSV, TSV or Parquet file, a folder of Parquet shards, a DataFrame or a mapping of columns.
+    path : str, optional
+        Column with file names of images below ``root``. Pass exactly one of ``path``, ``text`` and ``features``.
+    text : str or sequence of str, optional
+        Column with texts, or two columns for pairs of texts.
+    features : str, sequence of str or array (n, p), optional
+        Columns of numbers, or a matrix.
+    root : str or path, optional
+        Folder that image paths start from; images outside of it are not read.
+
+    Returns
+    -------
+    array (n, p), ImageFiles or Texts
+        The samples, as ``load_table`` reads them.
+
+    Raises
+    ------
+    InputError
+        If the table cannot be read, or a column is missing, used twice or holds other values than expected.
+
+    Examples
+    --------
     >>> load_samples({"length": [1.0, 2.0], "width": [3.0, 4.0]}, features=["length", "width"])
     array([[1., 3.],
            [2., 4.]])
@@ -109,7 +162,7 @@ def _read(
     features: Any,
     root: str | PathLike[str] | None,
 ) -> tuple[Samples, dict[str, Any]]:
-    """The samples, and the columns of labels."""
+    """Read the samples and the columns of labels."""
     given = [name for name, value in (("path", path), ("text", text), ("features", features)) if value is not None]
     if len(given) != 1:
         raise InputError(f"{' and '.join(given) or 'no samples'} given: pass one of path, text and features")
@@ -128,7 +181,7 @@ def _read(
 
 
 class _Source:
-    """A table on disk or in memory, read by column."""
+    """A table on disk or in memory, read by column; ``folder`` is where its relative paths start."""
 
     def __init__(self, table: Any) -> None:
         self._table = table = without_arrow(table)
@@ -141,7 +194,7 @@ class _Source:
         self.names = column_names(self._path) if self._path is not None else [str(key) for key in self._keys]
 
     def read(self, columns: Sequence[str], free_text: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
-        """The named columns, each once."""
+        """Read the named columns; each may be named once."""
         if len(set(columns)) < len(columns):
             twice = next(name for name in columns if columns.count(name) > 1)
             raise InputError(f"the column {twice!r} is used twice: name each column once")
@@ -159,12 +212,12 @@ class _Source:
         return {name: table.column(name).to_pandas().to_numpy() for name in columns}
 
     def check_order(self, features: Any) -> None:
-        """Refuse a frame of features whose rows are those of the table in another order."""
+        """Check that a frame of features does not have the table's index in another order."""
         if self._path is None:
             check_same_order({"table": self._table, "features": features})
 
     def check_complete(self, labels: Mapping[str, Any]) -> None:
-        """Refuse labels that are missing because of the word that stands for them in a text."""
+        """Check that no label is missing because a word like NA was read as a missing value."""
         for name, values in labels.items():
             absent = missing_values(values)
             words = read_as_missing(self._path, [name]) if self._path is not None and absent.any() else []
@@ -178,7 +231,7 @@ class _Source:
 
 
 def _keys(table: Any) -> list[Any]:
-    """What the columns of a table in memory are found by, which need not be text."""
+    """Return the keys of the columns of a table in memory; they need not be text."""
     if isinstance(table, Mapping):
         return list(table)
     if hasattr(table, "columns") and hasattr(table, "__getitem__"):
@@ -187,28 +240,29 @@ def _keys(table: Any) -> list[Any]:
 
 
 def _names(given: str | Sequence[str]) -> list[str]:
+    """Return one name or several as a list."""
     return [given] if isinstance(given, str) else [str(name) for name in check_list(given, "a column", "names")]
 
 
 def _images(names: Any, folder: Path, root: Path | None, column: str) -> ImageFiles:
-    """Image files; that one of the first exists tells whether the folder is right.
+    """Return the image files of a column, after checking that one of the first ``PROBED_IMAGES`` exists.
 
-    A table whose user named no root may name any file; with a root, it may name those below it alone.
+    Without a root the table may name any file; with a root, files below it only.
     """
     files = ImageFiles(folder if root is None else root, names, root)
     empty = np.flatnonzero(files.names == "")
     if len(empty):
         raise InputError(f"the column {column!r} is empty at row {empty[0]}: every row needs an image")
-    if not any(files.path(row).exists() for row in range(min(len(files), PROBED))):
+    if not any(files.path(row).exists() for row in range(min(len(files), PROBED_IMAGES))):
         raise InputError(
-            f"there is no image {str(files.path(0))!r} (column {column!r}, row 0): pass as root (--root) the "
-            "folder that the paths start from"
+            f"there is no image {str(files.path(0))!r} (column {column!r}, row 0): pass as root the folder "
+            "that the paths start from"
         )
     return files
 
 
 def _odd_value(values: Any) -> object:
-    """The first value that is no number, as text; what Python alone takes for one, such as 1_500, is none."""
+    """Return the first value that is not a number as tables write it."""
     for value in values:
         if isinstance(value, str) and not NUMBER.fullmatch(value.strip(" \t")):
             return value
@@ -220,7 +274,7 @@ def _odd_value(values: Any) -> object:
 
 
 def _matrix(features: Any) -> Any:
-    """Columns of numbers, or a matrix, as floats."""
+    """Return columns of numbers, or a matrix, as a finite matrix of floats."""
     check_unmasked(features, "features")
     if isinstance(features, Mapping):
         features = {name: as_array(values, f"the feature column {name!r}") for name, values in features.items()}
@@ -245,7 +299,7 @@ def _matrix(features: Any) -> Any:
         X = (
             as_array(features, "features")
             if hasattr(features, "dtype")
-            else check_numbers(features, "features", NUMBERS_EXPECTED)
+            else check_numbers(features, "features", "pass a matrix of numbers, or names of columns")
         )
         if X.ndim != 2 or X.dtype.kind not in "fiub":
             raise InputError(f"features has type {X.dtype} and shape {X.shape}: pass a matrix of numbers")

@@ -1,4 +1,4 @@
-"""Tables as text: CSV, or with tabs between the columns."""
+"""Text tables, CSV and TSV, read by Arrow: separators, encoding, missing values and the types of labels."""
 
 from __future__ import annotations
 
@@ -11,21 +11,28 @@ from typing import Any
 from compshift._errors import InputError
 
 TEXT = {".csv": ",", ".tsv": "\t", ".txt": ","}
-"""Endings of text tables, and what separates their columns."""
+"""File name endings of text tables, and the separator of their columns."""
 
 SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
-MOST_COLUMNS, LONGEST_HEADER = 30_000, 1 << 24
-LARGEST_BLOCK = 1 << 24
-"""Bytes that a row may take; twice that is too much in any case."""
+"""Separators that are recognised in a header, and their names in messages."""
+
+MAX_COLUMNS = 30_000
+"""Largest number of columns of a text table: Arrow takes a buffer of ten kilobytes for each."""
+
+MAX_HEADER_BYTES = 1 << 24
+"""Number of bytes that are searched for the end of the header line."""
+
+MAX_BLOCK_BYTES = 1 << 24
+"""Largest block that Arrow parses at a time, in bytes; no row may be longer than two blocks."""
 
 
 def ending(path: str | PathLike[str]) -> str:
-    """The ending of a file's name in small letters, which tells its kind."""
+    """Return the ending of a file name in lower case, with its point."""
     return Path(path).suffix.lower()
 
 
 def text_columns(path: Path) -> list[str]:
-    """The names of the columns."""
+    """Return the names of the columns."""
     import pyarrow.csv as pa_csv
 
     options = _parse_options(path)
@@ -35,7 +42,7 @@ def text_columns(path: Path) -> list[str]:
 
 
 def read_text(path: Path, columns: Sequence[str], free_text: Collection[str], labels: Collection[str]) -> Any:
-    """The named columns, as ``read_table`` tells."""
+    """Read the named columns; ``free_text`` and ``labels`` are those of ``read_table``."""
     import pyarrow as pa
 
     others = [name for name in columns if name not in free_text]
@@ -49,7 +56,7 @@ def read_text(path: Path, columns: Sequence[str], free_text: Collection[str], la
 
 
 def read_as_missing(path: Path, columns: Sequence[str]) -> list[str]:
-    """The words in these columns of a text table that were read as missing values, such as NA."""
+    """Return the words in some columns of a text table that are read as missing values, for example NA."""
     import pyarrow as pa
     import pyarrow.csv as pa_csv
 
@@ -61,7 +68,7 @@ def read_as_missing(path: Path, columns: Sequence[str]) -> list[str]:
 
 
 def not_unicode(path: Path) -> InputError:
-    """The error for a text in another encoding, with the first line that shows it."""
+    """Return the error for a text that is not UTF-8, with the number of the first such line."""
     where = ""
     if path.is_file() and ending(path) in TEXT:
         with path.open("rb") as stream:
@@ -75,17 +82,17 @@ def not_unicode(path: Path) -> InputError:
 
 
 def _check_header(path: Path, delimiter: str) -> None:
-    """Refuse so many columns that their buffers alone would fill memory, ten kilobytes each, or another separator."""
+    """Check the encoding, the number of columns and the separator of the header line."""
     with path.open("rb") as stream:
-        header = stream.readline(LONGEST_HEADER)
+        header = stream.readline(MAX_HEADER_BYTES)
     try:
         header.decode("utf-8")
     except UnicodeDecodeError:
         raise not_unicode(path) from None
     count = header.count(delimiter.encode()) + 1
-    if count > MOST_COLUMNS:
+    if count > MAX_COLUMNS:
         raise InputError(
-            f"{str(path)!r} has {count:,} columns: of a text at most {MOST_COLUMNS:,} are read; Parquet takes more"
+            f"{str(path)!r} has {count:,} columns: a text table may have at most {MAX_COLUMNS:,}; store it as Parquet"
         )
     found = next((separator for separator in SEPARATORS if separator.encode() in header), None)
     if count == 1 and found is not None:
@@ -97,6 +104,7 @@ def _check_header(path: Path, delimiter: str) -> None:
 
 
 def _read(path: Path, columns: Collection[str], **convert: Any) -> Any:
+    """Read some columns with options of ``pyarrow.csv.ConvertOptions``."""
     import pyarrow.csv as pa_csv
 
     options = pa_csv.ConvertOptions(include_columns=list(columns), **convert)
@@ -109,7 +117,7 @@ def _read(path: Path, columns: Collection[str], **convert: Any) -> Any:
 
 
 def _with_large_fields(path: Path, read: Callable[[Any], Any]) -> Any:
-    """What ``read`` makes of a text, in blocks of the usual size or, if those do not hold whole rows, of large ones."""
+    """Call ``read`` with Arrow's default block size and, if a row is longer than a block, with a large one."""
     import pyarrow as pa
     import pyarrow.csv as pa_csv
 
@@ -119,24 +127,25 @@ def _with_large_fields(path: Path, read: Callable[[Any], Any]) -> Any:
         if "block" not in str(error):
             raise
     try:
-        return read(pa_csv.ReadOptions(block_size=min(path.stat().st_size + 1, LARGEST_BLOCK)))
+        return read(pa_csv.ReadOptions(block_size=min(path.stat().st_size + 1, MAX_BLOCK_BYTES)))
     except pa.ArrowInvalid as error:
         if "straddl" not in str(error):
             raise
         raise InputError(
-            f"{str(path)!r} has a row of more than {LARGEST_BLOCK >> 20} MB: look for a quote that is not closed, or "
+            f"{str(path)!r} has a row of more than {MAX_BLOCK_BYTES >> 20} MB: look for a quote that is not closed, or "
             "store it as Parquet"
         ) from None
 
 
 def _parse_options(path: Path) -> Any:
+    """Return Arrow's parse options for the separator that the file name stands for."""
     import pyarrow.csv as pa_csv
 
     return pa_csv.ParseOptions(delimiter=TEXT.get(ending(path), ","), newlines_in_values=True)
 
 
 def _typed(column: Any) -> Any:
-    """A column of text as numbers or booleans, if each of its texts is the one way to write its value."""
+    """Return a text column as booleans, integers or floats if writing the values again gives the same texts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -149,7 +158,7 @@ def _typed(column: Any) -> Any:
 
 
 def _is_whole(text: str) -> bool:
-    """Whether this is the one way to write a whole number of 64 bits."""
+    """Return whether a text is a 64-bit integer as Python writes it."""
     try:
         return len(text) < 21 and str(int(text)) == text and abs(int(text)) < 2**63
     except ValueError:
@@ -157,7 +166,7 @@ def _is_whole(text: str) -> bool:
 
 
 def _is_decimal(text: str) -> bool:
-    """Whether this is the one way to write a finite number."""
+    """Return whether a text is a finite float as Python writes it."""
     try:
         return math.isfinite(float(text)) and repr(float(text)) == text
     except ValueError:

@@ -17,6 +17,7 @@ SPACE = GroupSpace(("bird", "place"), (("landbird", "waterbird"), ("land", "wate
 
 
 def _read(metadata: Path, folders: list[Path], file: str, place: str) -> GroupedDataset:
+    """Read a metadata table; ``file`` and ``place`` are the names of its columns."""
     table = read_metadata(metadata, [file, "y", place, "split"])
     codes = np.stack([coded(table[name], BINARY, name, metadata) for name in ("y", place)], axis=1)
     split = coded(table["split"], SPLIT_CODES, "split", metadata)
@@ -24,7 +25,7 @@ def _read(metadata: Path, folders: list[Path], file: str, place: str) -> Grouped
 
 
 def _original(folder: str) -> Packaging:
-    """The authors' table beside the folders of the species."""
+    """Return the authors' packaging: a table beside the folders of the species."""
     return Packaging(
         "as published",
         f"{folder}/metadata.csv",
@@ -33,6 +34,7 @@ def _original(folder: str) -> Packaging:
 
 
 def _subpopbench(root: Path) -> GroupedDataset:
+    """Read SubpopBench's table."""
     base = root / "waterbirds"
     return _read(base / "metadata_waterbirds.csv", [base / FOLDER, base], "filename", "a")
 

@@ -26,8 +26,9 @@ from compshift._checks import check_count, check_flag
 from compshift._errors import InputError, an
 from compshift._files import check_folder, check_ordinary, check_path, locked, read_json_object, replacing
 from compshift.core.arrays import IntArray
-from compshift.data.dataset import SPLITS, GroupedDataset, check_dataset
-from compshift.data.table_files import MANIFEST, SHARD, SHARD_METADATA, shard_about
+from compshift.data.dataset import GroupedDataset, check_dataset
+from compshift.data.shards import MANIFEST, SHARD, SHARD_METADATA, shard_about
+from compshift.data.splits import SPLITS
 from compshift.features.embedder import Embedder, sample_digests
 
 FORMAT_VERSION = 1

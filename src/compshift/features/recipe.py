@@ -17,7 +17,7 @@ from compshift._errors import InputError, check_name, shown
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import GroupedDataset, Samples
 from compshift.data.feature_files import read_features
-from compshift.data.shift import stratified_split
+from compshift.data.splits import stratified_split
 from compshift.data.table import load_samples, load_table
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ import numpy as np
 from compshift._errors import listing
 from compshift.data.audit import SMALL_GROUP, Audit
 from compshift.data.benchmarks import Benchmark
-from compshift.data.dataset import SPLITS, GroupedDataset
+from compshift.data.dataset import GroupedDataset
+from compshift.data.splits import SPLITS
 from compshift.report.terminal import MAX_ROWS, plain_table
 
 if TYPE_CHECKING:

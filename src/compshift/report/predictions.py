@@ -9,7 +9,7 @@ import numpy as np
 
 from compshift._errors import InputError
 from compshift._files import check_target, replacing
-from compshift.data.table_files import PARQUET
+from compshift.data.shards import PARQUET
 from compshift.data.text_tables import ending
 
 if TYPE_CHECKING:
