@@ -143,13 +143,13 @@ def crm_space_with_unseen_value():
     return crm_numbers(clf, X)
 
 
-TRIED = ("alpha", "anchor", "cross_fit", "bias")
+TRIED = ("param_alpha", "param_anchor", "param_cross_fit", "param_bias")
 """Columns of ``cv_results_`` that name a setting."""
 
 
 def crm_cv():
     X, codes = make_rows((3, 3), n=220, p=6, unseen=(0, 8), seed=11)
-    clf = cs.CRMClassifierCV(alphas=[1e-3, 1e-2, 1e-1], cv=4).fit(X, codes[:, 0], attributes=codes[:, 1])
+    clf = cs.CRMClassifierCV(alphas=[1e-3, 1e-2, 1e-1], cv=4, confidence=0.8).fit(X, codes[:, 0], attributes=codes[:, 1])
     results = clf.cv_results_
     expected = clf.expected_group_accuracy_
     return {
@@ -159,7 +159,7 @@ def crm_cv():
         "chosen": [clf.selected_bias_, clf.anchor_, str(clf.cross_fit_)],
         "n_splits": clf.n_splits_,
         "tried": [f"{a:g} {n} {c} {b}" for a, n, c, b in zip(*(results[k] for k in TRIED), strict=True)],
-        "points": results["points"],
+        "points": results["mean_test_score"],
         "unseen_accuracy": results["unseen_accuracy"],
         "seen_accuracy": results["seen_accuracy"],
         "group_accuracy": results["group_accuracy"],
@@ -170,16 +170,15 @@ def crm_cv():
 
 def crm_cv_worst_cross_fit():
     X, codes = make_rows((3, 3), n=200, p=5, unseen=(2,), seed=12)
-    clf = cs.CRMClassifierCV(
-        alphas=[1e-2, 1e-1], cv=3, scoring="worst", bias="extrapolated", anchor="zero", cross_fit="auto", random_state=4
-    )
+    options = {"bias": "extrapolated", "anchor": "zero", "cross_fit": "auto", "confidence": 0.8}
+    clf = cs.CRMClassifierCV(alphas=[1e-2, 1e-1], cv=3, scoring="worst", random_state=4, **options)
     clf.fit(X, codes[:, 0], attributes=codes[:, 1])
     return {
         **probabilities(clf, X),
         "alpha": clf.alpha_,
         "offset": clf.unseen_offset_,
         "chosen": [clf.selected_bias_, clf.anchor_, str(clf.cross_fit_)],
-        "points": clf.cv_results_["points"],
+        "points": clf.cv_results_["mean_test_score"],
         "expected_group_accuracy": clf.expected_group_accuracy_[["accuracy", "lower", "upper"]].to_numpy(),
     }
 

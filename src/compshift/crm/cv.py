@@ -50,7 +50,7 @@ RESOLVE_TOL = 1e-4
 class CRMClassifierCV(CRMClassifier):
     """``CRMClassifier`` with its settings chosen by accuracy on combinations that were held out.
 
-    Accuracy on seen groups says little about unseen ones: the weakest ridge usually wins on seen groups, unseen ones need
+    Accuracy on seen groups says little about unseen ones: seen ones usually prefer the weakest ridge, unseen ones need
     one ten or a hundred times stronger. So whole groups are held out that lie inside the hull of the others, every
     alpha is fitted without them (each fit warm-started from the previous one), and the best one is fitted to all
     samples.

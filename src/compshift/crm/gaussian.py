@@ -27,7 +27,8 @@ from compshift.core.gaussian import (
     second_moments,
 )
 from compshift.core.groups import GroupSpace
-from compshift.crm.problem import ROUNDING, one_thread_for_scipy
+from compshift.crm.blocks import one_thread_for_scipy
+from compshift.crm.problem import ROUNDING
 from compshift.crm.solver import Start
 
 LARGEST = 1e100
