@@ -75,6 +75,7 @@ def test_every_package_is_checked():
         ),
         ("import compshift; compshift.nn; compshift.features; compshift.training", ["numpy", "torch"]),
         ("import compshift; compshift.CRMClassifier; compshift.load", ["torch", "matplotlib", "typer"]),
+        ("import compshift; compshift.export_onnx", ["torch", "onnx"]),
     ],
 )
 def test_nothing_heavy_loads_until_it_is_used(statement, forbidden):

@@ -51,7 +51,7 @@ PARAMETERS: dict[str, dict[str, kinds.Kinds]] = {
         "max_iter": kinds.COUNTS,
     },
     "AffineExtrapolation": {
-        "base_estimator": {**kinds.CHOICES, **kinds.COUNTS},
+        "estimator": {**kinds.CHOICES, **kinds.COUNTS},
         "weights": kinds.CHOICES,
         "calibration": kinds.CHOICES,
         "alpha": kinds.NUMBERS,
@@ -72,7 +72,7 @@ QUICK: dict[str, dict[str, Any]] = {
         "unseen_offset": 0.0,
         "max_iter": 100,
     },
-    "AffineExtrapolation": {"base_estimator": LogisticRegression(), "cv": 2, "random_state": 0},
+    "AffineExtrapolation": {"estimator": LogisticRegression(), "cv": 2, "random_state": 0},
 }
 WITH_PRIOR = ("CRMClassifier", "CRMClassifierCV", "AdditiveGaussian", "AffineExtrapolation")
 

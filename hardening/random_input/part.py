@@ -61,7 +61,7 @@ def fits(tally: Tally) -> None:
         },
         "LogitAdjustedClassifier": {**quick, "adjustment": parameter("none", "lc", "sla"), "tau": parameter(1.0, 0.0)},
         "AdditiveGaussian": {**quick, "covariance": parameter("shared", "per-value")},
-        "AffineExtrapolation": {"base_estimator": parameter(LogisticRegression(max_iter=20)), "cv": parameter(2)},
+        "AffineExtrapolation": {"estimator": parameter(LogisticRegression(max_iter=20)), "cv": parameter(2)},
     }  # fmt: skip
 
     @_examples("fits")
@@ -73,7 +73,7 @@ def fits(tally: Tally) -> None:
         chosen = data.draw(st.sets(st.sampled_from(sorted(kinds[name])), min_size=odd == "options", max_size=2))
         options = {key: data.draw(kinds[name][key][odd == "options"]) for key in sorted(chosen)}
         if name == "AffineExtrapolation":
-            options.setdefault("base_estimator", LogisticRegression(max_iter=20))
+            options.setdefault("estimator", LogisticRegression(max_iter=20))
         X, y = data.draw(matrices(n, odd=odd == "X")), data.draw(labels(n, odd=odd == "y"))
         more: dict[str, Any] = {"attributes": data.draw(labels(n, odd=odd == "attributes"))}
         if odd == "sample_weight" or data.draw(st.booleans()):

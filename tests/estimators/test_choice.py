@@ -7,8 +7,8 @@ import pytest
 
 from compshift import CombinationKFold, CRMClassifier, GroupSpace, InputError
 from compshift.core.candidates import Candidates
-from compshift.crm.base import Labelled
 from compshift.crm.fit import FitParams, step_one, step_two
+from compshift.crm.inputs import Labelled
 from compshift.crm.selection import (
     LEVEL,
     OFFSETS,
@@ -92,9 +92,9 @@ class TestClimb:
         )
         path = [FitParams(alpha, "gaussian") for alpha in self.ALPHAS]
         scores = _climb(score, path, first, None)
-        looked_at = [setting.recipe.alpha for setting in scores.settings]
+        looked_at = [setting.params.alpha for setting in scores.settings]
         assert looked_at == [alpha for call in calls for alpha in call]
-        assert {setting.recipe.anchor for setting in scores.settings} == {"gaussian"}
+        assert {setting.params.anchor for setting in scores.settings} == {"gaussian"}
         np.testing.assert_allclose(
             scores.unseen.mean(axis=1) - noise.mean(), [accuracy[self.ALPHAS.index(a)] for a in looked_at]
         )
@@ -138,7 +138,7 @@ class TestClimb:
         fold = CombinationKFold().group_folds(SPACE, data.candidates.seen_groups)
         options = Options((1e-3, 1e-2, 1e-1), ("zero", "gaussian"), offset=None)
         found = choose(data, options, fold, "hull", None, max_iter=1000, seed=0, n_jobs=None)
-        kinds = [setting.recipe.anchor for setting in found.scores.settings]
+        kinds = [setting.params.anchor for setting in found.scores.settings]
         assert kinds.count("zero") == 3
         assert 1 <= kinds.count("gaussian") <= 3
         assert found.points.shape == (len(kinds),)
@@ -234,9 +234,9 @@ class TestPaths:
         fold = CombinationKFold(4).group_folds(SPACE, groups)
         recipes = [FitParams(1e-1), FitParams(1e-2)]
         scores = combination_scores(data, fold, recipes, ["shrunk"], "hull", max_iter=1000, seed=3)
-        assert [setting.recipe for setting in scores.settings] == recipes
+        assert [setting.params for setting in scores.settings] == recipes
         turned = combination_scores(data, fold, recipes[::-1], ["shrunk"], "hull", max_iter=1000, seed=3)
-        assert [setting.recipe for setting in turned.settings] == recipes[::-1]
+        assert [setting.params for setting in turned.settings] == recipes[::-1]
         np.testing.assert_array_equal(turned.unseen[::-1], scores.unseen)
         np.testing.assert_array_equal(turned.levels[::-1], scores.levels)
         part = row_parts(data.position, 3)

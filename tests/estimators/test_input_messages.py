@@ -20,7 +20,6 @@ from compshift import (
 )
 from compshift._errors import an
 from compshift.data import FeatureStore
-from compshift.export.onnx import export_onnx
 from tests.estimators.test_store_fit import sightings
 
 FEATURES = ["a", "b", "c"]
@@ -151,49 +150,6 @@ def test_no_ridge_among_those_to_choose_from():
     assert CRMClassifierCV(alphas=[1, 1e-9]).check_parameters()[0].alphas == (1e-9, 1.0)
 
 
-class TestExport:
-    """One sentence each, before anything is written."""
-
-    @pytest.fixture(autouse=True)
-    def onnx(self):
-        pytest.importorskip("onnx")
-
-    def test_arguments_in_the_wrong_order(self, fitted):
-        message = (
-            "the first argument is 'z.onnx' and the second a CRMClassifier: pass the model first, then the path, as in "
-            "export_onnx(model, 'z.onnx')"
-        )
-        for path in ("z.onnx", Path("z.onnx")):
-            with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-                export_onnx(path, fitted)
-
-    def test_other_arguments(self, fitted, tmp_path):
-        with pytest.raises(InputError, match=sentence("path is an int: pass the path of a file, as in 'model.onnx'")):
-            export_onnx(fitted, 5)
-        with pytest.raises(InputError, match=sentence("for example compshift.load('m.safetensors')")):
-            export_onnx("m.safetensors", tmp_path / "m.onnx")
-        with pytest.raises(InputError, match=sentence("an AdditiveGaussian cannot be written as ONNX")):
-            export_onnx(AdditiveGaussian(), tmp_path / "m.onnx")
-
-    @pytest.mark.parametrize(
-        ("dtype", "name"),
-        [(np.float32, "float32"), ("f4", "float32"), (np.dtype("float64"), "float64"), (float, "float64")],
-    )
-    def test_types_are_what_numpy_takes_them_for(self, fitted, tmp_path, dtype, name):
-        export_onnx(fitted, tmp_path / "found.onnx", dtype=dtype)
-        export_onnx(fitted, tmp_path / "expected.onnx", dtype=name)
-        assert (tmp_path / "found.onnx").read_bytes() == (tmp_path / "expected.onnx").read_bytes()
-
-    @pytest.mark.parametrize(
-        ("dtype", "name"),
-        [(np.float16, "'float16'"), (int, "'int64'"), ("half a", "'half a'"), (None, "None"), (3, "3")],
-    )
-    def test_other_types(self, fitted, tmp_path, dtype, name):
-        with pytest.raises(InputError, match=sentence(f"dtype {name} is not known: use one of 'float32', 'float64'")):
-            export_onnx(fitted, tmp_path / "m.onnx", dtype=dtype)
-        assert not list(tmp_path.iterdir())
-
-
 class TestArticles:
     @pytest.mark.parametrize(
         "text",
@@ -214,7 +170,7 @@ class TestArticles:
     def test_in_messages(self, df):
         with pytest.raises(InputError, match=sentence("space is an ndarray: pass a compshift.GroupSpace")):
             CRMClassifier().fit(df[FEATURES], df["bird"], space=np.zeros(2))
-        with pytest.raises(InputError, match=sentence("base_estimator is an SVC without predict_proba")):
+        with pytest.raises(InputError, match=sentence("estimator is an SVC without predict_proba")):
             AffineExtrapolation(SVC()).fit(df[FEATURES], df["bird"], attributes=df["place"])
 
 
@@ -235,9 +191,3 @@ class TestHull:
         space = GroupSpace.from_cardinalities([6] * 12)
         hull = AffineHull(space, np.zeros((1, 12), dtype=int))
         assert repr(hull) == "<AffineHull: 1 of 2.18e+09 groups seen, rank 1 of 61>"
-
-
-def test_what_is_said_to_be_lacking_is():
-    text = " ".join(AffineExtrapolation.__doc__.split())
-    assert "It has no ``save``, ``explain`` or ``group_frame``" in text
-    assert not any(hasattr(AffineExtrapolation, name) for name in ("save", "explain", "group_frame"))

@@ -1,14 +1,18 @@
+"""LogitAdjustedClassifier: the convex problem it solves, its adjustments and parameters."""
+
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import check_grad
+from scipy.optimize import approx_fprime, check_grad
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from compshift import InputError, LogitAdjustedClassifier
+from compshift import GroupSpace, InputError, LogitAdjustedClassifier
 from compshift.core.candidates import adjustment_offset, correction_offset
 from compshift.estimators.logit_adjusted import LogitProblem
 from compshift.metrics import worst_group_accuracy
@@ -87,6 +91,33 @@ def test_the_gradient_is_the_derivative():
         return np.r_[found.weight_gradient.ravel(), found.bias_gradient]
 
     assert check_grad(value, gradient, rng.normal(size=c * p + c)) < 1e-6
+
+
+@pytest.mark.parametrize("additive", [True, False])
+def test_gradient_with_codes_is_the_derivative_of_the_risk(additive):
+    rng = np.random.default_rng(0)
+    features, position = rng.normal(size=(12, 3)), np.arange(12) % 4
+    offset, omega = rng.normal(size=(12, 4)), np.full(12, 1 / 12)
+    codes = GroupSpace.from_cardinalities((2, 2)).one_hot([[0, 0], [0, 1], [1, 0], [1, 1]]) if additive else np.eye(4)
+    problem = LogitProblem(features, position, np.arange(12), offset, omega, np.full(4, 0.25), alpha=0.3, codes=codes)
+    theta = rng.normal(size=codes.shape[1] * 3 + 4)
+
+    def parts(theta):
+        return theta[:-4].reshape(-1, 3), theta[-4:]
+
+    def slow(theta):
+        weight, bias = parts(theta)
+        total = 0.15 * (weight**2).sum()
+        for x, own, known in zip(features, position, offset, strict=True):
+            values = [known[z] + bias[z] + sum(codes[z, d] * (weight[d] @ x) for d in range(len(weight)))
+                      for z in range(4)]  # fmt: skip
+            total += (math.log(sum(map(math.exp, values))) - values[own]) / 12
+        return total
+
+    found = problem.evaluate(*parts(theta))
+    assert found.value == pytest.approx(slow(theta))
+    gradient = np.concatenate([found.weight_gradient.ravel(), found.bias_gradient])
+    np.testing.assert_allclose(gradient, approx_fprime(theta, slow), atol=1e-5)
 
 
 @settings(max_examples=15)

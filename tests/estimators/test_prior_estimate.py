@@ -101,7 +101,9 @@ def test_weights_count_rows_and_zero_leaves_them_out():
 def test_groups_that_look_alike_are_named():
     clf = fitted(spread=0.3)
     X, _ = rows(SKEWED, spread=0.3)
-    with pytest.warns(UserWarning, match=r"hardly tell \(\d, \w+\) from \(\d, \w+\).*sum is estimated"):
+    with pytest.warns(
+        UserWarning, match=r"hardly tell \(\d, \w+\) from \(\d, \w+\).*the sum of their frequencies is estimated"
+    ):
         found = estimate_prior(clf, X)
     assert len(found.confused) > 0
     assert (found.lower <= SKEWED).all()
@@ -122,7 +124,7 @@ def test_bad_input_ends_in_a_sentence(monkeypatch):
         estimate_prior(clf, X, sample_weight=[1, 2, 3])
     with pytest.raises(InputError, match="X has 1 features"):
         estimate_prior(clf, X[:, :1])
-    monkeypatch.setattr(prior_estimate, "MAX_CELLS", 50)
+    monkeypatch.setattr(prior_estimate, "MAX_PRIOR_CELLS", 50)
     with pytest.raises(InputError, match=r"4 groups from 20 rows is too large to estimate.*set_prior"):
         estimate_prior(clf, X)
 

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from compshift import AffineExtrapolation, CRMClassifier, InputError, LogitAdjustedClassifier
-from compshift.crm.blocks import standardise
+from compshift.crm.problem import standardise
 from tests.estimators.made_data import make_data
 
 

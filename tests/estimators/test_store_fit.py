@@ -11,7 +11,8 @@ import pytest
 
 import compshift
 from compshift import CRMClassifier, CRMClassifierCV, InputError
-from compshift.crm.blocks import Block, LocalRows, standard_of, standardise
+from compshift.crm.blocks import Block, LocalRows
+from compshift.crm.problem import standard_of, standardise
 from compshift.data.feature_store import FeatureStore
 
 BIRDS, PLACES = np.array(["gull", "owl", "wren"]), np.array(["land", "sea"])

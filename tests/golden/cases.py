@@ -149,7 +149,9 @@ TRIED = ("param_alpha", "param_anchor", "param_cross_fit", "param_bias")
 
 def crm_cv():
     X, codes = make_rows((3, 3), n=220, p=6, unseen=(0, 8), seed=11)
-    clf = cs.CRMClassifierCV(alphas=[1e-3, 1e-2, 1e-1], cv=4, confidence=0.8).fit(X, codes[:, 0], attributes=codes[:, 1])
+    clf = cs.CRMClassifierCV(alphas=[1e-3, 1e-2, 1e-1], cv=4, confidence=0.8).fit(
+        X, codes[:, 0], attributes=codes[:, 1]
+    )
     results = clf.cv_results_
     expected = clf.expected_group_accuracy_
     return {

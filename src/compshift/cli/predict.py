@@ -79,7 +79,7 @@ def evaluate(
 ) -> None:
     """Report average, balanced and worst-group accuracy, and every group with its interval."""
     from compshift.cli.inputs import labelled_rows, load_model
-    from compshift.estimators.evaluation import evaluate as evaluate_model
+    from compshift.metrics.evaluation import evaluate as evaluate_model
     from compshift.report.terminal import print_evaluation
 
     loaded = load_model(model, prior)

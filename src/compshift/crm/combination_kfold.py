@@ -1,4 +1,4 @@
-"""Cross-validation by combinations: whole groups are held out, and only such as the others determine."""
+"""CombinationKFold: cross-validation that holds out whole groups, each inside the affine hull of the others."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from compshift.crm.inputs import read_labels
 
 
 class CombinationKFold(BaseCrossValidator):
-    """Folds that hold out whole groups, each inside the affine hull of the groups that remain.
+    """Cross-validation folds that hold out whole groups, each inside the affine hull of the groups that remain.
 
-    What a model scores on such a fold tells how it will do on combinations that it never saw; rows held out of groups
-    that it did see tell nothing of it. A group is held out, exactly once, if the hull of the others has it; the other
-    groups are in every training part, and in no test part.
+    The score on such a fold estimates the accuracy on combinations that were never seen; held-out rows of seen groups
+    cannot do that. Every group that the others determine is held out exactly once. The other groups are in every
+    training set and in no test set.
 
     Parameters
     ----------
     n_splits : int, default=5
-        Folds to make. There are more where so few are not found, as when only one group at a time can be spared, and
-        fewer if fewer groups can be held out.
+        Number of folds. There are more if larger folds would leave held-out groups undetermined, and fewer if fewer
+        groups can be held out.
     random_state : int, default=0
-        Which groups share a fold. A whole number, because scikit-learn asks for the number of folds and for the folds
-        in turn, and both must be about the same ones.
+        Seed that decides which groups share a fold. It must be an integer, because scikit-learn asks for the number of
+        folds and for the folds separately, and both must agree.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class CombinationKFold(BaseCrossValidator):
     [(0, 'b'), (2, 'b')]
     """
 
-    __metadata_request__split = {"groups": True}  # noqa: RUF012 - as scikit-learn's own splitters by group have it
+    __metadata_request__split = {"groups": True}  # noqa: RUF012 - as in scikit-learn's group splitters
 
     def __init__(self, n_splits: int = 5, *, random_state: int = 0) -> None:
         self.n_splits = n_splits
@@ -58,13 +58,32 @@ class CombinationKFold(BaseCrossValidator):
         attributes: Any = None,
         groups: Any = None,
     ) -> Iterator[tuple[IntArray, IntArray]]:
-        """Training and test rows of each fold.
+        """Yield the training and test rows of each fold.
 
-        ``y`` (n,) or (n, t) and ``attributes`` (n,) or (n, s) are as in ``CRMClassifier.fit``. Functions of
-        scikit-learn that know of ``groups`` alone may pass the attributes under that name.
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features; only their number of rows is checked. May be None.
+        y : array (n,) or (n, t)
+            One target or several, as in ``CRMClassifier.fit``.
+        attributes : array (n,) or (n, s), optional
+            Nuisance attributes, as in ``CRMClassifier.fit``.
+        groups : array (n,) or (n, s), optional
+            The same as ``attributes``. It exists only for compatibility with scikit-learn, whose functions pass this
+            argument to a splitter.
+
+        Yields
+        ------
+        train, test : int arrays
+            Row numbers of the training set and of the test set.
+
+        Raises
+        ------
+        InputError
+            If labels cannot be read, both ``attributes`` and ``groups`` are passed, or no group can be held out.
         """
         if y is None:
-            raise InputError("CombinationKFold needs to know groups, but y is None: pass the class of each row")
+            raise InputError("CombinationKFold needs the class of each row to know its group, but y is None: pass y")
         check_same_order({"X": X, "y": y, "attributes": attributes, "groups": groups})
         if X is not None:
             check_same_rows(_rows(X), y, "y")
@@ -87,31 +106,66 @@ class CombinationKFold(BaseCrossValidator):
         attributes: Any = None,
         groups: Any = None,
     ) -> int:
-        """Number of folds: the one asked for or, if labels are given, the one that there will be."""
+        """Return the number of folds: ``n_splits`` or, if labels are given, the number that ``split`` yields.
+
+        Parameters
+        ----------
+        X : array or DataFrame, optional
+            Ignored.
+        y : array (n,) or (n, t), optional
+            One target or several.
+        attributes : array (n,) or (n, s), optional
+            Nuisance attributes.
+        groups : array (n,) or (n, s), optional
+            The same as ``attributes``, for compatibility with scikit-learn.
+
+        Returns
+        -------
+        int
+            Number of folds.
+        """
         return self._check()[0] if y is None else int(self._row_folds(y, attributes, groups).max()) + 1
 
-    def group_folds(self, space: GroupSpace, groups: IntArray) -> IntArray:
-        """Fold of each of the groups (k, m), all different; −1 for those that are never held out, (k,)."""
+    def group_folds(self, space: GroupSpace, codes: IntArray) -> IntArray:
+        """Return the fold of each group.
+
+        Parameters
+        ----------
+        space : GroupSpace
+            Attributes and their values.
+        codes : int array (k, m)
+            Codes of the groups, all different.
+
+        Returns
+        -------
+        int array (k,)
+            Number of each group's fold; −1 for groups that are never held out.
+
+        Raises
+        ------
+        InputError
+            If no group can be held out.
+        """
         n_splits, seed = self._check()
-        fold = combination_folds(space, groups, n_splits, np.random.default_rng(seed))
+        fold = combination_folds(space, codes, n_splits, np.random.default_rng(seed))
         if fold.max(initial=-1) < 0:
             raise InputError(
-                f"none of the {len(groups)} groups can be held out: each of them is needed to determine the others"
+                f"none of the {len(codes)} groups can be held out: each of them is needed to determine the others"
                 + ("; pass attributes as well" if len(space.names) == 1 else "")
                 + "; collect one more combination of values that are there already, or choose by rows instead"
             )
         return fold
 
     def _row_folds(self, y: Any, attributes: Any, groups: Any) -> IntArray:
-        """Fold of each row, (n,)."""
+        """Return the fold of each row, (n,)."""
         if attributes is not None and groups is not None:
-            raise InputError("attributes and groups were both passed, and are the same here: leave one of them out")
+            raise InputError("attributes and groups were both passed, but mean the same here: leave one of them out")
         labels = read_labels(y, groups if attributes is None else attributes, None, np.ones(_rows(y), dtype=np.bool_))
         seen, position = labels.space.distinct(labels.codes)
         return self.group_folds(labels.space, seen)[position]
 
     def _check(self) -> tuple[int, int]:
-        """Refuse parameters that make no folds; the number of folds and the seed."""
+        """Check the parameters and return the number of folds and the seed."""
         n_splits = check_count(self.n_splits, "n_splits")
         if n_splits < 2:
             raise InputError(f"n_splits is {n_splits}: pass 2 or more")
@@ -121,6 +175,6 @@ class CombinationKFold(BaseCrossValidator):
 
 
 def _rows(values: Any) -> int:
-    """Length of a list, array or table; scipy's sparse matrices have a shape alone."""
+    """Return the number of rows of a list, array or table; SciPy's sparse matrices have a shape but no length."""
     shape = getattr(values, "shape", None)
     return int(shape[0]) if shape else len(values) if hasattr(values, "__len__") else 0

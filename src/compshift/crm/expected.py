@@ -1,11 +1,13 @@
-"""How well groups that nobody has seen will do, learnt from seen groups that were held out.
+"""Expected accuracy of groups that were never seen, learnt by holding out seen groups.
 
-Each seen group that can be spared is held out (alone, if there are not too many) and predicted by a fit to the others.
-What it scores is regressed on what the fit itself expected of it, and on its attribute values; the regression then
-predicts the groups that training lacks. Its errors on held-out groups, each left out of the regression in turn, give
-the interval. With few held-out groups there is nothing to regress on: then accuracy is taken to fall linearly with the
-variance of the extrapolation, from what seen groups score to what held-out ones do. That corrects for the folds having
-fewer groups than the final fit, which tells most where groups are few.
+Each seen group that the others determine is held out (alone, if there are at most ``MAX_FOLDS`` groups) and predicted
+by a fit to the others. A ridge regression then explains the accuracy of the held-out groups by the accuracy that the
+fit itself expected of them and by their attribute values; it predicts the accuracy of unseen groups. Its leave-one-out
+errors give the interval.
+
+With fewer than ``MIN_REGRESSION_GROUPS`` held-out groups there is no regression. Accuracy is then assumed to fall
+linearly with the leverage (variance) of the extrapolation, from that of seen groups to that of held-out ones. This
+corrects for the folds having fewer groups than the final fit, which matters most when groups are few.
 """
 
 from __future__ import annotations
@@ -29,34 +31,35 @@ from compshift.crm.inputs import Labelled
 from compshift.crm.model import CRMModel
 from compshift.crm.selection import ROW_PARTS, Fold, row_parts
 
-MOST_FOLDS = 30
-"""So many fits at most."""
+MAX_FOLDS = 30
+"""Largest number of folds, each of which costs a fit."""
 
 EXPECTED_TOL = 1e-3
-"""Of these fits. They start from the fit to all groups, and with a looser one would remember the held-out group."""
+"""Tolerance of these fits. They start from the fit to all groups; with a looser tolerance they would still reflect the
+held-out group."""
 
-FEWEST = 8
-"""With fewer held-out groups than this there is no regression."""
+MIN_REGRESSION_GROUPS = 8
+"""Smallest number of held-out groups for which the regression is fitted."""
 
-OWN_OPINION, VALUE = 2.0, 0.1
-"""Prior variances of the regression, in units of the noise: of the slope on the model's own expectation (standardised),
-and of the effect of an attribute value."""
+OPINION_VARIANCE, VALUE_VARIANCE = 2.0, 0.1
+"""Prior variances of the regression coefficients, in units of the noise variance: of the slope on the model's own
+expectation (standardised), and of the effect of an attribute value."""
 
-MOST_GROUPS = 2000
-"""Of more missing groups than this, accuracy is not predicted."""
+MAX_UNSEEN_GROUPS = 2000
+"""Largest number of unseen groups for which accuracy is predicted."""
 
 
 class HeldOut(NamedTuple):
-    """What was learnt of each seen group; NaN for those that cannot be held out."""
+    """Results for each seen group; NaN for groups that cannot be held out."""
 
-    accuracy: FloatArray  # (k,) when held out
-    opinion: FloatArray  # (k,) what the fit without it expected of it
-    leverage: FloatArray  # (k,) of its extrapolation from the groups that were left
-    seen: FloatArray  # (k,) accuracy on rows that were held out while the group stayed
+    accuracy: FloatArray  # (k,) accuracy when held out
+    opinion: FloatArray  # (k,) accuracy that the fit without the group expected of it
+    leverage: FloatArray  # (k,) leverage of its extrapolation from the remaining groups
+    seen: FloatArray  # (k,) accuracy on held-out rows while the group itself stays in training
 
 
 class Prediction(NamedTuple):
-    """Accuracy to expect of groups, with an interval, (q,) each."""
+    """Expected accuracy of groups and its interval, (q,) each."""
 
     accuracy: FloatArray
     lower: FloatArray
@@ -76,11 +79,14 @@ def expected_accuracy(
     seed: int,
     n_jobs: int | None,
 ) -> FloatArray:
-    """Accuracy, lower and upper end for every candidate (g, 3): NaN unless it is unseen and inside the hull."""
+    """Return the expected accuracy of every candidate and both ends of its interval, (g, 3).
+
+    A row is NaN unless the candidate is unseen and inside the hull.
+    """
     candidates = data.candidates
     missing = np.flatnonzero((candidates.in_seen < 0) & candidates.inside_hull)
     result = np.full((len(candidates.groups), 3), np.nan)
-    if not missing.size or missing.size > MOST_GROUPS:
+    if not missing.size or missing.size > MAX_UNSEEN_GROUPS:
         return result
     groups = candidates.groups[missing]
     held_out = hold_out(data, setting, fitted, prior, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
@@ -98,9 +104,9 @@ def expected_accuracy(
 def hold_out(
     data: Labelled, setting: Setting, fitted: StepOne, prior: Any, *, max_iter: int, seed: int, n_jobs: int | None
 ) -> HeldOut:
-    """Hold every seen group out that can be, and score it."""
+    """Hold out and score every seen group that the others determine."""
     space, groups = data.candidates.space, data.candidates.seen_groups
-    fold = combination_folds(space, groups, min(len(groups), MOST_FOLDS), np.random.default_rng(seed))
+    fold = combination_folds(space, groups, min(len(groups), MAX_FOLDS), np.random.default_rng(seed))
     part = row_parts(data.position, seed)
     found = Parallel(n_jobs=n_jobs)(
         delayed(_hold_out)(data, fold == number, part == number % ROW_PARTS, setting, fitted, prior, max_iter)
@@ -128,7 +134,7 @@ def _hold_out(
     prior: Any,
     max_iter: int,
 ) -> tuple[FloatArray, FloatArray]:
-    """Accuracy (2, k) without some groups, and what the fit expected of those."""
+    """Score one fold: accuracies (2, k) of held-out and kept groups, and the fit's opinion of the held-out ones."""
     fold = Fold(data, held_groups, in_part, prior)
     kept = data.candidates.space.locate(fold.candidates.seen_groups, data.candidates.seen_groups)
     start = fitted.solution.start._replace(bias=fitted.solution.bias[kept])
@@ -142,7 +148,7 @@ def _hold_out(
 def _opinion(
     rows: StandardisedRows, fitted: StepOne, model: CRMModel, log_score: FloatArray, groups: IntArray, n_targets: int
 ) -> FloatArray:
-    """What a fit expects of each of the groups (q, m)."""
+    """Return the accuracy that a fit itself expects of each of the groups (q, m)."""
     evidence = log_evidence(fitted.energies, rows.seen, np.log(rows.frequency) - fitted.bias)
     X = rows.features * rows.standard.scale + rows.standard.mean
     marginals = model.marginals(X, log_score, range(n_targets))
@@ -157,11 +163,11 @@ def predict_accuracy(
     leverage: FloatArray,
     confidence: float,
 ) -> Prediction:
-    """Accuracy to expect of the groups (q, m), given the fit's opinion of them and their leverage, (q,) each."""
+    """Predict the accuracy of the groups (q, m) from the fit's opinion of them and their leverage, (q,) each."""
     known = ~np.isnan(held_out.accuracy)
     accuracy, n = held_out.accuracy[known], int(known.sum())
     error: FloatArray | float
-    if n < FEWEST:
+    if n < MIN_REGRESSION_GROUPS:
         centre, error = _by_leverage(hull, held_out, known, leverage)
     else:
         features = _regressors(hull.space, hull.observed[known], held_out.opinion[known], held_out.opinion[known])
@@ -175,9 +181,9 @@ def predict_accuracy(
 def _by_leverage(
     hull: AffineHull, held_out: HeldOut, known: BoolArray, leverage: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Accuracy on the line through seen and held-out groups, and how far groups lie from it, (q,) each.
+    """Return the accuracy on the line through seen and held-out groups, and its standard error, (q,) each.
 
-    What extrapolation costs on average, and the variance of that between groups, grow with the leverage.
+    Both the mean loss of accuracy by extrapolation and its variance between groups grow with the leverage.
     """
     accuracy = held_out.accuracy[known]
     n, mean = len(accuracy), float(accuracy.mean())
@@ -185,7 +191,8 @@ def _by_leverage(
     level = float(seen.mean()) if seen.size else mean
     origin = float(extrapolation_leverage(hull, hull.observed).mean())
     distance = float(held_out.leverage[known].mean()) - origin
-    share = (leverage - origin) / distance if distance > 0 else np.ones(len(leverage))  # of the way to held-out groups
+    # position between seen groups (0) and held-out ones (1)
+    share = (leverage - origin) / distance if distance > 0 else np.ones(len(leverage))
     centre = level + share * (mean - level) if mean < level else np.full(len(leverage), mean)
     if n < 2:
         return centre, np.full(len(leverage), 0.5)
@@ -195,19 +202,19 @@ def _by_leverage(
 
 
 def _regressors(space: GroupSpace, groups: IntArray, opinion: FloatArray, reference: FloatArray) -> FloatArray:
-    """Columns (q, 1 + D), scaled so that a penalty of 1 on each coefficient expresses the prior variances."""
+    """Return the regressors (q, 1 + D), scaled so that a ridge of 1 on each coefficient gives the prior variances."""
     scale = max(float(reference.std()), 0.05)
-    own = math.sqrt(OWN_OPINION) * (opinion - reference.mean()) / scale
-    return np.concatenate([own[:, None], math.sqrt(VALUE) * space.one_hot(groups)], axis=1)
+    own = math.sqrt(OPINION_VARIANCE) * (opinion - reference.mean()) / scale
+    return np.concatenate([own[:, None], math.sqrt(VALUE_VARIANCE) * space.one_hot(groups)], axis=1)
 
 
 def _ridge(features: FloatArray, accuracy: FloatArray, wanted: FloatArray) -> tuple[FloatArray, float]:
-    """Ridge regression about the mean: predictions (q,), and the root mean square of its leave-one-out errors."""
+    """Fit a ridge regression about the mean; return predictions (q,) and the RMS of its leave-one-out errors."""
     n, mean = len(accuracy), float(accuracy.mean())
     kernel = features @ features.T
     inverse = np.linalg.inv(kernel + np.eye(n))
-    smoother = kernel @ inverse  # of accuracies about their mean
-    hat = smoother + (1 - smoother.sum(axis=1, keepdims=True)) / n  # of the accuracies themselves
+    smoother = kernel @ inverse  # acts on accuracies minus their mean
+    hat = smoother + (1 - smoother.sum(axis=1, keepdims=True)) / n  # acts on the accuracies themselves
     errors = (accuracy - hat @ accuracy) / (1 - np.diag(hat))
     centre = mean + wanted @ features.T @ (inverse @ (accuracy - mean))
     return np.asarray(centre), float(np.sqrt(np.mean(errors**2)))

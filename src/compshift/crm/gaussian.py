@@ -1,6 +1,8 @@
-"""Maximum likelihood of additive Gaussians: one covariance in closed form, precisions by value in a trust region.
+"""Maximum-likelihood fits of additive Gaussians.
 
-Energies that Gaussians with additive means and one covariance have: where a ridge may pull instead of to zero.
+``fit_shared`` fits additive means and one covariance in closed form, ``fit_per_value`` precisions per attribute value
+by a trust-region Newton method. ``AdditiveGaussian`` uses both. ``gaussian_energies`` turns the shared fit into linear
+energies, the anchor of ``CRMClassifier(anchor="gaussian")``.
 """
 
 from __future__ import annotations
@@ -31,26 +33,26 @@ from compshift.crm.blocks import one_thread_for_scipy
 from compshift.crm.problem import ROUNDING
 from compshift.crm.solver import Start
 
-LARGEST = 1e100
-"""Features that differ by more than this, or less than its inverse, may have variances that float64 does not hold."""
+MAX_EXTENT = 1e100
+"""Largest range of a feature column, and the inverse of the smallest: variances outside may over- or underflow."""
 
 
 class Columns(NamedTuple):
-    """Features with each column in its own unit."""
+    """Features with each column centred and scaled."""
 
-    features: FloatArray  # (n, p) of mean 0 and mean square 1; 0 where a column is constant
+    features: FloatArray  # (n, p) mean 0 and mean square 1 in each column; 0 where a column is constant
     mean: FloatArray  # (p,)
-    scale: FloatArray  # (p,) root mean square; of constant columns the geometric mean of the others'
-    rounding: FloatArray  # (p,) by how much the features may vary without a column that varies
+    scale: FloatArray  # (p,) root mean square; for constant columns the geometric mean over the others
+    rounding: FloatArray  # (p,) range within which a column of ``features`` counts as constant
 
 
 def own_units(X: FloatArray, sample_weight: FloatArray) -> Columns:
-    """Take its mean and its scale out of each column."""
+    """Centre each column and divide it by its root mean square."""
     noise = ROUNDING * np.abs(X).max(axis=0)  # (p,)
     _check_extent(X, noise)
     share = sample_weight / sample_weight.sum()
     mean = share @ X  # (p,)
-    mean += share @ (X - mean)  # the first mean's rounding, which a large offset makes felt
+    mean += share @ (X - mean)  # corrects the rounding of the first mean, which matters at large offsets
     features = X - mean
     scale = np.sqrt(share @ features**2)  # (p,)
     varies = (np.abs(features).max(axis=0) > noise) & (scale > 0)
@@ -60,14 +62,14 @@ def own_units(X: FloatArray, sample_weight: FloatArray) -> Columns:
 
 
 def _check_extent(X: FloatArray, noise: FloatArray) -> None:
-    """Refuse columns whose squares float64 may not hold."""
+    """Check that the squares of every column neither overflow nor underflow."""
     with np.errstate(over="ignore"):
         extent = X.max(axis=0) - X.min(axis=0)
-    extreme = np.flatnonzero((extent > LARGEST) | ((extent < 1 / LARGEST) & (extent > noise)))
+    extreme = np.flatnonzero((extent > MAX_EXTENT) | ((extent < 1 / MAX_EXTENT) & (extent > noise)))
     if extreme.size:
         raise InputError(
-            f"X has values that differ by {extent[extreme[0]]:.1g} in column {extreme[0]}, whose square may not be a "
-            f"number that float64 holds: choose a unit in which they differ by {1 / LARGEST:g} to {LARGEST:g}"
+            f"X has values that differ by {extent[extreme[0]]:.1g} in column {extreme[0]}, and their squares may not "
+            f"fit into float64: choose a unit in which they differ by {1 / MAX_EXTENT:g} to {MAX_EXTENT:g}"
         )
 
 
@@ -80,12 +82,12 @@ def fit_shared(
     shrinkage: float | None,
     rounding: FloatArray | float = ROUNDING,
 ) -> tuple[SharedGaussians, float]:
-    """Additive means and one covariance by maximum likelihood, then shrunk; and the shrinkage that was used.
+    """Fit additive means and one covariance by maximum likelihood, shrink the covariance, and return the shrinkage too.
 
-    Features are of mean square 1, all together or each. They are shrunk in units of their standard deviations within
-    groups, in which the mean diagonal is 1, so that the units they came in do not matter. Unless the shrinkage is 0, a
-    column that does not vary within groups is treated as if one row were off by the column's root mean square.
-    ``rounding`` is what features may vary by without meaning it.
+    Features have mean square 1, over all columns or in each. Shrinkage works in units of the standard deviations
+    within groups, where the mean diagonal is 1, so that the units of the features do not matter. Unless ``shrinkage``
+    is 0, a column that is constant within groups is treated as if one row deviated by the column's root mean square.
+    Variation up to ``rounding`` counts as none. A ``shrinkage`` of None is Ledoit and Wolf's estimate.
     """
     total = sample_weight.sum()
     one_hot = space.one_hot(seen_groups)  # (k, D)
@@ -113,21 +115,21 @@ def fit_shared(
 def _units_within_groups(
     X: FloatArray, residuals: FloatArray, share: FloatArray, rounding: FloatArray | float
 ) -> tuple[FloatArray, BoolArray]:
-    """Standard deviation of the residuals of each column (p,), and whether it varies within groups at all, (p,).
+    """Return the standard deviation of each column's residuals, (p,), and whether it varies within groups, (p,).
 
-    Where it does not, the unit is the column's root mean square, or 1 if that is 0.
+    For a column that does not, the first is the column's root mean square, or 1 if that is 0.
     """
-    noise = np.maximum(rounding, ROUNDING * math.sqrt(len(X)) * np.abs(X).max(axis=0))  # sums have rounding too
+    noise = np.maximum(rounding, ROUNDING * math.sqrt(len(X)) * np.abs(X).max(axis=0))  # sums of n have rounding too
     within, overall = np.sqrt(share @ residuals**2), np.sqrt(share @ X**2)
     varies = within > noise
     return np.where(varies, within, np.where(overall > rounding, overall, 1.0)), varies
 
 
 class PerValueFit(NamedTuple):
-    """Precisions by value, and how close to the optimum the search came."""
+    """Result of ``fit_per_value``."""
 
     model: PerValueGaussians
-    gradient: float
+    gradient: float  # largest entry at the end
     n_iter: int
     converged: bool
 
@@ -142,10 +144,11 @@ def fit_per_value(
     tol: float,
     max_iter: int,
 ) -> PerValueFit:
-    """Minimise the penalised risk by Newton's method in a trust region, from the shared solution.
+    """Minimise the penalised risk of precisions per attribute value, starting from the shared solution.
 
-    Coordinates are whitened by the shared covariance, so that the search starts at Λ = I for every group. A step that
-    leaves the cone of positive definite precisions meets an infinite risk, and the region shrinks.
+    Newton's method in a trust region, with features whitened by the shared covariance, so that the search starts at
+    Λ = I for every group. The risk is infinite outside the cone of positive definite precisions, which makes the
+    trust region shrink when a step leaves the cone.
     """
     space, size = candidates.space, X.shape[1]
     whitening = shared.groups(candidates.seen_groups[:1]).whitening[0]
@@ -185,7 +188,7 @@ def fit_per_value(
 
 
 class _GaussianSearch:
-    """The risk and its derivatives as functions of one vector, evaluated once for each point."""
+    """Risk and derivatives as functions of one parameter vector; the last point is cached."""
 
     def __init__(self, risk: PerValueRisk) -> None:
         self.risk = risk
@@ -193,27 +196,27 @@ class _GaussianSearch:
         self._last: tuple[FloatArray, RiskPoint | None] | None = None
 
     def theta(self, precision: FloatArray, natural: FloatArray) -> FloatArray:
-        """Both kinds of parameters in one vector."""
+        """Concatenate precisions and natural parameters into one vector."""
         return np.concatenate([precision.ravel(), natural.ravel()])
 
     def parameters(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Precisions (D, p, p) and natural parameters (D, p)."""
+        """Split the vector into precisions (D, p, p) and natural parameters (D, p)."""
         split = math.prod(self.shape)
         return theta[:split].reshape(self.shape), theta[split:].reshape(self.shape[:2])
 
     def value(self, theta: FloatArray) -> float:
-        """Penalised risk, infinite outside the cone."""
+        """Penalised risk; infinite where a precision is not positive definite."""
         point = self._at(theta)
         return math.inf if point is None else point.value
 
     def gradient(self, theta: FloatArray) -> FloatArray:
-        """Its derivative; asked for inside the cone only."""
+        """Gradient of the risk; defined inside the cone only."""
         point = self._at(theta)
         assert point is not None
         return self.theta(*self.risk.gradient(*self.parameters(theta), point))
 
     def hessian_product(self, theta: FloatArray, direction: FloatArray) -> FloatArray:
-        """Change of the gradient along a direction."""
+        """Product of the Hessian with a direction."""
         point = self._at(theta)
         assert point is not None
         return self.theta(*self.risk.hessian_product(*self.parameters(direction), point))
@@ -225,13 +228,11 @@ class _GaussianSearch:
 
 
 def gaussian_energies(features: FloatArray, position: IntArray, sample_weight: FloatArray, seen: GroupTable) -> Start:
-    r"""Weights (D, p) and biases (k,) of the energies of x | z ~ N(μ_z, C), μ_z = Σ_i μ_{i, z_i}.
+    r"""Return weights (D, p) and biases (k,) of the energies of x | z ~ N(μ_z, C) with μ_z = Σ_i μ_{i, z_i}.
 
     .. math:: \log p(x|z) = \langle \sigma(z), M C^{-1} x \rangle - \tfrac12 \mu_z^\top C^{-1} \mu_z + \ldots
 
-    They are 0 if nothing varies within groups.
-
-    ``sample_weight`` (n,) sums to 1.
+    All are 0 if the covariance within groups is singular. ``sample_weight`` (n,) sums to 1.
     """
     try:
         model, _ = fit_shared(features, position, sample_weight * len(features), seen.space, seen.codes, None)

@@ -1,11 +1,11 @@
-"""Fitted models on disk: safetensors for the arrays, JSON for everything else. Reading one never runs code.
+"""The model file of a CRMClassifier: writing, reading, and checking its JSON header and arrays, in that order.
 
-The JSON stands in the file's metadata under ``compshift``. A checksum over the JSON and the arrays tells a damaged or
-edited file from a whole one.
+A model file is a safetensors file. Everything but its arrays is JSON, the *header*, under the key ``compshift`` of the
+file's metadata, beside a SHA-256 checksum of header and arrays. Reading a file never runs code.
 
-What the file of a CRMClassifier may hold: the type, the shape and the range of everything that is read from it.
-
-A fitted CRMClassifier as the header and arrays of a model file, and back.
+``read`` checks the file as a whole: safetensors, checksum, JSON syntax and format version. ``from_file`` then checks
+the contents: ``_check_header`` the JSON entries, ``_checked_space`` attributes and values, ``_checked_arrays`` the
+type, shape and range of every array.
 """
 
 from __future__ import annotations
@@ -32,31 +32,90 @@ from compshift.crm.model import CRMModel
 from compshift.data.shards import PARQUET
 from compshift.data.text_tables import TEXT
 
-FORMAT_VERSION = 1
-KEY = "compshift"
+MODEL_FORMAT_VERSION = 1
+HEADER_KEY, CHECKSUM_KEY = "compshift", "sha256"
+"""Metadata keys of the JSON header and of the checksum."""
+
+CODE_ARRAYS = ("seen_groups", "groups")
+CANDIDATE_ARRAYS = ("seen_groups", "seen_weight", "groups")
+MODEL_ARRAYS = ("coef", "feature_mean", "bias", "learned_bias", "effective_sample_size")
+ADDED_ARRAYS = ("cumulant_bias", "pareto_k")
+"""Arrays of length g that older model files lack; they are read as NaN."""
+
+MODEL_NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
+PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
+ADDED_PARAMETERS = {"anchor": "zero", "cross_fit": False, "unseen_offset": 0.0}
+"""Parameters that older model files lack, and the values that reproduce those models."""
+
+MAX_BIAS = 1e12
+"""Largest absolute bias: with a larger one log-probabilities lose the digits that matter."""
+
+MAX_SAMPLE_SIZE = 1e18
+"""Largest effective sample size."""
 
 
 class ModelFile(NamedTuple):
-    """What a model file holds."""
+    """Contents of a model file."""
 
     kind: str
     header: dict[str, Any]
     arrays: dict[str, np.ndarray[Any, Any]]
 
 
+class Saved(NamedTuple):
+    """Everything that is needed to restore a fitted classifier."""
+
+    parameters: dict[str, Any]
+    model: CRMModel
+    log_prior: FloatArray  # (g,) in use
+    parameter_log_prior: FloatArray  # (g,) of the constructor's ``prior``
+    n_targets: int
+    one_dimensional: bool
+    feature_names: list[str] | None
+    inputs: Mapping[str, Any] | None  # how the command line turns the columns of a table into features
+
+
+def to_file(saved: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the header and the arrays of a classifier.
+
+    A prior or support that is not a name is None in the header; its arrays tell it.
+    """
+    model, candidates = saved.model, saved.model.candidates
+    header = {
+        "names": list(candidates.space.names),
+        "values": [list(values) for values in candidates.space.values],
+        "n_targets": saved.n_targets,
+        "one_dimensional": saved.one_dimensional,
+        "feature_names": saved.feature_names,
+        "inputs": None if saved.inputs is None else dict(saved.inputs),
+        "parameters": {
+            name: None if name in ("prior", "support") and not isinstance(value, str) else plain_value(value)
+            for name, value in saved.parameters.items()
+            if name in PARAMETERS or name in ADDED_PARAMETERS
+        },
+        **{name: getattr(model, name) for name in (*MODEL_NUMBERS, "temperature")},
+    }
+    arrays = {name: getattr(candidates, name) for name in CANDIDATE_ARRAYS}
+    arrays |= {name: getattr(model, name) for name in (*MODEL_ARRAYS, *ADDED_ARRAYS)}
+    if model.expected is not None:
+        arrays["expected"] = model.expected
+    arrays |= {"log_prior": saved.log_prior, "parameter_log_prior": saved.parameter_log_prior}
+    return header, arrays
+
+
 def write(path: str | PathLike[str], kind: str, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Write a model file whole or not at all."""
+    """Write a model file atomically."""
     from safetensors.numpy import save
 
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    content = {"format_version": FORMAT_VERSION, "kind": kind, "compshift_version": __version__, **header}
+    content = {"format_version": MODEL_FORMAT_VERSION, "kind": kind, "compshift_version": __version__, **header}
     text = _json_text(content)
     with replacing(path) as temporary:
-        temporary.write_bytes(save(tensors, metadata={KEY: text, "sha256": _checksum(text, tensors)}))
+        temporary.write_bytes(save(tensors, metadata={HEADER_KEY: text, CHECKSUM_KEY: _checksum(text, tensors)}))
 
 
 def _json_text(content: Mapping[str, Any]) -> str:
-    """The header as JSON, once it is known that it can be written and read again."""
+    """Return the header as JSON text, or raise if it could not be written or read back."""
     try:
         text = json.dumps(content, allow_nan=False, sort_keys=True, ensure_ascii=False)
         text.encode("utf-8")
@@ -71,20 +130,54 @@ def _json_text(content: Mapping[str, Any]) -> str:
     return text
 
 
-def read(path: str | PathLike[str]) -> ModelFile:
-    """Read a model file and check that it is whole and of a version this release knows."""
-    from safetensors import safe_open
+def _checksum(text: str, arrays: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the JSON text and of every array's name, type, shape and bytes."""
+    digest = hashlib.sha256(text.encode(errors="surrogatepass"))
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode(errors="surrogatepass"))
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
+
+def read(path: str | PathLike[str]) -> ModelFile:
+    """Read a model file; check its checksum, that the header is a JSON object, and the format version."""
     path = check_path(path)
     if not path.is_file():
         raise InputError(
             f"there is no model file {str(path)!r}: pass the path that a model was saved to, or the folder of a run"
         )
+    metadata, arrays = _read_safetensors(path)
+    text = metadata.get(HEADER_KEY)
+    if text is None:
+        raise InputError(
+            f"{str(path)!r} is a safetensors file but not a compshift model: pass one that compshift saved"
+        )
+    if metadata.get(CHECKSUM_KEY) != _checksum(text, arrays):
+        raise InputError(f"{str(path)!r} was changed after it was saved (its checksum differs): save the model again")
+    try:
+        header = parse_json(text)
+    except ValueError as error:
+        raise InputError(f"{str(path)!r} cannot be read as a model: its header is no JSON ({error})") from None
+    if not isinstance(header, dict):
+        raise InputError(f"{str(path)!r} cannot be read as a model: its header is no JSON object")
+    version = header.get("format_version")
+    if type(version) is not int or version > MODEL_FORMAT_VERSION:
+        raise InputError(
+            f"{str(path)!r} has model format {version}, written by compshift {header.get('compshift_version')}; this "
+            f"release reads up to {MODEL_FORMAT_VERSION}: upgrade compshift"
+        )
+    return ModelFile(str(header.get("kind")), header, arrays)
+
+
+def _read_safetensors(path: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the metadata and the arrays of a safetensors file."""
+    from safetensors import safe_open
+
     try:
         with safe_open(path, framework="numpy") as stream:
-            metadata = stream.metadata() or {}
-            arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a mapping
-    except Exception as error:  # damaged files make readers fail in every way there is
+            return stream.metadata() or {}, {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
+    except Exception as error:  # the reader raises many kinds of errors on damaged files
         if path.suffix in TEXT or path.suffix in PARQUET or path.suffix == ".npz":
             kind = "feature file" if path.suffix == ".npz" else "table"
             raise InputError(
@@ -94,245 +187,33 @@ def read(path: str | PathLike[str]) -> ModelFile:
         raise InputError(
             f"{str(path)!r} cannot be read as a model: it is damaged or another kind of file ({error})"
         ) from None
-    text = metadata.get(KEY)
-    if text is None:
-        raise InputError(
-            f"{str(path)!r} is a safetensors file but not a compshift model: pass one that compshift saved"
-        )
-    if metadata.get("sha256") != _checksum(text, arrays):
-        raise InputError(f"{str(path)!r} was changed after it was saved (its checksum differs): save the model again")
-    try:
-        header = parse_json(text)
-    except ValueError as error:
-        raise InputError(f"{str(path)!r} cannot be read as a model: its header is no JSON ({error})") from None
-    if not isinstance(header, dict):
-        raise InputError(f"{str(path)!r} cannot be read as a model: its header is no JSON object")
-    version = header.get("format_version")
-    if type(version) is not int or version > FORMAT_VERSION:
-        raise InputError(
-            f"{str(path)!r} has model format {version}, written by compshift {header.get('compshift_version')}; this "
-            f"release reads up to {FORMAT_VERSION}: upgrade compshift"
-        )
-    return ModelFile(str(header.get("kind")), header, arrays)
-
-
-def _checksum(text: str, arrays: Mapping[str, Any]) -> str:
-    """SHA-256 of the JSON text and of every array's name, type, shape and bytes."""
-    digest = hashlib.sha256(text.encode(errors="surrogatepass"))
-    for name in sorted(arrays):
-        array = arrays[name]
-        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode(errors="surrogatepass"))
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-MAX_BIAS = 1e12
-"""Of larger ones log-probabilities lose the digits that matter."""
-
-MAX_ROWS = 1e18
-
-
-class Range(NamedTuple):
-    """Numbers from ``least`` to ``most``, and NaN or −inf where these mean something."""
-
-    least: float
-    most: float
-    unknown: bool = False  # NaN
-    bottomless: bool = False  # −inf
-
-    def __str__(self) -> str:
-        return f"a number between {self.least:g} and {self.most:g}"
-
-    def holds(self, array: Any) -> Any:
-        """Which entries are inside."""
-        inside = (array >= self.least) & (array <= self.most)
-        return inside | (np.isnan(array) & self.unknown) | ((array == -np.inf) & self.bottomless)
-
-
-RANGES = {
-    "seen_weight": Range(0, np.finfo(np.float64).max),
-    "coef": Range(-MAX_FEATURE, MAX_FEATURE),
-    "feature_mean": Range(-MAX_FEATURE, MAX_FEATURE),
-    "bias": Range(-MAX_BIAS, MAX_BIAS),
-    "learned_bias": Range(-MAX_BIAS, MAX_BIAS),
-    "cumulant_bias": Range(-MAX_BIAS, MAX_BIAS, unknown=True),
-    "effective_sample_size": Range(0, MAX_ROWS),
-    "pareto_k": Range(-MAX_BIAS, MAX_BIAS, unknown=True, bottomless=True),
-    "expected": Range(0, 1, unknown=True),
-    "log_prior": Range(-np.finfo(np.float64).max, 1e-6, bottomless=True),
-    "parameter_log_prior": Range(-np.finfo(np.float64).max, 1e-6, bottomless=True),
-}
-GROUPS = ("seen_groups", "groups")
-
-
-def checked_space(header: Mapping[str, Any]) -> GroupSpace:
-    """Attributes and values, as the header lists them."""
-    names, values = header["names"], header["values"]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"names is {shown(names)}, no list of names")
-    if not isinstance(values, list) or not all(isinstance(part, list) for part in values):
-        raise InputError(f"values is {shown(values)}, no list of lists")
-    return GroupSpace(tuple(names), tuple(tuple(part) for part in values))
-
-
-def checked_arrays(arrays: Mapping[str, Any], space: GroupSpace) -> dict[str, Any]:
-    """The arrays of a model in 64 bits, once each is what it should be and fits the others."""
-    found = {name: _codes(arrays[name], space, name) for name in GROUPS}
-    k, g, p = len(found["seen_groups"]), len(found["groups"]), arrays["coef"].shape[-1]
-    shapes = {"seen_weight": (k,), "feature_mean": (p,), "coef": (space.width, p), "expected": (g, 3)}
-    for name, allowed in RANGES.items():
-        if name in arrays:
-            found[name] = _numbers(arrays[name], shapes.get(name, (g,)), allowed, name)
-    if not p:
-        raise InputError("coef has no features")
-    with np.errstate(over="ignore"):
-        total = float(found["seen_weight"].sum())
-    if not 0 < total < math.inf:
-        raise InputError(f"seen_weight sums to {total:g}")
-    for name in ("log_prior", "parameter_log_prior"):
-        if abs(float(np.exp(found[name]).sum()) - 1) > 1e-6:
-            raise InputError(f"{name} is not that of a prior")
-    return found
-
-
-def _codes(array: Any, space: GroupSpace, name: str) -> Any:
-    """Codes of groups, each once and in order, as all that counts them expects."""
-    if array.dtype.kind != "i" or array.ndim != 2 or not len(array):
-        raise InputError(f"{name} has type {array.dtype} and shape {array.shape}, and is no list of groups")
-    codes = check_codes(array, space.cardinalities, name)
-    distinct = space.distinct(codes)[0]
-    if len(distinct) < len(codes):
-        raise InputError(f"{name} lists a group twice")
-    if (distinct != codes).any():
-        raise InputError(f"{name} lists groups out of order")
-    return codes
-
-
-def _numbers(array: Any, shape: tuple[int, ...], allowed: Range, name: str) -> Any:
-    """Numbers of the shape and in the range that are expected."""
-    if array.dtype.kind != "f":
-        raise InputError(f"{name} has type {array.dtype}, not that of numbers")
-    if array.shape != shape:
-        raise InputError(f"{name} has shape {array.shape} instead of {shape}")
-    array = array.astype(np.float64)
-    outside = array[~allowed.holds(array)]
-    if outside.size:
-        raise InputError(f"{name} has {outside[0]:g} where {allowed} is expected ({outside.size} such)")
-    return array
-
-
-def check_header(header: Mapping[str, Any], space: GroupSpace, n_features: int) -> None:
-    """Refuse entries of other types than they are saved with, and numbers out of range."""
-    for name in ("one_dimensional", "converged"):
-        _require(isinstance(header[name], bool), name, header[name])
-    for name, least in (("n_targets", 1), ("n_iter", 0)):
-        _require(type(header[name]) is int and header[name] >= least, name, header[name])
-    for name in ("bias_gap", "gradient"):
-        _require(_is_number(header[name]) and header[name] >= 0, name, header[name])
-    temperature = header.get("temperature", 1.0)
-    _require(_is_number(temperature) and temperature > 0, "temperature", temperature)
-    if header["n_targets"] > len(space.names):
-        raise InputError(f"there are {header['n_targets']} targets among {len(space.names)} attributes")
-    if header["one_dimensional"] and header["n_targets"] > 1:
-        raise InputError(f"predictions of {header['n_targets']} targets are said to have one dimension")
-    names, inputs = header["feature_names"], header.get("inputs")
-    if names is not None:
-        _require(is_names(names), "feature_names", names)
-        if len(names) != n_features:
-            raise InputError(f"there are {len(names)} feature_names for {n_features} features")
-    _require(isinstance(inputs, dict | None), "inputs", inputs)
-    parameters = header["parameters"]
-    for name in ("prior", "support"):
-        _require(isinstance(parameters[name], str | None), name, parameters[name])
-    _require(isinstance(parameters["verbose"], int), "verbose", parameters["verbose"])
-
-
-def is_names(value: Any) -> TypeGuard[list[str]]:
-    """Whether it is a list of names, each another."""
-    return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _require(fine: bool, name: str, value: Any) -> None:
-    if not fine:
-        raise InputError(f"{name} is {shown(value)}")
-
-
-GROUP_ARRAYS = ("seen_groups", "seen_weight", "groups")
-MODEL_ARRAYS = ("coef", "feature_mean", "bias", "learned_bias", "effective_sample_size")
-LATER_ARRAYS = ("cumulant_bias", "pareto_k")
-"""Of length g. Models that were saved before these existed are read with NaN in their place."""
-NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
-PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
-LATER_PARAMETERS = {"anchor": "zero", "cross_fit": False, "unseen_offset": 0.0}
-"""With what stands for them in models that were saved before they existed."""
-
-
-class Saved(NamedTuple):
-    """What a classifier needs to be itself again."""
-
-    parameters: dict[str, Any]
-    model: CRMModel
-    log_prior: FloatArray  # (g,) in force
-    parameter_log_prior: FloatArray  # (g,) that the constructor asked for
-    n_targets: int
-    one_dimensional: bool
-    feature_names: list[str] | None
-    inputs: Mapping[str, Any] | None  # how the columns of a table become features
-
-
-def to_file(saved: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Header and arrays. A prior or support that is not a name is told by its arrays."""
-    model, candidates = saved.model, saved.model.candidates
-    header = {
-        "names": list(candidates.space.names),
-        "values": [list(values) for values in candidates.space.values],
-        "n_targets": saved.n_targets,
-        "one_dimensional": saved.one_dimensional,
-        "feature_names": saved.feature_names,
-        "inputs": None if saved.inputs is None else dict(saved.inputs),
-        "parameters": {
-            name: None if name in ("prior", "support") and not isinstance(value, str) else plain_value(value)
-            for name, value in saved.parameters.items()
-            if name in PARAMETERS or name in LATER_PARAMETERS
-        },
-        **{name: getattr(model, name) for name in (*NUMBERS, "temperature")},
-    }
-    arrays = {name: getattr(candidates, name) for name in GROUP_ARRAYS}
-    arrays |= {name: getattr(model, name) for name in (*MODEL_ARRAYS, *LATER_ARRAYS)}
-    if model.expected is not None:
-        arrays["expected"] = model.expected
-    arrays |= {"log_prior": saved.log_prior, "parameter_log_prior": saved.parameter_log_prior}
-    return header, arrays
 
 
 def from_file(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Saved:
-    """The classifier's parts, once they have been found to be what they should be and to fit one another."""
+    """Check the header and the arrays of a model file, and restore the classifier's parts from them."""
     try:
-        space = checked_space(header)
-        found = checked_arrays(arrays, space)
-        check_header(header, space, len(found["feature_mean"]))
+        space = _checked_space(header)
+        checked = _checked_arrays(arrays, space)
+        n_features = len(checked["feature_mean"])
+        _check_header(header, space, n_features)
         model = CRMModel(
-            candidates=Candidates(AffineHull(space, found["seen_groups"]), found["seen_weight"], found["groups"]),
-            **{name: found[name] for name in MODEL_ARRAYS},
-            **{name: found.get(name, np.full(len(found["groups"]), np.nan)) for name in LATER_ARRAYS},
-            **{name: header[name] for name in NUMBERS},
+            candidates=Candidates(AffineHull(space, checked["seen_groups"]), checked["seen_weight"], checked["groups"]),
+            **{name: checked[name] for name in MODEL_ARRAYS},
+            **{name: checked.get(name, np.full(len(checked["groups"]), np.nan)) for name in ADDED_ARRAYS},
+            **{name: header[name] for name in MODEL_NUMBERS},
             temperature=header.get("temperature", 1.0),
-            expected=found.get("expected"),
+            expected=checked.get("expected"),
         )
+        stored = header["parameters"]
+        parameters = {name: stored[name] for name in PARAMETERS}
         saved = Saved(
-            LATER_PARAMETERS
-            | {name: header["parameters"][name] for name in PARAMETERS}
-            | {name: value for name, value in header["parameters"].items() if name in LATER_PARAMETERS},
+            ADDED_PARAMETERS | parameters | {name: stored[name] for name in stored if name in ADDED_PARAMETERS},
             model,
-            found["log_prior"],
-            found["parameter_log_prior"],
+            checked["log_prior"],
+            checked["parameter_log_prior"],
             header["n_targets"],
             header["one_dimensional"],
-            _feature_names(header, len(found["feature_mean"])),
+            _feature_names(header, n_features),
             header.get("inputs"),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
@@ -347,11 +228,142 @@ def from_file(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Saved:
 
 
 def _feature_names(header: Mapping[str, Any], n_features: int) -> list[str] | None:
-    """Names of the features: those that the fit had, or the columns of the table that it was given."""
+    """Return the names of the features: those that the fit had, or the columns of the table it was given."""
     names: list[str] | None = header["feature_names"]
     inputs = header.get("inputs") or {}
     if names is None and inputs.get("kind") == "features":
         columns = inputs.get("columns")
         listed = list(columns) if isinstance(columns, tuple) else columns
-        names = listed if is_names(listed) and len(listed) == n_features else None
+        names = listed if _is_distinct_names(listed) and len(listed) == n_features else None
     return names
+
+
+def _check_header(header: Mapping[str, Any], space: GroupSpace, n_features: int) -> None:
+    """Check the type and range of every JSON entry except ``names`` and ``values``."""
+    for name in ("one_dimensional", "converged"):
+        _require(isinstance(header[name], bool), name, header[name])
+    for name, least in (("n_targets", 1), ("n_iter", 0)):
+        _require(type(header[name]) is int and header[name] >= least, name, header[name])
+    for name in ("bias_gap", "gradient"):
+        _require(_is_number(header[name]) and header[name] >= 0, name, header[name])
+    temperature = header.get("temperature", 1.0)
+    _require(_is_number(temperature) and temperature > 0, "temperature", temperature)
+    if header["n_targets"] > len(space.names):
+        raise InputError(f"there are {header['n_targets']} targets among {len(space.names)} attributes")
+    if header["one_dimensional"] and header["n_targets"] > 1:
+        raise InputError(f"predictions of {header['n_targets']} targets are said to have one dimension")
+    names, inputs = header["feature_names"], header.get("inputs")
+    if names is not None:
+        _require(_is_distinct_names(names), "feature_names", names)
+        if len(names) != n_features:
+            raise InputError(f"there are {len(names)} feature_names for {n_features} features")
+    _require(isinstance(inputs, dict | None), "inputs", inputs)
+    parameters = header["parameters"]
+    for name in ("prior", "support"):
+        _require(isinstance(parameters[name], str | None), name, parameters[name])
+    _require(isinstance(parameters["verbose"], int), "verbose", parameters["verbose"])
+
+
+def _is_distinct_names(value: Any) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _require(fine: bool, name: str, value: Any) -> None:
+    """Raise an error that shows a header entry's value unless it is fine."""
+    if not fine:
+        raise InputError(f"{name} is {shown(value)}")
+
+
+def _checked_space(header: Mapping[str, Any]) -> GroupSpace:
+    """Check ``names`` and ``values`` of the header, and return the space they describe."""
+    names, values = header["names"], header["values"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"names is {shown(names)}, no list of names")
+    if not isinstance(values, list) or not all(isinstance(part, list) for part in values):
+        raise InputError(f"values is {shown(values)}, no list of lists")
+    return GroupSpace(tuple(names), tuple(tuple(part) for part in values))
+
+
+class ArrayRange(NamedTuple):
+    """Range of an array's entries; NaN and −inf are allowed only where they have a meaning."""
+
+    least: float
+    most: float
+    nan: bool = False
+    minus_infinity: bool = False
+
+    def __str__(self) -> str:
+        return f"a number between {self.least:g} and {self.most:g}"
+
+    def contains(self, array: Any) -> Any:
+        """Return whether each entry is in the range."""
+        inside = (array >= self.least) & (array <= self.most)
+        return inside | (np.isnan(array) & self.nan) | ((array == -np.inf) & self.minus_infinity)
+
+
+_FEATURES = ArrayRange(-MAX_FEATURE, MAX_FEATURE)
+_BIASES = ArrayRange(-MAX_BIAS, MAX_BIAS)
+_LOG_PRIOR = ArrayRange(-np.finfo(np.float64).max, 1e-6, minus_infinity=True)
+ARRAY_RANGES = {
+    "seen_weight": ArrayRange(0, np.finfo(np.float64).max),
+    "coef": _FEATURES,
+    "feature_mean": _FEATURES,
+    "bias": _BIASES,
+    "learned_bias": _BIASES,
+    "cumulant_bias": _BIASES._replace(nan=True),
+    "effective_sample_size": ArrayRange(0, MAX_SAMPLE_SIZE),
+    "pareto_k": _BIASES._replace(nan=True, minus_infinity=True),
+    "expected": ArrayRange(0, 1, nan=True),
+    "log_prior": _LOG_PRIOR,
+    "parameter_log_prior": _LOG_PRIOR,
+}
+
+
+def _checked_arrays(arrays: Mapping[str, Any], space: GroupSpace) -> dict[str, Any]:
+    """Check the type, shape and range of every array, and return them in 64 bits."""
+    checked = {name: _checked_codes(arrays[name], space, name) for name in CODE_ARRAYS}
+    k, g, p = len(checked["seen_groups"]), len(checked["groups"]), arrays["coef"].shape[-1]
+    shapes = {"seen_weight": (k,), "feature_mean": (p,), "coef": (space.width, p), "expected": (g, 3)}
+    for name, allowed in ARRAY_RANGES.items():
+        if name in arrays:
+            checked[name] = _checked_numbers(arrays[name], shapes.get(name, (g,)), allowed, name)
+    if not p:
+        raise InputError("coef has no features")
+    with np.errstate(over="ignore"):
+        total = float(checked["seen_weight"].sum())
+    if not 0 < total < math.inf:
+        raise InputError(f"seen_weight sums to {total:g}")
+    for name in ("log_prior", "parameter_log_prior"):
+        if abs(float(np.exp(checked[name]).sum()) - 1) > 1e-6:
+            raise InputError(f"{name} is not that of a prior")
+    return checked
+
+
+def _checked_codes(array: Any, space: GroupSpace, name: str) -> Any:
+    """Check that an array holds codes of distinct groups in sorted order, and return them."""
+    if array.dtype.kind != "i" or array.ndim != 2 or not len(array):
+        raise InputError(f"{name} has type {array.dtype} and shape {array.shape}, and is no list of groups")
+    codes = check_codes(array, space.cardinalities, name)
+    distinct = space.distinct(codes)[0]
+    if len(distinct) < len(codes):
+        raise InputError(f"{name} lists a group twice")
+    if (distinct != codes).any():
+        raise InputError(f"{name} lists groups out of order")
+    return codes
+
+
+def _checked_numbers(array: Any, shape: tuple[int, ...], allowed: ArrayRange, name: str) -> Any:
+    """Check the type, shape and range of an array of floats, and return it in 64 bits."""
+    if array.dtype.kind != "f":
+        raise InputError(f"{name} has type {array.dtype}, not that of numbers")
+    if array.shape != shape:
+        raise InputError(f"{name} has shape {array.shape} instead of {shape}")
+    array = array.astype(np.float64)
+    outside = array[~allowed.contains(array)]
+    if outside.size:
+        raise InputError(f"{name} has {outside[0]:g} where {allowed} is expected ({outside.size} such)")
+    return array

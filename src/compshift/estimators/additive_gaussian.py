@@ -1,4 +1,7 @@
-"""Additive Gaussians: densities of groups that training lacks, and the classifier that follows from them."""
+"""AdditiveGaussian: a Gaussian density for every group, seen or not, and the classifier they imply.
+
+The fits themselves are in ``compshift.crm.gaussian``, the densities in ``compshift.core.gaussian``.
+"""
 
 from __future__ import annotations
 
@@ -17,75 +20,79 @@ from compshift.core.candidates import Candidates
 from compshift.core.gaussian import Gaussians, PerValueGaussians, SharedGaussians
 from compshift.core.groups import GroupSpace
 from compshift.crm.base import GroupClassifier
-from compshift.crm.gaussian import LARGEST, fit_per_value, fit_shared, own_units
+from compshift.crm.gaussian import MAX_EXTENT, fit_per_value, fit_shared, own_units
 from compshift.crm.inputs import known_features, random_numbers, unchanged_if_refused
 
 COVARIANCES = ("shared", "per-value")
 
-MAX_CELLS = 1 << 28
-"""So many numbers, 2 GB, all groups' precision matrices may hold together."""
+MAX_PRECISION_CELLS = 1 << 28
+"""Largest number of entries in the precision matrices of all groups together: 2 GB."""
 
 
 class AdditiveGaussian(GroupClassifier):
-    r"""Gaussian density of every group, seen or not, and the classifier that follows from it.
+    r"""Classifier with a Gaussian density for every group, seen or not.
 
-    The energies of a group's values add up to its energy, ``log p(x|z) = −½ x'Λx + η'x − log Z`` with ``Λ = Σ_i P_i``
-    and ``η = Σ_i η_i``, so that the density of a group inside the affine hull of the seen ones is determined by theirs
-    (Mahajan et al., 2025, Theorem 1 and eq. "test-train-cond-density-rel"); unlike for ``CRMClassifier`` its partition
-    function is a closed form. In return the features must be about Gaussian within groups.
+    The energy of a group is the sum of the energies of its values, ``log p(x|z) = −½ x'Λx + η'x − log Z`` with
+    ``Λ = Σ_i P_i`` and ``η = Σ_i η_i``. The densities of the seen groups therefore determine the density of every group
+    inside their affine hull (Mahajan et al., 2025, Theorem 1 and eq. "test-train-cond-density-rel"). Unlike in
+    ``CRMClassifier`` the partition function has a closed form; in return, features must be roughly Gaussian within
+    groups.
 
     Parameters
     ----------
     covariance : "shared" or "per-value", default="shared"
-        One covariance for all groups, with means that add up over the attributes: linear discriminant analysis for
-        combinations, solved in closed form. Or a precision matrix for each attribute value, which add up as well: a
-        convex problem in ``D p²/2`` parameters.
+        ``"shared"``: one covariance for all groups, and means that are sums over the attributes. This is linear
+        discriminant analysis for combinations, solved in closed form. ``"per-value"``: a precision matrix for each
+        attribute value, which are summed as well. This is a convex problem in ``D p²/2`` parameters.
     shrinkage : "auto" or float from 0 to 1, default="auto"
-        Share of the mean diagonal in the shared covariance of features that are divided by their standard deviations
-        within groups, so that their units do not matter; "auto" is Ledoit and Wolf's. Unless it is 0, features that do
-        not vary within groups are allowed, with a variance of 1/n of what they have over all rows.
+        Shrinkage of the shared covariance towards its mean diagonal, with features in units of their standard
+        deviations within groups, so that the units of X do not matter. ``"auto"`` uses Ledoit and Wolf's estimate.
+        Unless it is 0, features may be constant within groups; their variance is then 1/n of that over all rows.
     penalty : "auto" or float above 0, default="auto"
-        Of "per-value": strength of the pull towards the shared solution, beside the mean negative log-likelihood and in
-        units of the latter's curvature at that solution. "auto" is p/n, as if p rows of each value came from there.
-        Raise it if unseen groups have no density.
+        For ``"per-value"``: strength of the pull towards the shared solution, added to the mean negative
+        log-likelihood, in units of the latter's curvature at that solution. ``"auto"`` is p/n, which corresponds to p
+        additional rows of each value. Raise it if unseen groups have no density.
     prior : "uniform", "hull", "train", array or mapping, default="uniform"
-        Probability of each group where the model will be used, as in ``CRMClassifier``. The named priors leave out
-        groups without a density.
+        Probability of each group where the model will be used, as in ``CRMClassifier``. The named priors give
+        groups without a density probability 0.
     support : "all", "hull" or codes of shape (g, m), default="all"
-        The candidate groups: those that can be predicted at all.
+        Candidate groups, the only ones that can be predicted.
     tol : float, default=1e-6
-        Largest gradient entry at which the fit of "per-value" counts as converged, in features of unit covariance.
+        For ``"per-value"``: largest gradient entry at which the fit counts as converged, with features whitened by the
+        shared covariance.
     max_iter : int, default=500
-        Most Newton steps of that fit.
+        For ``"per-value"``: maximum number of Newton steps.
 
     Attributes
     ----------
     classes_ : array, or a list of one array per target
         The values that ``predict`` returns, sorted.
     space_, targets_ : GroupSpace
-        Targets first, then attributes; and the targets alone.
+        All attributes, targets first; and the targets alone.
     hull_ : AffineHull
-        Of the seen groups.
+        Affine hull of the seen groups.
     groups_ : array (g, m)
-        Codes of the candidate groups, in order. The arrays of length g below follow it.
+        Codes of the candidate groups, sorted. The arrays of length g below have the same order.
     seen_, inside_hull_ : bool arrays (g,)
-        Which candidates training has, and which the seen ones determine.
+        Whether each candidate was seen in training, and whether it is inside the hull.
     proper_ : bool array (g,)
-        Which candidates have a density. Unseen ones have none if their precision is not positive definite.
+        Whether each candidate has a density. An unseen group has none if its precision is not positive definite.
     group_weight_ : array (g,)
-        Training rows of each candidate, or the sum of their weights.
+        Number of training rows of each candidate, or the sum of their weights.
     log_prior_ : array (g,)
-        The prior in force.
+        Log prior in use.
     means_ : array (g, p)
         Mean of each candidate; NaN without a density.
     covariance_ : array (p, p)
-        The shared covariance. Of "per-value" it is the one that its parameters are drawn to.
+        The shared covariance; with ``"per-value"``, the one that the fit is pulled towards.
     precisions_ : array (g, p, p)
-        Of "per-value" only: precision of each candidate.
+        Precision of each candidate, with ``"per-value"`` only.
     shrinkage_ : float
-        In the shared covariance.
+        Shrinkage of the shared covariance.
     converged_ : bool
+        Whether the fit converged; always True with ``"shared"``.
     n_iter_ : int
+        Number of Newton steps; 1 with ``"shared"``.
 
     References
     ----------
@@ -131,21 +138,32 @@ class AdditiveGaussian(GroupClassifier):
     def fit(
         self, X: Any, y: Any, *, attributes: Any = None, sample_weight: Any = None, space: GroupSpace | None = None
     ) -> Self:
-        """Fit the densities of the seen groups, and with them those of every candidate.
+        """Fit the densities of the seen groups, and compute those of every candidate from them.
 
         Parameters
         ----------
         X : array or DataFrame (n, p)
             Features, all finite numbers.
-        y : (n,) or (n, t)
-            What is predicted: one target or several. Text, numbers, booleans or pandas categoricals.
-        attributes : (n,) or (n, s), optional
-            What else varies and must not mislead, known in training only.
-        sample_weight : (n,), optional
-            Weights of the rows; a weight of 2 gives the same model as the row twice. Their size matters only
-            where "auto" takes their sum for the number of rows.
+        y : array (n,) or (n, t)
+            One target or several: text, numbers, booleans or pandas categoricals.
+        attributes : array (n,) or (n, s), optional
+            Nuisance attributes, needed in training only.
+        sample_weight : array (n,), optional
+            Weights of the rows; a weight of 2 gives the same model as the row twice. Only their ratios matter, except
+            that "auto" takes their sum as the number of rows.
         space : GroupSpace, optional
-            Attributes and values, targets first, if there are values that no training row has.
+            All attributes and their values, targets first, if there are values that no training row has.
+
+        Returns
+        -------
+        AdditiveGaussian
+            The fitted classifier itself.
+
+        Raises
+        ------
+        InputError
+            If the data cannot be read, the covariance within groups is singular, or the precision matrices would not
+            fit into memory.
         """
         shrinkage, penalty, tol, max_iter = self._check_parameters()
         with unchanged_if_refused(self):
@@ -183,7 +201,7 @@ class AdditiveGaussian(GroupClassifier):
             return self._use_prior(self.prior)
 
     def _check_parameters(self) -> tuple[float | None, float | None, float, int]:
-        """Refuse parameters that no data can be fitted with; a shrinkage or penalty of None stands for "auto"."""
+        """Check and return the parameters that need no data; None stands for "auto"."""
         check_name("covariance", self.covariance, COVARIANCES)
         self._check_support()
         shrinkage = penalty = None
@@ -196,7 +214,7 @@ class AdditiveGaussian(GroupClassifier):
         return shrinkage, penalty, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
 
     def _adopt_densities(self, shared: SharedGaussians) -> None:
-        """Take over what was fitted, in the units of the input."""
+        """Set the fitted attributes, in the units of X."""
         self._gaussians = self._model.groups(self.groups_)
         self.proper_ = self._gaussians.proper
         self.means_ = self._centre + self._scale * self._gaussians.means
@@ -204,37 +222,67 @@ class AdditiveGaussian(GroupClassifier):
         self.covariance_ = squares * shared.covariance
         if isinstance(self._model, PerValueGaussians):
             self.precisions_ = self._model.precisions(self.groups_) / squares
-        elif hasattr(self, "precisions_"):  # of an earlier fit
+        elif hasattr(self, "precisions_"):  # from an earlier fit
             del self.precisions_
 
     def _usable_log_prior(self, prior: Any) -> FloatArray:
-        """Log prior of the candidates, (g,), with nothing on groups that have no density."""
+        """Return the log prior of the candidates, (g,), −inf for groups without a density."""
         log_prior = self._candidates.log_prior(prior)
         lacking = ~self.proper_ & (log_prior > -np.inf)
         if lacking.any():
             if not isinstance(prior, str):
                 raise InputError(
-                    f"prior gives something to groups that have no density, {self._labels(lacking)}: set it to 0 where "
+                    f"prior is above 0 for groups that have no density, {self._labels(lacking)}: set it to 0 where "
                     "proper_ is False"
                 )
             log_prior = np.where(lacking, -np.inf, log_prior)
             if not (log_prior > -np.inf).any():
-                raise InputError(f"prior={prior!r} has nothing to stand on: none of its groups has a density")
+                raise InputError(f"prior={prior!r} cannot be used: none of its groups has a density")
             log_prior = log_prior - logsumexp(log_prior, axis=0)
         return log_prior
 
     def log_density(self, X: Any, codes: Any = None, *, groups: Any = None) -> FloatArray:
-        """Log p(x|z) in the units of X, of every candidate group (n, g) or of listed groups (n, q), seen or not.
+        """Log p(x|z) of every candidate group, or of the groups passed, in the units of X.
 
-        They are listed by their codes, or as ``groups`` by tuples of values. It is NaN for a group without a density,
-        and arbitrary for one outside the hull.
+        It is NaN for a group without a density. For groups outside the hull it is a number that the training data do
+        not determine.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+        codes : array (m,) or (q, m), optional
+            Integer codes of one group or several.
+        groups : tuple, or list of tuples, optional
+            One group or several by their values, instead of ``codes``.
+
+        Returns
+        -------
+        array (n, g) or (n, q)
+            Log densities, in the order of ``groups_`` or of the groups passed.
+
+        Raises
+        ------
+        InputError
+            If both ``codes`` and ``groups`` are passed, or one of them is not a list of groups of this model.
         """
         X = known_features(self, X)
         every = codes is None and groups is None
         return self._log_densities(X, self._gaussians if every else self._model.groups(self._listed(codes, groups)))
 
     def outlier_score(self, X: Any) -> FloatArray:
-        """−log Σ_z q(z) p(x|z) under the prior in force, (n,): high where no group, seen or not, explains x."""
+        """Score that is high where no group, seen or not, explains a sample: −log Σ_z q(z) p(x|z) under the prior.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+
+        Returns
+        -------
+        array (n,)
+            Negative log density of each sample.
+        """
         X = known_features(self, X)
         result = np.empty(len(X))
         for rows in row_blocks(len(X), X.shape[1] + len(self.groups_)):
@@ -242,9 +290,28 @@ class AdditiveGaussian(GroupClassifier):
         return result
 
     def sample(self, n: int, codes: Any = None, random_state: Any = None, *, groups: Any = None) -> FloatArray:
-        """Draw ``n`` samples of one group, as (n, p), or of each of q groups, as (q, n, p).
+        """Draw samples of one group or of several. Pass the groups as ``codes`` or as ``groups``.
 
-        They are given by codes, (m,) or (q, m), or as ``groups`` by values: a tuple, or a list of tuples.
+        Parameters
+        ----------
+        n : int
+            Number of samples of each group.
+        codes : array (m,) or (q, m), optional
+            Integer codes of one group or several.
+        random_state : int, RandomState or None, default=None
+            Seed of the samples.
+        groups : tuple, or list of tuples, optional
+            One group or several by their values, instead of ``codes``.
+
+        Returns
+        -------
+        array (n, p) or (q, n, p)
+            Samples of the one group, or of each of q groups.
+
+        Raises
+        ------
+        InputError
+            If neither or both of ``codes`` and ``groups`` are passed, or a group has no density.
         """
         check_is_fitted(self)
         n = check_count(n, "n")
@@ -252,26 +319,43 @@ class AdditiveGaussian(GroupClassifier):
         gaussians = self._model.groups(listed)
         if not gaussians.proper.all():
             lacking = listing(self.space_.label(code) for code in listed[~gaussians.proper])
-            raise InputError(f"groups are listed that have no density, {lacking}: leave them out")
+            raise InputError(f"some of the groups passed have no density, {lacking}: leave them out")
         noise = random_numbers(random_state).standard_normal((len(gaussians.means), n, len(self._centre)))
         samples = self._centre + self._scale * gaussians.sample(noise)
         single = np.ndim(codes) == 1 if groups is None else isinstance(groups, tuple)
         return samples[0] if single else samples
 
     def extrapolated_bias(self, coef: Any, feature_mean: Any, learned_bias: Any) -> FloatArray:
-        """Bias of each candidate that linear energies ``coef @ (x − feature_mean)`` would have here, (g,).
+        """Bias that linear energies ``coef @ (x − feature_mean)`` have under these Gaussians, for each candidate.
 
-        A second opinion on ``CRMClassifier.bias_``, which is a mean over training rows: the seen groups' Gaussians give
-        the log-partition in closed form (``compshift.core.bias``, with their covariances averaged). ``coef``
-        (D, p) and ``feature_mean`` (p,) are as in ``CRMClassifier``; ``learned_bias`` (k,) belongs to the groups
-        ``hull_.observed``, as ``clf.learned_bias_[clf.seen_]`` does. A seen group keeps its learned bias. Of more
-        pairs of a candidate and a seen group than 50 million it is refused.
+        This is an independent check of ``CRMClassifier.bias_``. There, the bias is a mean over training rows; here the
+        Gaussians of the seen groups, with their covariances averaged, give the log-partition in closed form
+        (``compshift.core.bias``). A seen group keeps its learned bias.
+
+        Parameters
+        ----------
+        coef : array (D, p)
+            Weights of the energies, as ``CRMClassifier.coef_``.
+        feature_mean : array (p,)
+            Mean that is subtracted from the features, as ``CRMClassifier.feature_mean_``.
+        learned_bias : array (k,)
+            Learned bias of the seen groups ``hull_.observed``, as ``clf.learned_bias_[clf.seen_]``.
+
+        Returns
+        -------
+        array (g,)
+            Bias of each candidate.
+
+        Raises
+        ------
+        InputError
+            If an array has the wrong shape, or there are more than 50 million pairs of a candidate and a seen group.
         """
         check_is_fitted(self)
         size, seen = len(self._centre), self._candidates.seen_groups
-        coef = _numbers(coef, "coef", (self.space_.width, size))
-        feature_mean = _numbers(feature_mean, "feature_mean", (size,))
-        learned_bias = _numbers(learned_bias, "learned_bias", (len(seen),))
+        coef = _check_array(coef, "coef", (self.space_.width, size))
+        feature_mean = _check_array(feature_mean, "feature_mean", (size,))
+        learned_bias = _check_array(learned_bias, "learned_bias", (len(seen),))
         gaussians = self._model.groups(seen)
         means = self._centre - feature_mean + self._scale * gaussians.means  # (k, p)
         covariances = np.outer(self._scale, self._scale) * gaussians.covariances()
@@ -281,13 +365,13 @@ class AdditiveGaussian(GroupClassifier):
         bias = cumulant_bias(self.space_, self.groups_, seen, learned_bias, moments)
         if np.isnan(bias).any():
             raise InputError(
-                f"the bias of {len(self.groups_)} candidate groups by way of {len(seen)} seen ones was not computed: "
-                f"there are more than {MAX_PAIRS:,} pairs of them; list fewer groups in support"
+                f"the bias of {len(self.groups_)} candidate groups from {len(seen)} seen ones was not computed: there "
+                f"are more than {MAX_PAIRS:,} pairs of them; list fewer groups in support"
             )
         return bias
 
     def _listed(self, codes: Any, groups: Any) -> IntArray:
-        """Codes (q, m) of groups that the caller lists, by codes or by values."""
+        """Return the codes (q, m) of the groups that the caller passed by codes or by values."""
         if (codes is None) == (groups is None):
             raise InputError("pass either codes of groups, or groups=, a tuple of values or a list of such tuples")
         if groups is None:
@@ -302,21 +386,21 @@ class AdditiveGaussian(GroupClassifier):
         return listed
 
     def _log_densities(self, X: FloatArray, gaussians: Gaussians) -> FloatArray:
-        """Log densities in the input's units, (n, q)."""
+        """Log densities in the units of X, (n, q)."""
         result = np.empty((len(X), len(gaussians.means)))
         for rows in row_blocks(len(X), X.shape[1] + result.shape[1]):
             result[rows] = gaussians.log_density(self._standard(X[rows]))
         return np.asarray(result - np.log(self._scale).sum())
 
     def _standard(self, X: FloatArray) -> FloatArray:
-        """Features in the model's units."""
-        with np.errstate(over="ignore"):  # told of in the line after the next
+        """Return the features in the units of the model."""
+        with np.errstate(over="ignore"):  # check_reach reports it
             standard = (X - self._centre) / self._scale
             check_reach(np.abs(standard).max(initial=0.0) ** 3, "densities")
         return np.asarray(standard)
 
     def _weighted(self, logs: FloatArray) -> FloatArray:
-        """Log q(z) + the logs (n, g); −inf, and not NaN, where q(z) is 0."""
+        """Add log q(z) to log densities (n, g); the sum is −inf, even for NaN, where q(z) is 0."""
         return np.where(self.log_prior_ > -np.inf, self.log_prior_ + logs, -np.inf)
 
     def _log_joint(self, X: FloatArray) -> FloatArray:
@@ -327,9 +411,9 @@ class AdditiveGaussian(GroupClassifier):
 
 
 def _check_size(candidates: Candidates, n_features: int) -> None:
-    """Refuse precision matrices that would not fit into memory."""
+    """Check that the precision matrices of all groups fit into memory."""
     count = max(len(candidates.groups), len(candidates.seen_groups), candidates.space.width)
-    if count * n_features**2 > MAX_CELLS:
+    if count * n_features**2 > MAX_PRECISION_CELLS:
         raise InputError(
             f"covariance='per-value' needs {count} matrices of {n_features} × {n_features}, too many to hold: reduce "
             "the features, for example by PCA, list fewer groups in support, or use covariance='shared'"
@@ -337,7 +421,7 @@ def _check_size(candidates: Candidates, n_features: int) -> None:
 
 
 def _is_auto(value: Any, name: str, otherwise: str) -> bool:
-    """Whether the value is "auto"; any other text is refused."""
+    """Return whether the value is "auto"; raise if it is any other text."""
     if not isinstance(value, str):
         return False
     if value != "auto":
@@ -345,12 +429,12 @@ def _is_auto(value: Any, name: str, otherwise: str) -> bool:
     return True
 
 
-def _numbers(values: Any, name: str, shape: tuple[int, ...]) -> FloatArray:
-    """Finite float64 of the given shape."""
+def _check_array(values: Any, name: str, shape: tuple[int, ...]) -> FloatArray:
+    """Check that an array holds finite numbers of moderate size and has the given shape."""
     array = check_numbers(values, name, f"pass an array of numbers of shape {shape}")
     if array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}: pass an array of shape {shape}")
     check_finite(array, name)
-    if np.abs(array).max(initial=0.0) > LARGEST:
-        raise InputError(f"{name} has numbers up to {np.abs(array).max():.3g}: pass numbers up to {LARGEST:g}")
+    if np.abs(array).max(initial=0.0) > MAX_EXTENT:
+        raise InputError(f"{name} has numbers up to {np.abs(array).max():.3g}: pass numbers up to {MAX_EXTENT:g}")
     return np.asarray(array)

@@ -1,185 +1,110 @@
-"""GroupCalibration of a classifier of the seen groups, on probabilities of rows that it was not fitted to.
-
-CRM after the fact: any probabilistic classifier of the seen groups, extended to those that they determine.
-"""
+"""AffineExtrapolation: CRM for any probabilistic classifier of the seen groups, without changing its training."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import has_fit_parameter
 
 from compshift._checks import check_count, check_positive
 from compshift._errors import InputError, an, check_name
-from compshift.core.affine import (
-    WEIGHTS,
-    affine_log_posterior,
-    affine_weights,
-    inverse_temperature,
-    log_floored,
-    log_loss,
-    log_partition,
-    value_weights,
-)
-from compshift.core.arrays import FloatArray, IntArray, log_softmax, row_blocks
+from compshift.core.affine import WEIGHTS, affine_log_posterior, affine_weights, log_floored, log_partition
+from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
 from compshift.core.groups import GroupSpace
 from compshift.crm.base import GroupClassifier
-from compshift.crm.fit import FitParams, fit_crm
-from compshift.crm.inputs import Labelled, check_jobs, random_numbers, row_folds, unchanged_if_refused
-from compshift.crm.model import CRMModel
-from compshift.estimators.base_probabilities import BaseFits, group_probabilities
-
-CALIBRATIONS = ("additive", "temperature")
-
-TOL, MAX_ITER = 1e-4, 1000
-"""Of the additive calibration; beyond them no accuracy changes."""
-
-
-@dataclass(frozen=True, eq=False)
-class GroupCalibration:
-    """Turns log probabilities of the base estimator into log p(z|x) of the seen groups, (n, k) each."""
-
-    temperature: float | None = None
-    value_weights: FloatArray | None = None  # (D, k)
-    model: CRMModel | None = None  # of the evidence per value, with the seen groups as candidates
-
-    def __call__(self, log_proba: FloatArray) -> FloatArray:
-        if self.model is None or self.value_weights is None:
-            return np.asarray(log_softmax(log_proba / (self.temperature or 1.0)))
-        seen = self.model.candidates
-        log_score = np.log(seen.seen_weight / seen.seen_weight.sum()) - self.model.learned_bias
-        return self.model.joint(log_proba @ self.value_weights.T, log_score)
-
-
-def calibrate(
-    kind: str | None,
-    log_proba: FloatArray,
-    position: IntArray,
-    sample_weight: FloatArray,
-    candidates: Candidates,
-    alpha: float,
-) -> GroupCalibration:
-    """Fit the calibration to out-of-fold log probabilities (n, k) and the groups that the rows have."""
-    if kind is None:
-        return GroupCalibration()
-    if kind == "temperature":
-        return GroupCalibration(temperature=1 / inverse_temperature(log_proba, position, sample_weight))
-    reading = value_weights(candidates.hull)  # (D, k)
-    seen = Candidates(candidates.hull, candidates.seen_weight, candidates.seen_groups)
-    evidence = log_proba @ reading.T  # (n, D)
-    data = Labelled(evidence, position, sample_weight, seen, n_targets=1, one_dimensional=True)
-    model = fit_crm(data, FitParams(alpha), tol=TOL, max_iter=MAX_ITER)
-    if not model.converged:
-        warnings.warn(
-            f"the additive calibration stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e}: "
-            f"raise alpha (now {alpha:g})",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
-    return GroupCalibration(value_weights=reading, model=model)
-
-
-def best_floor(floors: list[float], proba: FloatArray, position: IntArray, sample_weight: FloatArray) -> float:
-    """The floor at which out-of-fold probabilities (n, k), at their best temperature, fit the rows' groups best."""
-    losses = []
-    for floor in floors if len(floors) > 1 else []:
-        log_proba, _ = log_floored(proba, floor)
-        beta = inverse_temperature(log_proba, position, sample_weight)
-        losses.append(log_loss(beta * log_proba, position, sample_weight))
-    return floors[int(np.argmin(losses))] if losses else floors[0]
-
+from compshift.crm.inputs import check_jobs, random_numbers, row_folds, unchanged_if_refused
+from compshift.estimators.group_probabilities import CALIBRATIONS, GroupFits, best_floor, calibrate, group_probabilities
 
 FLOORS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
-"""What ``floor="auto"`` chooses from."""
+"""Candidates of ``floor="auto"``."""
 
-MAX_WEIGHTS = 1 << 27
-"""More affine weights than this, a gigabyte of them, are not held."""
+MAX_AFFINE_WEIGHTS = 1 << 27
+"""Largest number of affine weights (candidate groups times seen groups) that a fit holds: one gigabyte."""
 
-MUCH_FLOORED = 0.5
-"""Share of floored probabilities above which a fit says so."""
+WARN_FLOORED_SHARE = 0.5
+"""Share of floored probabilities above which a fit warns."""
 
 
 class AffineExtrapolation(GroupClassifier):
-    r"""Makes any probabilistic classifier predict combinations of attributes that training lacks.
+    r"""Extend any probabilistic classifier to combinations of attributes that training lacks.
 
-    The base estimator learns to tell the seen groups apart. If energies are additive, the posterior of every group
-    inside the affine hull of the seen ones follows from theirs (paper, eq. "test-train-classifier-rel"):
+    The estimator learns to predict the seen groups. If energies are additive, the posterior of every group inside the
+    affine hull of the seen ones follows from theirs (paper, eq. "test-train-classifier-rel"):
 
     .. math:: \log q(z'|x) = \log q(z') + \sum_z \alpha_z \log p(z|x)
         - \log \mathbb{E}_x \exp \sum_z \alpha_z \log p(z|x) + \text{const}(x)
 
-    with the affine weights α of z'. It holds for the true p(z|x) only, so that probabilities of training rows come from
-    folds that do not have them, are calibrated there, and serve in the expectation.
+    with the affine weights α of z'. The equation holds for the true p(z|x) only. Therefore the probabilities of
+    training rows are predicted out of fold, calibrated on those predictions, and the expectation is taken over them.
 
-    It has no ``save``, ``explain`` or ``group_frame``, as ``CRMClassifier`` has; ``joblib.dump`` keeps it.
+    Unlike ``CRMClassifier`` it has no ``save``, ``explain`` or ``group_frame``; store it with ``joblib.dump``.
 
     Parameters
     ----------
-    base_estimator : classifier with ``predict_proba``
-        It is cloned and fitted to the number of each row's seen group.
+    estimator : classifier with ``predict_proba``
+        Cloned, and fitted to the number of each row's seen group.
     weights : "minimum-norm", "minimum-variance" or "sparse", default="minimum-norm"
-        Which of the combinations that give an unseen group: least Σ α², least Σ α²/n over the rows n of the seen
-        groups, or few of them (with two attributes a shortest path). A seen group is always itself. With
-        ``calibration="additive"`` all of them give the same.
+        Which affine combination of the seen groups stands for an unseen group: the one with the least Σ α², the one
+        with the least Σ α²/n, where n is the number of rows of each seen group, or one with few nonzero weights (with
+        two attributes, a shortest path). A seen group always stands for itself. With ``calibration="additive"`` all
+        three give the same predictions.
     calibration : "additive", "temperature" or None, default="additive"
-        How out-of-fold probabilities become p(z|x); each is a convex fit. ``"temperature"`` multiplies their logarithms
-        by one number. ``"additive"`` takes from them one evidence per attribute value, the additive part of log p(z|x)
-        in least squares, and fits CRM to these D numbers: p(z|x) then is additive, as the equation assumes, and an
-        error of the base estimator in one group is outvoted by the groups that share its values.
+        How out-of-fold probabilities become p(z|x); both are convex fits. ``"temperature"`` divides their logarithms
+        by one number. ``"additive"`` computes the evidence for each attribute value, which is the additive part of
+        log p(z|x) by least squares, and fits CRM to these D numbers. Then p(z|x) is additive, as the equation assumes,
+        and groups that share a value average out the estimator's error in any one of them.
     alpha : float, default=1e-3
-        Ridge of the additive calibration, as in ``CRMClassifier``.
+        Ridge strength of the additive calibration, as in ``CRMClassifier``.
     cv : int, default=5
-        Number of folds, each with its share of every group.
+        Number of folds, stratified by group.
     floor : float or "auto", default="auto"
-        Lower probabilities of the base estimator are raised to this: a weight below 0 would make them infinite.
-        ``"auto"`` takes the power of ten, from 1e-2 to 1e-8, with the greatest out-of-fold likelihood at its best
-        temperature: high for nearest neighbours, whose zeros mean little, low for boosting.
+        Smallest probability: lower ones are raised to it, because a probability of 0 with a negative weight would be
+        infinite. ``"auto"`` chooses the power of ten from 1e-2 to 1e-8 with the highest out-of-fold likelihood at its
+        best temperature: high for nearest neighbours, whose zeros mean little, low for boosting.
     prior : "uniform", "hull", "train", array or mapping, default="uniform"
         Probability of each group where the model will be used, as in ``CRMClassifier``.
     support : "hull", "all" or codes of shape (g, m), default="hull"
-        The candidate groups: those that can be predicted at all. Groups outside the hull have no affine weights and are
-        refused.
+        Candidate groups, the only ones that can be predicted. All must lie inside the hull, because other groups have
+        no affine weights.
     n_jobs : int, optional
-        How many of the ``cv + 1`` fits run at once, as in joblib.
-    random_state : int, RandomState or None
-        Of the folds. The base estimator has its own.
+        Number of the ``cv + 1`` fits that run in parallel, as in joblib.
+    random_state : int, RandomState or None, default=None
+        Seed of the folds. The estimator has its own.
 
     Attributes
     ----------
     classes_ : array, or a list of one array per target
         The values that ``predict`` returns, sorted.
     space_, targets_ : GroupSpace
-        Targets first, then attributes; and the targets alone.
+        All attributes, targets first; and the targets alone.
     hull_ : AffineHull
-        Of the seen groups.
+        Affine hull of the seen groups.
     groups_ : array (g, m)
-        Codes of the candidate groups, in order. The arrays of length g below follow it.
+        Codes of the candidate groups, sorted. The arrays of length g below have the same order.
     seen_, inside_hull_ : bool arrays (g,)
-        Which candidates training has; all are inside the hull.
+        Whether each candidate was seen in training, and whether it is inside the hull (always True here).
     group_weight_ : array (g,)
-        Training rows of each candidate, or the sum of their weights.
+        Number of training rows of each candidate, or the sum of their weights.
     affine_weights_ : array (g, k)
-        α, on the groups ``hull_.observed``.
+        Affine weights α of each candidate on the seen groups ``hull_.observed``.
     log_partition_ : array (g,)
-        Log expectation of each candidate.
+        Logarithm of the expectation in the equation above, for each candidate.
     effective_sample_size_ : array (g,)
-        How many training samples that expectation effectively rests on.
+        Effective sample size of that expectation.
     log_prior_ : array (g,)
-        The prior in force.
+        Log prior in use.
     temperature_ : float or None
-        What log probabilities are divided by, with ``calibration="temperature"``.
+        Temperature that log-probabilities are divided by, with ``calibration="temperature"``.
     floor_ : float
-        The floor in force.
+        Floor in use.
     floored_ : float
-        Share of the out-of-fold probabilities that were below it.
+        Share of the out-of-fold probabilities that were below the floor.
     estimator_ : classifier
-        The base estimator, fitted to all rows.
+        The estimator, fitted to all rows.
 
     References
     ----------
@@ -202,7 +127,7 @@ class AffineExtrapolation(GroupClassifier):
 
     def __init__(
         self,
-        base_estimator: Any,
+        estimator: Any,
         *,
         weights: str = "minimum-norm",
         calibration: str | None = "additive",
@@ -214,7 +139,7 @@ class AffineExtrapolation(GroupClassifier):
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
-        self.base_estimator = base_estimator
+        self.estimator = estimator
         self.weights = weights
         self.calibration = calibration
         self.alpha = alpha
@@ -228,20 +153,31 @@ class AffineExtrapolation(GroupClassifier):
     def fit(
         self, X: Any, y: Any, *, attributes: Any = None, sample_weight: Any = None, space: GroupSpace | None = None
     ) -> Self:
-        """Fit the base estimator to the seen groups, calibrate it out of fold, and extend it to every candidate.
+        """Fit the estimator to the seen groups, calibrate it out of fold, and extend it to every candidate.
 
         Parameters
         ----------
         X : array or DataFrame (n, p)
-            Features, all finite numbers. The base estimator gets a DataFrame with the same columns if this is one.
-        y : (n,) or (n, t)
-            What is predicted: one target or several. Text, numbers, booleans or pandas categoricals.
-        attributes : (n,) or (n, s), optional
-            What else varies and must not mislead, known in training only.
-        sample_weight : (n,), optional
-            Weights of the rows, for the base estimator too, which must take them.
+            Features, all finite numbers. If it is a DataFrame, the estimator gets one with the same columns.
+        y : array (n,) or (n, t)
+            One target or several: text, numbers, booleans or pandas categoricals.
+        attributes : array (n,) or (n, s), optional
+            Nuisance attributes, needed in training only.
+        sample_weight : array (n,), optional
+            Weights of the rows. The estimator's ``fit`` must take them too.
         space : GroupSpace, optional
-            Attributes and values, targets first, if there are values that no training row has.
+            All attributes and their values, targets first, if there are values that no training row has.
+
+        Returns
+        -------
+        AffineExtrapolation
+            The fitted classifier itself.
+
+        Raises
+        ------
+        InputError
+            If the data cannot be read, a candidate group lies outside the hull, or the estimator fails or predicts
+            something other than probabilities.
         """
         alpha, cv = self._check_parameters(sample_weight is not None)
         with unchanged_if_refused(self):
@@ -251,15 +187,15 @@ class AffineExtrapolation(GroupClassifier):
             floors = self._floors(len(candidates.seen_groups))
 
             names = getattr(self, "feature_names_in_", None)
-            fitting = BaseFits(self.base_estimator, X, position, None if sample_weight is None else weight, names)
+            fits = GroupFits(self.estimator, X, position, None if sample_weight is None else weight, names)
             folds = row_folds(position, cv, random_numbers(self.random_state))
-            out_of_fold, self.estimator_ = fitting.cross_fit(folds, check_jobs(self.n_jobs))
+            out_of_fold, self.estimator_ = fits.cross_fit(folds, check_jobs(self.n_jobs))
             self.floor_ = best_floor(floors, out_of_fold, position, weight)
             log_proba, low = log_floored(out_of_fold, self.floor_)
             self.floored_ = float(np.mean(low))
-            _warn_of_floor(self.floored_, self.floor_, position)
-            if self.floored_ <= MUCH_FLOORED and (candidates.in_seen < 0).any():
-                _warn_of_certainty(log_proba, position)
+            _warn_about_floor(self.floored_, self.floor_, position)
+            if self.floored_ <= WARN_FLOORED_SHARE and (candidates.in_seen < 0).any():
+                _warn_if_separable(log_proba, position)
             self._calibration = calibrate(self.calibration, log_proba, position, weight, candidates, alpha)
             self.temperature_ = self._calibration.temperature
 
@@ -272,7 +208,7 @@ class AffineExtrapolation(GroupClassifier):
             return self._use_prior(self.prior)
 
     def _joint_blocks(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """Log q(z|x) of every candidate (b, g), a block of rows at a time."""
+        """Yield blocks of rows with log q(z|x) of every candidate, (b, g)."""
         n_seen = len(self.hull_.observed)
         names = getattr(self, "feature_names_in_", None)
         log_base, _ = log_floored(group_probabilities(self.estimator_, X, n_seen, names), self.floor_)
@@ -282,7 +218,7 @@ class AffineExtrapolation(GroupClassifier):
             yield rows, affine_log_posterior(log_proba[rows], self.affine_weights_, log_score)
 
     def _floors(self, n_seen: int) -> list[float]:
-        """The floors to choose from: those below the mean probability."""
+        """Return the floors to choose from, all below the mean probability 1/k."""
         if isinstance(self.floor, str):
             if self.floor != "auto":
                 raise InputError(f"floor is {self.floor!r}: pass a number above 0, or 'auto'")
@@ -293,24 +229,23 @@ class AffineExtrapolation(GroupClassifier):
         return [floor]
 
     def _check_parameters(self, weighted: bool) -> tuple[float, int]:
-        """Refuse parameters that no data can be fitted with; ``alpha`` and ``cv`` as numbers."""
+        """Check the parameters that need no data; return ``alpha`` and ``cv``."""
         check_name("weights", self.weights, WEIGHTS)
         if self.calibration is not None:
             check_name("calibration", self.calibration, CALIBRATIONS)
         self._check_support()
-        base = self.base_estimator
-        if isinstance(base, type) or not hasattr(base, "fit"):
-            what = f"the class {base.__name__}" if isinstance(base, type) else repr(base)
-            raise InputError(f"base_estimator is {what}: pass an instance of a scikit-learn classifier")
-        name = type(base).__name__
-        if not hasattr(base, "predict_proba"):
+        if isinstance(self.estimator, type) or not hasattr(self.estimator, "fit"):
+            given = f"the class {self.estimator.__name__}" if isinstance(self.estimator, type) else repr(self.estimator)
+            raise InputError(f"estimator is {given}: pass an instance of a scikit-learn classifier")
+        name = type(self.estimator).__name__
+        if not hasattr(self.estimator, "predict_proba"):
             raise InputError(
-                f"base_estimator is {an(name)} without predict_proba: pass a classifier that gives probabilities, or "
+                f"estimator is {an(name)} without predict_proba: pass a classifier that gives probabilities, or "
                 "wrap it in sklearn.calibration.CalibratedClassifierCV"
             )
-        if weighted and not has_fit_parameter(base, "sample_weight"):
+        if weighted and not has_fit_parameter(self.estimator, "sample_weight"):
             raise InputError(
-                f"sample_weight was passed, but the fit of {name} takes none: leave it out, or pass a base_estimator "
+                f"sample_weight was passed, but the fit of {name} takes none: leave it out, or pass an estimator "
                 "that takes it"
             )
         cv = check_count(self.cv, "cv")
@@ -320,7 +255,7 @@ class AffineExtrapolation(GroupClassifier):
 
 
 def _check_candidates(candidates: Candidates) -> None:
-    """Refuse candidates that no combination gives, and more weights than memory holds."""
+    """Check that every candidate has affine weights, and that they fit into memory."""
     outside = candidates.groups[~candidates.inside_hull]
     if len(outside):
         raise InputError(
@@ -329,15 +264,15 @@ def _check_candidates(candidates: Candidates) -> None:
             'use support="hull", or collect more combinations'
         )
     n_seen = len(candidates.seen_groups)
-    if len(candidates.groups) * n_seen > MAX_WEIGHTS:
+    if len(candidates.groups) * n_seen > MAX_AFFINE_WEIGHTS:
         raise InputError(
             f"{len(candidates.groups)} candidate groups have weights on {n_seen} seen ones, too many to hold at once: "
             "pass support=codes with the groups to predict"
         )
 
 
-def _warn_of_floor(floored: float, floor: float, position: IntArray) -> None:
-    """Say so if much of what is extrapolated is the floor."""
+def _warn_about_floor(floored: float, floor: float, position: IntArray) -> None:
+    """Warn if extrapolation rests largely on the floor."""
     single = int(np.count_nonzero(np.bincount(position) == 1))
     if single:
         warnings.warn(
@@ -345,19 +280,19 @@ def _warn_of_floor(floored: float, floor: float, position: IntArray) -> None:
             f"as floor={floor:g}, and groups that rest on them are uncertain; collect more rows",
             stacklevel=3,
         )
-    if floored > MUCH_FLOORED:
+    if floored > WARN_FLOORED_SHARE:
         warnings.warn(
-            f"{floored:.0%} of the base estimator's probabilities are below floor={floor:g} and were raised to it: "
-            "unseen groups rest on that number; use a smoother base_estimator, or another floor",
+            f"{floored:.0%} of the estimator's probabilities are below floor={floor:g} and were raised to it: "
+            "unseen groups rest on that number; use a smoother estimator, or another floor",
             stacklevel=3,
         )
 
 
-def _warn_of_certainty(log_proba: FloatArray, position: IntArray) -> None:
-    """Say so if the seen groups are told apart without an error, out of fold."""
+def _warn_if_separable(log_proba: FloatArray, position: IntArray) -> None:
+    """Warn if every row's group is predicted correctly out of fold."""
     if (log_proba.argmax(axis=1) == position).all():
         warnings.warn(
-            "the base estimator tells the seen groups apart without a single error: its probabilities then say little "
+            "the estimator tells the seen groups apart without a single error: its probabilities then say little "
             "about where unseen groups begin, which may take rows of seen ones; compare with a CRMClassifier",
             stacklevel=3,
         )

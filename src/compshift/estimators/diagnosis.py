@@ -1,4 +1,4 @@
-"""What a look at labelled rows says about a fitted model: numbers, and sentences that claim no more than they do."""
+"""Diagnosis: the result of ``diagnose``, as numbers and as sentences that claim no more than the numbers do."""
 
 from __future__ import annotations
 
@@ -18,24 +18,34 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HEAVY_TAIL = 0.7
-"""Above this Pareto k̂ a mean of weights is not to be trusted."""
+"""Pareto k̂ above which the mean of importance weights is unreliable."""
 
-NOTICEABLE = 0.01
-"""Nats per row; and a bias gap. Less is said to be slight, or not at all."""
+SLIGHT = 0.01
+"""Largest gain (nats per row) that is called slight, and largest bias gap that is not mentioned."""
 
-CERTAIN = 3.0
-"""Standard errors that a difference must have to be spoken of as one: that folds share rows is not counted in them."""
+CERTAIN_ERRORS = 3.0
+"""Standard errors above which a difference is stated as a fact; two would be too few, because folds share rows."""
 
-HINT = 2.0
-"""Standard errors from which on a difference is neither claimed nor denied."""
+HINT_ERRORS = 2.0
+"""Standard errors above which a difference is called a hint, or a direction is named."""
 
-LISTED = 5
-"""At most so many groups are named in a sentence."""
+MAX_NAMED_GROUPS = 5
+"""Largest number of groups that a sentence names."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean difference of log-likelihoods per row, in nats, with its standard error over the rows."""
+    """Mean difference of two log-likelihoods per row, in nats, with its standard error.
+
+    Attributes
+    ----------
+    mean : float
+        Mean difference.
+    error : float
+        Standard error of the mean over the rows; NaN for a single row.
+    n_rows : int
+        Number of rows.
+    """
 
     mean: float
     error: float
@@ -43,15 +53,15 @@ class Difference:
 
     @classmethod
     def of(cls, better: FloatArray, worse: FloatArray) -> Difference:
-        """Of two likelihoods of the same rows, (n,) each."""
+        """Compute the difference of two log-likelihoods of the same rows, (n,) each."""
         difference = better - worse
         error = float(difference.std(ddof=1)) / math.sqrt(len(difference)) if len(difference) > 1 else math.nan
         return cls(float(difference.mean()), error, len(difference))
 
     @property
     def certain(self) -> bool:
-        """Whether it is more than three standard errors from 0."""
-        return abs(self.mean) > CERTAIN * self.error
+        """Whether the mean is more than three standard errors from 0."""
+        return abs(self.mean) > CERTAIN_ERRORS * self.error
 
     def __str__(self) -> str:
         return f"{abs(self.mean):.3f} ± {self.error:.3f} nats per row"
@@ -59,61 +69,61 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """How well an additive model suits labelled rows. Arrays follow ``groups``, the model's candidates."""
+    """How well an additive model fits labelled rows. Arrays have the order of ``groups``, the candidate groups."""
 
     space: GroupSpace
     groups: IntArray  # (g, m)
     train_rows: FloatArray  # (g,) rows in training, or the sum of their weights
-    rows: IntArray  # (g,) rows looked at; 0 for groups that training lacks
+    rows: IntArray  # (g,) rows used; 0 for unseen groups
     inside_hull: BoolArray  # (g,)
-    interaction_by_group: FloatArray  # (g,) mean gain in nats by interactions; NaN for groups left out
-    interaction_error_by_group: FloatArray  # (g,)
-    bias_gap: FloatArray  # (g,) |B* − B| of seen groups, else NaN
+    interaction_by_group: FloatArray  # (g,) mean gain by interactions in nats; NaN for groups left out
+    interaction_error_by_group: FloatArray  # (g,) standard error of that gain
+    bias_gap: FloatArray  # (g,) |B* − B| of seen groups; NaN for others
     effective_sample_size: FloatArray  # (g,) NaN if the model has none
     pareto_k: FloatArray  # (g,) NaN if unknown
-    log_likelihood: float  # of the model itself, mean log p(z|x) per row under the training prior
+    log_likelihood: float  # mean log p(z|x) of the model per row, under the training prior
     correction: Difference  # gain by an additive correction of the model
-    interaction: Difference  # further gain if the correction need not be additive
-    calibration: Mapping[str, Calibration]  # of each attribute
-    shift: float  # total variation between the groups' frequencies in training and here
-    shift_limit: float  # what chance gives in one of twenty samples of this size
-    n_unseen: int  # rows left out because training lacks their group
+    interaction: Difference  # further gain by a saturated correction
+    calibration: Mapping[str, Calibration]  # by attribute name
+    shift: float  # total variation distance between the group frequencies in training and here
+    shift_limit: float  # 95 % quantile of that distance by chance
+    n_unseen: int  # rows left out because their group was not seen in training
 
     @property
     def n_rows(self) -> int:
-        """Rows of seen groups."""
+        """Number of rows of seen groups."""
         return int(self.rows.sum())
 
     @property
     def additive(self) -> bool:
-        """False if interactions are found, with a gain above three standard errors and above 0.01 nats per row."""
-        return not (self.interaction.certain and self.interaction.mean > NOTICEABLE)
+        """Whether no interactions were found: their gain is at most 0.01 nats per row or three standard errors."""
+        return not (self.interaction.certain and self.interaction.mean > SLIGHT)
 
     @property
     def few_samples(self) -> BoolArray:
-        """Groups inside the hull whose bias rests on few samples, or on weights with a heavy tail, (g,)."""
+        """Whether a group inside the hull has a bias that rests on few samples or on heavy-tailed weights, (g,)."""
         few = (self.effective_sample_size < ENOUGH_SAMPLES) | (self.pareto_k > HEAVY_TAIL)
         return np.asarray(few & self.inside_hull)
 
     @property
     def verdict(self) -> str:
-        """A few sentences for people."""
-        return " ".join([self.additivity_verdict, *self._on_biases(), *self._on_calibration()])
+        """Summary in a few sentences."""
+        return " ".join([self.additivity_verdict, *self._bias_sentences(), *self._calibration_sentences()])
 
     @property
     def additivity_verdict(self) -> str:
-        """Those on whether energies add up."""
-        return " ".join(self._on_additivity())
+        """The sentences of the verdict on additivity."""
+        return " ".join(self._additivity_sentences())
 
-    def _on_additivity(self) -> Iterator[str]:
+    def _additivity_sentences(self) -> Iterator[str]:
         gain = self.interaction
         if gain.certain and gain.mean > 0:
-            how = "worse" if gain.mean > NOTICEABLE else "slightly worse"
+            how = "worse" if gain.mean > SLIGHT else "slightly worse"
             yield f"The additive model fits {how} than a saturated one, by {gain}."
-            yield from self._on_interactions()
+            yield from self._interaction_sentences()
         elif gain.certain:
             yield f"The additive model fits better than a saturated one, by {gain}."
-        elif gain.mean > max(HINT * gain.error, NOTICEABLE):
+        elif gain.mean > max(HINT_ERRORS * gain.error, SLIGHT):
             yield (
                 f"A saturated model fits better than the additive one by {gain}, which hints at interactions but does "
                 "not establish them: look at more rows."
@@ -124,54 +134,54 @@ class Diagnosis:
                 f"The additive model fits as well as a saturated one, within the noise ({gain} in favour {favour}); an "
                 f"interaction too weak to be learned from {gain.n_rows} rows would not show."
             )
-        if self.correction.certain and self.correction.mean > NOTICEABLE:
+        if self.correction.certain and self.correction.mean > SLIGHT:
             yield (
                 f"An additive correction learned from these rows improves the model by {self.correction}: its alpha, "
-                "its training rows or the frequencies of groups do not suit them."
+                "its training rows or the group frequencies do not suit them."
             )
 
-    def _on_interactions(self) -> Iterator[str]:
-        """Which groups gain by interactions beyond doubt."""
+    def _interaction_sentences(self) -> Iterator[str]:
+        """Name the groups with a certain gain by interactions."""
         with np.errstate(invalid="ignore"):
-            certain = self.interaction_by_group > CERTAIN * self.interaction_error_by_group
+            certain = self.interaction_by_group > CERTAIN_ERRORS * self.interaction_error_by_group
         if certain.any():
             order = np.argsort(-np.where(certain, self.interaction_by_group, -np.inf), kind="stable")
             named = [
                 f"{self.space.label(self.groups[group])} ({self.interaction_by_group[group]:.2f})"
-                for group in order[: min(LISTED, int(certain.sum()))]
+                for group in order[: min(MAX_NAMED_GROUPS, int(certain.sum()))]
             ]
             yield f"It is worst in {', '.join(named)}."
 
-    def _on_biases(self) -> Iterator[str]:
+    def _bias_sentences(self) -> Iterator[str]:
         chosen = np.flatnonzero(self.few_samples)
         if len(chosen):
             order = chosen[np.argsort(self.effective_sample_size[chosen], kind="stable")]
             named = [
                 f"{self.space.label(self.groups[group])} ({self.effective_sample_size[group]:.3g}"
                 + (f", k̂ {self.pareto_k[group]:.2f})" if self.pareto_k[group] > HEAVY_TAIL else ")")
-                for group in order[:LISTED]
+                for group in order[:MAX_NAMED_GROUPS]
             ]
-            more = f" and {len(order) - LISTED} more" if len(order) > LISTED else ""
+            more = f" and {len(order) - MAX_NAMED_GROUPS} more" if len(order) > MAX_NAMED_GROUPS else ""
             yield (
                 f"The extrapolated biases of {len(order)} of {len(self.groups)} groups rest on few samples or a heavy "
                 f"tail (effective samples): {', '.join(named)}{more}."
             )
         outside = int(np.count_nonzero(~self.inside_hull))
         if outside:
-            yield f"Nothing here speaks for the {outside} candidate groups outside the hull."
-        if np.nanmax(self.bias_gap, initial=0.0) > NOTICEABLE:
+            yield f"These rows say nothing about the {outside} candidate groups outside the hull."
+        if np.nanmax(self.bias_gap, initial=0.0) > SLIGHT:
             yield (
                 f"Learned and extrapolated biases of seen groups differ by up to {np.nanmax(self.bias_gap):.2g}, which "
                 "should be 0: the fit had not converged."
             )
 
-    def _on_calibration(self) -> Iterator[str]:
+    def _calibration_sentences(self) -> Iterator[str]:
         fine = [name for name, part in self.calibration.items() if not part.off]
         for name, part in self.calibration.items():
             if not part.off:
                 continue
             how, confidence = "miscalibrated", part.accuracy + part.overconfidence
-            if abs(part.overconfidence) > HINT * part.overconfidence_error:
+            if abs(part.overconfidence) > HINT_ERRORS * part.overconfidence_error:
                 how = "overconfident" if part.overconfidence > 0 else "underconfident"
             yield (
                 f"Probabilities of {name} are {how}: mean confidence {confidence:.3f}, accuracy {part.accuracy:.3f}, "
@@ -181,12 +191,18 @@ class Diagnosis:
             yield f"Probabilities of {', '.join(fine)} are calibrated as far as {self.n_rows} rows show."
         if len(fine) < len(self.calibration) and self.shift > self.shift_limit:
             yield (
-                f"Groups are not as frequent here as in training (they differ by {self.shift:.1%}), which by itself "
-                "puts probabilities under the training prior off."
+                f"Groups are not as frequent here as in training (the frequencies differ by {self.shift:.1%}), which "
+                "alone makes probabilities under the training prior miscalibrated."
             )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per candidate group: rows in training and here, gain by interactions, bias gap, ESS, k̂."""
+        """Return a table with one row per candidate group.
+
+        Returns
+        -------
+        DataFrame
+            Rows in training and here, gain by interactions, bias gap, effective sample size and Pareto k̂.
+        """
         return self.space.frame(
             self.groups,
             train_rows=self.train_rows,
@@ -200,7 +216,13 @@ class Diagnosis:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as numbers, text and lists, for JSON; None for what is unknown."""
+        """Return everything as numbers, text and lists, for JSON.
+
+        Returns
+        -------
+        dict
+            None stands for unknown numbers.
+        """
         frame = self.to_frame().replace([np.inf, -np.inf], np.nan).astype(object)
         return {
             "verdict": self.verdict,

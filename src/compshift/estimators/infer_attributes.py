@@ -1,9 +1,9 @@
-"""Attributes that nobody wrote down: what a row is taken for by models that lean on something else than its class."""
+"""infer_attributes: guess an unrecorded attribute from the mistakes of cross-fitted models (cross-mistakes, XRM)."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -18,38 +18,51 @@ from compshift.estimators.logit_adjusted import LogitProblem
 
 logger = logging.getLogger(__name__)
 
-TOL, MAX_ITER = 1e-3, 300
-"""Of the fits: beyond them hardly a prediction changes."""
+RELABEL_TOL, RELABEL_MAX_ITER = 1e-3, 300
+"""Tolerance and iteration limit of the fits; a tighter fit hardly changes a prediction."""
+
+MIN_CLASS_ROWS = 4
+"""Smallest number of rows of a class: each half of the rows needs two."""
 
 
 def infer_attributes(
     X: Any, y: Any, *, alpha: float = 1e-2, rounds: int = 10, random_state: Any = 0
 ) -> np.ndarray[Any, Any]:
-    """An attribute for each row, if none is known: the class that a biased model takes it for, (n,).
+    """Infer an attribute for each row where none is recorded: the class that a biased model predicts for it.
 
-    Two logistic regressions learn from one half of the rows each, and predict the other half. Where they are sure of
-    another class than the label says, the label of the next round is theirs, at random with their confidence, so that
-    both lean more and more on whatever is easiest to learn and goes with the class. What a row is taken for in the end,
-    by the model that never saw it, is its attribute: rows that are taken for their own class have what usually goes
-    with it, the others do not (cross-mistakes; Pezeshki et al., *Discovering environments with XRM*, 2023). Pass it on
-    as ``attributes`` of ``CRMClassifier``, whose uniform prior then stops counting on it.
+    Two logistic regressions are each fitted to one half of the rows and predict the other half. Where a prediction
+    differs from the label, it replaces the label of the next round, with a probability that grows with its confidence.
+    Both models thus rely more and more on whatever is easiest to learn and correlates with the class. The final
+    prediction of each row, by the model that was not fitted to it, is its attribute: rows predicted as their own class
+    have what usually goes with it, the others do not (cross-mistakes; Pezeshki et al., *Discovering environments with
+    XRM*, 2023). Pass the result as ``attributes`` to ``CRMClassifier``, whose uniform prior removes the correlation.
 
-    It helps where something easier than the class goes with it in most rows and not in all, as a background with a
-    bird. If the class itself is what is easiest, its hard rows become the minority, and nothing is gained; if the two
-    always go together, nothing can be told apart. Known attributes are better in every case.
+    It helps where something easier than the class correlates with it in most rows but not all, such as the background
+    of a bird. If the class itself is the easiest, its hard rows become the minority, and nothing is gained; if the two
+    always coincide, they cannot be separated. Recorded attributes are better in every case.
 
     Parameters
     ----------
     X : array or DataFrame (n, p)
         Features, all finite numbers.
-    y : (n,)
-        The class of each row.
+    y : array (n,)
+        Class of each row.
     alpha : float, default=1e-2
         Strength of the ridge, as in ``CRMClassifier``.
     rounds : int, default=10
-        How often labels are changed. That with the most changed labels counts.
+        Number of rounds of relabelling. The round with the most changed labels is returned.
     random_state : int, RandomState or None, default=0
-        Which rows are in which half, and which labels are changed.
+        Seed of the halves and of the relabelling.
+
+    Returns
+    -------
+    array (n,)
+        The inferred attribute of each row, one of the classes.
+
+    Raises
+    ------
+    InputError
+        If the data cannot be read, or a class has fewer than four rows.
 
     Examples
     --------
@@ -71,7 +84,7 @@ def infer_attributes(
         raise InputError(f"y has {labels.n_targets} columns: pass one target, (n,)")
     truth, n_classes = labels.codes[:, 0], labels.space.cardinalities[0]
     rare = int(np.bincount(truth).min())
-    if rare < 4:
+    if rare < MIN_CLASS_ROWS:
         name = labels.space.values[0][int(np.argmin(np.bincount(truth)))]
         raise InputError(f"class {name!r} has {rare} rows: infer_attributes halves the rows and needs four or more")
     random = random_numbers(random_state)
@@ -81,45 +94,39 @@ def infer_attributes(
     return np.array(labels.space.values[0])[found]
 
 
-class _Fit(NamedTuple):
-    """Log-probabilities (n, c) of all rows by a model of one half, and where its search ended."""
-
-    log_proba: FloatArray
-    start: Start
-
-
 class _Twins(NamedTuple):
-    """Two models that learn from one half of the rows each, and relabel the other's."""
+    """Two models, each fitted to one half of the rows, that relabel the other half."""
 
     features: FloatArray  # (n, p) standardised
-    truth: IntArray  # (n,)
+    truth: IntArray  # (n,) classes as given
     n_classes: int
-    second: BoolArray  # (n,) which rows are in the second half
+    second: BoolArray  # (n,) whether a row is in the second half
     alpha: float
-    spread: float  # of the features, about
+    spread: float  # of the standardised features
 
     def run(self, rounds: int, random: np.random.RandomState) -> IntArray:
-        """What each row is taken for by the model that never saw it, (n,), in the round that changed most labels."""
-        classes, best = self.truth, self.truth
-        halves, starts = (~self.second, self.second), cast("list[Start | None]", [None, None])
-        most = -1
+        """Return the out-of-half predictions (n,) of the round with the most changed labels."""
+        classes, best, most = self.truth, self.truth, -1
+        first_start: Start | None = None
+        second_start: Start | None = None
         for number in range(rounds):
-            fits = [self._fit(half, classes, start) for half, start in zip(halves, starts, strict=True)]
-            starts = [fit.start for fit in fits]
-            log_proba = np.where(self.second[:, None], fits[0].log_proba, fits[1].log_proba)  # of the other half's
-            taken = np.argmax(log_proba, axis=1)
-            changed = int((taken != self.truth).sum())
-            logger.info("round %d: %d of %d rows are taken for another class", number + 1, changed, len(taken))
+            by_first, first_start = self._fit(~self.second, classes, first_start)
+            by_second, second_start = self._fit(self.second, classes, second_start)
+            log_proba = np.where(self.second[:, None], by_first, by_second)  # (n, c)
+            predicted = np.argmax(log_proba, axis=1)
+            changed = int((predicted != self.truth).sum())
+            logger.info("round %d: %d of %d rows are predicted as another class", number + 1, changed, len(predicted))
             if changed > most:
-                most, best = changed, taken
+                most, best = changed, predicted
+            # confidence above chance, from 0 to 1, is the probability that the label changes
             sure = (np.exp(log_proba.max(axis=1)) - 1 / self.n_classes) * self.n_classes / (self.n_classes - 1)
-            flipped = np.where(random.uniform(size=len(taken)) < sure, taken, classes)
-            if _halves_keep_all(flipped, self.second, self.n_classes):
+            flipped = np.where(random.uniform(size=len(predicted)) < sure, predicted, classes)
+            if all(len(np.unique(flipped[half])) == self.n_classes for half in (self.second, ~self.second)):
                 classes = flipped
         return best
 
-    def _fit(self, half: BoolArray, classes: IntArray, start: Start | None) -> _Fit:
-        """Learn from one half, and predict all rows."""
+    def _fit(self, half: BoolArray, classes: IntArray, start: Start | None) -> tuple[FloatArray, Start]:
+        """Fit a model to one half; return log-probabilities (n, c) of all rows, and the warm start of the next fit."""
         own = classes[half]
         n = len(own)
         problem = LogitProblem(
@@ -132,11 +139,6 @@ class _Twins(NamedTuple):
             alpha=self.alpha,
             spread=self.spread,
         )
-        solution = solve(problem, tol=TOL, max_iter=MAX_ITER, start=start)
+        solution = solve(problem, tol=RELABEL_TOL, max_iter=RELABEL_MAX_ITER, start=start)
         logits = self.features @ solution.weight.T + solution.bias
-        return _Fit(log_softmax(logits), solution.start)
-
-
-def _halves_keep_all(classes: IntArray, second: BoolArray, n_classes: int) -> bool:
-    """Whether both halves still have rows of every class."""
-    return all(len(np.unique(classes[half])) == n_classes for half in (second, ~second))
+        return log_softmax(logits), solution.start

@@ -1,6 +1,7 @@
-"""Logistic regression whose logits are offset by known amounts, as something to minimise.
+"""LogitAdjustedClassifier: the baselines ERM, LC and sLA on fixed features, as a convex problem without PyTorch.
 
-ERM, LC and sLA on fixed features, as a scikit-learn classifier: convex, solved to its optimum, without PyTorch.
+``LogitProblem`` is that problem, a ridge logistic regression with known offsets; ``infer_attributes`` and the test for
+interactions solve it too.
 """
 
 from __future__ import annotations
@@ -31,88 +32,101 @@ from compshift.crm.inputs import (
 from compshift.crm.problem import softmax_curvature, standardise
 from compshift.crm.solver import RiskGradient, solve
 
+ADJUSTMENTS = ("none", "lc", "sla")
+
+MAX_ADJUSTMENT = 1e12
+"""Largest ``epsilon``, ``tau`` and ``smoothing``; beyond it the data would not matter."""
+
 
 class LogitProblem(NamedTuple):
-    r"""Logits are features · weightᵀ + bias + offset of the row's attribute.
+    r"""Ridge logistic regression with known offsets, a ``Problem`` for ``compshift.crm.solver.solve``.
 
     .. math:: \sum_x \omega_x \left(\log \sum_y e^{z_y(x)} - z_{y_x}(x)\right) + \tfrac\alpha2 \lVert W \rVert^2
+
+    The logits are z(x) = U W x + b + offset of the row's attribute. U are ``codes``, by default the identity.
     """
 
     features: FloatArray  # (n, p) standardised
     classes: IntArray  # (n,)
-    attribute: IntArray  # (n,)
+    attribute: IntArray  # (n,) row of ``offset``
     offset: FloatArray  # (a, c)
     sample_weight: FloatArray  # (n,) summing to 1
-    frequency: FloatArray  # (c,) of the classes
+    frequency: FloatArray  # (c,) share of each class
     alpha: float
-    spread: float = 1.0  # of the features, about
+    spread: float = 1.0  # spread of the features, as ``standardise`` returns it
+    codes: FloatArray | None = None  # (c, d) if the weights of a class are sums of d shared weight vectors
 
     @property
     def coarse(self) -> None:
-        """There is none."""
+        """There is no single-precision version of this problem."""
 
     @property
     def curvature(self) -> FloatArray:
-        """About that along the weights of each class, (c,)."""
-        return softmax_curvature(self.frequency, self.spread, self.alpha)
+        """Approximate curvature along each row of the weights, (d,)."""
+        frequency = self.frequency if self.codes is None else self.frequency @ self.codes
+        return softmax_curvature(frequency, self.spread, self.alpha)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the weights."""
-        return len(self.frequency), self.features.shape[1]
+        """Shape of the weight matrix, (d, p); d is the number of classes c without ``codes``."""
+        return (self.offset if self.codes is None else self.codes).shape[1], self.features.shape[1]
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
-        """Penalised risk and gradient."""
-        logits = self.features @ weight.T + bias + self.offset[self.attribute]  # (n, c)
+        """Return the penalised risk and its gradient."""
+        class_weight = weight if self.codes is None else self.codes @ weight  # (c, p)
+        logits = self.features @ class_weight.T + bias + self.offset[self.attribute]  # (n, c)
         log_total = logsumexp(logits, axis=1)  # (n,)
         rows = np.arange(len(logits))
         risk = float(self.sample_weight @ (log_total - logits[rows, self.classes]))
-        gradient = np.exp(logits - log_total[:, None])  # (n, c)
-        gradient[rows, self.classes] -= 1
-        gradient *= self.sample_weight[:, None]
+        residual = np.exp(logits - log_total[:, None])  # (n, c)
+        residual[rows, self.classes] -= 1
+        residual *= self.sample_weight[:, None]
+        gradient = residual.T @ self.features  # (c, p)
+        if self.codes is not None:
+            gradient = self.codes.T @ gradient  # (d, p)
         value = risk + 0.5 * self.alpha * float(np.vdot(weight, weight))
-        return RiskGradient(value, self.alpha * weight + gradient.T @ self.features, gradient.sum(axis=0))
-
-
-ADJUSTMENTS = ("none", "lc", "sla")
-
-
-MOST = 1e12
-"""Of parameters; with more the data would not matter."""
+        return RiskGradient(value, self.alpha * weight + gradient, residual.sum(axis=0))
 
 
 class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
-    """Logistic regression whose logits are adjusted, in training only, for how class and attributes occur together.
+    """Logistic regression whose logits are adjusted in training for how often class and attributes occur together.
 
-    The baselines of CRM: ``"none"`` is empirical risk minimisation, ``"lc"`` adds ``log(p̂(y, a) + ε)`` (Liu et al.,
-    2022), ``"sla"`` adds ``τ log p̂(y | a)`` with smoothed counts (Tsirigotis et al., 2024). Several attributes count as
-    one, each combination that occurs being a value. With the attribute known, ``log p̂(a)`` cancels, so that LC and sLA
-    differ only in combinations that training lacks.
+    These are the baselines of CRM: ``"none"`` is empirical risk minimisation, ``"lc"`` adds ``log(p̂(y, a) + ε)`` (Liu
+    et al., 2022), ``"sla"`` adds ``τ log p̂(y | a)`` with smoothed counts (Tsirigotis et al., 2024). Several attributes
+    count as one whose values are the combinations that occur. Since ``log p̂(a)`` cancels given the attribute, LC and
+    sLA differ only in combinations that training lacks.
 
     Parameters
     ----------
     adjustment : "none", "lc" or "sla", default="sla"
+        Which adjustment is added to the logits in training.
     alpha : float, default=1e-2
-        Strength of the ridge penalty, free of the features' unit, as in ``CRMClassifier``.
+        Strength of the ridge penalty, independent of the features' unit, as in ``CRMClassifier``.
     epsilon : float, default=1e-8
-        Of LC.
+        ε of LC.
     tau : float, default=1.0
-        Of sLA.
+        τ of sLA.
     smoothing : float, default=1.0
-        Of sLA: what is added to every count.
+        Number that sLA adds to every count.
     tol : float, default=1e-6
         Largest gradient entry at which the fit counts as converged, as in ``CRMClassifier``.
     max_iter : int, default=1000
+        Maximum number of iterations.
     verbose : bool or int, default=False
+        Whether to log progress.
 
     Attributes
     ----------
     classes_ : array (c,)
+        The classes, sorted.
     coef_ : array (c, p)
-        Logits are ``X @ coef_.T + intercept_``.
+        Weights; logits are ``X @ coef_.T + intercept_``.
     intercept_ : array (c,)
+        Intercepts of the logits.
     converged_ : bool
+        Whether the fit converged.
     n_iter_ : int
+        Number of iterations.
 
     Examples
     --------
@@ -151,9 +165,28 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, *, attributes: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the logits; ``attributes`` (n,) or (n, s) are known in training only, and not needed without adjustment.
+        """Fit the logits.
 
-        ``sample_weight`` enters the risk and the frequencies alike: a weight of 2 is the row twice.
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features, all finite numbers.
+        y : array (n,)
+            Class of each row.
+        attributes : array (n,) or (n, s), optional
+            Nuisance attributes, needed in training only; ``adjustment="none"`` ignores them.
+        sample_weight : array (n,), optional
+            Weights of the rows, in the risk and in the frequencies: a weight of 2 equals the row twice.
+
+        Returns
+        -------
+        LogitAdjustedClassifier
+            The fitted classifier itself.
+
+        Raises
+        ------
+        InputError
+            If a parameter or the data cannot be used.
         """
         check_name("adjustment", self.adjustment, ADJUSTMENTS)
         alpha = check_positive(self.alpha, "alpha", allow_zero=True)
@@ -171,7 +204,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
             if labels.n_targets != 1:
                 raise InputError(f"y has {labels.n_targets} columns: pass one target, (n,)")
             X, weight = X[keep], weight[keep]
-            attribute = _attribute_of(labels)
+            attribute = _combination_numbers(labels)
             counts = np.zeros((labels.space.cardinalities[0], int(attribute.max()) + 1))
             np.add.at(counts, (labels.codes[:, 0], attribute), weight)
             features, standard = standardise(X, weight)
@@ -202,47 +235,106 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
             return self
 
     def _offset(self, counts: FloatArray) -> FloatArray:
-        """Offset (c, a) of the chosen adjustment."""
+        """Return the offset (c, a) of the chosen adjustment."""
         if self.adjustment == "lc":
-            return correction_offset(counts, check_positive(self.epsilon, "epsilon", most=MOST))
+            return correction_offset(counts, check_positive(self.epsilon, "epsilon", most=MAX_ADJUSTMENT))
         if self.adjustment == "sla":
-            tau = check_positive(self.tau, "tau", allow_zero=True, most=MOST)
-            return adjustment_offset(counts, tau, check_positive(self.smoothing, "smoothing", most=MOST))
+            tau = check_positive(self.tau, "tau", allow_zero=True, most=MAX_ADJUSTMENT)
+            return adjustment_offset(counts, tau, check_positive(self.smoothing, "smoothing", most=MAX_ADJUSTMENT))
         return np.zeros_like(counts)
 
     def decision_function(self, X: Any) -> FloatArray:
-        """Logits, (n, c); with two classes their difference, (n,)."""
+        """Return the logits.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+
+        Returns
+        -------
+        array (n, c), or (n,)
+            Logits of the classes; with two classes, that of the second minus that of the first.
+        """
         logits = self._logits(X)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict(self, X: Any) -> Any:
-        """Most probable class, (n,)."""
+        """Return the most probable class.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+
+        Returns
+        -------
+        array (n,)
+            One of ``classes_`` for each row.
+        """
         best = np.argmax(self._logits(X), axis=1)
         return self.classes_[best]
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Probability of each class, (n, c), as if class and attributes were independent, if adjusted."""
+        """Return the probability of each class; with an adjustment, as if class and attributes were independent.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+
+        Returns
+        -------
+        array (n, c)
+            Probabilities in the order of ``classes_``.
+        """
         return np.exp(self.predict_log_proba(X))
 
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """Return the logarithm of ``predict_proba``.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+
+        Returns
+        -------
+        array (n, c)
+            Log-probabilities in the order of ``classes_``.
+        """
+        logits = self._logits(X)
+        return np.asarray(log_softmax(logits))
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy; a row of a class that training lacked is wrong."""
+        """Return the accuracy. A row whose class was not seen in training counts as wrong.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+        y : array (n,)
+            True classes.
+        sample_weight : array (n,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Weighted share of correct predictions.
+        """
         check_is_fitted(self)
         check_same_order({"X": X, "y": y, "sample_weight": sample_weight})
         return accuracy(read_columns(y, default="y"), read_columns(self.predict(X), default="y"), sample_weight)
 
-    def predict_log_proba(self, X: Any) -> FloatArray:
-        """Logarithm of ``predict_proba``."""
-        logits = self._logits(X)
-        return np.asarray(log_softmax(logits))
-
     def _logits(self, X: Any) -> FloatArray:
         X = known_features(self, X)
-        with np.errstate(over="ignore", invalid="ignore"):  # told of in the next line
+        with np.errstate(over="ignore", invalid="ignore"):  # check_reach reports it
             return np.asarray(check_reach(X @ self.coef_.T + self.intercept_, "logits"))
 
 
-def _attribute_of(labels: Labels) -> Any:
-    """Which of the attribute combinations that occur each row has, (n,); 0 if there are no attributes."""
+def _combination_numbers(labels: Labels) -> IntArray:
+    """Return the number of each row's attribute combination, (n,); 0 if there are no attributes."""
     if labels.codes.shape[1] == 1:
         return np.zeros(len(labels.codes), dtype=np.int64)
     others = GroupSpace(labels.space.names[1:], labels.space.values[1:])

@@ -1,4 +1,4 @@
-"""The prior over groups in unlabelled inputs, by a fitted classifier over groups."""
+"""estimate_prior: the frequency of each group among unlabelled inputs, by a fitted classifier over groups."""
 
 from __future__ import annotations
 
@@ -21,45 +21,51 @@ from compshift.crm.inputs import known_features
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_CELLS = 1 << 27
-"""More probabilities (rows times groups) than this, a gigabyte of them, are not held."""
+MAX_PRIOR_CELLS = 1 << 27
+"""Largest number of probabilities (rows times groups) that an estimate holds: one gigabyte."""
 
-MAX_GROUPS = 2000
-"""Of so many groups the information matrix is inverted; a prior over more could not be estimated anyway."""
+MAX_PRIOR_GROUPS = 2000
+"""Largest number of groups, whose information matrix is inverted; a prior over more could not be estimated anyway."""
 
 MAX_CONCENTRATION = 1e12
-"""Of a prior that no data would move."""
+"""Largest concentration of the Dirichlet prior; no data would move it."""
 
-CONFUSED = 0.1
-"""Two groups that keep less than this share of the information on their split count as not told apart."""
+CONFUSED_BELOW = 0.1
+"""Two groups are confused if the inputs keep less than this share of the information on the split between them."""
 
 
 @dataclass(frozen=True, eq=False)
 class EstimatedPrior:
-    """The prior over a classifier's candidate groups in some inputs; ``clf.set_prior(estimate)`` uses it.
+    """Estimated prior over a classifier's candidate groups; ``clf.set_prior(estimate)`` uses it.
 
-    The intervals are about the chance that brought these inputs and no others. They take the classifier's
-    probabilities for right: if those are off, so is the estimate, and no interval says so. With the true densities
-    intervals of 90 % hold nine of ten shares; on embeddings of real images and texts they held 39 to 82 % of
-    them, fewest with a strong ridge (docs/unseen.md).
+    The intervals account for sampling of the inputs only. They assume that the classifier's probabilities are right;
+    if they are not, the estimate is off, and no interval shows it. With the true densities, 90 % intervals contain
+    nine of ten frequencies; on embeddings of real images and texts they contained 39 to 82 %, fewest with a strong
+    ridge (docs/unseen.md).
     """
 
     space: GroupSpace
     groups: IntArray  # (g, m) codes of the candidates
-    log_prior: FloatArray  # (g,) −inf for groups that had no prior before
-    lower: FloatArray  # (g,) ends of each probability's interval
-    upper: FloatArray  # (g,)
-    effective_rows: FloatArray  # (g,) rows with known groups that would tell as much; NaN without prior
-    confused: IntArray  # (q, 2) positions of groups that inputs hardly tell apart, the worst first
+    log_prior: FloatArray  # (g,) −inf for groups whose prior was 0 before
+    lower: FloatArray  # (g,) lower end of each probability's interval
+    upper: FloatArray  # (g,) upper end
+    effective_rows: FloatArray  # (g,) rows with known groups that carry as much information; NaN if the prior is 0
+    confused: IntArray  # (q, 2) positions of pairs of groups that the inputs hardly distinguish, worst first
     confidence: float
     concentration: float
-    log_likelihood: float  # of the inputs, relative to that under the uniform prior over the same groups
-    gap: float  # bound on what the objective could still gain, in nats
+    log_likelihood: float  # of the inputs, minus that under the uniform prior over the same groups
+    gap: float  # upper bound on the distance from the maximum of the objective, in nats
     n_iter: int
     converged: bool
 
     def as_mapping(self) -> dict[tuple[Hashable, ...], float]:
-        """Probability by group, as a tuple of values; groups with none are left out."""
+        """Return the probability of each group by its values.
+
+        Returns
+        -------
+        dict
+            Probability by tuple of values; groups of probability 0 are left out.
+        """
         return {
             tuple(values[position] for values, position in zip(self.space.values, code, strict=True)): float(value)
             for code, value in zip(self.groups, np.exp(self.log_prior), strict=True)
@@ -67,7 +73,13 @@ class EstimatedPrior:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per candidate group: its values, probability, interval and effective rows."""
+        """Return a table with one row per candidate group.
+
+        Returns
+        -------
+        DataFrame
+            Values, probability, interval and effective rows of each group.
+        """
         return self.space.frame(
             self.groups,
             probability=np.exp(self.log_prior),
@@ -84,31 +96,41 @@ class EstimatedPrior:
 def estimate_prior(
     clf: GroupClassifier, X: Any, *, sample_weight: Any = None, concentration: float = 2.0, confidence: float = 0.9
 ) -> EstimatedPrior:
-    r"""How probable each group is among unlabelled inputs, by EM (Saerens, Latinne, Decaestecker, 2002).
+    r"""Estimate the frequency of each group among unlabelled inputs by EM (Saerens, Latinne, Decaestecker, 2002).
 
-    Maximises the likelihood of the inputs over priors, times a Dirichlet prior. Only groups that have a probability
-    under the classifier's prior in force are considered; what that probability is plays no part.
+    Maximises the likelihood of the inputs over priors, times a Dirichlet prior. Only groups with a nonzero probability
+    under the classifier's current prior are considered; that probability itself does not matter.
 
-    **It is never a default, for a reason.** Where test groups were balanced, predicting under an estimated prior
-    lowered the worst group's accuracy in our measurements: noise in the estimate, and errors of the classifier that it
-    amplifies, fall on single groups. Use it to learn what inputs in the wild look like, or where the prior is known to
-    be far from uniform, average accuracy is what counts, and the intervals are narrow.
+    **This is never a default, for a reason.** Where test groups were balanced, predicting under an estimated prior
+    lowered the worst-group accuracy in our measurements: noise in the estimate, and errors of the classifier that it
+    amplifies, fall on single groups. Use it to learn about inputs in the wild, or where the prior is known to be far
+    from uniform, average accuracy is what counts, and the intervals are narrow.
 
     Parameters
     ----------
-    clf : CRMClassifier, AdditiveGaussian, AffineExtrapolation or the like
-        Fitted.
+    clf : CRMClassifier, AdditiveGaussian, AffineExtrapolation or another classifier over groups
+        The fitted model.
     X : array or DataFrame (n, p)
-        Inputs from where the model is used, without labels.
-    sample_weight : (n,), optional
-        Weights of the rows; a weight of 2 gives the estimate of the row twice, intervals included.
+        Unlabelled inputs from where the model is used.
+    sample_weight : array (n,), optional
+        Weights of the rows; a weight of 2 gives the same estimate and intervals as the row twice.
     concentration : float, default=2.0
-        Of the Dirichlet prior, 1 or more: ``concentration − 1`` pseudo-rows of each group pull to the uniform prior.
-        1 is maximum likelihood, which readily gives a group nothing at all.
+        Concentration of the Dirichlet prior, 1 or more: ``concentration − 1`` pseudo-rows of each group pull towards
+        the uniform prior. 1 is maximum likelihood, which often gives a group probability 0.
     confidence : float, default=0.9
-        Of the intervals. They come from the information in the inputs, as Wilson's come from a count, and are Wilson's
-        where groups are told apart with certainty, for an absent group too: they stay within [0, 1] and do not shrink
-        to a point at 0. A bootstrap would do just that.
+        Confidence level of the intervals. They generalise Wilson's interval, from a count to the information in the
+        inputs, and equal it where groups are distinguished with certainty. They stay within [0, 1] and, unlike
+        bootstrap intervals, do not shrink to a point at 0 for an absent group.
+
+    Returns
+    -------
+    EstimatedPrior
+        The estimate, its intervals, and pairs of groups that the inputs hardly distinguish.
+
+    Raises
+    ------
+    InputError
+        If a parameter or the data cannot be used, or there are too many rows and groups.
 
     Examples
     --------
@@ -137,20 +159,21 @@ def estimate_prior(
     log_ratio = _log_ratios(clf, X, chosen)
     found = estimate_log_prior(log_ratio, weight, concentration=concentration, confidence=confidence)
 
-    def spread(values: FloatArray, otherwise: float) -> FloatArray:
+    def by_candidate(values: FloatArray, otherwise: float) -> FloatArray:
+        """Copy an array over the chosen groups into one over the candidates (g,)."""
         result = np.full(len(clf.groups_), otherwise)
         result[chosen] = values
         return result
 
-    pairs = confused_pairs(found.told_apart, CONFUSED)
+    pairs = confused_pairs(found.told_apart, CONFUSED_BELOW)
     uniform = float(weight @ np.logaddexp.reduce(log_ratio - np.log(len(chosen)), axis=1))
     result = EstimatedPrior(
         space=clf.space_,
         groups=clf.groups_,
-        log_prior=spread(found.log_prior, -np.inf),
-        lower=spread(found.lower, 0.0),
-        upper=spread(found.upper, 0.0),
-        effective_rows=spread(found.effective_rows, np.nan),
+        log_prior=by_candidate(found.log_prior, -np.inf),
+        lower=by_candidate(found.lower, 0.0),
+        upper=by_candidate(found.upper, 0.0),
+        effective_rows=by_candidate(found.effective_rows, np.nan),
         confused=chosen[pairs],
         confidence=confidence,
         concentration=concentration,
@@ -164,15 +187,17 @@ def estimate_prior(
 
 
 def _check_size(n_rows: int, n_groups: int) -> None:
-    if n_groups > MAX_GROUPS or n_rows * n_groups > MAX_CELLS:
+    """Check that the probabilities and the information matrix fit into memory."""
+    if n_groups > MAX_PRIOR_GROUPS or n_rows * n_groups > MAX_PRIOR_CELLS:
         raise InputError(
-            f"a prior over {n_groups} groups from {n_rows} rows is too large to estimate (at most {MAX_GROUPS} groups, "
-            f"and {MAX_CELLS} rows × groups): leave groups out by set_prior first, or pass a sample of the rows"
+            f"a prior over {n_groups} groups from {n_rows} rows is too large to estimate (at most {MAX_PRIOR_GROUPS} "
+            f"groups, and {MAX_PRIOR_CELLS} rows × groups): leave groups out by set_prior first, or pass a sample of "
+            "the rows"
         )
 
 
 def _log_ratios(clf: GroupClassifier, X: FloatArray, chosen: IntArray) -> FloatArray:
-    """Log q(z|x) − log q(z) of the chosen candidates, (n, g)."""
+    """Return log q(z|x) − log q(z) of the chosen candidates, (n, g)."""
     log_ratio = clf._joint(X, chosen) - clf.log_prior_[chosen]
     bad = np.isnan(log_ratio).any(axis=1) | ~(log_ratio > -np.inf).any(axis=1)
     if bad.any():
@@ -184,13 +209,13 @@ def _log_ratios(clf: GroupClassifier, X: FloatArray, chosen: IntArray) -> FloatA
 
 
 def _warn(estimate: EstimatedPrior) -> None:
-    """Say so if groups are hardly told apart, or the search stopped early."""
+    """Warn if groups are hardly distinguished, or the search stopped early."""
     if len(estimate.confused):
         left, right = (estimate.space.label(estimate.groups[position]) for position in estimate.confused[0])
         more = f", and {len(estimate.confused) - 1} further pairs" if len(estimate.confused) > 1 else ""
         warnings.warn(
-            f"the inputs hardly tell {left} from {right}{more}: their sum is estimated, their split little more "
-            "than the Dirichlet prior's; see the intervals, or leave one of them out by set_prior",
+            f"the inputs hardly tell {left} from {right}{more}: the sum of their frequencies is estimated, but the "
+            "split comes mostly from the Dirichlet prior; see the intervals, or leave one of them out by set_prior",
             stacklevel=_level_outside(),
         )
     if not estimate.converged:
@@ -202,7 +227,7 @@ def _warn(estimate: EstimatedPrior) -> None:
 
 
 def _level_outside() -> int:
-    """How many calls above the one that asks the library was called: it may be by the function, or by a method."""
+    """Return the ``stacklevel`` of the code that called the library, be it by the function or by a method."""
     library, level = __name__.partition(".")[0], 0
     frame = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == library:

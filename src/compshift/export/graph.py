@@ -1,40 +1,41 @@
-r"""Nodes of an ONNX graph, one call for each. Needs ``compshift[onnx]``.
+r"""The ONNX graph of CRM's inference, from the equations. Needs ``compshift[onnx]``.
 
-What a graph of CRM is made from, whether it was fitted or trained: plain arrays, in 64 bits.
-
-CRM's inference as an ONNX graph, from the equations.
-
-With :math:`s(z) = \log q(z) + w(z)`, where w is −B(z) and the offset of groups that training lacks (paper, eq. "hatq"),
+With :math:`s(z) = \log q(z) + w(z)`, where w is −B(z) plus the offset of unseen groups (paper, eq. "hatq"),
 
 .. math:: \hat q(z_i = v | x) \propto \sum_{z: z_i = v} \exp(-\langle \sigma(z), E(x) \rangle + s(z))
 
-Few groups are summed one by one. Many are the cells of a table, and their sums a matrix product: see
-``compshift.core.energy.GroupTable``. Needs ``compshift[onnx]``.
+Up to ``FEW_GROUPS`` groups are summed one by one. More groups are laid out as the cells of a table, and their sums are
+a matrix product: see ``compshift.core.energy.GroupTable``.
 """
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from sklearn.utils.validation import check_is_fitted
 
 from compshift.core.arrays import FloatArray, IntArray, underflow_floor
-from compshift.core.candidates import Candidates
 from compshift.core.energy import WIDE
 from compshift.core.groups import GroupSpace
-from compshift.crm.classifier import CRMClassifier
+from compshift.export.sources import OnnxSource
+
+FEW_GROUPS = 64
+"""Largest number of groups that are summed one by one, which then costs less than the nodes of a table."""
+
+NEGLIGIBLE_NATS = 25.0
+"""Terms that are smaller than the largest by more nats than this do not change a sum in 32 bits."""
+
+LOWEST = -1e30
+"""Replaces a maximum of −inf, because −inf − (−inf) would be NaN."""
 
 
 class Nodes:
-    """A graph in the making. Every method returns the name of what it adds.
+    """Builder of an ONNX graph: each method adds a node or a constant and returns its name.
 
-    A branch is a graph within another, and may use whatever was added to that one before.
+    A branch is a subgraph, which may use everything that was added to its parent before.
     """
 
     def __init__(self, dtype: Any, parent: Nodes | None = None) -> None:
@@ -45,45 +46,45 @@ class Nodes:
 
     @property
     def element(self) -> int:
-        """The type of its numbers, as ONNX has it."""
+        """ONNX data type of the graph's numbers."""
         return int(helper.np_dtype_to_tensor_dtype(self.dtype))
 
     def add(self, operator: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
-        """One node with one output."""
+        """Add a node with one output."""
         output = output or self._fresh(operator)
         self.nodes.append(helper.make_node(operator, list(inputs), [output], name=f"node_{output}", **attributes))
         return output
 
     def numbers(self, values: Any, name: str | None = None) -> str:
-        """A constant array in the precision of the graph."""
+        """Add a constant array in the precision of the graph."""
         return self._constant(np.asarray(values, dtype=self.dtype), name)
 
     def integers(self, values: Any) -> str:
-        """A constant array of indices."""
+        """Add a constant array of indices."""
         return self._constant(np.asarray(values, dtype=np.int64), None)
 
     def values(self, values: Any) -> str:
-        """A constant array of labels: booleans, whole numbers, other numbers or text."""
+        """Add a constant array of labels: booleans, integers, floats or text."""
         array = np.array(values)
         types = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64}
         return self._constant(array.astype(types.get(array.dtype.kind, object)), None)
 
     def largest(self, values: str) -> str:
-        """Maximum of each row, (n, 1)."""
+        """Add the maximum of each row, (n, 1)."""
         return self.add("ReduceMax", values, axes=[1], keepdims=1)
 
     def total(self, values: str) -> str:
-        """Sum of each row, (n, 1)."""
+        """Add the sum of each row, (n, 1)."""
         return self.add("ReduceSum", values, self.integers([1]), keepdims=1)
 
     def branch(self) -> Nodes:
-        """A graph within this one."""
+        """Start a subgraph."""
         return Nodes(self.dtype, self)
 
     def subgraph(self, inputs: list[onnx.ValueInfoProto], output: str, element: int, shape: list[Any]) -> Any:
-        """What a branch comes to, as the attribute of a node."""
-        found = [helper.make_tensor_value_info(output, element, shape)]
-        return helper.make_graph(self.nodes, f"branch_{output}", inputs, found, self.constants)
+        """Return this branch as a graph attribute of a node, with one output."""
+        outputs = [helper.make_tensor_value_info(output, element, shape)]
+        return helper.make_graph(self.nodes, f"branch_{output}", inputs, outputs, self.constants)
 
     def _constant(self, array: Any, name: str | None) -> str:
         name = name or self._fresh("constant")
@@ -94,77 +95,15 @@ class Nodes:
         return f"{stem.lower()}_{next(self._numbers)}"
 
 
-class Layer(NamedTuple):
-    """Outputs ``weights @ x + intercept``."""
-
-    weights: FloatArray  # (q, p)
-    intercept: FloatArray  # (q,)
-
-
-@dataclass(frozen=True, eq=False)
-class OnnxSource:
-    """Energies as networks with ReLU between their layers, and what the groups add to them."""
-
-    candidates: Candidates
-    n_targets: int
-    feature_mean: FloatArray  # (p,)
-    networks: tuple[tuple[Layer, ...], ...]  # their outputs, side by side, are the energies (n, D)
-    log_prior: FloatArray  # (g,)
-    log_weight: FloatArray  # (g,) all else that a group's score has beside the prior: −B(z), and the offset if unseen
-    feature_names: tuple[str, ...] | None = None
-
-    @property
-    def space(self) -> GroupSpace:
-        """Targets first, then attributes."""
-        return self.candidates.space
-
-
-def classifier_source(clf: CRMClassifier, prior: Any = None) -> OnnxSource:
-    """A fitted classifier, under the prior in force or another."""
-    check_is_fitted(clf)
-    without_prior = copy.copy(clf)
-    without_prior.log_prior_ = np.zeros(len(clf.groups_))
-    candidates = clf._model.candidates
-    names = getattr(clf, "feature_names_in_", None)
-    return OnnxSource(
-        candidates=candidates,
-        n_targets=len(clf.targets_.names),
-        feature_mean=clf.feature_mean_,
-        networks=((Layer(centred(clf.coef_, clf.space_.cardinalities), np.zeros(len(clf.coef_))),),),
-        log_prior=clf.log_prior_ if prior is None else candidates.log_prior(prior),
-        log_weight=without_prior._log_score(),
-        feature_names=None if names is None else tuple(str(name) for name in names),
-    )
-
-
-def centred(weights: FloatArray, cardinalities: tuple[int, ...]) -> FloatArray:
-    """Weights (D, q) less the mean over each attribute's values, which cancels in every probability.
-
-    Far from the data it would take the others' digits with it.
-    """
-    blocks = np.split(weights, np.cumsum(cardinalities)[:-1])
-    return np.concatenate([block - block.mean(axis=0) for block in blocks])
-
-
-FEW_GROUPS = 64
-"""Up to so many groups a column for each costs less than the nodes that a table takes."""
-
-NEGLIGIBLE = 25.0
-"""Terms that are smaller by more nats than this do not show in a sum of 32 bits, however many there are."""
-
-LOWEST = -1e30
-"""Stands for the maximum of nothing but −inf, from which −inf could not be subtracted."""
-
-
 class Probabilities(NamedTuple):
-    """Names of what the graph computes."""
+    """Names of the graph's probabilities."""
 
     targets: list[str]  # (n, d_i) each
     groups: str | None  # (n, g)
 
 
 def add_probabilities(graph: Nodes, source: OnnxSource, X: str, prior: str, *, groups: bool) -> Probabilities:
-    """Probabilities of every target and, if they are asked for, of the candidate ``groups``."""
+    """Add the probabilities of every target and, if ``groups``, of the candidate groups."""
     energies = _negated_energies(graph, source, X)
     table = source.candidates.table
     if groups or len(source.log_weight) <= FEW_GROUPS or table.shape[1] == 1:
@@ -173,9 +112,9 @@ def add_probabilities(graph: Nodes, source: OnnxSource, X: str, prior: str, *, g
 
 
 def _negated_energies(graph: Nodes, source: OnnxSource, X: str) -> str:
-    """−E(x), (n, D).
+    """Add −E(x), (n, D).
 
-    Features are centred first, in the precision of the graph; what rounding does to the mean goes to the intercept.
+    Features are centred first, in the precision of the graph; the rounding error of the mean goes to the intercept.
     """
     mean = source.feature_mean.astype(graph.dtype)
     if mean.any():
@@ -192,13 +131,14 @@ def _negated_energies(graph: Nodes, source: OnnxSource, X: str) -> str:
 
 
 def _linear(graph: Nodes, value: str, weights: FloatArray, intercept: FloatArray) -> str:
+    """Add ``value @ weights.T + intercept``."""
     if not intercept.any():
         return graph.add("MatMul", value, graph.numbers(weights.T))
     return graph.add("Gemm", value, graph.numbers(weights.T), graph.numbers(intercept))
 
 
 def _by_groups(graph: Nodes, source: OnnxSource, energies: str, prior: str, groups: bool) -> Probabilities:
-    """With a column for each group."""
+    """Add probabilities by way of one column per group."""
     table, codes = source.candidates.table, source.candidates.groups
     if len(codes) <= FEW_GROUPS or table.shape[1] == 1:
         log_group = _combinations(graph, energies, source.space, range(len(source.space.names)), codes)
@@ -217,14 +157,14 @@ def _by_groups(graph: Nodes, source: OnnxSource, energies: str, prior: str, grou
 
 
 def _by_table(graph: Nodes, source: OnnxSource, energies: str, prior: str) -> list[str]:
-    """With a column for each half of the attributes."""
+    """Add the targets' probabilities by way of a table, with one column per combination of half the attributes."""
     table = source.candidates.table
     left, right = _halves(graph, source, energies)
     cells = _prior_table(graph, source, prior)  # (l, r)
     log_weight = table.fill(_from_zero(source.log_weight))
     split = table.left.shape[1]
     sides: dict[bool, tuple[str, str]] = {}
-    found = []
+    shares = []
     for target in range(source.n_targets):
         on_left = target < split
         if on_left not in sides:
@@ -235,12 +175,12 @@ def _by_table(graph: Nodes, source: OnnxSource, energies: str, prior: str) -> li
             weights = _exponentials(graph, log_sums)
             sides[on_left] = weights, graph.total(weights)
         value_of = table.left[:, target] if on_left else table.right[:, target - split]
-        found.append(_shares(graph, source, *sides[on_left], target, value_of))
-    return found
+        shares.append(_shares(graph, source, *sides[on_left], target, value_of))
+    return shares
 
 
 def _halves(graph: Nodes, source: OnnxSource, energies: str) -> tuple[str, str]:
-    """Negated energies of the table's rows (n, l) and columns (n, r)."""
+    """Add the negated energies of the table's rows (n, l) and columns (n, r)."""
     table, space = source.candidates.table, source.space
     split, m = table.left.shape[1], len(space.names)
     return (
@@ -250,7 +190,7 @@ def _halves(graph: Nodes, source: OnnxSource, energies: str) -> tuple[str, str]:
 
 
 def _combinations(graph: Nodes, energies: str, space: GroupSpace, attributes: range, codes: IntArray) -> str:
-    """Negated energies of combinations (q, s) of some of the attributes, (n, q)."""
+    """Add the negated energies (n, q) of combinations (q, s) of the values of some attributes."""
     columns = codes + space.offsets[attributes.start : attributes.stop]  # (q, s) among the D
     width = sum(space.cardinalities[attribute] for attribute in attributes)
     first = int(space.offsets[attributes.start])
@@ -270,7 +210,7 @@ def _combinations(graph: Nodes, energies: str, space: GroupSpace, attributes: ra
 
 
 def _prior_table(graph: Nodes, source: OnnxSource, prior: str) -> str:
-    """The prior laid out as the table (l, r), 1 at most. Where no group stands, with weight 0, it may be anything."""
+    """Add the prior as a table (l, r), at most 1; cells without a group are arbitrary, because their weight is 0."""
     table = source.candidates.table
     rows, columns = table.shape
     prior = graph.add("Div", prior, graph.add("ReduceMax", prior, keepdims=1))
@@ -282,12 +222,13 @@ def _prior_table(graph: Nodes, source: OnnxSource, prior: str) -> str:
 
 
 def _log_sums(graph: Nodes, own: str, other: str, cells: str, log_weight: FloatArray) -> str:
-    r"""Sum over a row of the table, for each row, but for what is common to a sample: (n, q).
+    r"""Add the log of the sum over each row of the table, (n, q), up to a constant per sample.
 
     .. math:: a_j + \log \sum_k \exp(b_k) q_{jk} \exp(w_{jk})
 
-    ``own`` a (n, q), ``other`` b (n, s), ``cells`` q (q, s). One matrix product of exponentials, each at most 1. If
-    underflow may have spoilt a sum that counts, all are taken again in log space, one row of the table at a time.
+    ``own`` is a (n, q), ``other`` b (n, s), ``cells`` the prior (q, s), ``log_weight`` w (q, s). One matrix product of
+    exponentials, each at most 1. If underflow may have spoilt a sum that is not negligible, all sums are computed again
+    in log space, one row of the table at a time.
     """
     scale = log_weight.max(axis=1)  # (q,)
     factors = graph.add("Mul", cells, graph.numbers(np.exp(log_weight - scale[:, None])))  # (q, s)
@@ -295,7 +236,7 @@ def _log_sums(graph: Nodes, own: str, other: str, cells: str, log_weight: FloatA
     floor = graph.numbers(underflow_floor(np.zeros(0, dtype=graph.dtype), log_weight.shape[1]))
     raised = graph.add("Add", own, graph.numbers(scale))  # (n, q)
     bound = graph.add("Add", raised, graph.add("Log", graph.add("Max", sums, floor)))
-    counts = graph.add("Greater", bound, graph.add("Sub", graph.largest(bound), graph.numbers(NEGLIGIBLE)))
+    counts = graph.add("Greater", bound, graph.add("Sub", graph.largest(bound), graph.numbers(NEGLIGIBLE_NATS)))
     doubtful = graph.add("And", graph.add("Less", sums, floor), counts)
     number = graph.add("ReduceSum", graph.add("Cast", doubtful, to=TensorProto.INT32), keepdims=0)
     quick, slow = graph.branch(), graph.branch()
@@ -311,7 +252,7 @@ def _log_sums(graph: Nodes, own: str, other: str, cells: str, log_weight: FloatA
 
 
 def _row_by_row(graph: Nodes, other: str, cells: str, log_weight: FloatArray) -> str:
-    """Log-sum-exp over each row of the table, (n, q), holding (n, s) numbers at a time."""
+    """Add the log-sum-exp over each row of the table, (n, q), in (n, s) numbers at a time."""
     log_cells = graph.add("Add", graph.add("Log", cells), graph.numbers(log_weight))  # (q, s)
     body = graph.branch()
     row = f"{log_cells}_row"
@@ -325,12 +266,15 @@ def _row_by_row(graph: Nodes, other: str, cells: str, log_weight: FloatArray) ->
 
 
 def _exponentials(graph: Nodes, log_values: str) -> str:
-    """Exponentials of each row, the largest of them 1."""
+    """Add the exponentials of each row, scaled so that the largest is 1."""
     return graph.add("Exp", graph.add("Sub", log_values, graph.largest(log_values)))
 
 
 def _shares(graph: Nodes, source: OnnxSource, weights: str, total: str, target: int, value_of: Any) -> str:
-    """Share of each value of a target (n, d), from weights (n, q) of combinations whose value is ``value_of`` (q,)."""
+    """Add the share of each value of a target (n, d).
+
+    ``weights`` (n, q) belong to combinations that have the values ``value_of`` (q,); ``total`` (n, 1) is their sum.
+    """
     values = np.arange(source.space.cardinalities[target])
     if not np.array_equal(value_of, values):
         weights = graph.add("MatMul", weights, graph.numbers(value_of[:, None] == values))
@@ -338,5 +282,5 @@ def _shares(graph: Nodes, source: OnnxSource, weights: str, total: str, target: 
 
 
 def _from_zero(log_weight: FloatArray) -> FloatArray:
-    """Less a constant, which cancels in every probability."""
+    """Subtract the maximum, which cancels in every probability."""
     return np.asarray(log_weight - log_weight.max())

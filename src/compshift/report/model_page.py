@@ -12,8 +12,8 @@ import numpy as np
 from compshift.core.hull import AffineHull
 from compshift.data.audit import Audit, GroupCounts, audit_groups
 from compshift.data.dataset import GroupedDataset
-from compshift.estimators.evaluation import Evaluation, evaluate
 from compshift.metrics import GroupReport
+from compshift.metrics.evaluation import Evaluation, evaluate
 from compshift.report.coverage_section import coverage_cards, coverage_lead, coverage_section
 from compshift.report.group_accuracy import GroupAccuracy, accuracy_blocks, bar_blocks
 from compshift.report.page import Block, Card, Page, Section, Words, made_section

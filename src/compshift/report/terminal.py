@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from compshift.crm.classifier import CRMClassifier
-    from compshift.estimators.evaluation import Evaluation
     from compshift.export.onnx import OnnxFile
     from compshift.features.extract import Extraction
+    from compshift.metrics.evaluation import Evaluation
     from compshift.studies.gaussian2d import Gaussian2DStudy
     from compshift.studies.growth import GrowthOutcome
     from compshift.studies.hull import Growth

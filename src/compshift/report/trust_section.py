@@ -14,7 +14,7 @@ from compshift.crm.model import ENOUGH_SAMPLES
 from compshift.data.dataset import GroupedDataset
 from compshift.estimators.diagnose import diagnose
 from compshift.estimators.diagnosis import HEAVY_TAIL
-from compshift.estimators.evaluation import Evaluation
+from compshift.metrics.evaluation import Evaluation
 from compshift.report.charts import calibration_curves, expected_and_actual, trust_dots
 from compshift.report.grid import Cell, Grid
 from compshift.report.page import Block, Chart, Charts, Numbers, Section, Words

@@ -1,3 +1,5 @@
+"""AdditiveGaussian: densities, the classifier they imply, warnings and parameters."""
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -256,9 +258,9 @@ class TestWarnings:
         np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
         with pytest.raises(InputError, match=r"no density, '\(0, 0\)': leave them out"):
             model.sample(3, [[0, 0], [1, 1]])
-        with pytest.raises(InputError, match=r"prior gives something to groups that have no density"):
+        with pytest.raises(InputError, match=r"prior is above 0 for groups that have no density"):
             model.set_prior([0.25, 0.25, 0.25, 0.25])
-        with pytest.warns(ExtrapolationWarning), pytest.raises(InputError, match="nothing to stand on"):
+        with pytest.warns(ExtrapolationWarning), pytest.raises(InputError, match="none of its groups has a density"):
             fit(X, z, "per-value", penalty=1e-4, support=[[0, 0]])
 
     def test_no_convergence(self):

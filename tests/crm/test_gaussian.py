@@ -11,7 +11,7 @@ from compshift.core.energy import GroupTable
 from compshift.crm.gaussian import gaussian_energies, own_units
 from compshift.estimators.additive_gaussian import AdditiveGaussian
 from tests.estimators.made_data import make_data
-from tests.estimators.test_generative import VARIANTS, Truth, covariance_of, fit, likelihood
+from tests.estimators.test_additive_gaussian import VARIANTS, Truth, covariance_of, fit, likelihood
 
 UNITS = np.array([1e4, 1.0, 1e-9, 1e8])
 
@@ -173,7 +173,7 @@ class TestUnits:
             np.testing.assert_allclose(other.predict_proba(unit * X), model.predict_proba(X), atol=1e-9)
             np.testing.assert_allclose(other.covariance_ / unit / unit, model.covariance_, rtol=1e-9)
         for unit in (1e160, 1e-170, 1e300):
-            with pytest.raises(InputError, match=r"in column 1, whose square may not be .*: choose a unit in which"):
+            with pytest.raises(InputError, match=r"in column 1, and their squares may not fit .*: choose a unit"):
                 fit(X * [1.0, unit, 1.0], codes)
         with pytest.raises(InputError, match=r"X has numbers up to 1.7e\+308, too large to add up"):
             fit(np.where(X[:, :1] > 0, 1.7e308, -1.7e308), codes)

@@ -1,3 +1,5 @@
+"""AffineExtrapolation: the equation it implements, unseen groups, and its parameters."""
+
 import math
 import warnings
 
@@ -20,7 +22,7 @@ import tests.references as reference
 from compshift import GroupSpace, InputError
 from compshift.core.affine import log_floored
 from compshift.estimators.affine_extrapolation import AffineExtrapolation
-from compshift.estimators.base_probabilities import group_probabilities
+from compshift.estimators.group_probabilities import group_probabilities
 
 
 class KnownGaussians(ClassifierMixin, BaseEstimator):
@@ -91,7 +93,7 @@ def true_posterior(X, means):
 )
 def test_common_checks(estimator, check):
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*base estimator's probabilities|.*have a single row")
+        warnings.filterwarnings("ignore", message=".*estimator's probabilities|.*have a single row")
         check(estimator)
 
 
@@ -198,7 +200,7 @@ class TestUnseenGroups:
         X = rng.normal(size=(900, 5)) + z @ effect
         X_new = rng.normal(size=(500, 5)) + effect[0]  # the dropped (1, 0)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*base estimator's probabilities.*")
+            warnings.filterwarnings("ignore", message=".*estimator's probabilities.*")
             clf = fit(AffineExtrapolation(base, random_state=0), X, z)
         plain = clone(base).fit(X, z[:, 0])
         assert clf.score(X_new, np.ones(500, dtype=int)) > np.mean(plain.predict(X_new)) + 0.15
@@ -240,9 +242,9 @@ class TestParameters:
     def test_bad_input_gets_a_sentence(self):
         X, codes, *_ = additive(rows=10)
         for parameters, sentence in (
-            ({"base_estimator": LinearSVC()}, "LinearSVC without predict_proba: pass a classifier that gives prob"),
-            ({"base_estimator": GaussianNB}, "base_estimator is the class GaussianNB: pass an instance"),
-            ({"base_estimator": None}, "base_estimator is None: pass an instance"),
+            ({"estimator": LinearSVC()}, "LinearSVC without predict_proba: pass a classifier that gives prob"),
+            ({"estimator": GaussianNB}, "estimator is the class GaussianNB: pass an instance"),
+            ({"estimator": None}, "estimator is None: pass an instance"),
             ({"weights": "minimal"}, "weights 'minimal' is not known: use one of 'minimum-norm'"),
             ({"calibration": "platt"}, "calibration 'platt' is not known: use one of 'additive', 'temperature'"),
             ({"support": "everything"}, "support 'everything' is not known"),
@@ -283,7 +285,7 @@ class TestParameters:
                 return np.full((len(X), len(self.classes_)), np.nan)
 
         X, codes, *_ = additive(rows=10)
-        with pytest.raises(InputError, match=r"base_estimator \(Broken\) gives a probability that is NaN"):
+        with pytest.raises(InputError, match=r"estimator \(Broken\) gives a probability that is NaN"):
             fit(AffineExtrapolation(Broken()), X, codes)
 
     def test_a_base_with_the_wrong_columns_is_named(self):
@@ -292,7 +294,7 @@ class TestParameters:
                 return np.ones((len(X), 1))
 
         X, codes, *_ = additive(rows=10)
-        sentence = r"base_estimator \(Narrow\) gives probabilities of shape \(10, 1\) for 10 rows and 5 groups"
+        sentence = r"estimator \(Narrow\) gives probabilities of shape \(10, 1\) for 10 rows and 5 groups"
         with pytest.raises(InputError, match=sentence):
             fit(AffineExtrapolation(Narrow()), X, codes)
 
@@ -313,9 +315,15 @@ class TestParameters:
 
     def test_parameters_and_clones(self):
         clf = AffineExtrapolation(KNeighborsClassifier(3), cv=4)
-        assert clone(clf).get_params()["base_estimator__n_neighbors"] == 3
+        assert clone(clf).get_params()["estimator__n_neighbors"] == 3
         assert clone(clf).cv == 4
         X, codes, *_ = additive(rows=20)
         base = GaussianNB()
         fit(AffineExtrapolation(base), X, codes)
         assert not hasattr(base, "classes_")  # only clones are fitted
+
+
+def test_the_documentation_says_which_methods_are_missing():
+    text = " ".join(AffineExtrapolation.__doc__.split())
+    assert "it has no ``save``, ``explain`` or ``group_frame``" in text
+    assert not any(hasattr(AffineExtrapolation, name) for name in ("save", "explain", "group_frame"))

@@ -1,4 +1,4 @@
-"""What AffineExtrapolation asks of its base: probabilities out of fold, floored, and weighted."""
+"""Probabilities of the seen groups by any classifier: out of fold, floored, checked and weighted."""
 
 import warnings
 
@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from compshift import GroupSpace, InputError
 from compshift.crm.inputs import row_folds
 from compshift.estimators.affine_extrapolation import AffineExtrapolation
-from tests.estimators.test_posthoc import KnownGaussians, Secretive, additive, fit
+from tests.estimators.test_affine_extrapolation import KnownGaussians, Secretive, additive, fit
 
 
 class Weighed(KnownGaussians):
@@ -36,7 +36,7 @@ class TestCrossFitting:
         X, codes, *_ = additive(rows=40)
         X = np.random.default_rng(1).normal(size=X.shape)  # nothing to learn
         clf = AffineExtrapolation(KNeighborsClassifier(1), calibration="temperature", floor=1e-3, random_state=0)
-        with pytest.warns(UserWarning, match="80% of the base estimator's probabilities are below floor=0.001"):
+        with pytest.warns(UserWarning, match="80% of the estimator's probabilities are below floor=0.001"):
             fit(clf, X, codes)
         assert clf.temperature_ > 20
         assert clf.floored_ == pytest.approx(0.8)
@@ -137,7 +137,7 @@ class TestWhatTheBaseGives:
     def test_classes_are_the_groups_it_was_fitted_to(self, classes):
         X, codes, *_ = additive(rows=10)
         message = (
-            r"base_estimator \(Spoilt\) has classes_ of .*, but it was fitted to groups numbered from 0 to 4: classes_ "
+            r"estimator \(Spoilt\) has classes_ of .*, but it was fitted to groups numbered from 0 to 4: classes_ "
             "must be the numbers that its fit got as y"
         )
         with pytest.raises(InputError, match=message):
@@ -152,7 +152,7 @@ class TestWhatTheBaseGives:
             (lambda own: own + 1e308, "gives probabilities that do not sum to 1 at row 0"),
             (lambda own: own * np.nan, "gives a probability that is NaN or infinite at row 0: scale the features"),
             (lambda own: own[:, 0], r"gives probabilities of shape \(\d+,\) for"),
-            (lambda own: np.full(own.shape, "a"), r"the predict_proba of base_estimator \(Spoilt\) holds"),
+            (lambda own: np.full(own.shape, "a"), r"the predict_proba of estimator \(Spoilt\) holds"),
         ],
     )
     def test_probabilities_are_probabilities(self, proba, message):
@@ -231,7 +231,7 @@ class TestSampleWeight:
 
 def test_a_base_that_fails_is_told_of_in_one_sentence():
     X, codes, *_ = additive(rows=12)
-    with pytest.raises(InputError, match=r"base_estimator \(MultinomialNB\) failed in its fit to the groups.*Negative"):
+    with pytest.raises(InputError, match=r"estimator \(MultinomialNB\) failed in its fit to the groups.*Negative"):
         fit(AffineExtrapolation(MultinomialNB()), X, codes)
     with pytest.raises(InputError, match=r"\(KNeighborsClassifier\) failed in its predict_proba .*n_neighbors"):
         fit(AffineExtrapolation(KNeighborsClassifier(500)), X, codes)

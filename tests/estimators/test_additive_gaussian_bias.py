@@ -5,7 +5,7 @@ import pytest
 
 from compshift import CRMClassifier, InputError
 from tests.estimators.made_data import make_data
-from tests.estimators.test_generative import VARIANTS, Truth, fit
+from tests.estimators.test_additive_gaussian import VARIANTS, Truth, fit
 
 
 def test_it_agrees_with_crm_on_gaussians():
@@ -63,7 +63,7 @@ def test_too_many_pairs_get_a_sentence(monkeypatch):
     X, codes = make_data(n=100, p=2)
     model = fit(X, codes)
     monkeypatch.setattr("compshift.core.bias.MAX_PAIRS", 29)
-    with pytest.raises(InputError, match=r"6 candidate groups by way of 5 seen ones.*list fewer groups in support"):
+    with pytest.raises(InputError, match=r"6 candidate groups from 5 seen ones.*list fewer groups in support"):
         model.extrapolated_bias(np.zeros((5, 2)), np.zeros(2), np.zeros(5))
     fewer = fit(X, codes, support=[[0, 0], [1, 2]])
     assert np.isfinite(fewer.extrapolated_bias(np.zeros((5, 2)), np.zeros(2), np.zeros(5))).all()

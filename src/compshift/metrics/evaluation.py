@@ -1,4 +1,4 @@
-"""A fitted classifier on labelled data."""
+"""Evaluation of a fitted classifier on a labelled dataset, group by group, beside what training knew of each group."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 
 from compshift.core.arrays import FloatArray
 from compshift.data.dataset import GroupedDataset
-from compshift.metrics import GroupReport, group_report
+from compshift.metrics.group import GroupReport, group_report
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Accuracy by group, and what training had of each group; arrays follow ``report.groups``."""
+    """Accuracy of each group and its role in training; arrays have the order of ``report.groups``."""
 
     report: GroupReport
     states: tuple[str, ...]  # (g,) "562 rows", "extrapolated", "outside the hull" or "not a candidate"
-    effective_sample_size: FloatArray  # (g,) NaN for groups that are no candidates
-    expected: FloatArray  # (g, 3) accuracy that the fit expected of unseen groups, and its interval; NaN if unknown
+    effective_sample_size: FloatArray  # (g,) NaN for groups that are not candidates
+    expected: FloatArray  # (g, 3) accuracy that the fit expected of an unseen group, and both ends of its interval
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as numbers, text and lists, for JSON."""
+        """Return everything as numbers, text and lists, for JSON."""
         content = self.report.to_dict()
         sizes = [None if np.isnan(size) else float(size) for size in self.effective_sample_size]
         for group, state, size, expected in zip(content["groups"], self.states, sizes, self.expected, strict=True):
@@ -35,9 +35,10 @@ class Evaluation:
 
 
 def evaluate(clf: Any, data: GroupedDataset) -> Evaluation:
-    """Predict the rows of ``data`` and report by group; values that the model does not know are refused.
+    """Predict the rows of ``data`` and report accuracy by group.
 
-    A classifier that knows nothing of groups has no compositional risk.
+    Raises InputError if a row has a value that the model does not know. The compositional risk is computed only if the
+    classifier predicts groups.
     """
     targets = list(clf.targets_.names)
     frame = data.columns(clf.space_.names)
@@ -61,7 +62,7 @@ def evaluate(clf: Any, data: GroupedDataset) -> Evaluation:
 
 
 def _training_state(clf: Any, position: int) -> str:
-    """What training knew of a candidate group."""
+    """Describe the role of a candidate group in training."""
     if position < 0:
         return "not a candidate" if hasattr(clf, "inside_hull_") else "no rows"
     if clf.seen_[position]:

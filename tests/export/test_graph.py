@@ -13,9 +13,9 @@ import tests.references as reference
 from compshift import GroupSpace
 from compshift.core.candidates import Candidates
 from compshift.core.hull import AffineHull
-from compshift.export.graph import Layer, OnnxSource
-from compshift.export.onnx import onnx_model, output_names
-from tests.onnx_session import CLOSE, run
+from compshift.export.model import onnx_model, output_names
+from compshift.export.sources import Layer, OnnxSource
+from tests.export.onnx_session import CLOSE, run
 
 
 def slow_source(rng, cardinalities, n_targets=1, spread=3.0, keep=1.0):

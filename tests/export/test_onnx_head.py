@@ -10,7 +10,7 @@ pytest.importorskip("onnxruntime")
 from compshift import GroupSpace, InputError, export_onnx
 from compshift.nn import AdditiveEnergyHead
 from compshift.nn.state import BiasAge
-from tests.onnx_session import CLOSE, run
+from tests.export.onnx_session import CLOSE, run
 
 
 def trained_head(cardinalities, hidden, n=300, p=5):

@@ -1,8 +1,10 @@
 """The exported file against the classifier itself, and what is not exported."""
 
 import json
+import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -24,10 +26,10 @@ from compshift import (
     LogitAdjustedClassifier,
     export_onnx,
 )
-from compshift.export.graph import classifier_source
-from compshift.export.onnx import output_names
+from compshift.export.model import output_names
+from compshift.export.sources import classifier_source
 from tests.estimators.made_data import make_data
-from tests.onnx_session import CLOSE, run
+from tests.export.onnx_session import CLOSE, run
 
 
 def exported(clf, tmp_path, X, **options):
@@ -254,13 +256,13 @@ class TestRefused:
 
     def test_too_many_groups(self, monkeypatch, tmp_path):
         clf, _ = fit()
-        monkeypatch.setattr("compshift.export.onnx.MAX_GROUP_COLUMNS", 5)
+        monkeypatch.setattr("compshift.export.model.MAX_GROUP_COLUMNS", 5)
         with pytest.raises(InputError, match="6 groups, and group probabilities are given for 5 at most"):
             export_onnx(clf, tmp_path / "model.onnx", group_probabilities=True)
 
     def test_too_large_for_a_file(self, monkeypatch, tmp_path):
         clf, _ = fit()
-        monkeypatch.setattr("compshift.export.onnx.MAX_BYTES", 100)
+        monkeypatch.setattr("compshift.export.model.MAX_ONNX_BYTES", 100)
         with pytest.raises(InputError, match="GB, and an ONNX file holds 2"):
             export_onnx(clf, tmp_path / "model.onnx")
 
@@ -269,3 +271,52 @@ class TestRefused:
         monkeypatch.setitem(sys.modules, "onnx", None)
         with pytest.raises(InputError, match=r'pip install "compshift\[onnx\]"'):
             export_onnx(clf, tmp_path / "model.onnx")
+
+
+def sentence(text):
+    """A pattern for a message that has this text, all on one line."""
+    return rf"^[^\n]*{re.escape(text)}[^\n]*$"
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit()[0]
+
+
+class TestArguments:
+    """Wrong arguments raise one sentence, before anything is written."""
+
+    def test_arguments_in_the_wrong_order(self, fitted):
+        message = (
+            "the first argument is 'z.onnx' and the second a CRMClassifier: pass the model first, then the path, as in "
+            "export_onnx(model, 'z.onnx')"
+        )
+        for path in ("z.onnx", Path("z.onnx")):
+            with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+                export_onnx(path, fitted)
+
+    def test_other_arguments(self, fitted, tmp_path):
+        with pytest.raises(InputError, match=sentence("path is an int: pass the path of a file, as in 'model.onnx'")):
+            export_onnx(fitted, 5)
+        with pytest.raises(InputError, match=sentence("for example compshift.load('m.safetensors')")):
+            export_onnx("m.safetensors", tmp_path / "m.onnx")
+        with pytest.raises(InputError, match=sentence("an AdditiveGaussian cannot be written as ONNX")):
+            export_onnx(AdditiveGaussian(), tmp_path / "m.onnx")
+
+    @pytest.mark.parametrize(
+        ("dtype", "name"),
+        [(np.float32, "float32"), ("f4", "float32"), (np.dtype("float64"), "float64"), (float, "float64")],
+    )
+    def test_types_are_what_numpy_takes_them_for(self, fitted, tmp_path, dtype, name):
+        export_onnx(fitted, tmp_path / "found.onnx", dtype=dtype)
+        export_onnx(fitted, tmp_path / "expected.onnx", dtype=name)
+        assert (tmp_path / "found.onnx").read_bytes() == (tmp_path / "expected.onnx").read_bytes()
+
+    @pytest.mark.parametrize(
+        ("dtype", "name"),
+        [(np.float16, "'float16'"), (int, "'int64'"), ("half a", "'half a'"), (None, "None"), (3, "3")],
+    )
+    def test_other_types(self, fitted, tmp_path, dtype, name):
+        with pytest.raises(InputError, match=sentence(f"dtype {name} is not known: use one of 'float32', 'float64'")):
+            export_onnx(fitted, tmp_path / "m.onnx", dtype=dtype)
+        assert not list(tmp_path.iterdir())

@@ -1,0 +1,210 @@
+"""Probabilities of the seen groups by any scikit-learn classifier: cross-fitted, floored and calibrated.
+
+``AffineExtrapolation`` computes with them. The probabilities of a training row come from a fit to other rows, because
+probabilities of rows that a classifier was fitted to are overconfident.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.parallel import Parallel, delayed
+
+from compshift._checks import check_numbers
+from compshift._errors import InputError, reason, shown
+from compshift.core.affine import inverse_temperature, log_floored, log_loss, value_weights
+from compshift.core.arrays import FloatArray, IntArray, log_softmax
+from compshift.core.candidates import Candidates
+from compshift.crm.fit import FitParams, fit_crm
+from compshift.crm.model import CRMModel
+
+NEGATIVE_TOLERANCE = 1e-6
+"""Largest amount by which a probability may be below 0 and count as rounding."""
+
+SUM_TOLERANCE = 1e-2
+"""Largest amount by which the sum of a row's probabilities may differ from 1."""
+
+CALIBRATIONS = ("additive", "temperature")
+
+CALIBRATION_TOL, CALIBRATION_MAX_ITER = 1e-4, 1000
+"""Tolerance and iteration limit of the additive calibration; a tighter fit changes no accuracy."""
+
+
+@dataclass(frozen=True, eq=False)
+class GroupFits:
+    """Fits of one classifier to the seen groups of the training rows."""
+
+    estimator: Any  # unfitted; it is cloned for every fit
+    X: FloatArray  # (n, p)
+    position: IntArray  # (n,) seen group of each row
+    sample_weight: FloatArray | None
+    names: Any = None  # (p,) column names, if X was a DataFrame
+
+    def cross_fit(self, folds: IntArray, n_jobs: int | None) -> tuple[FloatArray, Any]:
+        """Return out-of-fold probabilities (n, k), and a clone fitted to all rows."""
+        parts = [np.flatnonzero(folds == fold) for fold in range(int(folds.max()) + 1)]
+        jobs = [delayed(self._held_out)(rows) for rows in parts]
+        *held_out, estimator = Parallel(n_jobs=n_jobs)([*jobs, delayed(self._fit)(slice(None))])
+        proba = np.empty((len(self.X), int(self.position.max()) + 1))
+        for rows, part in zip(parts, held_out, strict=True):
+            proba[rows] = part
+        return proba, estimator
+
+    def _fit(self, rows: Any) -> Any:
+        """Fit a clone to some of the rows."""
+        weights = {} if self.sample_weight is None else {"sample_weight": self.sample_weight[rows]}
+        with _report_failure(self.estimator, "its fit to the groups, numbered from 0"):
+            return clone(self.estimator).fit(_with_names(self.X[rows], self.names), self.position[rows], **weights)
+
+    def _held_out(self, rows: IntArray) -> FloatArray:
+        """Return probabilities (b, k) of the rows from a clone fitted to all other rows."""
+        n_groups = int(self.position.max()) + 1
+        others = np.setdiff1d(np.arange(len(self.X)), rows)
+        present = np.unique(self.position[others])
+        if len(present) > 1:
+            return group_probabilities(self._fit(others), self.X[rows], n_groups, self.names)
+        proba = np.zeros((len(rows), n_groups))  # most classifiers cannot be fitted to a single group
+        proba[:, present] = 1.0
+        return proba
+
+
+def group_probabilities(estimator: Any, X: FloatArray, n_groups: int, names: Any = None) -> FloatArray:
+    """Return the probability of each seen group, (n, k); it is 0 for groups that the estimator was not fitted to."""
+    who = f"estimator ({type(estimator).__name__})"
+    classes = _fitted_groups(who, getattr(estimator, "classes_", None), n_groups)
+    with _report_failure(estimator, "its predict_proba"):
+        predicted = estimator.predict_proba(_with_names(X, names))
+    given = check_numbers(predicted, f"the predict_proba of {who}", "it must be numbers")
+    if given.shape != (len(X), len(classes)):
+        raise InputError(
+            f"{who} gives probabilities of shape {given.shape} for {len(X)} rows and {len(classes)} groups: its "
+            "predict_proba must have one column for each of its classes_"
+        )
+    _check_probabilities(who, given)
+    proba = np.zeros((len(X), n_groups))
+    proba[:, classes] = given
+    return proba
+
+
+def _with_names(X: FloatArray, names: Any) -> Any:
+    """Return the features as a DataFrame if their columns have names: the estimator may select columns by name."""
+    if names is None:
+        return X
+    import pandas as pd
+
+    return pd.DataFrame(X, columns=names)
+
+
+@contextmanager
+def _report_failure(estimator: Any, step: str) -> Iterator[None]:
+    """Turn any exception of a user's estimator into an InputError that names the estimator and the step."""
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputError(
+            f"estimator ({type(estimator).__name__}) failed in {step} ({type(error).__name__}: {reason(error)}): "
+            "change its parameters or the features, or choose another"
+        ) from error
+
+
+def _fitted_groups(who: str, classes: Any, n_groups: int) -> IntArray:
+    """Check ``classes_`` of a fitted estimator and return it: the group number of each column of ``predict_proba``."""
+    array = np.asarray(classes)
+    distinct_integers = array.ndim == 1 and array.dtype.kind in "iu" and len(np.unique(array)) == len(array)
+    if not distinct_integers or not np.isin(array, np.arange(n_groups)).all():
+        raise InputError(
+            f"{who} has classes_ of {shown(classes)}, but it was fitted to groups numbered from 0 to {n_groups - 1}: "
+            "classes_ must be the numbers that its fit got as y"
+        )
+    return array.astype(np.int64)
+
+
+def _check_probabilities(who: str, given: FloatArray) -> None:
+    """Check that each row (n, c) holds probabilities that sum to 1, up to rounding."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = given.sum(axis=1)
+    finite = np.isfinite(given).all(axis=1)
+    negative = finite & (given < -NEGATIVE_TOLERANCE).any(axis=1)
+    wrong_sum = finite & ~(np.abs(sums - 1) <= SUM_TOLERANCE)
+    for bad, problem, remedy in (
+        (~finite, "a probability that is NaN or infinite", "scale the features"),
+        (negative, "a negative probability", "correct its predict_proba"),
+        (wrong_sum, "probabilities that do not sum to 1", "correct its predict_proba"),
+    ):
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise InputError(f"{who} gives {problem} at row {row}: {remedy}, or choose another estimator")
+
+
+def best_floor(floors: list[float], proba: FloatArray, position: IntArray, sample_weight: FloatArray) -> float:
+    """Return the floor with the highest likelihood of the rows' groups, each floor at its best temperature.
+
+    ``proba`` (n, k) are out-of-fold probabilities.
+    """
+    if len(floors) == 1:
+        return floors[0]
+    losses = []
+    for floor in floors:
+        log_proba, _ = log_floored(proba, floor)
+        beta = inverse_temperature(log_proba, position, sample_weight)
+        losses.append(log_loss(beta * log_proba, position, sample_weight))
+    return floors[int(np.argmin(losses))]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupCalibration:
+    """Map from an estimator's log-probabilities of the seen groups to calibrated log p(z|x), (n, k) each."""
+
+    temperature: float | None = None
+    value_weights: FloatArray | None = None  # (D, k) weights that give the evidence for each attribute value
+    model: CRMModel | None = None  # CRM fitted to that evidence, with the seen groups as candidates
+
+    def __call__(self, log_proba: FloatArray) -> FloatArray:
+        if self.model is None or self.value_weights is None:
+            return np.asarray(log_softmax(log_proba / (self.temperature or 1.0)))
+        seen = self.model.candidates
+        log_score = np.log(seen.seen_weight / seen.seen_weight.sum()) - self.model.learned_bias
+        return self.model.joint(log_proba @ self.value_weights.T, log_score)
+
+
+def calibrate(
+    kind: str | None,
+    log_proba: FloatArray,
+    position: IntArray,
+    sample_weight: FloatArray,
+    candidates: Candidates,
+    alpha: float,
+) -> GroupCalibration:
+    """Fit a calibration to out-of-fold log-probabilities (n, k) and the seen group (n,) of each row."""
+    if kind is None:
+        return GroupCalibration()
+    if kind == "temperature":
+        return GroupCalibration(temperature=1 / inverse_temperature(log_proba, position, sample_weight))
+    weights = value_weights(candidates.hull)  # (D, k)
+    seen = Candidates(candidates.hull, candidates.seen_weight, candidates.seen_groups)
+    model = fit_crm(
+        log_proba @ weights.T,  # (n, D)
+        position,
+        sample_weight,
+        seen,
+        FitParams(alpha),
+        tol=CALIBRATION_TOL,
+        max_iter=CALIBRATION_MAX_ITER,
+    )
+    if not model.converged:
+        warnings.warn(
+            f"the additive calibration stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e}: "
+            f"raise alpha (now {alpha:g})",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return GroupCalibration(value_weights=weights, model=model)

@@ -1,0 +1,147 @@
+"""What an ONNX graph of CRM is built from: the energies, weights and prior of any CRM model as plain float64 arrays.
+
+``onnx_source`` accepts a fitted classifier, a head, or a classifier trained by CRM. It needs neither the package onnx
+nor, for a fitted classifier, PyTorch.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from compshift._errors import InputError, an
+from compshift.core.arrays import FloatArray
+from compshift.core.candidates import Candidates
+from compshift.core.groups import GroupSpace
+from compshift.crm.classifier import CRMClassifier
+from compshift.crm.cv import CRMClassifierCV
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from compshift.nn.head import AdditiveEnergyHead
+
+
+class Layer(NamedTuple):
+    """Linear layer with outputs ``weights @ x + intercept``."""
+
+    weights: FloatArray  # (q, p)
+    intercept: FloatArray  # (q,)
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxSource:
+    """Energies as networks with ReLU between their layers, and the score of every candidate group."""
+
+    candidates: Candidates
+    n_targets: int
+    feature_mean: FloatArray  # (p,)
+    networks: tuple[tuple[Layer, ...], ...]  # their concatenated outputs are the energies (n, D)
+    log_prior: FloatArray  # (g,)
+    log_weight: FloatArray  # (g,) score of a group without the prior: −B(z), plus the offset of an unseen group
+    feature_names: tuple[str, ...] | None = None
+
+    @property
+    def space(self) -> GroupSpace:
+        """All attributes, targets first."""
+        return self.candidates.space
+
+
+def onnx_source(model: Any, prior: Any = None) -> OnnxSource:
+    """Return the source of any model that can be exported, under its prior in use or another one."""
+    if isinstance(model, CRMClassifier | CRMClassifierCV):
+        return classifier_source(model, prior)
+    if "compshift.nn.head" in sys.modules:  # otherwise the model cannot be a head, and torch is not imported
+        from compshift.nn.head import AdditiveEnergyHead
+
+        if isinstance(model, AdditiveEnergyHead):
+            return _head_source(model, prior)
+        trained = sys.modules.get("compshift.training.classifier")
+        if trained is not None and isinstance(model, trained.TrainedClassifier):
+            if isinstance(model.model.head, AdditiveEnergyHead):
+                return _trained_source(model.model.head, model.head_, prior)
+            raise InputError(
+                f"the model was trained by {model.method.name!r}, which predicts classes alone: only models trained by "
+                "CRM can be written as ONNX"
+            )
+    given = f"the class {model.__name__}" if isinstance(model, type) else an(type(model).__name__)
+    stored = f", for example compshift.load({fspath(model)!r})" if isinstance(model, str | PathLike) else ""
+    raise InputError(
+        f"{given} cannot be written as ONNX: pass a fitted CRMClassifier or CRMClassifierCV, an AdditiveEnergyHead, or "
+        f"a TrainedClassifier of CRM{stored}"
+    )
+
+
+def classifier_source(clf: CRMClassifier | CRMClassifierCV, prior: Any = None) -> OnnxSource:
+    """Return the source of a fitted classifier, under its prior in use or another one."""
+    check_is_fitted(clf)
+    without_prior = copy.copy(clf)
+    without_prior.log_prior_ = np.zeros(len(clf.groups_))
+    candidates = clf._model.candidates
+    names = getattr(clf, "feature_names_in_", None)
+    return OnnxSource(
+        candidates=candidates,
+        n_targets=len(clf.targets_.names),
+        feature_mean=clf.feature_mean_,
+        networks=((Layer(_centred(clf.coef_, clf.space_.cardinalities), np.zeros(len(clf.coef_))),),),
+        log_prior=clf.log_prior_ if prior is None else candidates.log_prior(prior),
+        log_weight=without_prior._log_score(),
+        feature_names=None if names is None else tuple(str(name) for name in names),
+    )
+
+
+def _trained_source(head: AdditiveEnergyHead, clf: Any, prior: Any) -> OnnxSource:
+    """Return the source of a trained head, with the prior and the biases of its classifier of features."""
+    return replace(classifier_source(clf, prior), feature_mean=np.zeros(head.in_features), networks=_networks(head))
+
+
+def _head_source(head: AdditiveEnergyHead, prior: Any) -> OnnxSource:
+    """Return the source of a head with extrapolated biases; its first attribute is the target."""
+    from compshift.nn.tensors import to_numpy
+
+    return OnnxSource(
+        candidates=head.candidates,
+        n_targets=1,
+        feature_mean=np.zeros(head.in_features),
+        networks=_networks(head),
+        log_prior=head.candidates.log_prior("uniform" if prior is None else to_numpy(prior, "prior")),
+        log_weight=_array(head.log_score("uniform")),  # −B* plus a constant, which cancels
+    )
+
+
+def _networks(head: AdditiveEnergyHead) -> tuple[tuple[Layer, ...], ...]:
+    """Return the layers of each attribute's energies."""
+    return tuple(_network(layers) for layers in head.layers)
+
+
+def _network(layers: nn.Module) -> tuple[Layer, ...]:
+    """Return the linear layers of one attribute's energies."""
+    from torch import nn
+
+    chain = list(layers) if isinstance(layers, nn.Sequential) else [layers]
+    *hidden, last = [_layer(module) for module in chain if isinstance(module, nn.Linear)]
+    return (*hidden, last._replace(weights=_centred(last.weights, (len(last.weights),))))
+
+
+def _layer(linear: nn.Linear) -> Layer:
+    weights = _array(linear.weight)
+    return Layer(weights, np.zeros(len(weights)) if linear.bias is None else _array(linear.bias))
+
+
+def _array(values: Tensor) -> FloatArray:
+    return np.asarray(values.detach().cpu().double().numpy())
+
+
+def _centred(weights: FloatArray, cardinalities: tuple[int, ...]) -> FloatArray:
+    """Subtract the mean over each attribute's values from weights (D, q). It cancels in every probability.
+
+    Far from the data, a large common part would cost the differences their digits.
+    """
+    blocks = np.split(weights, np.cumsum(cardinalities)[:-1])
+    return np.concatenate([block - block.mean(axis=0) for block in blocks])
