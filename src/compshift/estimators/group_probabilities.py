@@ -191,15 +191,9 @@ def calibrate(
         return GroupCalibration(temperature=1 / inverse_temperature(log_proba, position, sample_weight))
     weights = value_weights(candidates.hull)  # (D, k)
     seen = Candidates(candidates.hull, candidates.seen_weight, candidates.seen_groups)
-    model = fit_crm(
-        log_proba @ weights.T,  # (n, D)
-        position,
-        sample_weight,
-        seen,
-        FitParams(alpha),
-        tol=CALIBRATION_TOL,
-        max_iter=CALIBRATION_MAX_ITER,
-    )
+    evidence = log_proba @ weights.T  # (n, D)
+    data = Labelled(evidence, position, sample_weight, seen, n_targets=1, one_dimensional=True)
+    model = fit_crm(data, FitParams(alpha), tol=CALIBRATION_TOL, max_iter=CALIBRATION_MAX_ITER)
     if not model.converged:
         warnings.warn(
             f"the additive calibration stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e}: "
