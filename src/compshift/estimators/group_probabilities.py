@@ -23,6 +23,7 @@ from compshift.core.affine import inverse_temperature, log_floored, log_loss, va
 from compshift.core.arrays import FloatArray, IntArray, log_softmax
 from compshift.core.candidates import Candidates
 from compshift.crm.fit import FitParams, fit_crm
+from compshift.crm.inputs import Labelled
 from compshift.crm.model import CRMModel
 
 NEGATIVE_TOLERANCE = 1e-6
