@@ -1,10 +1,11 @@
-"""A benchmark on a SLURM cluster: Dask workers as SLURM jobs, started by submitit.
+"""Run a benchmark on a SLURM cluster, with Dask workers as SLURM jobs started by submitit.
 
     python examples/slurm_bench.py --workers 16 --minutes 600 -- waterbirds celeba --root DATA --backbone … -o RESULTS
 
-What follows the two dashes are arguments of ``compshift bench``. The scheduler runs here, so start this on a node that
-the workers can reach; data and results must lie where all of them see them. Stopped at any moment, the same command
-goes on. ``--cluster local`` tries it all on one machine. Needs ``pip install 'compshift[torch,dask,slurm]'``.
+The arguments after ``--`` are those of ``compshift bench``. The scheduler runs in this process, so start it on a node
+that the workers can reach; data and results must be on a file system that all of them share. If the script is stopped,
+the same command resumes. ``--cluster local`` runs everything on one machine. Needs
+``pip install 'compshift[torch,dask,slurm]'``.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from distributed import LocalCluster, Worker
 
 
 def work(address: str) -> None:
-    """Run jobs for a scheduler until it is gone."""
+    """Run jobs for a Dask scheduler until it closes."""
 
     async def serve() -> None:
         async with Worker(address, nthreads=1, death_timeout="120 s") as worker:
@@ -37,7 +38,7 @@ def main() -> int:
     parser.add_argument("--cpus", type=int, default=4, help="cores of a worker")
     parser.add_argument("--host", help="address of this node that workers can reach")
     parser.add_argument("--logs", default="slurm-logs", help="folder for the workers' logs")
-    parser.add_argument("--cluster", help="slurm or local; found out by itself if not given")
+    parser.add_argument("--cluster", help="slurm or local; detected if not given")
     parser.add_argument("bench", nargs="+", help="arguments of compshift bench, after --")
     arguments = parser.parse_args()
 
@@ -47,7 +48,7 @@ def main() -> int:
     )
     if arguments.partition:
         executor.update_parameters(slurm_partition=arguments.partition)
-    # A cluster without workers of its own is a scheduler.
+    # A LocalCluster without workers is just a scheduler.
     with LocalCluster(n_workers=0, host=arguments.host, dashboard_address=None) as cluster:
         address = cluster.scheduler_address
         workers = executor.map_array(work, [address] * arguments.workers)

@@ -1,4 +1,4 @@
-"""The directive ``commands``: every command with its arguments and options, from the same texts as ``--help``."""
+"""Directive ``commands``: every command with its arguments and options, from the texts of ``--help``."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from compshift.cli.main import app as compshift
 
 
 def every_command(command: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Full name, command and context of each command that does something, groups walked through."""
+    """Yield the full name, command and context of every command, descending into command groups."""
     for name, part in getattr(command, "commands", {}).items():
         inner = type(context)(part, info_name=name, parent=context)
         if hasattr(part, "commands"):
@@ -22,16 +22,16 @@ def every_command(command: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 class Commands(Directive):
-    """A section for each command."""
+    """One section per command."""
 
     def run(self) -> list[nodes.Node]:
-        """The sections, in the order of ``compshift --help``."""
+        """Return the sections in the order of ``compshift --help``."""
         command = typer.main.get_command(compshift)
         context = command.context_class(command, info_name="compshift")
         return [self.section(name, part, inner) for name, part, inner in every_command(command, context)]
 
     def section(self, name: str, command: Any, context: Any) -> nodes.section:
-        """Usage, what the command does, and its arguments and options."""
+        """Return a section with the usage, description, arguments and options of a command."""
         section = nodes.section(ids=[nodes.make_id(name)], names=[nodes.fully_normalize_name(name)])
         section += nodes.title(text=name)
         usage = command.get_usage(context).removeprefix("Usage: ")

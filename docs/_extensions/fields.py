@@ -1,4 +1,4 @@
-"""Fields of dataclasses and named tuples: the comment beside each, as a list below the class's own text."""
+"""List the fields of dataclasses and named tuples, with their comments, below the class docstring."""
 
 import ast
 import dataclasses
@@ -13,7 +13,7 @@ COMMENT = re.compile(r"#:? ?(.+)$")
 
 
 def commented_fields(kind: type) -> list[tuple[str, str, str]]:
-    """Name, default and comment of each field that the class itself declares."""
+    """Return name, default and comment of each field that the class itself declares."""
     source = textwrap.dedent(inspect.getsource(kind))
     lines = source.splitlines()
     found = []
@@ -26,7 +26,7 @@ def commented_fields(kind: type) -> list[tuple[str, str, str]]:
 
 
 def add_fields(_app: Any, what: str, _name: str, kind: Any, _options: Any, lines: list[str]) -> None:
-    """Append a section of attributes, which napoleon then formats like any other."""
+    """Append an Attributes section, which napoleon then formats."""
     plain = what == "class" and (dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"))
     if not plain or "Attributes" in lines or "Parameters" in lines:
         return
@@ -34,12 +34,12 @@ def add_fields(_app: Any, what: str, _name: str, kind: Any, _options: Any, lines
     if fields:
         lines += ["", "Attributes", "----------"]
         for name, default, comment in fields:
-            escaped = re.sub(r"([*|])", r"\\\1", comment)  # signs of formulas, not of markup
+            escaped = re.sub(r"([*|])", r"\\\1", comment)  # these belong to formulas, not to markup
             lines += [f"{name} : default={default}" if default else name, f"    {escaped}"]
         lines.append("")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Listen before napoleon does."""
+    """Connect with a priority before napoleon."""
     app.connect("autodoc-process-docstring", add_fields, priority=100)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw by themselves: a page needs no script and no network for them."""
+"""Render formulas as MathML, which browsers draw without a script or a network."""
 
 import html
 import re
@@ -16,13 +16,13 @@ FUNCTION = re.compile(r"<mi>(log|exp|min|max|softmax|Var|ESS)</mi>(?=(\s*<mo[^>]
 
 
 def spaced(match: re.Match[str]) -> str:
-    """The name of a function with the space about it that TeX has and docutils leaves out."""
+    """Return a function name with the spacing of TeX, which docutils omits."""
     right = "0" if match[2] else "0.1667em"
     return f'<mo lspace="0.1667em" rspace="{right}" movablelimits="false">{match[1]}</mo>'
 
 
 def mathml(node: nodes.math | nodes.math_block, *, as_block: bool) -> str:
-    """The formula as MathML; one that cannot be read is a warning, and shown as it was written."""
+    """Return the formula as MathML; if it cannot be parsed, warn and show its source."""
     source = node.astext().strip()
     try:
         return FUNCTION.sub(spaced, latex2mathml.tex2mathml(source, as_block=as_block))
@@ -32,13 +32,13 @@ def mathml(node: nodes.math | nodes.math_block, *, as_block: bool) -> str:
 
 
 def visit_inline(self: HTML5Translator, node: nodes.math) -> None:
-    """A formula in a sentence."""
+    """Render an inline formula."""
     self.body.append(f'<span class="math">{mathml(node, as_block=False)}</span>')
     raise nodes.SkipNode
 
 
 def visit_block(self: HTML5Translator, node: nodes.math_block) -> None:
-    """A formula on a line of its own."""
+    """Render a displayed formula."""
     self.body.append(f'<div class="math-block">{mathml(node, as_block=True)}</div>')
     raise nodes.SkipNode
 

@@ -2,8 +2,8 @@
 Densities and samples of a group without data
 =============================================
 
-Suppose that no female Gentoo was ever measured. Females of the other two species were, and males of all three. If what
-species and sex do to the measurements adds up, the distribution of the missing birds is known.
+Suppose that no female Gentoo was ever measured, but females of the other two species and males of all three were. If
+the effects of species and sex on the measurements are additive, the distribution of the missing birds is known.
 """
 
 import matplotlib.pyplot as plt
@@ -32,9 +32,9 @@ print(table.round(2))
 # %%
 # The means
 # ---------
-# They come out within one standard deviation of the birds that were held out, where those of the males are about two or
-# three off. Flippers and body mass are predicted a little too large: Gentoos differ more between the sexes than the
-# others do, so the effects do not add up exactly.
+# The predicted means are within one standard deviation of those of the held-out birds; the means of the males are about
+# two or three deviations away. Flippers and body mass are predicted a little too large: Gentoos differ more between the
+# sexes than the other species, so the effects are not exactly additive.
 
 off = (table["predicted"] - table["real birds"]).abs() / table["deviation"]
 off_males = (table["Gentoo males"] - table["real birds"]).abs() / table["deviation"]
@@ -45,8 +45,8 @@ assert (off_males > off + 1).all()
 # %%
 # As a density
 # ------------
-# ``predict_group`` finds the group under whose density a bird is likeliest (the prior is uniform). For nearly all of
-# the held-out birds it is the one without a single training row.
+# ``predict_group`` returns the group under which a bird is most likely (the prior is uniform). For nearly all held-out
+# birds it is the group without a single training row.
 
 found = model.predict_group(X[held])
 right = (found == ["Gentoo", "female"]).all(axis=1).mean()
@@ -54,9 +54,10 @@ print(f"{right:.0%} of {held.sum()} female Gentoos are recognised; the model has
 assert right > 0.9
 
 # %%
-# And as samples
-# --------------
-# The ellipses hold 39 % and 86 % of the density that is predicted for female Gentoos; birds drawn from it are as heavy.
+# As samples
+# ----------
+# The ellipses contain 39 % and 86 % of the density predicted for female Gentoos. Birds drawn from it have the same
+# mean.
 
 sample = model.sample(1000, missing, random_state=0)
 print(f"mean of 1000 drawn birds: {np.round(sample.mean(axis=0), 1)}")

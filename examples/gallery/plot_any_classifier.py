@@ -2,11 +2,12 @@
 Any classifier: unseen combinations by gradient boosting
 ========================================================
 
-``CRMClassifier`` is linear in the features. Where that is not enough, ``AffineExtrapolation`` takes any classifier with
-probabilities, lets it tell the *seen* groups apart, and computes the probabilities of the unseen ones from those.
+``CRMClassifier`` is linear in the features. Where that is not enough, ``AffineExtrapolation`` trains any classifier
+with probabilities to distinguish the *seen* groups, and computes the probabilities of the unseen groups from its
+output.
 
-Here every sensor reading has mean zero. What tells the states of a machine apart is how strongly the readings vary,
-and the site where it stands changes that as well.
+Here every sensor reading has mean zero. The states of a machine differ in the variance of the readings, which also
+depends on the site of the machine.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +18,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 import compshift as cs
 
 rng = np.random.default_rng(0)
-precision = {  # of twelve readings; precisions add up, and with them energies
+precision = {  # of twelve readings; precisions are additive, and so are the energies
     "fine": np.repeat([4.0, 4.0, 1.0, 0.2], 3),
     "worn": np.repeat([0.4, 1.0, 1.0, 1.0], 3),
     "hall": np.repeat([3.0, 0.3, 3.0, 0.3], 3),
@@ -39,8 +40,8 @@ X_new, state_new, site_new = readings([*seen, ("worn", "yard")], 4000)
 # %%
 # Three classifiers of the state
 # ------------------------------
-# ``AffineExtrapolation`` clones what it is given, so that the same booster serves twice. It makes probabilities out of
-# fold and calibrates them there: calibrating them first is not needed.
+# ``AffineExtrapolation`` clones its estimator, so the same booster can be used twice. It computes and calibrates
+# out-of-fold probabilities, so the booster need not be calibrated.
 
 booster = HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=8, random_state=0)
 fitted = {
@@ -61,9 +62,9 @@ table = pd.DataFrame({name: report.to_frame().set_index(["y", "a"])["accuracy"] 
 print(table.round(2))
 
 # %%
-# Linear energies cannot see how strongly a reading varies and guess. The booster takes two of five worn machines in
-# the yard for fine ones; extrapolated it is right on about nine of ten, as the best possible classifier is. That
-# classifier, too, gives up some of the fine ones in the yard for them. The extrapolated booster gives up more.
+# Linear energies cannot represent the variance of a reading, so linear CRM guesses. The booster classifies two of five
+# worn machines in the yard as fine; extrapolated, it is right on about nine of ten, like the Bayes classifier. The
+# Bayes classifier loses some accuracy on fine machines in the yard in return, and the extrapolated booster loses more.
 
 assert table.loc["linear CRM"].max().max() < 0.6
 assert table.loc["boosting", ("worn", "yard")] < 0.65
@@ -73,8 +74,8 @@ print({name: round(value, 2) for name, value in balanced.items()})
 assert balanced["boosting"] + 0.03 < balanced["boosting, extrapolated"] < balanced["Bayes"]
 
 # %%
-# Probabilities that are too low cannot be extrapolated from, because a weight below 0 makes them large. They are
-# floored, and what share was is reported.
+# Very small probabilities cannot be extrapolated, because a negative weight turns them into large ones. They are
+# floored, and ``floored_`` is the share of floored probabilities.
 
 extrapolated = fitted["boosting, extrapolated"]
 print(f"floor {extrapolated.floor_:g}, below it {extrapolated.floored_:.1%} of the probabilities")

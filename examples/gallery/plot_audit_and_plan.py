@@ -2,9 +2,9 @@
 Before training: what can be extrapolated, and what to collect
 ==============================================================
 
-A table of penguins has a species, a sex and an island for each bird. Most combinations of the three never occur. Before
-anything is fitted, the counts alone tell which of the missing combinations the others determine, and which are out of
-reach of any model that adds up what each attribute does.
+A table of penguins has a species, a sex and an island for each bird, and many combinations never occur. Before anything
+is fitted, the counts show which of the missing combinations the others determine, and which are out of reach of any
+additive model.
 """
 
 import matplotlib.pyplot as plt
@@ -21,8 +21,8 @@ print(pd.crosstab(birds["species"], birds["island"]))
 # %%
 # The whole table is enough
 # -------------------------
-# Adelie penguins live on all three islands, and so connect everything: each missing pair is a sum and difference of
-# pairs that were seen.
+# Adelie penguins live on all three islands and connect all species: each missing pair is a sum and difference of seen
+# pairs.
 
 space = cs.GroupSpace.from_table(birds)
 hull = cs.AffineHull(space, space.encode(birds))
@@ -34,7 +34,7 @@ assert hull.is_complete
 # %%
 # A season without one colony
 # ---------------------------
-# Suppose that the Adelies on Biscoe were not counted. Gentoos were seen on Biscoe only, and now nobody else was.
+# Suppose that the Adelies on Biscoe were not counted. Gentoos were seen on Biscoe only, and now no other species was.
 
 season = birds[(birds["species"] != "Adelie") | (birds["island"] != "Biscoe")]
 hull = cs.AffineHull(space, space.encode(season))
@@ -43,8 +43,8 @@ print("within reach:", *(space.label(code) for code in hull.missing(inside=True)
 print("out of reach:", *(space.label(code) for code in hull.missing(inside=False)))
 
 # %%
-# Why out of reach? There is a certificate: numbers for the values of both attributes that cancel in every group that
-# was seen, but not in this one. Added to the energies in any multiple, they change nothing that training can see.
+# A certificate proves that a group is out of reach. It has one number per attribute value; they cancel in every seen
+# group but not in this one. Adding any multiple of it to the energies changes no seen group, so training cannot tell.
 
 gentoo_on_dream = space.encode([("Gentoo", "Dream")])
 certificate = hull.certificate(gentoo_on_dream)
@@ -55,8 +55,8 @@ assert (space.one_hot(gentoo_on_dream) @ certificate).all()
 # %%
 # What to collect
 # ---------------
-# One further combination completes the table, and any of those that are out of reach will do. So the prices decide.
-# Only groups that have a price can be collected.
+# One more combination completes the table, and any of those out of reach will do, so the prices decide. Only groups
+# with a price can be collected.
 
 price = {
     ("Adelie", "Biscoe"): 3.0,
@@ -70,7 +70,7 @@ completed = cs.AffineHull(space, np.concatenate([hull.observed, plan]))
 assert completed.is_complete
 
 # %%
-# If Gentoos on Dream are what matters and cannot be collected themselves, the plan is another:
+# If the target is Gentoos on Dream, and they cannot be collected themselves, the plan is different:
 
 plan = hull.plan(cost=price, target=gentoo_on_dream, forbidden=gentoo_on_dream)
 print("collect", *(space.label(code) for code in plan), f"at {plan.cost:g}")

@@ -1,10 +1,10 @@
 """
-Choosing the ridge without data on what matters
-===============================================
+Choosing the ridge without data of the unseen groups
+====================================================
 
-The strength of the ridge moves accuracy on unseen groups by many points, and accuracy on seen groups cannot choose it.
-``CRMClassifierCV`` holds out whole groups that the others determine. What they score decides, and tells what to expect
-of the groups that are missing.
+The strength of the ridge changes accuracy on unseen groups by many points, and accuracy on seen groups cannot choose
+it. ``CRMClassifierCV`` holds out whole groups that the others determine. Their scores choose the ridge, and predict the
+accuracy on the missing groups.
 """
 
 import matplotlib.pyplot as plt
@@ -29,8 +29,8 @@ X, bird, place = sightings([pair for pair in grid if pair not in missing], 1000)
 X_missing, bird_missing, place_missing = sightings(missing, 3000)
 
 # %%
-# What held-out groups say
-# ------------------------
+# Scores on held-out groups
+# -------------------------
 
 alphas = [1e-3, 1e-2, 1e-1, 1.0]
 clf = cs.CRMClassifierCV(alphas=alphas, bias="extrapolated", anchor="zero").fit(X, bird, attributes=place)
@@ -42,9 +42,9 @@ print(tried.round(3).to_string(index=False))
 print("chosen:", clf.alpha_)
 
 # %%
-# ``seen_accuracy`` is that on rows of groups which the fit had; by that column one would take the strongest ridge.
-# ``unseen_accuracy``, that on whole groups which it had not, is best where the last column is, and the last column is
-# what nobody has in practice.
+# ``seen_accuracy`` is measured on held-out rows of the groups in the fit; it would choose the strongest ridge.
+# ``unseen_accuracy`` is measured on whole held-out groups. It is highest at the same ridge as the last column, which is
+# unknown in practice.
 
 by_seen = tried.loc[tried["seen_accuracy"].idxmax()]
 by_held_out = tried.loc[tried["alpha"] == clf.alpha_].iloc[0]
@@ -52,9 +52,9 @@ assert by_held_out["truly missing"] > by_seen["truly missing"] + 0.03
 assert by_held_out["truly missing"] == tried["truly missing"].max()
 
 # %%
-# What to expect, and what came
-# -----------------------------
-# The expectation is there before a single row of the missing groups is, with an interval of 80 %.
+# Expected and measured accuracy
+# ------------------------------
+# The expected accuracy needs no row of the missing groups. It has an interval of 80 %.
 
 expected = clf.expected_group_accuracy_.set_index(["y", "a"])
 report = cs.metrics.group_report(bird_missing, clf.predict(X_missing), place_missing, space=clf.space_)
@@ -64,7 +64,7 @@ print(table.round(2))
 assert table["came"].between(table["lower"], table["upper"]).all()
 
 # %%
-# All three accuracies are within their intervals. (One in five would not be, in the long run.)
+# All three measured accuracies are within their intervals. (In the long run, one in five would not be.)
 
 figure, panel = plt.subplots(figsize=(6, 3), layout="constrained")
 rows = np.arange(len(table))

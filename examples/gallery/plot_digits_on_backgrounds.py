@@ -2,8 +2,8 @@
 Digits on backgrounds: accuracy in every group
 ==============================================
 
-Handwritten digits on five textures. In training 95 % of a digit's rows share one texture, so that the texture gives the
-digit away, and an eight is never on a gradient. The test rows have every digit on every texture equally often.
+Handwritten digits on five textures. In training, 95 % of a digit's rows share one texture, so the texture predicts the
+digit, and the digit 8 never appears on a gradient. The test rows have every digit on every texture equally often.
 """
 
 import matplotlib.pyplot as plt
@@ -23,7 +23,7 @@ print(pd.crosstab(seen["digit"], seen["background"]))
 # %%
 # Fit and report
 # --------------
-# A plain classifier does well on rows like those of training. ``group_report`` shows what that hides.
+# An ordinary classifier does well on rows like those of training. ``group_report`` shows where it fails.
 
 erm = LogisticRegression(max_iter=1000).fit(train.X, seen["digit"])
 crm = cs.CRMClassifier(alpha=0.03).fit(train.X, seen["digit"], attributes=seen["background"])
@@ -35,8 +35,8 @@ for name, report in reports.items():
     print(f"{name:20}average {report.average:.2f}   worst group {report.worst:.2f} {report.worst_group}")
 
 # %%
-# The group that training never had, each with a 95 % interval. About one of five is right without CRM, more than four
-# of five with it.
+# Accuracy on the group that training never had, with 95 % intervals: about one in five without CRM, more than four in
+# five with it.
 
 dropped = {
     name: report.to_frame().set_index(["digit", "background"]).loc[(8, "gradient")] for name, report in reports.items()
@@ -47,13 +47,13 @@ assert dropped["CRMClassifier"]["accuracy"] > 0.8
 assert reports["CRMClassifier"].worst > reports["LogisticRegression"].worst + 0.2
 
 # %%
-# This group was chosen because it shows the matter well; without some others logistic regression does as well as CRM.
-# ``compshift bench digits-backgrounds --features`` drops each of the fifty in turn.
+# This group was chosen because it shows the effect well; on some other dropped groups logistic regression does as well
+# as CRM. ``compshift bench digits-backgrounds --features`` drops each of the fifty groups in turn.
 #
 # Every group
 # -----------
-# The frame marks the group that was dropped. The usual texture of a digit is easy for both. The worst groups of CRM are
-# now *seen* ones of which training has no more than five rows.
+# The frame marks the dropped group. The usual texture of a digit is easy for both classifiers. The worst groups of CRM
+# are now *seen* groups with at most five training rows.
 
 figure, axes = plt.subplots(1, 2, figsize=(7.5, 5), sharey=True, layout="constrained")
 for panel, (name, report) in zip(axes, reports.items(), strict=True):

@@ -1,9 +1,10 @@
 """
-Attributes that few rows have, or none
-======================================
+Attributes known in few rows or none
+====================================
 
 Nineteen of twenty landbirds were photographed on land, and nineteen of twenty waterbirds on water. A classifier of
-birds then learns places. CRM mends that, given the place of each training row. What if hardly anybody wrote it down?
+birds then learns the places. CRM corrects this if it knows the place of each training row. What if most places were not
+recorded?
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +19,7 @@ groups = [("landbird", "land"), ("landbird", "water"), ("waterbird", "land"), ("
 
 
 def photographs(counts):
-    """Ten features, of which the place moves some more than the bird does; so many rows of each group."""
+    """Ten features, some of which depend more on the place than on the bird; ``counts`` has the rows of each group."""
     z = np.repeat(groups, counts, axis=0)
     X = rng.normal(size=(len(z), 10))
     X += np.outer(z[:, 0] == "waterbird", [0.7, 0.7, 0.7, 0, 0, 0, 0, 0, 0, 0])
@@ -31,8 +32,8 @@ X_new, bird_new, place_new = photographs([1000, 1000, 1000, 1000])
 # %%
 # In some rows
 # ------------
-# The place is known of one row in ten; the others have None. They still count, by what is known of them. To leave them
-# out is the alternative.
+# The place is known for one row in ten; the others have None. CRM still uses those rows, through their bird. The
+# alternative is to leave them out.
 
 known = rng.random(len(X)) < 0.1
 partly = np.where(known, place, None)
@@ -48,8 +49,8 @@ fitted = {
 # %%
 # In no row
 # ---------
-# ``infer_attributes`` gives each row the class that a biased model takes it for. Where something easier than the class
-# goes with it, as the place does here, that is nearly the attribute itself.
+# ``infer_attributes`` returns for each row the class that a biased model predicts. If something easier than the class
+# is correlated with it, as the place is here, the result is close to the attribute itself.
 
 inferred = cs.infer_attributes(X, bird)
 agree = np.mean((inferred == "waterbird") == (place == "water"))
@@ -57,8 +58,8 @@ print(f"inferred and true place agree in {agree:.0%} of the rows")
 fitted["CRM, inferred"] = cs.CRMClassifier(1e-3).fit(X, bird, attributes=inferred)
 
 # %%
-# What it is worth
-# ----------------
+# Comparison
+# ----------
 
 reports = {name: cs.metrics.group_report(bird_new, clf.predict(X_new), place_new) for name, clf in fitted.items()}
 table = pd.DataFrame({name: report.accuracy for name, report in reports.items()}, index=map(", ".join, groups)).T
@@ -66,9 +67,9 @@ table["worst"] = table.min(axis=1)
 print(table.round(2).to_string())
 
 # %%
-# Logistic regression is nearly always wrong on birds in unusual places. A tenth of the places is as good as all of
-# them, as long as the other rows are kept; without those, the unusual groups have a handful of rows each. Inferred
-# attributes close most of the gap without a single place. Known ones are better.
+# Logistic regression is nearly always wrong on birds in unusual places. A tenth of the places is as good as all of them
+# if the other rows are kept; without those, the unusual groups have only a handful of rows each. Inferred attributes
+# close most of the gap without a single known place, but known places are better.
 
 worst = table["worst"]
 assert worst["LogisticRegression"] < 0.2

@@ -2,8 +2,8 @@
 Ship it: one ONNX file, any prior
 =================================
 
-A fitted model becomes one file that needs neither compshift nor scikit-learn. The prior is an input of it, so that
-whoever runs it can say how frequent each group is at their place.
+A fitted model becomes one file that needs neither compshift nor scikit-learn. The prior is an optional input of the
+file, so each user can pass the group frequencies that apply to them.
 """
 
 import json
@@ -31,14 +31,14 @@ X, animal, time = pictures(seen, 2000)
 clf = cs.CRMClassifier(alpha=1e-3).fit(X, animal, attributes=time)
 
 # %%
-# Export, and read back by onnxruntime
-# ------------------------------------
+# Export, and run with onnxruntime
+# --------------------------------
 
 with tempfile.TemporaryDirectory() as folder:
     written = cs.export_onnx(clf, Path(folder) / "animals.onnx")
     print(f"{written.size / 1024:.1f} kB, inputs {dict(written.inputs)}, outputs {dict(written.outputs)}")
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # or it warns that `prior` has a value and is an input, as it should
+    options.log_severity_level = 3  # silence a warning: `prior` has a default value and is an input, as intended
     session = onnxruntime.InferenceSession(written.path, options)
 
 X_new, animal_new, _ = pictures([("fox", "night"), ("cat", "night"), ("dog", "night")], 3000)
@@ -48,7 +48,7 @@ assert (label == clf.predict(X_new)).mean() > 0.999
 assert np.abs(probabilities - clf.predict_proba(X_new)).max() < 1e-4
 
 # %%
-# The file says which number of the prior is which group:
+# The file stores the order of the groups in the prior:
 
 about = json.loads(session.get_modelmeta().custom_metadata_map["compshift"])
 print(about["names"], about["values"], about["groups"])
@@ -56,8 +56,8 @@ print(about["names"], about["values"], about["groups"])
 # %%
 # Another prior
 # -------------
-# A camera that runs at night meets no animal by day. To the file, numbers need not sum to 1. The result is
-# that of ``set_prior``, which wants probabilities.
+# A camera that runs at night sees no animal by day. The prior passed to the file need not sum to 1. The result is the
+# same as with ``set_prior``, which requires probabilities.
 
 prior = np.zeros([len(values) for values in about["values"]], dtype=np.float32)
 prior[:, about["values"][1].index("night")] = 1
@@ -73,8 +73,8 @@ assert min(right[fox].mean() for right in accuracy.values()) > 0.9
 assert accuracy["night only"].mean() > accuracy["uniform"].mean()
 
 # %%
-# Training had no fox at night, yet more than nine of ten are recognised by the file, under either prior. Knowing that
-# it is night helps with cats, by more than it costs elsewhere.
+# Training had no fox at night, yet the file recognises more than nine of ten under either prior. Knowing that it is
+# night helps with cats, by more than it costs elsewhere.
 
 figure, panel = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
 for offset, (name, colour) in enumerate({"uniform": "#56b4e9", "night only": "#0072b2"}.items()):

@@ -2,8 +2,8 @@
 A training method of your own
 =============================
 
-A method is a small class with a name and a loss. The library's own training loop runs it beside the others: the same
-rows, the same backbone, the same settings, checkpoints chosen by validation.
+A method is a small class with a name and a loss. The library's training loop runs it like any other method: with the
+same rows, backbone and settings, and with checkpoints selected by validation.
 """
 
 from dataclasses import dataclass
@@ -20,30 +20,31 @@ from compshift.methods.base import LogUniform
 # %%
 # The method
 # ----------
-# Cross-entropy, and a penalty on how far the losses of the seen groups lie apart. Its field is its hyper-parameter, and
-# ``ranges`` says from where a benchmark draws it. ``mean`` and ``means_by`` average over the rows of all processes.
+# Cross-entropy plus a penalty on the spread of the losses of the seen groups. The field ``weight`` is its
+# hyper-parameter, and a benchmark draws it from ``ranges``. ``mean`` and ``means_by`` average over the rows of all
+# processes.
 
 
 @dataclass(frozen=True)
 class SpreadPenalty(Method):
-    """Groups that training has shall be equally hard."""
+    """Cross-entropy with a penalty on the spread of the group losses."""
 
     weight: float = 1.0
     name = "spread-penalty"
     ranges = {"weight": LogUniform(-1, 1)}
 
     def loss(self, model, batch, state, step):
-        """The loss of one batch, and the state for the next, which this method has no use for."""
+        """Return the loss of one batch and the state for the next one, which this method does not use."""
         rows = cross_entropy(model(batch.inputs), batch.classes, reduction="none")
         means, counts = batch.means_by(rows, batch.group, len(batch.task.seen))
         return batch.mean(rows) + self.weight * means[counts > 0].std(correction=0), state
 
 
 # %%
-# Beside the others
-# -----------------
-# On the two-dimensional example, whose group (−1, −1) is never seen. ``train`` takes the names of methods that it
-# knows, and a method itself.
+# Compare methods
+# ---------------
+# On the two-dimensional example, whose group (−1, −1) is never seen. ``train`` takes the name of a known method, or a
+# method object.
 
 data = cs.data.benchmark("gaussian2d").load()
 test = data.part("test")
@@ -58,9 +59,9 @@ table = pd.DataFrame(accuracy)
 print(table.round(2))
 
 # %%
-# Losses that are equal on the seen groups bring this classifier most of the way on the unseen one, which was not to be
-# expected of it in general: it knows nothing of that group. CRM, which does, is where the best possible classifier is,
-# about 0.85 everywhere.
+# Equalising the losses of the seen groups closes most of the gap on the unseen group here. That cannot be expected in
+# general, because this method does not model that group. CRM does, and is close to the Bayes classifier, about 0.85
+# everywhere.
 
 assert table["erm"].min() < 0.6
 assert table["spread-penalty"].min() > 0.75
@@ -78,8 +79,8 @@ plt.show()
 # %%
 # In a benchmark
 # --------------
-# Put the class into a file, and the whole protocol runs it: groups dropped one at a time, hyper-parameters drawn from
-# ``ranges``, a draw chosen by validation.
+# Put the class into a file to run it in the whole protocol: groups are dropped one at a time, hyper-parameters drawn
+# from ``ranges``, and a draw selected by validation.
 #
 # .. code-block:: console
 #

@@ -2,9 +2,9 @@
 Pipelines, grid search and a worst-group scorer
 ===============================================
 
-What sex is a penguin, whatever its species? Suppose that no male Adelie was ever measured. The classifier is a step of
-a scikit-learn pipeline, and metadata routing brings the species to where it is needed: to the fit, to the scorer, and
-to the splitter that holds out whole groups.
+Predict the sex of a penguin of any species, if no male Adelie was ever measured. The classifier is a step of a
+scikit-learn pipeline, and metadata routing passes the species to the fit, to the scorer, and to the splitter that holds
+out whole groups.
 """
 
 import matplotlib.pyplot as plt
@@ -27,8 +27,8 @@ print(birds[~held].value_counts().sort_index())
 # %%
 # The search
 # ----------
-# ``CombinationKFold`` holds out whole groups, those that the others determine, and the scorer is the accuracy of the
-# worst of them. Scaling is part of the pipeline: the four measurements have different units.
+# ``CombinationKFold`` holds out whole groups that the others determine, and the scorer is the accuracy of the worst of
+# them. Scaling is part of the pipeline because the four measurements have different units.
 
 with sklearn.config_context(enable_metadata_routing=True):
     search = GridSearchCV(
@@ -43,10 +43,10 @@ tried = pd.DataFrame(search.cv_results_)[["param_crmclassifier__alpha", "mean_te
 print(tried.to_string(index=False, float_format="{:.3g}".format))
 
 # %%
-# The birds that were missing
-# ---------------------------
-# Adelies are small, as females are. Logistic regression therefore takes four of five male Adelies for females. The
-# search never saw one either, but the groups that it held out were missing in the same way.
+# The missing birds
+# -----------------
+# Adelies are small, and so are females. Logistic regression therefore classifies four of five male Adelies as female.
+# The search never saw a male Adelie either, but the groups that it held out were missing in the same way.
 
 erm = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, sex)
 missing = {"LogisticRegression": erm.score(data.X[held], birds["sex"][held])}
@@ -63,10 +63,10 @@ assert missing[chosen] > 0.75
 assert missing[chosen] == max(missing.values())
 
 # %%
-# The ridge that the held-out groups chose is the best of the four for the missing one, too.
+# The ridge chosen on held-out groups is also the best of the four for the missing group.
 #
-# Of the six groups, male Adelies were left out because logistic regression fails most on them. Without any of the other
-# five CRM at 0.01 is the better one as well, by more than ten points; which ridge is best differs.
+# Male Adelies were left out because logistic regression fails most on them among the six groups. If any of the other
+# five is left out instead, CRM at 0.01 is also better, by more than ten points; the best ridge differs.
 
 figure, panel = plt.subplots(figsize=(6, 3), layout="constrained")
 colours = ["0.6", *("#d55e00" if name == chosen else "#0072b2" for name in list(missing)[1:])]

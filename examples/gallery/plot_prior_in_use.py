@@ -3,8 +3,8 @@ A prior that changes in use
 ===========================
 
 A classifier of X-ray images was trained on two kinds of findings from two clinics. Clinic B had no sick patients in
-the training data. In use it does, and how many is not known at first. The prior is set, or estimated from unlabelled
-inputs, without another fit.
+the training data. In use it has some, and their number is unknown at first. The prior can be set, or estimated from
+unlabelled inputs, without another fit.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ finding_shift, clinic_shift = rng.normal(size=(2, 8))
 
 
 def patients(counts):
-    """Features of so many patients of each (finding, clinic)."""
+    """Features and labels of patients; ``counts`` maps each (finding, clinic) to a number of patients."""
     z = np.repeat(list(counts), list(counts.values()), axis=0)
     X = rng.normal(size=(len(z), 8)) + np.outer(z[:, 0] == "sick", finding_shift)
     return X + np.outer(z[:, 1] == "B", clinic_shift), z[:, 0], z[:, 1]
@@ -40,8 +40,8 @@ accuracy["uniform prior"] = clf.set_prior("uniform").score(X_now, finding_now)
 accuracy["the true prior"] = clf.set_prior(truth).score(X_now, finding_now)
 
 # %%
-# Nobody knows the true prior. But the inputs say something of it, without their labels: EM finds the frequencies under
-# which they are most likely. The intervals take the classifier for right.
+# The true prior is unknown in practice, but the unlabelled inputs carry information about it: EM finds the group
+# frequencies under which they are most likely. The intervals assume that the classifier is right.
 
 estimate = clf.estimate_prior(X_now)
 accuracy["an estimated prior"] = clf.set_prior(estimate).score(X_now, finding_now)
@@ -55,11 +55,11 @@ assert abs(accuracy["an estimated prior"] - accuracy["the true prior"]) < 0.01
 assert table["truth"].between(table["lower"], table["upper"]).all()
 
 # %%
-# The training prior gives (sick, B) no chance at all: a patient of clinic B counts as sick only if taken for one of
-# clinic A. The uniform prior counts on too many sick ones. The estimate does about as well as the truth.
+# The training prior gives (sick, B) probability zero: a patient of clinic B is predicted sick only if mistaken for one
+# of clinic A. The uniform prior expects too many sick patients. The estimate does about as well as the true prior.
 #
-# It is never a default: where groups are about as frequent as the prior in force says, noise in the estimate costs more
-# than it gains.
+# An estimated prior is never used by default: where groups are about as frequent as the current prior says, the noise
+# in the estimate costs more than it gains.
 
 figure, panel = plt.subplots(figsize=(6, 3), layout="constrained")
 rows = np.arange(len(table))

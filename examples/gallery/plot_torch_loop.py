@@ -2,8 +2,8 @@
 The head in a PyTorch loop of your own
 ======================================
 
-``AdditiveEnergyHead`` takes the place of the last layer of any network. Its loss is a cross-entropy over the groups
-that training has; after the last step one pass over the training data gives the bias of every other group.
+``AdditiveEnergyHead`` replaces the last layer of any network. Its loss is a cross-entropy over the groups in training;
+after the last step, one pass over the training data computes the bias of every other group.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ mixing = rng.normal(size=(4, 20)) / 2
 
 
 def rows(groups, n):
-    """Twenty features that are not linear in what bird (first code) and place (second) do."""
+    """Twenty features that depend non-linearly on the bird (first code) and the place (second code)."""
     z = np.array(groups)[rng.integers(len(groups), size=n)]
     hidden = rng.normal(size=(n, 4)) + np.outer(z[:, 0], [2, 1, 0, 1]) + np.outer(z[:, 1], [1, 2, 1, 0])
     return torch.tensor(np.tanh(hidden @ mixing), dtype=torch.float32), torch.tensor(z)
@@ -39,7 +39,7 @@ loader = DataLoader(TensorDataset(X, codes), batch_size=128, shuffle=True)
 
 
 def train(backbone, head, loss, epochs=10):
-    """Train by Adam; the loss of each epoch."""
+    """Train with Adam and return the loss of each epoch."""
     optimiser = torch.optim.Adam([*backbone.parameters(), *head.parameters()], lr=3e-3, weight_decay=1e-4)
     history = []
     for _ in range(epochs):
@@ -56,7 +56,7 @@ def train(backbone, head, loss, epochs=10):
 
 
 def network():
-    """Any network that gives features."""
+    """Return a small network; any network that outputs features would do."""
     return torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU())
 
 
@@ -79,8 +79,8 @@ table["effective sample size"] = head.effective_sample_size.numpy()
 print(table.round(2))
 
 # %%
-# Trained by cross-entropy, the network gets about a third of the unseen group [1, 0] right; with the head, about four
-# of five, at some cost to [0, 0] and [0, 1]. ``bias_gap`` is 0 when the head has converged, and small here.
+# With cross-entropy, the network gets about a third of the unseen group [1, 0] right; with the head, about four of
+# five, at some cost to [0, 0] and [0, 1]. ``bias_gap`` is 0 when the head has converged; here it is small.
 
 print(f"bias gap {head.bias_gap:.2f}")
 assert table.loc["[1, 0]", "cross-entropy"] < 0.5
@@ -88,8 +88,8 @@ assert table.loc["[1, 0]", "CRM head"] > 0.7
 assert reports["CRM head"].worst > reports["cross-entropy"].worst + 0.25
 
 # %%
-# All of it is in the ``state_dict``: the same head, loaded elsewhere, predicts under any prior. Here the unseen group
-# is said to be three times as frequent as each of the others.
+# The ``state_dict`` contains everything: the same head, loaded elsewhere, predicts under any prior. Here the prior
+# makes the unseen group three times as frequent as each of the others.
 
 again = cs.nn.AdditiveEnergyHead(in_features=64, cardinalities=[2, 2])
 again.load_state_dict(head.state_dict())

@@ -2,8 +2,8 @@
 How far to trust a prediction
 =============================
 
-Three questions to ask of a fitted model. How many samples does the bias of each group rest on? Was the predicted group
-seen, and is it determined? Do energies add up at all?
+Three questions to ask about a fitted model: how many samples does the bias of each group rest on, was the predicted
+group seen or is it determined by seen groups, and are the energies additive?
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ seen = [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0)]  # the first row and the first c
 
 
 def rows(groups, n, interaction=0.0):
-    """Features and codes; with an interaction, (1, 1) is elsewhere than shape and shade alone would put it."""
+    """Features and codes; an interaction moves (1, 1) away from its additive position."""
     z = np.array(groups)[rng.integers(len(groups), size=n)]
     X = rng.normal(size=(n, 2)) + shape[z[:, 0]] + shade[z[:, 1]]
     return X + interaction * np.outer((z == 1).all(axis=1), [1, -1]), z
@@ -29,15 +29,15 @@ clf = cs.CRMClassifier(alpha=1e-3).fit(X, z[:, 0], attributes=z[:, 1])
 # %%
 # What each bias rests on
 # -----------------------
-# The bias of an unseen group is a mean over training samples, weighted by how much they look like that group. Its
-# effective sample size says how many of them count; k̂ above 0.7 says that even this number is not to be trusted.
+# The bias of an unseen group is a mean over training samples, weighted by their similarity to that group. Its effective
+# sample size is the number of samples that count; if k̂ is above 0.7, even this number cannot be trusted.
 
 table = clf.group_frame()[["y", "a", "train_rows", "inside_hull", "effective_sample_size"]].assign(k=clf.pareto_k_)
 print(table.round(2).to_string(index=False))
 
 # %%
-# Nobody has seen anything near (2, 2), and its bias rests on fewer than thirty samples. The theory calls it determined
-# all the same: with unlimited data it would be.
+# No seen group is near (2, 2), and its bias rests on fewer than thirty samples. It is still inside the hull: with
+# unlimited data it would be determined.
 
 far = table.set_index(["y", "a"]).loc[(2, 2)]
 assert far["inside_hull"]
@@ -46,15 +46,15 @@ assert far["k"] > 0.7
 assert table.set_index(["y", "a"]).loc[(1, 1), "k"] < 0.7
 
 # %%
-# Row by row, ``explain`` says the same of the group that was predicted:
+# ``explain`` reports the same for the predicted group of each row:
 
 print(clf.explain([[0, 0], [2, 2], [4, 4]]).round(2).to_string(index=False))
 
 # %%
 # Do energies add up?
 # -------------------
-# That is an assumption about the data, and ``diagnose`` looks for evidence against it, among seen groups, on rows that
-# the model was not fitted to. Once with data for which it holds, once with (1, 1) in the wrong place.
+# Additivity is an assumption about the data. ``diagnose`` looks for evidence against it among seen groups, on rows that
+# the model was not fitted to: first with additive data, then with an interaction that moves (1, 1).
 
 for interaction in (0.0, 1.0):
     X_train, z_train = rows([*seen, (1, 1)], 2000, interaction)
@@ -65,8 +65,8 @@ for interaction in (0.0, 1.0):
     assert diagnosis.additive == (interaction == 0)
 
 # %%
-# Where to look before relying on it
-# ----------------------------------
+# Effective sample size of every group
+# ------------------------------------
 
 figure, panel = plt.subplots(figsize=(5.5, 3.6), layout="constrained")
 size = table["effective_sample_size"].to_numpy()
