@@ -125,7 +125,7 @@ class TestPipes:
 
     def test_nor_do_those_of_training_and_benchmarks(self):
         pytest.importorskip("torch")
-        from compshift.cli.train import TrainConfig
+        from compshift.cli.train_config import TrainConfig
         from compshift.methods.registry import Plugin
         from compshift.studies.growth import run_growth
         from compshift.training.folder import read_json

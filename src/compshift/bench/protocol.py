@@ -2,7 +2,7 @@
 
 Source: Mahajan, Pezeshki, Arnal, Mitliagkas, Ahuja, Vincent, *Compositional Risk Minimization*, ICML 2025; transcribed
 from its tables, nothing corrected or recomputed. Accuracies are percentages, ``_se`` their standard errors over three
-seeds. What does not fit together in them is listed in ``docs/paper.md``.
+seeds. What does not fit together in them is listed in ``docs/researchers.md``.
 
 How the methods are run on a data set: the same for all of them.
 """
