@@ -19,23 +19,23 @@ HEADINGS = {
     "unseen": "unseen groups",
 }
 
-UNIT_NOTE = "Test accuracy in percent, mean (standard error) over seeds of the mean over scenarios."
+UNIT_NOTE = "Test accuracy in percent: mean (standard error) over seeds, of the mean over scenarios."
 METRIC_NOTES = {
-    "average": "Average: share of right rows, so groups count as often as they are tested.",
-    "weighted": "Weighted: the average with groups as frequent as in training before any was dropped.",
-    "unseen": "Unseen groups: rows of groups that training lacked.",
+    "average": "Average: share of test rows that are right, so that large groups count more.",
+    "weighted": "Weighted: average with the group frequencies of training before any group was dropped.",
+    "unseen": "Unseen groups: test rows of groups that are absent from training.",
 }
 STANDARD_NOTE = "None dropped: worst-group accuracy when every group is in training."
 SOLVED_NOTE = "A method that is solved to its optimum is deterministic and has no standard error."
-ONE_SEED_NOTE = "One seed, so no error."
+ONE_SEED_NOTE = "One seed, so no standard error."
 PARTIAL_NOTE = "* Some scenarios or seeds are missing."
 COMPARED_NOTE = (
     "Percent, mean (standard error over seeds). The last column of each metric is the difference divided by its "
     "standard error."
 )
 ABLATION_NOTE = (
-    "CRM: extrapolated bias B*, uniform prior. B_hat: the learned bias, 0 for unseen groups. Emp Prior: the "
-    "frequencies of the groups in the test rows. All from one model, chosen as CRM's."
+    "CRM: extrapolated bias B*, uniform prior. B_hat: learned bias, 0 for unseen groups. Emp Prior: group frequencies "
+    "of the test rows. All variants use the model that was selected for CRM."
 )
 
 
