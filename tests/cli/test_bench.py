@@ -23,7 +23,7 @@ def test_from_a_feature_file_to_tables_without_torch(tmp_path, call):
     assert not (tmp_path / "out").exists()
     result = call("bench", "birds.npz", *SOLVED, "--drop", "each", "--drop", "none", "-o", "out", cwd=tmp_path)
     assert result.returncode == 0, result.err
-    assert "28 new jobs, 0 known; the tables are of everything in out" in result.out
+    assert "28 jobs run, 0 already stored; the tables show all results in out" in result.out
     assert (tmp_path / "out" / "results.parquet").is_file()
     again = call("bench", "birds.npz", *SOLVED, "--drop", "each", "--json", "-o", "out", cwd=tmp_path)
     outcome = json.loads(again.out)
@@ -100,7 +100,7 @@ def test_features_of_a_download_are_computed_once(tmp_path, call):
         path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "features" / "waterbirds").glob("*.parquet")
     }
     assert shards
-    assert "0 new jobs, 4 known" in call(*arguments, cwd=tmp_path).out
+    assert "0 jobs run, 4 already stored" in call(*arguments, cwd=tmp_path).out
     assert {path: path.stat().st_mtime_ns for path in shards} == shards
     beside = call("tables", "out", "--paper", "--table", "scenarios", cwd=tmp_path)
     assert "(landbird, land)" in beside.out, beside.err

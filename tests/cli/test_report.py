@@ -54,7 +54,9 @@ def test_a_table(files, call, tmp_path):
     assert re.fullmatch(rf"report written to {re.escape(str(output))} \(\d+ kB\)\n", result.out)
     page = page_of(output)
     assert page.text("h1") == "My <birds>"
-    assert "Of the 9 combinations of bird × place, one is missing from training; it follows" in page.text("p")
+    assert "Of the 9 combinations of bird × place, one is missing from training; it can be extrapolated" in page.text(
+        "p"
+    )
     assert "--title 'My <birds>'" in page.text("code")
     data = json.loads(page.islands[0])
     assert sum(data["counts"]) == 400
@@ -79,7 +81,7 @@ def test_a_model_with_labelled_rows(files, call, tmp_path):
     assert page.text("h2") == "CoverageAccuracyTrustHow it was made"
     text = page.text("p")
     assert f"the accuracy is {evaluated['average']:.1%}, and {evaluated['worst']:.1%} on the worst group" in text
-    assert "on the one tested group that training lacked it is" in text
+    assert "on the one tested group absent from training it is" in text
     assert "Probabilities of bird on the 30 rows of unseen groups are" in text
     assert "as they should at the optimum" in text
     assert re.search(r"On \d+ rows of seen groups: (The additive|A saturated|No )", text)
@@ -124,7 +126,7 @@ def test_a_benchmark_finished_half_and_not_at_all(call, tmp_path):
     assert (result.returncode, result.err) == (0, "")
     whole = page_of(tmp_path / "whole.html")
     assert "Not finished" not in whole.text("h2")
-    assert re.search(r"On the worst group, (ERM|LC|CRM) is right most often", whole.text("p"))
+    assert re.search(r"On the worst group, (ERM|LC|CRM) has the highest accuracy", whole.text("p"))
     shutil.copytree(folder, tmp_path / "half")
     for record in (tmp_path / "half" / "jobs").iterdir():
         config = json.loads(record.read_text())["config"]
@@ -135,7 +137,7 @@ def test_a_benchmark_finished_half_and_not_at_all(call, tmp_path):
     assert result.err == ("warning: birds is not finished: 1 of 6 pairs of scenario and method lack draws or seeds.\n")
     half = page_of(tmp_path / "half.html")
     assert "Methods are not compared" in half.text("p")
-    assert "is right most often" not in half.text("p")
+    assert "has the highest accuracy" not in half.text("p")
     assert "birds(duck, sea)LC0 of 2" in half.text("td")
     assert half.tags.count("figure") == whole.tags.count("figure")  # what there is, is shown
     for record in (tmp_path / "half" / "jobs").iterdir():
@@ -192,8 +194,8 @@ def test_methods_that_are_alike_are_not_ranked(call, tmp_path):
     write_results(tmp_path / "even", Made(methods=("erm", "lc")), change=even)
     assert call("report", "even", "-o", "even.html", cwd=tmp_path).returncode == 0
     text = page_of(tmp_path / "even.html").text("p")
-    assert "On the worst group, all methods are right in 100.0% of rows." in text
-    assert "most often" not in text
+    assert "On the worst group, all methods have an accuracy of 100.0%." in text
+    assert "the highest" not in text
 
 
 def facts(page):

@@ -1,4 +1,4 @@
-"""A real browser, where there is one."""
+"""Chromium for tests, if it is installed."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ FLAGS = (
 
 
 class Browser:
-    """Chromium by its driver, with what it logs and loads."""
+    """Chromium with a driver that records console messages and network requests."""
 
     def __init__(self, profile):
         webdriver = pytest.importorskip("selenium.webdriver")
@@ -51,37 +51,37 @@ class Browser:
             time.sleep(0.05)
 
     def run(self, script, *arguments):
-        """What a script returns."""
+        """Run a script and return its value."""
         return self.driver.execute_script(script, *arguments)
 
     def text(self, selector):
-        """Text of the first element."""
+        """Return the text of the first element that matches."""
         return self.run("return document.querySelector(arguments[0]).textContent.trim()", selector)
 
     def texts(self, selector):
-        """Texts of all elements."""
+        """Return the texts of all elements that match."""
         return self.run(
             "return [...document.querySelectorAll(arguments[0])].map((found) => found.textContent.trim())", selector
         )
 
     def click(self, selector):
-        """Click the first element, as a person would."""
+        """Scroll to the first element that matches and click it."""
         found = self.driver.find_element("css selector", selector)
         self.run("arguments[0].scrollIntoView({block: 'center'})", found)
         found.click()
 
     def press(self, *keys):
-        """Press keys where the focus is."""
+        """Send keys to the focused element."""
         from selenium.webdriver.common.action_chains import ActionChains
 
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def logs(self):
-        """What was logged since the last time."""
+        """Return the console messages since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self):
-        """What was loaded since the last time, but for the browser's own pages."""
+        """Return the addresses requested since the last call, without the browser's own pages."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
         urls = [parameters["request"]["url"] for parameters in sent]

@@ -1,4 +1,4 @@
-"""Folders of benchmark results with made-up records, for tests of what is shown of them."""
+"""Benchmark folders with made-up records, for tests of tables and pages."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ PREDICTORS = {"crm": ("extrapolated-uniform", "extrapolated-empirical", "learned
 
 @dataclass(frozen=True)
 class Made:
-    """A data set, and everything that was run on it."""
+    """A made-up data set and the benchmark run on it."""
 
     label: str = "birds"
     names: tuple[str, ...] = ("bird", "place")
@@ -28,22 +28,22 @@ class Made:
     scenarios: Mapping[str, Sequence[tuple[int, ...]]] = field(default_factory=lambda: dict(SCENARIOS))
     draws: int = 1
     seeds: int = 1
-    name: str | None = None  # the published data set that it is
+    name: str | None = None  # name of the published data set, if it is one
     mode: str = "fine-tuning"
 
     @property
     def protocol(self) -> dict[str, Any]:
-        """As far as anybody asks about it."""
+        """Return the parts of the protocol that tables and pages read."""
         return {"mode": self.mode, "select": "balanced", "backbone": "small-cnn", "steps": 20}
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the folder says of the data set."""
+        """Return the entry of the data set in the folder's header."""
         return {"digest": self.label, "protocol": self.protocol, "name": self.name}
 
     @property
     def plan(self) -> list[Any]:
-        """All that is to be run."""
+        """Return the planned jobs: dropped groups, method, draws and seeds."""
         return [
             [[list(code) for code in dropped], method, self.draws, self.seeds]
             for dropped in self.scenarios.values()
@@ -51,7 +51,7 @@ class Made:
         ]
 
     def records(self) -> list[dict[str, Any]]:
-        """A record of every draw at the first seed, and of the first draw at the others."""
+        """Return a record of every draw with the first seed, and of the first draw with every other seed."""
         rng = np.random.default_rng(0)
         space = GroupSpace(self.names, self.values)
         groups = space.codes(np.arange(space.n_groups))
@@ -113,7 +113,7 @@ class Made:
 def write_results(
     path: Path, *data: Made, change: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda record: record
 ) -> Store:
-    """A folder with the records of these data sets, each as ``change`` gives it back, or left out if that is None."""
+    """Write a results folder; ``change`` may replace each record, or leave it out by returning None."""
     methods = {method: "" for made in data for method in made.methods}
     about = {made.label: made.about for made in data}
     store = Store.create(path, about, methods, {made.label: made.plan for made in data})

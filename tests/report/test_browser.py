@@ -32,7 +32,7 @@ def browser(tmp_path_factory):
 
 
 def table_file(folder, space, groups, counts=None):
-    """The page of a table that has these groups."""
+    """Write the page of a table that has these groups, and return its path."""
     groups = space.distinct(np.asarray(groups))[0]
     count = np.full(len(groups), 7.0) if counts is None else np.asarray(counts, dtype=np.float64)
     audit = audit_groups(GroupCounts(space, groups, count, float(count.sum()), 0, {}))
@@ -49,10 +49,10 @@ def test_marking_two_cells_of_waterbirds_grows_the_hull(browser, tmp_path):
     browser.open(table_file(tmp_path, WATERBIRDS, [[0, 0]], [3498]))
     assert browser.text(".determined") == "1 of 4 groups determined"
     assert browser.text(".share") == "25%"
-    assert browser.text(".remaining").startswith("2 more groups, the fewest,")
+    assert browser.text(".remaining").startswith("At least 2 more groups must be collected")
     browser.click(cell(0, 1))
     assert browser.text(".determined") == "2 of 4 groups determined"
-    assert browser.text(".remaining").startswith("1 more group, the fewest,")
+    assert browser.text(".remaining").startswith("At least 1 more group must be collected")
     browser.click(cell(1, 1))
     assert browser.text(".determined") == "4 of 4 groups determined"
     assert browser.text(".share") == "100%"
@@ -64,7 +64,7 @@ def test_marking_two_cells_of_waterbirds_grows_the_hull(browser, tmp_path):
     assert browser.logs() == []
 
 
-def test_the_list_is_copied_as_csv(browser, tmp_path):
+def test_the_marked_groups_are_copied_as_csv(browser, tmp_path):
     space = GroupSpace(('a "quoted", name', "b"), (("x", "y, z", 'say "so"'), ("1", "2")))
     path = table_file(tmp_path, space, [[0, 0]])
     browser.open(path)
@@ -101,8 +101,8 @@ def test_a_value_that_looks_like_a_script_is_text(browser, tmp_path):
 
 
 @pytest.mark.parametrize("sizes", [(5,), (4, 6), (2, 3, 4), (2, 2, 2, 3)])
-def test_the_hull_in_the_page_is_the_hull(browser, tmp_path, sizes):
-    """Marks at random: coverage, rank, state of cells and length of the plan are those of AffineHull."""
+def test_the_hull_in_the_page_agrees_with_affine_hull(browser, tmp_path, sizes):
+    """Coverage, rank, state of cells and length of the plan after marking groups at random."""
     rng = np.random.default_rng(sum(sizes))
     space = GroupSpace.from_cardinalities(sizes)
     seen = space.codes(rng.choice(space.n_groups, 2, replace=False))
@@ -118,7 +118,7 @@ def test_the_hull_in_the_page_is_the_hull(browser, tmp_path, sizes):
         states = browser.run("return [...document.querySelectorAll('.cell[data-code]')].map((c) => c.classList[1])")
         np.testing.assert_array_equal(np.array(states) != "outside", hull.contains(codes))
         lacking = browser.text(".remaining")
-        assert lacking.startswith(f"{len(hull.plan())} more" if len(hull.plan()) else "Every combination")
+        assert lacking.startswith(f"At least {len(hull.plan())} more" if len(hull.plan()) else "Every combination")
         outside = codes[~hull.contains(codes)]
         if not len(outside):
             break
@@ -142,13 +142,13 @@ def test_the_grid_can_be_used_by_keyboard(browser, tmp_path):
     browser.run("document.querySelector('.cell[tabindex=\"0\"]').focus()")
     assert browser.run("return document.querySelectorAll('table .cell[tabindex=\"0\"]').length") == 1
     browser.press(Keys.ARROW_RIGHT)
-    assert "(landbird, water): not seen, out of reach" in browser.text(".detail")
+    assert "(landbird, water): unseen, out of reach" in browser.text(".detail")
     browser.press(Keys.ENTER)
     assert browser.text(".share") == "100%"
     assert browser.run("return document.activeElement.dataset.code") == "0,1"
     assert browser.run("return document.activeElement.getAttribute('aria-pressed')") == "true"
     browser.press(Keys.ARROW_DOWN, Keys.HOME)
-    assert browser.text(".detail").startswith("(waterbird, land): not seen, could be extrapolated")
+    assert browser.text(".detail").startswith("(waterbird, land): unseen, could be extrapolated")
     assert "(waterbird, water) − (landbird, water) + (landbird, land)" in browser.text(".detail")
     browser.press(Keys.ARROW_UP, Keys.SPACE)  # a seen group cannot be marked
     assert browser.texts(".marked-list li") == ["(landbird, water) ✕"]
@@ -188,7 +188,7 @@ def test_a_page_fits_a_phone_in_both_schemes(browser, tmp_path, scheme):
 
 
 def select(browser, number, index):
-    """Choose an option of one of the lists above the grid."""
+    """Choose an option of one of the menus above the grid."""
     browser.run(
         "const list = document.querySelectorAll('.choices select')[arguments[0]]; list.focus();"
         "list.selectedIndex = arguments[1]; list.dispatchEvent(new Event('change'))",
@@ -217,8 +217,8 @@ def test_a_scenario_stays_when_axes_change(browser, tmp_path):
     assert browser.logs() == []
 
 
-def test_focus_is_not_lost(browser, tmp_path):
-    """A mark that is removed and a button that has nothing more to do give the focus to the grid."""
+def test_the_grid_gets_the_focus_of_a_button_that_disappears(browser, tmp_path):
+    """Buttons of marks that are removed, and buttons that become disabled."""
     from selenium.webdriver.common.keys import Keys
 
     browser.open(table_file(tmp_path, WATERBIRDS, [[0, 0], [1, 1]]))
@@ -239,8 +239,7 @@ def test_counts_of_any_size_fit_their_cells(browser, tmp_path):
     assert sorted(drawn) == sorted(["150M", "2B", "<0.01", "0.9", "12k", "370k"])
 
 
-def test_more_seen_groups_than_the_grid_knows(browser, tmp_path):
-    """No group of the grid that has rows is shown as unseen."""
+def test_no_seen_group_is_shown_as_unseen_when_the_grid_is_cut(browser, tmp_path):
     space = GroupSpace.from_cardinalities([30, 30, 30])
     groups = space.codes(np.arange(space.n_groups))
     browser.open(table_file(tmp_path, space, groups, np.arange(len(groups)) + 1))
@@ -255,7 +254,7 @@ def test_more_seen_groups_than_the_grid_knows(browser, tmp_path):
 
 
 def assert_drawn(browser, path):
-    """Every chart has marks, nothing was logged, and nothing but the page was loaded."""
+    """Assert that every chart has marks, nothing was logged, and only the page was loaded."""
     figures = browser.run(
         "return [...document.querySelectorAll('figure.chart')].map((figure) => "
         "figure.querySelectorAll('svg .role-mark path, svg .role-mark text, svg .role-mark line').length)"
@@ -269,7 +268,7 @@ def assert_drawn(browser, path):
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_page_on_a_benchmark(browser, tmp_path, width):
-    """Charts by method, and a grid that begins with what the first scenario leaves."""
+    """Charts are drawn, and the menu of the grid changes the scenario."""
     made = Made(methods=("erm", "lc", "crm", EVIL), draws=2, seeds=2)
     path = tmp_path / "bench.html"
     path.write_text(render_page(bench_page(write_results(tmp_path / "results", made).path)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A page is one file: it loads nothing, runs its own scripts alone, and whatever comes from data is text in it."""
+"""A page is one file that loads nothing, runs only its own scripts, and shows all data as text."""
 
 import base64
 import hashlib
@@ -95,7 +95,7 @@ class ReadPage(HTMLParser):
 
 
 def assert_safe(text, n_scripts, n_islands):
-    """The page has the scripts that it should, known to its policy, loads nothing, and handles no event."""
+    """Assert that a page has only its own scripts, allowed by its policy, loads nothing, and has no event handlers."""
     page = ReadPage(text)
     assert len(page.scripts) == n_scripts
     assert len(page.islands) == n_islands
@@ -115,7 +115,7 @@ def assert_safe(text, n_scripts, n_islands):
 
 
 def every_block(text, chart):
-    """A page of all kinds of blocks that says one thing all over."""
+    """Return a page with every kind of block and ``text`` everywhere."""
     grid = Grid("main", text, [text, text], 1, notes=[text])
     grid.add([text], [Cell(text, best=True, marked=True)])
     data = {"names": [text], "values": [[text]], "scenarios": [{"label": text}]}
@@ -133,7 +133,7 @@ def every_block(text, chart):
 
 
 @pytest.mark.parametrize("text", NASTY)
-def test_an_island_cannot_be_left(text):
+def test_data_cannot_end_the_element_of_a_json_island(text):
     content = {"a": [text, {text: 1}], "b": None, "number": 0.1, "sign": "é−×"}
     island = json_island(content)
     assert json.loads(island) == content
@@ -142,12 +142,12 @@ def test_an_island_cannot_be_left(text):
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_an_island_has_no_numbers_that_json_lacks(number):
+def test_an_island_rejects_nan_and_infinity(number):
     with pytest.raises(ValueError, match="JSON compliant"):
         json_island({"a": [1.0, number]})
 
 
-def test_a_policy_knows_scripts_by_their_hashes():
+def test_the_policy_identifies_scripts_by_their_hashes():
     one = "'sha256-" + base64.b64encode(hashlib.sha256(b"f(\xc3\xa9)").digest()).decode() + "'"
     assert f"script-src {one};" in content_policy(["f(é)"])
     assert content_policy(["f(é)", "g()"]).count("'sha256-") == 2
@@ -160,7 +160,7 @@ def test_a_policy_knows_scripts_by_their_hashes():
 
 
 @pytest.mark.parametrize("text", NASTY)
-def test_whatever_is_said_is_text(text):
+def test_every_block_escapes_its_text(text):
     pytest.importorskip("altair")
     html = render_page(every_block(text, {"mark": "bar"}))
     page = assert_safe(html, 3, 2)
@@ -175,7 +175,7 @@ def test_whatever_is_said_is_text(text):
     ]
 
 
-def test_a_page_has_the_scripts_that_it_needs():
+def test_a_page_has_only_the_scripts_that_it_needs():
     pytest.importorskip("altair")
     words = Section("a", [Words(["b"])])
     explorer = Section("c", [Explorer({}, [])])
@@ -203,7 +203,7 @@ def test_tables_and_words_on_a_page():
     html = render_page(Page("t", "k", [], [Section("s", [Numbers(grid), Numbers(replace(grid, title=""))])]))
     page = ReadPage(html)
     assert page.text("h3") == "A title"
-    assert page.text("b") == "11"  # nothing is bold that is empty
+    assert page.text("b") == "11"  # empty cells are not bold
     assert page.text("td") == "x2 ▾y3" * 2
     lines = [attributes for tag, attributes in page.elements if tag == "tr"]
     assert [line.get("class") for line in lines] == [None, "section", None] * 2  # no line after the last
@@ -212,7 +212,7 @@ def test_tables_and_words_on_a_page():
 
 
 def test_a_page_on_a_table_of_nasty_values():
-    """Attributes and values of three attributes, in words, tables, the grid and charts."""
+    """Names and values of three attributes in sentences, tables, the grid and charts."""
     pytest.importorskip("altair")
     values = (NASTY[:3], NASTY[3:6], NASTY[1:4])
     space = GroupSpace((NASTY[0], NASTY[2], NASTY[6]), values)
@@ -252,7 +252,7 @@ def test_a_page_on_a_benchmark_of_nasty_names(tmp_path):
     assert names == {"ERM", "CRM", NASTY[2]}
 
 
-def test_what_a_report_needs(monkeypatch):
+def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setattr("compshift.report.page.find_spec", lambda name: None if name != "jinja2" else object())
     with pytest.raises(InputError, match=r"needs altair and vl_convert: pip install 'compshift\[report\]'"):
         check_report_packages()
@@ -261,5 +261,5 @@ def test_what_a_report_needs(monkeypatch):
 
 
 def rows_of(spec):
-    """The rows of a chart's data, of all its layers."""
+    """Return the data rows of all layers of a chart."""
     return [row for rows in spec["datasets"].values() for row in rows]

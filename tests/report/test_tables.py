@@ -1,4 +1,4 @@
-"""Our layout with the paper's numbers has the printed numbers, and our own numbers beside them."""
+"""Tables show the paper's printed numbers, and ours beside them."""
 
 import csv
 import io
@@ -16,12 +16,12 @@ METRICS = {"average": "average_acc", "balanced": "balanced_acc", "worst group": 
 
 
 def printed(row, column):
-    """A number as the paper prints it: text of the CSV, never converted."""
+    """Return a number as the paper prints it, from the text of the CSV."""
     return f"{row[column]} ({row[column + '_se']})"
 
 
 def tables_of(text):
-    """Markdown tables by title: a list of dictionaries, empty keys filled from above, decoration removed."""
+    """Return Markdown tables by title as lists of dictionaries, with empty keys filled from the row above."""
     found = {}
     for part in text.split("### ")[1:]:
         lines = part.splitlines()
@@ -43,7 +43,7 @@ def tables():
     return tables_of("\n".join(to_markdown(grid) for grid in make_tables(paper_results())))
 
 
-def test_the_main_table(tables):
+def test_the_main_table_has_the_printed_numbers(tables):
     rows = {(row["data set"], row["method"]): row for row in tables["Compositional shift"]}
     source = [
         *read_table("main_results"),
@@ -57,7 +57,7 @@ def test_the_main_table(tables):
         assert own["none dropped"] == printed(row, "worst_group_acc_no_groups_dropped")
 
 
-def test_the_scenarios(tables):
+def test_scenario_tables_have_the_printed_numbers(tables):
     source = read_table("scenarios")
     assert len(source) == 272
     for row in source:
@@ -67,7 +67,7 @@ def test_the_scenarios(tables):
             assert own[row["method"]] == printed(row, column)
 
 
-def test_ablations_and_no_group_dropped(tables):
+def test_ablation_and_standard_tables_have_the_printed_numbers(tables):
     for title, name, key, count in (
         ("Ablations of CRM", "ablations", "variant", 24),
         ("No group dropped", "standard_subpopulation", "method", 48),
@@ -81,7 +81,7 @@ def test_ablations_and_no_group_dropped(tables):
 
 
 def test_each_methods_worst_scenario_is_marked():
-    """Those that the paper highlights, and the tie that it does not."""
+    """The scenarios that the paper highlights, and a tie that it does not."""
     (grid,) = [grid for grid in make_tables(paper_results()) if grid.title == "metashift, each scenario: worst group"]
     marked = {
         method: [row[0].text for row in grid.rows if row[position].marked]
@@ -94,7 +94,7 @@ def test_each_methods_worst_scenario_is_marked():
         assert found == [name for name, value in values.items() if value == min(values.values())]
 
 
-def test_the_mean_of_the_scenarios_is_the_main_table_but_for_what_is_known():
+def test_the_main_table_is_the_mean_of_the_scenarios_with_known_exceptions():
     """The docs list the differences above 0.15; there are no others."""
     main = {(row["dataset"], row["method"]): row for row in read_table("main_results")}
     cells: dict = {}
@@ -125,7 +125,7 @@ def _ours():
     return ours
 
 
-def test_ours_beside_the_papers():
+def test_our_numbers_stand_beside_the_papers():
     found = tables_of("\n".join(to_markdown(grid) for grid in make_tables(_ours(), paper_results())))
     assert "Compositional shift, beside the paper" not in found  # one scenario is not the paper's four
     ours = _ours()
@@ -149,7 +149,7 @@ def test_ours_beside_the_papers():
     assert scenario["paper"] == printed(row, "worst_group_acc")
 
 
-def test_numbers_as_csv_are_whole():
+def test_csv_has_every_number_in_full_precision():
     rows = list(csv.DictReader(io.StringIO(to_csv(_ours(), paper_results()))))
     ours = [row for row in rows if row["source"] == "ours"]
     assert ours[-1]["codes"] == "(0, 1)"
@@ -162,7 +162,7 @@ def test_numbers_as_csv_are_whole():
     ]
     assert ours[3]["standard_error"] == ""
     paper = [row for row in rows if row["source"] == "paper"]
-    assert {row["dataset"] for row in paper} == {"waterbirds"}  # what there is something of ours beside
+    assert {row["dataset"] for row in paper} == {"waterbirds"}  # the only data set that both have
     alone = list(csv.DictReader(io.StringIO(to_csv(Results(), paper_results()))))
     assert {row["source"] for row in alone} == {"paper"}
     assert len(alone) == 3 * (48 + 8 + 24 + 272 + 48) + 8  # celeba5 has one number without a drop
@@ -171,7 +171,7 @@ def test_numbers_as_csv_are_whole():
     assert [row["mean"] for row in only] == ["86.0"]
 
 
-def test_numbers_as_shown():
+def test_scores_are_shown_with_their_standard_error():
     assert shown(Score(78.66, 0.96)) == "78.7 (1.0)"
     assert shown(Score(5.0)) == "5.0"
     assert shown(None) == shown(Score(float("nan"))) == ""
@@ -195,8 +195,8 @@ def test_names_from_users_are_escaped():
     assert "[red]" in console.export_text()
 
 
-def test_groups_of_metashift_are_those_that_the_paper_means():
-    """Its table has cat = 1 and indoor = 1: without the small group (cat, outdoor) the average of ERM stays."""
+def test_codes_of_metashift_match_the_papers():
+    """The paper has cat = 1 and indoor = 1: dropping the small group (cat, outdoor) leaves ERM's average as it is."""
     paper = paper_results()
     space = benchmark_space("metashift")
     cat_outdoor = tuple(space.encode([("cat", "outdoor")])[0].tolist())

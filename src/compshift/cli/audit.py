@@ -36,7 +36,7 @@ def audit(
 ) -> None:
     """Tell which groups are missing, which of them can be extrapolated, and what to collect."""
     from compshift.data.audit import audit_groups, read_group_counts
-    from compshift.report.data_terminal import print_audit
+    from compshift.report.audit import print_audit
 
     if output is not None:
         from compshift.studies.figure_file import check_figure_path
@@ -46,7 +46,7 @@ def audit(
         read_group_counts(table, names(attributes, "--attributes"), count=count, max_values=max_values, split=split)
     )
     if output is not None:
-        from compshift.report.grid import draw_hull
+        from compshift.report.audit import draw_hull
 
         draw_hull(found, output)
     print_audit(found, explain=explain, as_json=json)

@@ -169,7 +169,7 @@ def bench(
     from compshift.bench.trained_methods import estimate_seconds
     from compshift.cli.inputs import read_shares, refuse, unnamed, warn_of_scales
     from compshift.cli.options import resumable
-    from compshift.report.live import bench_listener, print_outcome, print_plan
+    from compshift.report.run_progress import bench_listener, print_outcome, print_plan
 
     if backend not in BACKENDS:
         raise unknown_name("backend", backend, BACKENDS)

@@ -20,7 +20,7 @@ Name = Annotated[str, typer.Argument(help="Name of the data set, see `compshift 
 def list_datasets(json: Json = False) -> None:
     """List every data set that has a name, and whether it must be downloaded."""
     from compshift.data.benchmarks import BENCHMARKS, benchmark
-    from compshift.report.data_terminal import print_benchmarks
+    from compshift.report.terminal import print_benchmarks
 
     print_benchmarks([benchmark(name) for name in BENCHMARKS], as_json=json)
 
@@ -37,8 +37,7 @@ def check(
     """Tell what is on disk, count its groups, compare with what was published, and look for broken files."""
     from compshift.data.benchmarks import benchmark
     from compshift.data.images import broken_samples
-    from compshift.report.data_terminal import print_check
-    from compshift.report.terminal import progress_bar
+    from compshift.report.terminal import print_check, progress_bar
 
     known = benchmark(name)
     data = known.load(root)

@@ -80,7 +80,7 @@ def evaluate(
     """Report average, balanced and worst-group accuracy, and every group with its interval."""
     from compshift.cli.inputs import labelled_rows, load_model
     from compshift.metrics.evaluation import evaluate as evaluate_model
-    from compshift.report.terminal import print_evaluation
+    from compshift.report.predictions import print_evaluation
 
     loaded = load_model(model, prior)
     data, part = labelled_rows(loaded, source, root=root, split=split, skip_broken=skip_broken, backbone=backbone)

@@ -70,7 +70,7 @@ class TrainConfig:
         self, *, device: str, workers: int | None, overwrite: bool, tensorboard: bool, quiet: bool
     ) -> dict[str, Any]:
         """Train, and give back what the run found."""
-        from compshift.report.live import run_listener
+        from compshift.report.run_progress import run_listener
         from compshift.training.backbone import named_backbone
         from compshift.training.folder import RunFolder, read_json
         from compshift.training.loop import train
@@ -118,7 +118,7 @@ class TrainConfig:
 
     def show(self, result: Mapping[str, Any], *, as_json: bool) -> None:
         """Print what was found, once for all processes."""
-        from compshift.report.live import print_run
+        from compshift.report.run_progress import print_run
 
         if int(os.environ.get("RANK", "0")) == 0:
             print_run(result, self.source, as_json=as_json)

@@ -1,10 +1,9 @@
-"""A page on a benchmark: what was dropped, how every method did on it, and how that compares with the paper."""
+"""The page on a benchmark: dropped groups, accuracy of every method, evidence behind CRM's biases, and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,33 +13,35 @@ from compshift.bench.results import Chosen, Results, chosen_records, lacking_res
 from compshift.bench.store import Record, Store
 from compshift.core.groups import GroupSpace
 from compshift.data.audit import GroupCounts, audit_groups
+from compshift.report.accuracy_section import GroupAccuracy, accuracy_blocks, bar_blocks
 from compshift.report.charts import scenario_dots
 from compshift.report.coverage_section import Dropped, coverage_section
 from compshift.report.grid import Cell, Grid
-from compshift.report.group_accuracy import GroupAccuracy, accuracy_blocks, bar_blocks
-from compshift.report.live import duration
 from compshift.report.page import Block, Card, Charts, Heading, Numbers, Page, Section, Words, made_section
 from compshift.report.tables import make_tables, scenario_label
-from compshift.report.trust_section import MAX_DOTS, bias_charts, bias_words
+from compshift.report.terminal import counted, duration
+from compshift.report.trust_section import MAX_DOTS, bias_charts, bias_words, convergence_words
 
 UNFINISHED = ("not finished", "failed", "diverged", "left out", "several versions")
-"""Words by which a note of the results is one that a reader must see first."""
+"""Words that make a note of the results a warning at the top of the page."""
 
+MAX_UNFINISHED_ROWS = 200
+"""Largest number of unfinished pairs of scenario and method that are listed."""
 
-MAX_UNFINISHED = 200
-"""Pairs of scenario and method that are listed if they are not finished."""
+INTERVAL_CONFIDENCE = 0.95
+"""Confidence of the intervals of group accuracies."""
 
 
 def bench_page(folder: Path) -> Page:
-    """Everything that a folder of results has, finished or not."""
+    """Return the page on a results folder; the benchmark need not be finished."""
     store = Store.open(folder)
     chosen = chosen_records(store)
     results = results_of(chosen, sum(1 for _ in store.failures()))
     parts = list(group_results(chosen))
     if not parts:
         raise InputError(
-            f"{str(folder)!r} has no finished results to show: run the same `compshift bench` command again, and the "
-            "report after it"
+            f"{str(folder)!r} has no finished results to show: run the same `compshift bench` command again, then the "
+            "report"
         )
     several = len(parts) > 1
     sections: list[Section] = []
@@ -50,8 +51,8 @@ def bench_page(folder: Path) -> Page:
         trust = _trust(part, f"Trust{name}")
         sections += [trust] if trust else []
     sections += _tables(results)
-    missing = _missing(chosen, {part.data: part.space for part in parts})
-    sections += [missing] if missing else []
+    unfinished = _unfinished(chosen, {part.data: part.space for part in parts})
+    sections += [unfinished] if unfinished else []
     sections.append(made_section(*_facts(chosen, folder)))
     warnings = [note for note in results.notes if any(word in note for word in UNFINISHED)]
     lead = [sentence for part in parts for sentence in _lead(part, results)]
@@ -59,7 +60,7 @@ def bench_page(folder: Path) -> Page:
 
 
 def _lead(part: GroupResults, results: Results) -> list[str]:
-    """Who does best on what training lacked."""
+    """Say what was run, and which methods are best and worst on unseen groups and on the worst group."""
     scenarios = len(part.scenarios)
     how = (
         f"{len(part.methods)} methods on {part.data}" if len(part.methods) > 1 else f"{part.methods[0]} on {part.data}"
@@ -80,18 +81,18 @@ def _lead(part: GroupResults, results: Results) -> list[str]:
     words = [sentence]
     done = {(method, scenario) for data, scenario, method in results.scenarios if data == part.data}
     if len(done) < len(part.methods) * len({scenario for _, scenario in done}):
-        return [*words, "Methods are not compared: not all of them have results of the same scenarios."]
-    for metric, what in (("unseen", "On the groups that training lacked"), ("worst", "On the worst group")):
+        return [*words, "Methods are not compared: some lack results of scenarios that others have."]
+    for metric, what in (("unseen", "On the groups absent from training"), ("worst", "On the worst group")):
         best = ranked[metric]
         if len(best) > 1:
             (high, first), (low, last) = best[0], best[-1]
             words.append(
-                f"{what}, {first} is right most often, in {high:.1f}% of rows; {last} least, in {low:.1f}%."
+                f"{what}, {first} has the highest accuracy, {high:.1f}%, and {last} the lowest, {low:.1f}%."
                 if f"{high:.1f}" != f"{low:.1f}"
-                else f"{what}, all methods are right in {high:.1f}% of rows."
+                else f"{what}, all methods have an accuracy of {high:.1f}%."
             )
         elif best:
-            words.append(f"{what}, {best[0][1]} is right in {best[0][0]:.1f}% of rows.")
+            words.append(f"{what}, {best[0][1]} has an accuracy of {best[0][0]:.1f}%.")
     return words
 
 
@@ -109,7 +110,7 @@ def _cards(parts: list[GroupResults], chosen: Chosen) -> list[Card]:
 
 
 def _coverage(part: GroupResults, title: str) -> Section:
-    """The training grid, and what each scenario leaves of it."""
+    """Return the coverage of the training data; a menu of the grid selects a scenario."""
     held = part.train_rows > 0
     rows = part.train_rows[held].astype(np.float64)
     audit = audit_groups(GroupCounts(part.space, part.groups[held], rows, float(rows.sum()), 0, {}))
@@ -117,16 +118,20 @@ def _coverage(part: GroupResults, title: str) -> Section:
 
 
 def _accuracy(part: GroupResults, results: Results, title: str) -> Section:
+    """Return charts of the accuracy of each group while it was absent from training and while it was present."""
     blocks: list[Block] = [*bar_blocks(part.methods, part.seen, part.unseen)]
     for unseen, accuracy, words in (
-        (True, part.unseen, "while training lacked the group"),
-        (False, part.seen, "while training had the group"),
+        (True, part.unseen, "when absent from training"),
+        (False, part.seen, "when present in training"),
     ):
         flags = np.full(len(part.groups), unseen)
-        found = GroupAccuracy(part.space, part.groups, flags, part.test_rows, part.methods, accuracy)
+        found = GroupAccuracy(
+            part.space, part.groups, flags, part.test_rows, part.methods, accuracy, INTERVAL_CONFIDENCE
+        )
         own = accuracy_blocks(
             found,
-            f"Accuracy in percent {words}, mean over seeds and scenarios. Intervals are those of as many test rows.",
+            f"Accuracy of each group in percent {words}, mean over seeds and scenarios. Intervals assume the number of "
+            "test rows of one run.",
         )
         blocks += [Heading(f"Each group {words}"), *own] if own else []
     blocks += _scenario_chart(part, results)
@@ -134,7 +139,7 @@ def _accuracy(part: GroupResults, results: Results, title: str) -> Section:
 
 
 def _scenario_chart(part: GroupResults, results: Results) -> list[Block]:
-    """Each method's worst scenario, among all."""
+    """Return a chart of worst-group accuracy in every scenario, if there are several."""
     found = {key[1:]: scores["worst"].mean for key, scores in results.scenarios.items() if key[0] == part.data}
     lowest = {
         method: min((v for (_, own), v in found.items() if own == method), default=-1.0) for method in part.methods
@@ -153,25 +158,20 @@ def _scenario_chart(part: GroupResults, results: Results) -> list[Block]:
         )
     if len({row["scenario"] for row in rows}) < 2:
         return []
-    caption = "Accuracy on the worst group in every scenario; each method's worst scenario has its name."
+    caption = "Accuracy on the worst group in every scenario; each method's worst scenario is named."
     return [Heading("Every scenario"), Charts([scenario_dots(rows, part.methods, caption)])]
 
 
 def _trust(part: GroupResults, title: str) -> Section | None:
-    """What CRM's biases of the dropped groups rest on, if the records say."""
+    """Return the evidence behind CRM's biases of dropped groups, if the records have it."""
     known = np.flatnonzero(~np.isnan(part.trust[:, 0]))
     if not len(known):
         return None
     size, tail = part.trust[:, 0], part.trust[:, 1]
     groups = "one group" if len(known) == 1 else f"{len(known)} groups"
-    words = [f"CRM extrapolated {groups} in one scenario or another. {bias_words(size[known], tail[known])}"]
+    words = [f"Over all scenarios, CRM extrapolated {groups}. {bias_words(size[known], tail[known])}"]
     if not np.isnan(part.bias_gap):
-        end = (
-            "as they should at the optimum"
-            if part.bias_gap <= 0.01
-            else "which should be 0: some fit had not converged"
-        )
-        words.append(f"B* and the learned bias of seen groups differ by {part.bias_gap:.1e} at most, {end}.")
+        words.append(convergence_words(part.bias_gap))
     order = known[np.argsort(size[known], kind="stable")][:MAX_DOTS]
     labels = [part.space.label(part.groups[group]) for group in order]
     cut = f" The {MAX_DOTS} lowest of {len(known)} are shown." if len(known) > MAX_DOTS else ""
@@ -180,7 +180,7 @@ def _trust(part: GroupResults, title: str) -> Section | None:
 
 
 def _tables(results: Results) -> list[Section]:
-    """Our tables; and beside the paper's, where the paper has the same data and scenarios."""
+    """Return our tables, and those beside the paper's numbers if it has the same data and scenarios."""
     own = [Numbers(grid, folded=grid.name == "scenarios") for grid in make_tables(results)]
     sections = [Section("Tables", own)] if own else []
     beside = make_tables(results, paper_results())
@@ -191,50 +191,45 @@ def _tables(results: Results) -> list[Section]:
     return sections
 
 
-def _missing(chosen: Chosen, spaces: Mapping[str, GroupSpace]) -> Section | None:
-    """What is planned and not finished."""
+def _unfinished(chosen: Chosen, spaces: Mapping[str, GroupSpace]) -> Section | None:
+    """Return a table of the planned jobs that are not finished, if any."""
     lacking = lacking_results(chosen.about, chosen.units)
     if not lacking:
         return None
     headings = ["data set", "training without", "method", "jobs"]
-    grid = Grid("unfinished", "Jobs that are there, of those that are planned", headings, 3)
-    for item in lacking[:MAX_UNFINISHED]:
+    grid = Grid("unfinished", "Finished jobs, of those that are planned", headings, 3)
+    for item in lacking[:MAX_UNFINISHED_ROWS]:
         space = spaces.get(item.data)
         named = [space.label(np.array(code)) if space else f"codes {code}" for code in item.dropped]
         scenario = chosen.labels.get((item.data, item.dropped)) or "; ".join(named) or "nothing"
         grid.add([item.data, scenario, printed(item.method)], [Cell(f"{item.finished} of {item.planned}")])
-    if len(lacking) > MAX_UNFINISHED:
-        grid.notes.append(f"The first {MAX_UNFINISHED} of {len(lacking):,}.")
-    words = "All figures rest on the jobs that are there; the same `compshift bench` command goes on with the others."
+    if len(lacking) > MAX_UNFINISHED_ROWS:
+        grid.notes.append(f"The first {MAX_UNFINISHED_ROWS} of {len(lacking):,}.")
+    words = "All figures rest on the finished jobs; the same `compshift bench` command runs the others."
     return Section("Not finished", [Words([words]), Numbers(grid)])
 
 
 def _facts(chosen: Chosen, folder: Path) -> list[tuple[str, str]]:
-    """Seeds, settings, versions and time of the records."""
+    """Return protocol, draws, seeds, time and versions of the records."""
     records: list[Record] = [record for unit in chosen.units.values() for record in unit.values()]
     seeds = sorted({record["config"]["seed"] for record in records})
     draws = sorted({record["config"]["draw"] for record in records})
     times = sorted(record["finished"] for record in records)
     seconds = sum(record["seconds"] for record in records)
-    versions = dict.fromkeys(_text(record["versions"]) for record in records)
+    versions = dict.fromkeys(
+        ", ".join(f"{name} {number}" for name, number in record["versions"].items()) for record in records
+    )
     modes = dict.fromkeys(
-        f"{label}: {data['protocol']['mode']}, chosen by {data['protocol']['select']} validation accuracy"
+        f"{label}: {data['protocol']['mode']}, selected by {data['protocol']['select']} validation accuracy"
         for label, data in chosen.about["data"].items()
     )
     return [
         ("folder", str(folder)),
         ("protocol", "; ".join(modes)),
-        (
-            "draws and seeds",
-            f"{len(draws)} draw{'s' * (len(draws) != 1)}, seed{'s' * (len(seeds) != 1)} {_range(seeds)}",
-        ),
+        ("draws and seeds", f"{counted(len(draws), 'draw')}, seed{'s' * (len(seeds) != 1)} {_range(seeds)}"),
         ("jobs", f"{len(records):,}, {duration(seconds)} of computing, finished {times[0]} to {times[-1]}"),
         ("computed with", "; ".join(versions)),
     ]
-
-
-def _text(versions: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
 def _range(numbers: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""What training has, what follows from it and what is out of reach: the first section of every page."""
+"""The coverage section of a page: groups seen in training, groups that follow from them, and groups out of reach."""
 
 from __future__ import annotations
 
@@ -13,36 +13,43 @@ from compshift._errors import rough
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.hull import AffineHull
 from compshift.data.audit import Audit
+from compshift.report.audit import plan_words, rows_words, small_words
 from compshift.report.charts import PAIR_STATES, pair_panel, short_count
-from compshift.report.data_terminal import plan_words, rows_words, small_words
 from compshift.report.grid import Grid
 from compshift.report.page import Block, Card, Chart, Charts, Explorer, Heading, Numbers, Section, Words
 
 WINDOW = 60
-"""Values of an attribute that the grid shows at a time."""
+"""Number of values of an attribute that the grid shows at a time; ``explorer.js`` has the same number."""
 
-MAX_SEEN = 20_000
-"""Of more seen groups the grid knows those of the values with the most rows."""
+MAX_GRID_GROUPS = 20_000
+"""Largest number of seen groups sent to the grid; of more, it gets those of the values with the most rows."""
 
 MAX_LISTED_GROUPS = 50_000
-"""Unseen groups are listed, explained and drawn in pairs if there are no more groups than this."""
+"""Largest number of groups in all for which unseen groups are listed, explained and drawn in pairs."""
 
-MAX_WITNESSES = 1000
-MAX_TABLE_ROWS = 200
+MAX_EXPLAINED_GROUPS = 1000
+"""Largest number of unseen groups that are sent to the grid as combinations of seen ones."""
+
+MAX_MISSING_ROWS = 200
+"""Largest number of rows in the table of missing groups."""
+
 MAX_PANEL_VALUES = 30
+"""Largest number of values of an attribute in a panel; of more, those with the most rows are drawn."""
+
 MAX_PANELS = 15
+"""Largest number of pairs of attributes that are drawn."""
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """A scenario: the groups that training goes without."""
+    """A scenario of a benchmark: the groups that are dropped from training."""
 
     label: str
     codes: IntArray  # (q, m)
 
 
 def coverage_section(audit: Audit, scenarios: Sequence[Dropped] = (), title: str = "Coverage") -> Section:
-    """Sentences, the grid to explore, pairs of attributes if there are more than two, and the missing groups."""
+    """Return row counts, the interactive grid, pairs of attributes if there are more than two, and missing groups."""
     blocks: list[Block] = [Words([_as_sentence(line) for line in _rows_words(audit)])]
     data, notes = explorer_data(audit, scenarios)
     blocks.append(Explorer(data, notes))
@@ -53,7 +60,7 @@ def coverage_section(audit: Audit, scenarios: Sequence[Dropped] = (), title: str
 
 
 def _rows_words(audit: Audit) -> list[str]:
-    """What there is: rows, or weights if these are not whole."""
+    """Say how many rows there are, or their total weight if the counts are not whole numbers."""
     first, *others = rows_words(audit)
     if np.array_equal(audit.counts.count, np.round(audit.counts.count)):
         return [first, *others, *small_words(audit)]
@@ -61,7 +68,7 @@ def _rows_words(audit: Audit) -> list[str]:
 
 
 def coverage_cards(audit: Audit) -> list[Card]:
-    """How many groups are seen, follow, and are out of reach."""
+    """Return cards with the number of groups that are seen, can be extrapolated, and are out of reach."""
     seen, total = len(audit.counts.groups), audit.space.n_groups
     inside = audit.coverage.n_inside
     cards = [Card(f"{seen:,} of {_count(total)}", "groups seen in training")]
@@ -75,40 +82,40 @@ def coverage_cards(audit: Audit) -> list[Card]:
 
 
 def coverage_lead(audit: Audit) -> list[str]:
-    """What is missing and what to collect, for the top of a page."""
+    """Say which combinations are missing and which to collect, for the top of a page."""
     seen, total, inside = len(audit.counts.groups), audit.space.n_groups, audit.coverage.n_inside
     names = " × ".join(audit.space.names)
     missing = total - seen
     if not missing:
-        return [f"Training has rows of every combination of {names}: nothing is missing."]
+        return [f"Training has rows of every combination of {names}."]
     if inside is None:
         known = f"about {float(audit.coverage):.1%} of all groups are determined by the seen ones"
     elif missing == 1:
-        known = "it follows from the seen ones" if inside > seen else "it does not follow from the seen ones"
+        known = "it can be extrapolated from the seen ones" if inside > seen else "it cannot be extrapolated"
     else:
         number = {0: "none", missing: "all"}.get(inside - seen, f"{inside - seen:,}")
-        known = f"{number} of them follow{'s' * (inside - seen < 2)} from the seen ones"
+        known = f"{number} of them can be extrapolated from the seen ones"
     lacking = "one is" if missing == 1 else f"{_count(missing)} are"
     sentence = f"Of the {_count(total)} combinations of {names}, {lacking} missing from training; {known}."
     return [sentence, *map(_as_sentence, plan_words(audit))]
 
 
 def explorer_data(audit: Audit, scenarios: Sequence[Dropped] = ()) -> tuple[dict[str, Any], list[str]]:
-    """What the grid in the page knows, and sentences on what it leaves out."""
+    """Return the data of the interactive grid, and notes on the groups and values that it leaves out."""
     space, counts, notes = audit.space, audit.counts, []
-    order = [_by_rows(audit, attribute) for attribute in range(len(space.names))]
+    order = [_value_order(audit, attribute) for attribute in range(len(space.names))]
     kept = np.arange(len(counts.groups))
-    if len(kept) > MAX_SEEN:
+    if len(kept) > MAX_GRID_GROUPS:
         window, order, kept = _most_frequent(audit)
         notes.append(
             f"There are {len(counts.groups):,} seen groups: the grid has the {window} values of each attribute with "
-            "the most rows; coverage, rank and plan are of all groups."
+            "the most rows. Coverage, rank and plan are computed from all groups."
         )
     for name, values, own in zip(space.names, space.values, order, strict=True):
         if len(own) > WINDOW:
             notes.append(
                 f"{name} has {len(values):,} values: the grid shows {WINDOW} at a time, those with the most rows "
-                "first; coverage, rank and plan are of all."
+                "first. Coverage, rank and plan are computed from all values."
             )
     position = {tuple(code): number for number, code in enumerate(counts.groups[kept].tolist())}
     data = {
@@ -125,34 +132,37 @@ def explorer_data(audit: Audit, scenarios: Sequence[Dropped] = ()) -> tuple[dict
             {
                 "label": scenario.label,
                 "dropped": [position[code] for code in map(tuple, scenario.codes.tolist()) if code in position],
-                "witnesses": _scenario_witnesses(audit, scenario, MAX_WITNESSES // len(scenarios)),
+                "witnesses": _scenario_witnesses(audit, scenario, MAX_EXPLAINED_GROUPS // len(scenarios)),
             }
             for scenario in scenarios
         ],
-        "witnesses": {} if scenarios else _witnesses(audit.hull, listed_missing(audit, inside=True), MAX_WITNESSES),
+        "witnesses": {}
+        if scenarios
+        else _witnesses(audit.hull, _listed_missing(audit, inside=True), MAX_EXPLAINED_GROUPS),
     }
     return data, notes
 
 
 def _most_frequent(audit: Audit) -> tuple[int, list[IntArray], IntArray]:
-    """The most values of each attribute, at most ``WINDOW``, whose seen groups are no more than ``MAX_SEEN``.
+    """Choose the values with the most rows, the same number of each attribute, for a grid of limited size.
 
-    Also these values, those with the most rows, and which of the seen groups they have: all of them, or the grid would
-    show some as unseen.
+    The number, at most ``WINDOW``, is the largest with no more than ``MAX_GRID_GROUPS`` seen groups. Return it, the
+    values of each attribute, and the positions of all seen groups that consist of them; a group left out would be
+    shown as unseen.
     """
     groups = audit.counts.groups
     orders = [np.argsort(-_rows(audit, attribute), kind="stable") for attribute in range(groups.shape[1])]
     ranks = [np.argsort(order)[groups[:, attribute]] for attribute, order in enumerate(orders)]
-    depth = np.max(ranks, axis=0)  # of the window that a group needs
+    depth = np.max(ranks, axis=0)  # (k,) a window of depth + 1 values contains the group
     inside = np.searchsorted(np.sort(depth), np.arange(1, WINDOW + 1))
-    window = max(int(np.count_nonzero(inside <= MAX_SEEN)), int(depth.min()) + 1)
+    window = max(int(np.count_nonzero(inside <= MAX_GRID_GROUPS)), int(depth.min()) + 1)
     return window, [np.sort(order[:window]) for order in orders], np.flatnonzero(depth < window)
 
 
 def _witnesses(hull: AffineHull, unseen: IntArray | None, limit: int) -> dict[str, str]:
-    """Unseen groups as combinations of seen ones, by their codes; those that follow from none are left out.
+    """Return extrapolable groups, keyed by their codes, as combinations of seen ones.
 
-    Of two attributes the page finds them by itself.
+    With two attributes there are none: ``hull.js`` finds them itself.
     """
     if unseen is None or len(hull.space.names) == 2:
         return {}
@@ -161,24 +171,24 @@ def _witnesses(hull: AffineHull, unseen: IntArray | None, limit: int) -> dict[st
 
 
 def _reason(hull: AffineHull, code: IntArray) -> str:
-    """The combination of seen groups that gives a group."""
+    """Return the combination of seen groups that equals a group."""
     return hull.explain(code).removeprefix(f"{hull.space.label(code)} = ")
 
 
 def _scenario_witnesses(audit: Audit, scenario: Dropped, limit: int) -> dict[str, str]:
-    """The dropped groups of a scenario as combinations of those that are left."""
+    """Return the dropped groups of a scenario as combinations of the groups that are left."""
     left = audit.counts.groups[audit.space.locate(audit.counts.groups, audit.space.distinct(scenario.codes)[0]) < 0]
     return _witnesses(AffineHull(audit.space, left), scenario.codes, limit) if len(left) else {}
 
 
-def listed_missing(audit: Audit, *, inside: bool) -> IntArray | None:
-    """Unseen groups inside or outside the hull, unless there are too many groups to list."""
+def _listed_missing(audit: Audit, *, inside: bool) -> IntArray | None:
+    """Return the unseen groups inside or outside the hull; None if there are too many groups to list."""
     return audit.hull.missing(inside=inside) if audit.space.n_groups <= MAX_LISTED_GROUPS else None
 
 
 def _missing_blocks(audit: Audit) -> list[Block]:
-    """The missing groups as a table: what each follows from, or that it does not."""
-    inside, outside = listed_missing(audit, inside=True), listed_missing(audit, inside=False)
+    """Return a table of the missing groups and the combinations of seen groups that they follow from."""
+    inside, outside = _listed_missing(audit, inside=True), _listed_missing(audit, inside=False)
     if inside is None or outside is None:
         return [Words([f"There are {_count(audit.space.n_groups)} groups, too many to list the missing ones."], True)]
     missing = len(inside) + len(outside)
@@ -187,16 +197,16 @@ def _missing_blocks(audit: Audit) -> list[Block]:
     title = "The missing group" if missing == 1 else f"The {missing:,} missing groups"
     grid = Grid("missing", title, [*audit.space.names, "follows from"], len(audit.space.names) + 1)
     rows = [(code, True) for code in inside] + [(code, False) for code in outside]
-    for code, follows in rows[:MAX_TABLE_ROWS]:
+    for code, follows in rows[:MAX_MISSING_ROWS]:
         why = _reason(audit.hull, code) if follows else "out of reach"
         grid.add([*map(str, audit.space.decode(code[None])[0]), why], [])
-    if missing > MAX_TABLE_ROWS:
-        grid.notes.append(f"The first {MAX_TABLE_ROWS} of {missing:,}; `compshift audit --json` has them all.")
+    if missing > MAX_MISSING_ROWS:
+        grid.notes.append(f"The first {MAX_MISSING_ROWS} of {missing:,}; `compshift audit --json` has them all.")
     return [Numbers(grid, folded=True)]
 
 
 def _pair_blocks(audit: Audit) -> list[Block]:
-    """A panel for each pair of attributes."""
+    """Return a panel for each pair of attributes."""
     space = audit.space
     if space.n_groups > MAX_LISTED_GROUPS:
         return [Words([f"There are {_count(space.n_groups)} groups, too many to draw each pair of attributes."], True)]
@@ -208,7 +218,7 @@ def _pair_blocks(audit: Audit) -> list[Block]:
     charts = [_panel(audit, pair, every, inside, count) for pair in pairs[:MAX_PANELS]]
     blocks: list[Block] = [
         Heading("Pairs of attributes"),
-        Words(["A cell stands for all groups that have its two values, and has the number of their rows."]),
+        Words(["A cell stands for all groups that have its two values; its number counts their rows."]),
         Charts(charts),
     ]
     if len(pairs) > MAX_PANELS:
@@ -217,8 +227,9 @@ def _pair_blocks(audit: Audit) -> list[Block]:
 
 
 def _panel(audit: Audit, pair: tuple[int, int], every: IntArray, inside: Any, count: Any) -> Chart:
+    """Return the chart of one pair; ``inside`` and ``count`` (g,) are those of ``every`` group, (g, m)."""
     space = audit.space
-    orders = [_by_rows(audit, attribute)[:MAX_PANEL_VALUES] for attribute in pair]
+    orders = [_value_order(audit, attribute)[:MAX_PANEL_VALUES] for attribute in pair]
     sizes = [space.cardinalities[attribute] for attribute in pair]
     cell = every[:, pair[0]] * sizes[1] + every[:, pair[1]]
     total, known, seen, n = (
@@ -248,7 +259,7 @@ def _panel(audit: Audit, pair: tuple[int, int], every: IntArray, inside: Any, co
         for name, own, size in zip(names, orders, sizes, strict=True)
         if len(own) < size
     ]
-    caption = f"{names[0]} × {names[1]}" + (f"; {' and '.join(cut)} are shown" if cut else "")
+    caption = f"{names[0]} × {names[1]}" + (f": {' and '.join(cut)}" if cut else "")
     return pair_panel(rows, names, labels, caption)
 
 
@@ -259,8 +270,8 @@ def _pair_state(total: float, seen: float, inside: float) -> str:
     return none_all if inside == total else none_some
 
 
-def _by_rows(audit: Audit, attribute: int) -> IntArray:
-    """Values of an attribute: in their order, or the most frequent first if there are many."""
+def _value_order(audit: Audit, attribute: int) -> IntArray:
+    """Return the values of an attribute in their order, or the most frequent first if they exceed the window."""
     size = audit.space.cardinalities[attribute]
     if size <= WINDOW:
         return np.arange(size)
@@ -268,7 +279,7 @@ def _by_rows(audit: Audit, attribute: int) -> IntArray:
 
 
 def _rows(audit: Audit, attribute: int) -> FloatArray:
-    """Rows of each value of an attribute."""
+    """Return the number of rows of each value of an attribute, (d,)."""
     size = audit.space.cardinalities[attribute]
     return np.bincount(audit.counts.groups[:, attribute], weights=audit.counts.count, minlength=size).astype(float)
 

@@ -1,7 +1,4 @@
-"""A page on a fitted model, and on how it does on labelled rows if there are any.
-
-A page on a table alone: which combinations it has, lacks, and would need.
-"""
+"""The page on a fitted model, with its accuracy on labelled rows if there are any, and the page on a table alone."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from compshift.data.audit import Audit, GroupCounts, audit_groups
 from compshift.data.dataset import GroupedDataset
 from compshift.metrics import GroupReport
 from compshift.metrics.evaluation import Evaluation, evaluate
+from compshift.report.accuracy_section import GroupAccuracy, accuracy_blocks, bar_blocks
 from compshift.report.coverage_section import coverage_cards, coverage_lead, coverage_section
-from compshift.report.group_accuracy import GroupAccuracy, accuracy_blocks, bar_blocks
 from compshift.report.page import Block, Card, Page, Section, Words, made_section
 from compshift.report.trust_section import trust_section
 
@@ -26,12 +23,14 @@ def model_page(
     data: GroupedDataset | None = None,
     part: str = "",
     source: str = "",
-    judge: bool | None = None,
+    additivity: bool | None = None,
     prior: str | None = None,
 ) -> Page:
-    """What the model was fitted to, what it extrapolates, how well it does, and how far to trust it.
+    """Return the page on a model: coverage of its training groups, accuracy, and trust.
 
-    ``prior`` is named as the one that is in force, if it is not that of the fit.
+    ``data`` are labelled rows to evaluate, ``part`` of the file ``source``; without them the page has no accuracies.
+    ``additivity`` says whether to test if the energies are additive; None tests it if that takes only seconds.
+    ``prior`` names the prior in use if it is not that of the fit.
     """
     audit = _audit(clf)
     evaluation = None if data is None else evaluate(clf, data)
@@ -41,36 +40,38 @@ def model_page(
     if evaluation is None:
         warnings.append("No labelled rows were given: this page says nothing about accuracy.")
     else:
-        found = _by_group(clf, evaluation)
+        found = _group_accuracy(clf, evaluation)
         lead.append(_accuracy_words(evaluation, found, part))
         cards += _accuracy_cards(evaluation, found)
         sections.append(_accuracy_section(evaluation, found, part))
-        unknown = found.unseen & (evaluation.report.count > 0) & ~_inside(clf, evaluation)
+        hull = AffineHull(clf.space_, clf.groups_[np.asarray(clf.seen_)])
+        unknown = found.unseen & (evaluation.report.count > 0) & ~hull.contains(evaluation.report.groups)
         if unknown.any():
             warnings.append(
                 f"{int(unknown.sum())} of the tested groups lie outside the hull of the seen ones: training does not "
                 "determine them."
             )
-    sections += [trust_section(clf, evaluation, data, judge), made_section(*_facts(clf, name, source, part, prior))]
+    sections += [
+        trust_section(clf, evaluation, data, additivity),
+        made_section(*_facts(clf, name, source, part, prior)),
+    ]
     return Page(name, "model", lead, sections, cards, warnings)
 
 
 def _audit(clf: Any) -> Audit:
+    """Return the audit of the groups that a model was fitted to."""
     seen = np.asarray(clf.seen_)
     weight = np.asarray(clf.group_weight_, dtype=np.float64)[seen]
     return audit_groups(GroupCounts(clf.space_, clf.groups_[seen], weight, float(weight.sum()), 0, {}))
 
 
-def _by_group(clf: Any, evaluation: Evaluation) -> GroupAccuracy:
+def _group_accuracy(clf: Any, evaluation: Evaluation) -> GroupAccuracy:
+    """Return the accuracy of the model on every group, and whether the group was seen."""
     report = evaluation.report
     place = clf.space_.locate(report.groups, clf.groups_)
     unseen = (place < 0) | ~np.asarray(clf.seen_)[place]
-    return GroupAccuracy(clf.space_, report.groups, unseen, report.count, ("this model",), report.accuracy[None])
-
-
-def _inside(clf: Any, evaluation: Evaluation) -> Any:
-    hull = AffineHull(clf.space_, clf.groups_[np.asarray(clf.seen_)])
-    return hull.contains(evaluation.report.groups)
+    accuracy = report.accuracy[None]
+    return GroupAccuracy(clf.space_, report.groups, unseen, report.count, ("this model",), accuracy, report.confidence)
 
 
 def _accuracy_words(evaluation: Evaluation, found: GroupAccuracy, part: str) -> str:
@@ -81,7 +82,7 @@ def _accuracy_words(evaluation: Evaluation, found: GroupAccuracy, part: str) -> 
     if tested.any():
         number = int(tested.sum())
         groups, end = (f"{number} tested groups", " on average") if number > 1 else ("one tested group", "")
-        unseen = f"; on the {groups} that training lacked it is {report.accuracy[tested].mean():.1%}{end}"
+        unseen = f"; on the {groups} absent from training it is {report.accuracy[tested].mean():.1%}{end}"
     return (
         f"On {_rows(report, part)} the accuracy is {report.average:.1%}, and {report.worst:.1%} on "
         f"the worst group, ({worst}){unseen}."
@@ -101,12 +102,10 @@ def _accuracy_cards(evaluation: Evaluation, found: GroupAccuracy) -> list[Card]:
     ]
     tested = found.unseen & (report.count > 0)
     if tested.any():
-        cards.append(Card(f"{report.accuracy[tested].mean():.1%}", _unseen_words(int(tested.sum()))))
+        number = int(tested.sum())
+        meaning = "the unseen group" if number == 1 else f"mean over {number} unseen groups"
+        cards.append(Card(f"{report.accuracy[tested].mean():.1%}", meaning))
     return cards
-
-
-def _unseen_words(number: int) -> str:
-    return "the unseen group" if number == 1 else f"mean over {number} unseen groups"
 
 
 def _accuracy_section(evaluation: Evaluation, found: GroupAccuracy, part: str) -> Section:
@@ -116,7 +115,9 @@ def _accuracy_section(evaluation: Evaluation, found: GroupAccuracy, part: str) -
         f"{report.balanced:.3f}, worst group {report.worst:.3f}."
     ]
     if report.n_empty:
-        words.append(f"{report.n_empty} of {report.space.n_groups} groups have no rows here and count for nothing.")
+        words.append(
+            f"{report.n_empty} of {report.space.n_groups} groups have no rows here and are left out of these figures."
+        )
     blocks: list[Block] = [Words(words)]
     seen = np.where(found.unseen, np.nan, found.accuracy)
     unseen = np.where(found.unseen, found.accuracy, np.nan)
@@ -129,7 +130,7 @@ def _facts(clf: Any, name: str, source: str, part: str, prior: str | None) -> li
     facts = [("model", name)]
     if source:
         facts.append(("evaluated on", f"{source} ({part} rows)" if part != "all" else source))
-    solved = getattr(clf, "n_iter_", 0) > 0  # not trained by gradients, with settings of its own
+    solved = getattr(clf, "n_iter_", 0) > 0  # a network trained by gradients has other settings
     for label, attribute in (
         *([("alpha", "alpha_")] if solved else []),
         ("prior", "prior"),
@@ -143,7 +144,7 @@ def _facts(clf: Any, name: str, source: str, part: str, prior: str | None) -> li
 
 
 def table_page(audit: Audit, name: str) -> Page:
-    """Coverage, the grid to explore, and what to collect."""
+    """Return the page on a table: coverage, the interactive grid, and the groups to collect."""
     facts = [("table", name), ("attributes", ", ".join(audit.space.names))]
     sections = [coverage_section(audit), made_section(*facts)]
     return Page(name, "table", coverage_lead(audit), sections, coverage_cards(audit))

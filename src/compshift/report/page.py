@@ -1,9 +1,8 @@
-"""A page that is one file: its parts, and how they become HTML.
+"""A report page: its blocks, and how they become one HTML file.
 
-Whatever comes from data is text: Jinja escapes it, data for scripts lies in blocks of JSON that cannot be left, and the
-page's policy lets the browser run the page's own scripts alone, known by their hashes, and load nothing.
-
-How a page was made: versions, command, time.
+The page is safe to open whatever the data contain: Jinja escapes all text, data for scripts are JSON in elements that
+the data cannot close, and the content policy lets the browser run only the page's own scripts, identified by their
+hashes, and load nothing.
 """
 
 from __future__ import annotations
@@ -28,21 +27,26 @@ from compshift._errors import InputError
 from compshift.report.grid import Grid
 
 TEMPLATES = files("compshift.report") / "templates"
+
 EXPLORER_SCRIPTS = ("hull.js", "explorer.js")
+"""Scripts of the interactive grid, in the order they are run."""
+
+REPORTED_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
+"""Packages whose versions are listed at the end of a page, if they are installed."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """Sentences."""
+    """Paragraphs, in small grey print if ``soft``."""
 
     template: ClassVar[str] = "words.html"
     sentences: Sequence[str]
-    soft: bool = False  # of less weight
+    soft: bool = False
 
 
 @dataclass(frozen=True)
 class Heading:
-    """What the next blocks are about."""
+    """A heading above the blocks that follow it in a section."""
 
     template: ClassVar[str] = "heading.html"
     text: str
@@ -50,7 +54,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart as Vega-Lite, and what it shows in words. A wide one takes the width of the page."""
+    """A chart as a Vega-Lite specification, with a caption. A wide one takes the full width of the page."""
 
     spec: dict[str, Any]
     caption: str
@@ -59,7 +63,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Charts:
-    """Charts side by side, as many as there is room for."""
+    """Charts side by side, wrapped to the width of the page."""
 
     template: ClassVar[str] = "charts.html"
     charts: Sequence[Chart]
@@ -67,7 +71,7 @@ class Charts:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A table; a folded one shows its title alone until it is opened."""
+    """A table; a folded one shows only its title until it is opened."""
 
     template: ClassVar[str] = "numbers.html"
     grid: Grid
@@ -76,7 +80,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and values."""
+    """A list of names and values."""
 
     template: ClassVar[str] = "facts.html"
     pairs: Sequence[tuple[str, str]]
@@ -84,7 +88,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Explorer:
-    """The grid of groups in which more can be marked."""
+    """The interactive grid of groups, in which unseen groups can be marked for collection."""
 
     template: ClassVar[str] = "explorer.html"
     data: dict[str, Any]
@@ -96,7 +100,7 @@ Block = Words | Heading | Charts | Numbers | Facts | Explorer
 
 @dataclass(frozen=True)
 class Section:
-    """A title, and what is under it."""
+    """A title and the blocks below it."""
 
     title: str
     blocks: Sequence[Block]
@@ -104,7 +108,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Card:
-    """A figure, and what it means."""
+    """A key figure and its meaning."""
 
     figure: str
     meaning: str
@@ -112,10 +116,10 @@ class Card:
 
 @dataclass(frozen=True)
 class Page:
-    """Everything that a page says, from top to bottom."""
+    """Content of a page, from top to bottom."""
 
     title: str
-    kind: str  # what it is a report on
+    kind: str  # subject of the report: benchmark, model or table
     lead: Sequence[str]
     sections: Sequence[Section]
     cards: Sequence[Card] = ()
@@ -123,14 +127,14 @@ class Page:
 
 
 def check_report_packages() -> None:
-    """Refuse a Python that lacks what pages are made with."""
+    """Raise if a package that pages need is not installed."""
     missing = [name for name in ("altair", "jinja2", "vl_convert") if find_spec(name) is None]
     if missing:
         raise InputError(f"a report needs {' and '.join(missing)}: pip install 'compshift[report]'")
 
 
 def render_page(page: Page) -> str:
-    """The page as HTML."""
+    """Return the page as HTML, with only the scripts that its blocks need."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -154,12 +158,12 @@ def render_page(page: Page) -> str:
 
 
 def json_island(content: Any) -> str:
-    """JSON that can stand in a ``<script>`` element: nothing in it can end the element, or be taken for a comment."""
+    """Return JSON for a ``<script>`` element, without any "<" that could end the element or start a comment."""
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def content_policy(scripts: Sequence[str]) -> str:
-    """What the browser may do: run these scripts, style, and show what lies in the page; nothing else."""
+    """Return the content security policy: run these scripts, apply inline styles, show inline images, load nothing."""
     allowed = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
     return (
         f"default-src 'none'; script-src {allowed or chr(39) + 'none' + chr(39)}; style-src 'unsafe-inline'; "
@@ -173,35 +177,27 @@ def _read(name: str) -> str:
 
 @cache
 def _vega() -> str:
-    """Vega, Vega-Lite and Vega-Embed, as vl-convert carries them."""
+    """Return the bundle of Vega, Vega-Lite and Vega-Embed that vl-convert ships."""
     import vl_convert
 
     text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return text.replace("\r", "").replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
-
-
 def made_section(*pairs: tuple[str, str], command: Sequence[str] | None = None) -> Section:
-    """Facts on what is shown, then on the page itself."""
+    """Return the last section of a page: the given facts, then time, command, versions and system."""
     arguments = sys.argv[1:] if command is None else list(command)
+    versions = [f"compshift {__version__}", f"Python {platform.python_version()}"]
+    for name in REPORTED_PACKAGES:
+        try:
+            versions.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
     made = [
         *pairs,
         ("page made", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
         ("command", shlex.join(["compshift", *arguments])),
-        ("versions", versions_text()),
+        ("versions", ", ".join(versions)),
         ("system", f"{platform.system()} {platform.machine()}"),
     ]
     return Section("How it was made", [Facts(made)])
-
-
-def versions_text() -> str:
-    """compshift, Python and the packages that compute."""
-    found = [f"compshift {__version__}", f"Python {platform.python_version()}"]
-    for name in PACKAGES:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    return ", ".join(found)

@@ -1,7 +1,10 @@
-"""Predictions as a table, and tables as files."""
+"""Predictions of a model as a table file, and its accuracy by group on the terminal."""
 
 from __future__ import annotations
 
+import json
+import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,23 +14,33 @@ from compshift._errors import InputError
 from compshift._files import check_target, replacing
 from compshift.data.shards import PARQUET
 from compshift.data.text_tables import ending
+from compshift.report.terminal import MAX_ROWS, plain_table, print_lines
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
+    from rich.table import Table
 
     from compshift.core.groups import GroupSpace
+    from compshift.metrics.evaluation import Evaluation
+
+UNLIMITED_WIDTH = 1000
+"""Line width used when output is not a terminal."""
 
 
 def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool) -> pd.DataFrame:
-    """One row per sample: each target, the probability of its values, and on request of every group.
+    """Return one row per sample: every target and the probabilities of its values.
 
-    Probability columns are named ``P(bird=waterbird)`` and ``P(bird=waterbird, place=land)``. With ``explain`` the
-    columns ``group …`` tell the most probable group and what its bias rests on.
+    Probability columns are named ``P(bird=waterbird)``. With ``groups`` there is one more for each candidate group,
+    ``P(bird=waterbird, place=land)``; with ``explain``, columns ``group …`` hold the most probable group, whether it
+    was seen or is inside the hull, and the effective sample size behind its bias.
     """
     import pandas as pd
 
     if (groups or explain) and not hasattr(clf, "group_log_proba"):
-        raise InputError("--groups and --explain are for models of groups, and this one predicts classes alone")
+        raise InputError(
+            "groups and explain need a model of groups, and this one predicts classes only: leave them out"
+        )
     targets = clf.targets_
     predicted, proba = clf.predict(X), clf.predict_proba(X)
     if predicted.ndim == 1:
@@ -36,7 +49,7 @@ def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool) -> pd.Dat
     for name, values, part in zip(targets.names, targets.values, proba, strict=True):
         columns |= {f"P({name}={value})": part[:, column] for column, value in enumerate(values)}
     if groups:
-        joint = np.exp(clf.group_log_proba(X))
+        joint = np.exp(clf.group_log_proba(X))  # (n, g)
         columns |= {_group_column(clf.space_, code): joint[:, column] for column, code in enumerate(clf.groups_)}
     frame = pd.DataFrame(columns).infer_objects()
     if explain:
@@ -49,13 +62,13 @@ def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool) -> pd.Dat
 
 
 def _group_column(space: GroupSpace, code: Any) -> str:
-    """``P(bird=waterbird, place=land)``."""
+    """Return the column name of a group, ``P(bird=waterbird, place=land)``."""
     pairs = zip(space.names, space.values, code, strict=True)
     return "P(" + ", ".join(f"{name}={values[position]}" for name, values, position in pairs) + ")"
 
 
 def check_table_path(path: Path, *sources: str | Path | None) -> None:
-    """Refuse a path that a table cannot be written to, or that is one of the ``sources``."""
+    """Raise if a table cannot be written to ``path``, or if ``path`` is one of the ``sources``."""
     if ending(path) not in (".csv", *PARQUET):
         raise InputError(f"{path.name!r} has the ending {path.suffix!r}: tables are written as .csv or .parquet")
     check_target(path, *sources)
@@ -69,3 +82,82 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
             frame.to_csv(temporary, index=False)
         else:
             frame.to_parquet(temporary, index=False)
+
+
+def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> None:
+    """Print accuracy, interval, effective sample size and training rows of every group, then the averages."""
+    report = evaluation.report
+    if as_json:
+        content = {"rows": int(report.count.sum()), "split": part, **evaluation.to_dict()}
+        print(json.dumps(content, allow_nan=False))
+        return
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = UNLIMITED_WIDTH
+    console.print(_fitting_table(evaluation, part, console))
+    worst = ", ".join(map(str, report.worst_group))
+    lines = [
+        f"average accuracy {report.average:.3f}, balanced {report.balanced:.3f}",
+        f"worst group {report.worst:.3f}, ({worst})",
+    ]
+    if report.compositional_risk == math.inf:
+        lines.append("compositional risk infinite: a group with rows has probability 0 under this prior")
+    elif report.compositional_risk is not None:
+        lines.append(f"compositional risk {report.compositional_risk:.3f} nats")
+    if report.n_empty:
+        lines.append(
+            f"{report.n_empty} of {report.space.n_groups} groups have no rows and are left out of these figures"
+        )
+    print_lines(console, *lines)
+
+
+def _fitting_table(evaluation: Evaluation, part: str, console: Console) -> Table:
+    """Return the widest table that fits the console; columns go in the order ESS, expected accuracy, interval."""
+    from rich.measure import Measurement
+
+    for ess, expected in ((True, True), (False, True), (False, False)):
+        table = _evaluation_table(evaluation, part, interval=True, ess=ess, expected=expected)
+        if Measurement.get(console, console.options.update(max_width=UNLIMITED_WIDTH), table).maximum <= console.width:
+            return table
+    table = _evaluation_table(evaluation, part, interval=False, ess=False, expected=False)
+    table.caption = f"{table.caption}, and the intervals" if table.caption else "--json has the intervals"
+    return table
+
+
+def _evaluation_table(evaluation: Evaluation, part: str, *, interval: bool, ess: bool, expected: bool) -> Table:
+    """Return the accuracy table with the requested columns; expected accuracy is shown only if there is any."""
+    from rich.markup import escape
+
+    report = evaluation.report
+    table = plain_table(f"accuracy by group ({part} rows)")
+    for name in report.space.names:
+        table.add_column(escape(name), overflow="fold", min_width=8)
+    expected = expected and not np.isnan(evaluation.expected).all()
+    headings = [
+        "rows",
+        "accuracy",
+        *([f"{report.confidence:.0%} interval"] if interval else []),
+        *(["expected"] if expected else []),
+        *(["ESS"] if ess else []),
+    ]
+    for name in headings:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("in training", no_wrap=True)
+    values = report.space.decode(report.groups)
+    for row in range(min(len(report.groups), MAX_ROWS)):
+        held = report.count[row] > 0
+        size, foreseen = evaluation.effective_sample_size[row], evaluation.expected[row, 0]
+        cells = [
+            str(report.count[row]),
+            f"{report.accuracy[row]:.3f}" if held else "empty",
+            *([f"{report.lower[row]:.3f}–{report.upper[row]:.3f}" if held else ""] if interval else []),
+            *(["" if np.isnan(foreseen) else f"{foreseen:.3f}"] if expected else []),
+            *(["" if np.isnan(size) else f"{size:.0f}"] if ess else []),
+            evaluation.states[row],
+        ]
+        table.add_row(*(escape(str(value)) for value in values[row]), *cells)
+    if len(report.groups) > MAX_ROWS:
+        table.caption = f"the first {MAX_ROWS} of {len(report.groups)} groups; --json has them all"
+    return table

@@ -1,4 +1,4 @@
-"""The paper's tables, of our results, of the paper's, or of both side by side."""
+"""The paper's tables from our results, from the paper's numbers, or from both side by side; as grids or as CSV."""
 
 from __future__ import annotations
 
@@ -19,27 +19,36 @@ HEADINGS = {
     "unseen": "unseen groups",
 }
 
-MEANING = "Test accuracy in percent, mean (standard error) over seeds of the mean over scenarios."
-MEANINGS = {
-    "average": "Average: share of right rows, so groups count as often as they are tested.",
-    "weighted": "Weighted: the average with groups as frequent as in training before any was dropped.",
-    "unseen": "Unseen groups: rows of groups that training lacked.",
+UNIT_NOTE = "Test accuracy in percent: mean (standard error) over seeds, of the mean over scenarios."
+METRIC_NOTES = {
+    "average": "Average: share of test rows that are right, so that large groups count more.",
+    "weighted": "Weighted: average with the group frequencies of training before any group was dropped.",
+    "unseen": "Unseen groups: test rows of groups that are absent from training.",
 }
-STANDARD = "None dropped: the worst group when every group is in training."
-SOLVED = "A method that is solved to its optimum has no randomness, and no error."
-PARTIAL = "* over fewer scenarios or seeds than there are."
+STANDARD_NOTE = "None dropped: worst-group accuracy when every group is in training."
+SOLVED_NOTE = "A method that is solved to its optimum is deterministic and has no standard error."
+ONE_SEED_NOTE = "One seed, so no standard error."
+PARTIAL_NOTE = "* Some scenarios or seeds are missing."
+COMPARED_NOTE = (
+    "Percent, mean (standard error over seeds). The last column of each metric is the difference divided by its "
+    "standard error."
+)
+ABLATION_NOTE = (
+    "CRM: extrapolated bias B*, uniform prior. B_hat: learned bias, 0 for unseen groups. Emp Prior: group frequencies "
+    "of the test rows. All variants use the model that was selected for CRM."
+)
 
 
 def make_tables(results: Results, paper: Results | None = None) -> list[Grid]:
-    """Every table that there are numbers for; with ``paper`` beside the paper's numbers where it has any."""
+    """Return every table that has rows; with ``paper``, only rows that both have, ours beside the paper's."""
     if paper is not None:
-        return [*_compared(results, paper)]
+        return list(_compared(results, paper))
     grids = [_main(results), *_scenario_grids(results), _ablations(results), _standard(results)]
     return [grid for grid in grids if grid.rows]
 
 
 def short_tables(results: Results) -> list[Grid]:
-    """The main table and the ablations of each data set, narrow enough for a terminal."""
+    """Return the main table and the ablations of each data set, narrow enough for a terminal."""
     grids = []
     for data in results.datasets:
         part = results.of(data)
@@ -53,24 +62,25 @@ def short_tables(results: Results) -> list[Grid]:
 
 
 def shown(score: Score | None) -> str:
-    """``78.7 (1.0)``, or the mean alone if there is no error; nothing for what is not known."""
+    """Return ``78.7 (1.0)``, the mean alone without a standard error, or an empty text if there is no mean."""
     if score is None or score.mean != score.mean:
         return ""
     return f"{score.mean:.1f}" + ("" if score.error is None else f" ({score.error:.1f})")
 
 
 def _columns(rows: Iterable[Scores]) -> list[str]:
-    """Metrics that at least one row has, in the order of tables."""
+    """Return the metrics that at least one row has, in the order of ``HEADINGS``."""
     held = {metric for row in rows for metric, score in row.items() if score.mean == score.mean}
     return [metric for metric in HEADINGS if metric in held]
 
 
 def _best(scores: Sequence[Score | None]) -> float:
+    """Return the largest mean as printed, or -1 if there is none."""
     return max((round(score.mean, 1) for score in scores if score is not None and score.mean == score.mean), default=-1)
 
 
 def _block(grid: Grid, columns: Sequence[str], data: str, rows: Sequence[tuple[str, Sequence[Score | None]]]) -> None:
-    """The rows of one data set, the best of each column in bold; rows with a star do not compete."""
+    """Add the rows of one data set, with the best of each column in bold; incomplete rows (*) are never the best."""
     best = [_best([scores[number] for name, scores in rows if name[-1] != "*"]) for number in range(len(columns))]
     for position, (name, scores) in enumerate(rows):
         cells = [
@@ -83,6 +93,7 @@ def _block(grid: Grid, columns: Sequence[str], data: str, rows: Sequence[tuple[s
 
 
 def _main(results: Results) -> Grid:
+    """Return the main table: means over scenarios by data set and method."""
     columns = _columns(results.main.values())
     standard = any("worst" in scores for scores in results.standard.values())
     headings = ["data set", "method", *(HEADINGS[metric] for metric in columns)]
@@ -95,12 +106,12 @@ def _main(results: Results) -> Grid:
             mark = "*" if (data, name) in results.partial else ""
             rows.append((name + mark, [*(over.get(metric) for metric in columns), *extra]))
         _block(grid, [*columns, *["none dropped"] * standard], data, rows)
-    meanings = [text for metric, text in MEANINGS.items() if metric in columns]
+    meanings = [text for metric, text in METRIC_NOTES.items() if metric in columns]
     seeds = {score.seeds for row in results.main.values() for score in row.values()}
-    once = [SOLVED] if len(seeds) > 1 else ["One seed, so no error."] if seeds == {1} else []
-    partial = [PARTIAL] if results.partial & {*results.main} else []
-    also = [STANDARD] if standard else []
-    grid.notes = [" ".join([MEANING, *meanings, *also, *once, *partial]), *results.notes]
+    once = [SOLVED_NOTE] if len(seeds) > 1 else [ONE_SEED_NOTE] if seeds == {1} else []
+    partial = [PARTIAL_NOTE] if results.partial & {*results.main} else []
+    also = [STANDARD_NOTE] if standard else []
+    grid.notes = [" ".join([UNIT_NOTE, *meanings, *also, *once, *partial]), *results.notes]
     return grid
 
 
@@ -109,7 +120,7 @@ def _methods(results: Results, data: str) -> list[str]:
 
 
 def _scenario_grids(results: Results) -> list[Grid]:
-    """For each data set and metric, scenarios down and methods across; each method's worst scenario is marked."""
+    """Return a table per data set and metric: scenarios down, methods across, each method's worst scenario marked."""
     grids = []
     for data in dict.fromkeys(key[0] for key in results.scenarios):
         dropped = list(dict.fromkeys(key[1] for key in results.scenarios if key[0] == data))
@@ -141,15 +152,17 @@ def _scenario_grids(results: Results) -> list[Grid]:
 
 
 def scenario_label(results: Results, data: str, scenario: Scenario) -> str:
-    """The groups that are dropped, for people."""
+    """Return the names of the groups that a scenario drops, or ``none``."""
     return results.labels.get((data, scenario), "none") or "none"
 
 
 def _lowest(scores: Iterable[Score | None]) -> float:
+    """Return the smallest mean, or -1 if there is none."""
     return min((score.mean for score in scores if score is not None and score.mean == score.mean), default=-1)
 
 
 def _ablations(results: Results) -> Grid:
+    """Return the table of CRM's biases and priors."""
     columns = _columns(results.ablations.values())
     grid = Grid("ablations", "Ablations of CRM", ["data set", "variant", *(HEADINGS[name] for name in columns)], 2)
     for data in dict.fromkeys(key[0] for key in results.ablations):
@@ -159,14 +172,12 @@ def _ablations(results: Results) -> Grid:
             if label == data
         ]
         _block(grid, columns, data, rows)
-    grid.notes = [
-        "CRM: extrapolated bias B*, uniform prior. B_hat: the learned bias, 0 for unseen groups. Emp Prior: the "
-        "frequencies of the groups in the test rows. All from one model, chosen as CRM's."
-    ]
+    grid.notes = [ABLATION_NOTE]
     return grid
 
 
 def _standard(results: Results) -> Grid:
+    """Return the table of runs in which every group is in training."""
     columns = _columns(results.standard.values())
     grid = Grid("standard", "No group dropped", ["data set", "method", *(HEADINGS[name] for name in columns)], 2)
     for data in dict.fromkeys(key[0] for key in results.standard):
@@ -177,16 +188,16 @@ def _standard(results: Results) -> Grid:
         ]
         _block(grid, columns, data, rows)
     grid.notes = [
-        "Test accuracy in percent, mean (standard error) over seeds; every group is in training.",
+        "Test accuracy in percent: mean (standard error) over seeds. Every group is in training.",
         *results.notes,
     ]
     return grid
 
 
 def _compared(ours: Results, paper: Results) -> Iterable[Grid]:
-    """Ours, the paper's and the difference in standard errors, for everything that both have.
+    """Yield tables of our numbers, the paper's, and their difference in standard errors, for rows that both have.
 
-    Means over scenarios are compared where the scenarios are the same.
+    Means over scenarios are compared only if the scenarios are the same.
     """
     same = {data for data in ours.named & paper.named if _scenarios(ours, data) == _scenarios(paper, data)}
     same |= {"celeba5"} & ours.named if all(len(dropped) == 1 for dropped in _scenarios(ours, "celeba5")) else set()
@@ -210,7 +221,7 @@ def _compared(ours: Results, paper: Results) -> Iterable[Grid]:
 
 
 def _scenarios(results: Results, data: str) -> set[Scenario]:
-    """Dropped groups; the shift that data have by themselves drops none."""
+    """Return the scenarios that drop at least one group."""
     return {key[1] for key in results.scenarios if key[0] == data} - {()}
 
 
@@ -222,6 +233,7 @@ def _beside(
     rows: Sequence[tuple[Scores, Scores]],
     notes: Sequence[str],
 ) -> Grid:
+    """Return one table of our numbers beside the paper's; ``rows`` are pairs of ours and theirs."""
     metrics = [metric for metric in HEADINGS if any(metric in own and metric in theirs for own, theirs in rows)]
     headings = [part for metric in metrics for part in (f"{HEADINGS[metric]}: ours", "paper", "difference / s.e.")]
     grid = Grid(name, f"{title}, beside the paper", [*keys, *headings], len(keys))
@@ -236,13 +248,12 @@ def _beside(
             cells += [Cell(shown(mine)), Cell(shown(printed)), Cell("" if distance is None else f"{distance:+.1f}")]
         grid.add([label[0] if label[0] != previous else "", *label[1:]], cells)
         previous = label[0]
-    grid.notes = ["Percent, mean (standard error over seeds). The difference is in units of its own standard error."]
-    grid.notes += notes
+    grid.notes = [COMPARED_NOTE, *notes]
     return grid
 
 
 def to_csv(results: Results, paper: Results | None = None, only: str | None = None) -> str:
-    """All numbers, or those of one table, one to a row, in full precision."""
+    """Return all numbers as CSV in full precision, one per row; with ``only``, those of one table."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     key_columns = ("source", "table", "dataset", "dropped", "codes", "method", "metric")
@@ -272,12 +283,12 @@ def to_csv(results: Results, paper: Results | None = None, only: str | None = No
 
 
 def _codes(scenario: Scenario) -> str:
-    """Dropped groups as numbers, the same for ours and the paper's."""
+    """Return the codes of the dropped groups, which are the same for ours and the paper's."""
     return " ".join("(" + ", ".join(map(str, code)) + ")" for code in scenario)
 
 
 def main_numbers(results: Results) -> list[dict[str, Any]]:
-    """The main table, the ablations and the case of no group dropped, one number to an entry, for JSON."""
+    """Return the numbers of all tables but the single scenarios, one per entry, for JSON."""
     parts = {"main": results.main, "ablations": results.ablations, "standard": results.standard}
     return [
         {"table": table, "dataset": data, "method": name, "metric": metric, "mean": score.mean, "error": score.error}

@@ -1,15 +1,13 @@
-"""Results on the terminal, or as JSON for other programs.
+"""Results of the short commands on the terminal, or as JSON for other programs.
 
-An extraction of features on the terminal, or as JSON.
-
-An exported model on the terminal, or as JSON.
+Also the tools that all terminal output shares: plain tables, unwrapped lines, the progress bar, durations and counts.
+Training runs and benchmarks are in ``run_progress``, evaluations in ``predictions``, audits in ``audit``.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,32 +15,80 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift.metrics import GroupReport
+from compshift.data.splits import SPLITS
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from compshift.core.arrays import IntArray
     from compshift.crm.classifier import CRMClassifier
+    from compshift.data.benchmarks import Benchmark
+    from compshift.data.dataset import GroupedDataset
     from compshift.export.onnx import OnnxFile
     from compshift.features.extract import Extraction
-    from compshift.metrics.evaluation import Evaluation
     from compshift.studies.gaussian2d import Gaussian2DStudy
     from compshift.studies.growth import GrowthOutcome
     from compshift.studies.hull import Growth
 
-SMALL_ESS = 30
-"""A bias that rests on fewer samples than this is called uncertain."""
-
-WIDEST = 1000
-"""Columns of what is no terminal."""
-
 MAX_ROWS = 200
-"""Longer tables show their first rows only."""
+"""Largest number of groups in a printed table; --json lists all of them."""
+
+MAX_PROBLEMS = 10
+"""Largest number of warnings or broken samples printed one by one; the rest are counted."""
+
+
+def plain_table(title: str) -> Table:
+    """Return an empty table without a frame, which fits more into 80 columns."""
+    from rich.box import SIMPLE
+    from rich.markup import escape
+    from rich.table import Table
+
+    return Table(box=SIMPLE, show_edge=False, pad_edge=False, title=escape(title), title_justify="left")
+
+
+def print_lines(console: Console, *lines: str) -> None:
+    """Print each text on one line: no markup, no colours, no line breaks."""
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(title: str, total: int, unit: str = "") -> Iterator[Callable[[int], None]]:
+    """Show a bar with rate and remaining time on standard error, if that is a terminal; yield its ``advance``."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    rate = [TextColumn("{task.fields[rate]}")] if unit else []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *rate, TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(title, total=total, rate="")
+
+        def advance(count: int) -> None:
+            progress.advance(task, count)
+            speed = progress.tasks[0].speed
+            progress.update(task, rate=f"{speed:.1f} {unit}/s" if speed else "")
+
+        yield advance
+
+
+def duration(seconds: float) -> str:
+    """Return a time span as ``45 s``, ``12 min`` or ``3.4 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun in the right number: ``1 job``, ``2 jobs``."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> None:
-    """What a fit found: groups, hull, convergence, and how far the biases can be trusted."""
+    """Print a fit: groups, hull, convergence, effective sample sizes, and expected accuracy if settings were chosen."""
     size = clf.effective_sample_size_
     unseen = clf.inside_hull_ & ~clf.seen_
     result = {
@@ -78,11 +124,13 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
     state = "converged" if clf.converged_ else "NOT converged"
     print(f"fit: {state} after {clf.n_iter_} iterations, max |B* - B| = {clf.bias_gap_:.1e}")
     if unseen.any():
+        from compshift.crm.model import ENOUGH_SAMPLES
+
         position = int(np.flatnonzero(unseen)[np.argmin(size[unseen])])
-        note = " (uncertain)" if size[position] < SMALL_ESS else ""
+        note = " (uncertain)" if size[position] < ENOUGH_SAMPLES else ""
         print(
-            f"trust: the extrapolated biases rest on {size[position]:.0f} samples or more; "
-            f"the least is {clf.space_.label(clf.groups_[position])}{note}"
+            f"trust: the bias of every extrapolated group rests on at least {size[position]:.0f} samples; "
+            f"the fewest are behind {clf.space_.label(clf.groups_[position])}{note}"
         )
     if expected is not None:
         how = "" if (clf.anchor_, clf.selected_bias_) == ("zero", "extrapolated") else f", {clf.anchor_} anchor"
@@ -100,99 +148,149 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
     print(f"model written to {path}")
 
 
-def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> None:
-    """Accuracy by group, with what training had of each."""
-    report = evaluation.report
+def print_extraction(done: Extraction, backbone: str, *, as_json: bool) -> None:
+    """Print how many rows and shards an extraction wrote or reused, how long it took, and which samples are broken."""
     if as_json:
-        content = {"rows": int(report.count.sum()), "split": part, **evaluation.to_dict()}
-        print(json.dumps(content, allow_nan=False))
+        content = {
+            "folder": str(done.folder),
+            "backbone": backbone,
+            "rows": done.rows,
+            "features": done.features,
+            "shards": done.shards,
+            "shards_reused": done.reused,
+            "broken": list(done.broken),
+            "seconds": done.seconds,
+            "forward_seconds": done.forward_seconds,
+        }
+        print(json.dumps(content))
+        return
+    reused = f", {done.reused} of them from before" if done.reused else ""
+    print(f"{done.rows} rows of {done.features} features by {backbone} in {counted(done.shards, 'shard')}{reused}")
+    if done.forward_seconds:
+        share = 1 - done.forward_seconds / done.seconds
+        print(f"{done.seconds:.1f} s, {share:.0%} of them outside the backbone")
+    for sentence in done.broken[:MAX_PROBLEMS]:
+        print(f"left out: {sentence}")
+    if len(done.broken) > MAX_PROBLEMS:
+        print(f"left out: {len(done.broken) - MAX_PROBLEMS} more; --json lists them")
+    print(f"features written to {done.folder}")
+
+
+def print_onnx_file(written: OnnxFile, *, as_json: bool) -> None:
+    """Print the inputs and outputs of an exported model and their shapes."""
+    if as_json:
+        content = {
+            "model": str(written.path),
+            "bytes": written.size,
+            "inputs": {name: list(shape) for name, shape in written.inputs.items()},
+            "outputs": {name: list(shape) for name, shape in written.outputs.items()},
+        }
+        print(json.dumps(content))
+        return
+
+    def listed(shapes: Mapping[str, tuple[int | None, ...]]) -> str:  # X (N, 5), prior (6)
+        axes = {name: ", ".join("N" if axis is None else str(axis) for axis in shape) for name, shape in shapes.items()}
+        return ", ".join(f"{name} ({shape})" for name, shape in axes.items())
+
+    print(f"inputs: {listed(written.inputs)}{' (may be left out)' * ('prior' in written.inputs)}")
+    print(f"outputs: {listed(written.outputs)}")
+    print(f"model written to {written.path}")
+
+
+def print_benchmarks(benchmarks: Sequence[Benchmark], *, as_json: bool) -> None:
+    """Print every named data set: kind of samples, groups, and whether it is embedded or downloaded."""
+    if as_json:
+        content = [
+            {
+                "name": known.name,
+                "title": known.title,
+                "kind": known.kind,
+                "groups": known.groups,
+                "embedded": known.embedded,
+                "download": known.download or None,
+            }
+            for known in benchmarks
+        ]
+        print(json.dumps(content, ensure_ascii=False))
         return
     from rich.console import Console
 
+    table = plain_table("data sets")
+    for heading in ("name", "samples", "groups", "from"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("description", overflow="fold")
+    for known in benchmarks:
+        where = "embedded" if known.embedded else "download"
+        table.add_row(known.name, known.kind, known.groups, where, known.title)
+    Console().print(table)
+
+
+def print_check(known: Benchmark, data: GroupedDataset, broken: Sequence[str], *, as_json: bool) -> None:
+    """Print the rows of each group by split, differences from the published data set, and broken samples."""
+    groups, counts = _split_counts(data)
+    warnings = known.differences(data)
+    untested = [group for group, row in zip(groups, counts, strict=True) if not row[2]]
+    if untested and "test" in data.splits:
+        listed = ", ".join(data.space.label(code) for code in untested[:4])
+        warnings.append(f"{len(untested)} group{'s have' if len(untested) > 1 else ' has'} no test rows: {listed}")
+    absent = [name for name in SPLITS if name not in data.splits]
+    if absent:
+        warnings.append(f"there are no {' and no '.join(absent)} rows")
+    if as_json:
+        values = data.space.decode(groups).tolist()
+        content = {
+            "name": known.name,
+            "found": data.source,
+            "kind": data.kind,
+            "attributes": dict(zip(data.space.names, map(list, data.space.values), strict=True)),
+            "rows": {name: int(counts[:, code].sum()) for code, name in enumerate(SPLITS)},
+            "groups": [
+                {"group": value, **dict(zip(SPLITS, row, strict=True))}
+                for value, row in zip(values, counts.tolist(), strict=True)
+            ],
+            "warnings": warnings,
+            "broken": list(broken),
+        }
+        print(json.dumps(content, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
     console = Console()
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = WIDEST  # a file or a pipe has no edge
-    console.print(_evaluation_table(evaluation, part, console))
-    worst = ", ".join(map(str, report.worst_group))
-    lines = [
-        f"average accuracy {report.average:.3f}, balanced {report.balanced:.3f}",
-        f"worst group {report.worst:.3f}, ({worst})",
-    ]
-    if report.compositional_risk == math.inf:
-        lines.append("compositional risk infinite: a group that occurs has no probability under this prior")
-    elif report.compositional_risk is not None:
-        lines.append(f"compositional risk {report.compositional_risk:.3f} nats")
-    if report.n_empty:
-        lines.append(f"{report.n_empty} of {report.space.n_groups} groups are empty and count for nothing")
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    print_lines(console, f"{known.name}: {len(data)} rows of {data.kind}, found as {data.source}")
+    table = plain_table("rows of each group")
+    for name in data.space.names:
+        table.add_column(escape(name), overflow="fold")
+    for name in SPLITS:
+        table.add_column(name, justify="right")
+    for value, row in list(zip(data.space.decode(groups), counts, strict=True))[:MAX_ROWS]:
+        table.add_row(*(escape(str(entry)) for entry in value), *(str(count) for count in row))
+    if len(groups) > MAX_ROWS:
+        table.caption = f"the first {MAX_ROWS} of {len(groups)} groups; --json has them all"
+    table.add_section()
+    blank = [""] * (len(data.space.names) - 1)
+    table.add_row("all", *blank, *(str(count) for count in counts.sum(axis=0)))
+    console.print(table)
+    for title, sentences in (("warning", warnings), ("broken", list(broken))):
+        print_lines(console, *(f"{title}: {sentence}" for sentence in sentences[:MAX_PROBLEMS]))
+        if len(sentences) > MAX_PROBLEMS:
+            print_lines(console, f"{title}: {len(sentences) - MAX_PROBLEMS} more; --json has them all")
 
 
-def _evaluation_table(evaluation: Evaluation, part: str, console: Console) -> Table:
-    """One row per group; where that is too wide, some columns are left to --json, the interval last of all."""
-    from rich.measure import Measurement
-
-    for size, foretold in ((True, True), (False, True), (False, False)):
-        table = _evaluation_columns(evaluation, part, interval=True, size=size, foretold=foretold)
-        if Measurement.get(console, console.options.update(max_width=WIDEST), table).maximum <= console.width:
-            return table
-    table = _evaluation_columns(evaluation, part, interval=False, size=False, foretold=False)
-    table.caption = f"{table.caption}, and the intervals" if table.caption else "--json has the intervals"
-    return table
-
-
-def _evaluation_columns(evaluation: Evaluation, part: str, *, interval: bool, size: bool, foretold: bool) -> Table:
-    """The table with or without the interval, the effective sample size and, if there is one, the expected accuracy."""
-    from rich.markup import escape
-
-    report = evaluation.report
-    table = plain_table(f"accuracy by group ({part} rows)")
-    for name in report.space.names:
-        table.add_column(escape(name), overflow="fold", min_width=8)
-    foretold = foretold and not np.isnan(evaluation.expected).all()
-    headings = [
-        "rows",
-        "accuracy",
-        *([f"{report.confidence:.0%} interval"] if interval else []),
-        *(["expected"] if foretold else []),
-        *(["ESS"] if size else []),
-    ]
-    for name in headings:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("in training", no_wrap=True)
-    values = report.space.decode(report.groups)
-    for row in range(min(len(report.groups), MAX_ROWS)):
-        held = report.count[row] > 0
-        ess, expected = evaluation.effective_sample_size[row], evaluation.expected[row, 0]
-        cells = [
-            str(report.count[row]),
-            f"{report.accuracy[row]:.3f}" if held else "empty",
-            *([f"{report.lower[row]:.3f}–{report.upper[row]:.3f}" if held else ""] if interval else []),
-            *(["" if np.isnan(expected) else f"{expected:.3f}"] if foretold else []),
-            *(["" if np.isnan(ess) else f"{ess:.0f}"] if size else []),
-            evaluation.states[row],
-        ]
-        table.add_row(*(escape(str(value)) for value in values[row]), *cells)
-    if len(report.groups) > MAX_ROWS:
-        table.caption = f"the first {MAX_ROWS} of {len(report.groups)} groups; --json has them all"
-    return table
-
-
-def plain_table(title: str) -> Table:
-    """An empty table without a frame, which fits more into 80 columns."""
-    from rich.box import SIMPLE
-    from rich.markup import escape
-    from rich.table import Table
-
-    return Table(box=SIMPLE, show_edge=False, pad_edge=False, title=escape(title), title_justify="left")
+def _split_counts(data: GroupedDataset) -> tuple[IntArray, IntArray]:
+    """Return the groups that occur, (g, m), and their number of rows in each split, (g, 3)."""
+    groups, position = data.space.distinct(data.codes)
+    split = np.zeros(len(data), dtype=np.int64) if data.split is None else data.split
+    counts = np.bincount(position * len(SPLITS) + split, minlength=len(groups) * len(SPLITS))
+    return groups, counts.reshape(len(groups), len(SPLITS))
 
 
 def print_gaussian2d(study: Gaussian2DStudy, *, as_json: bool) -> None:
-    """Accuracies of every method on every group of the two-dimensional example."""
+    """Print the accuracy of every method on every group of the two-dimensional example."""
     if as_json:
-        tasks: dict[str, dict[str, GroupReport]] = {"z1": study.classes, "group": study.groups}
         content: dict[str, Any] = {
-            task: {name: report.to_dict() for name, report in reports.items()} for task, reports in tasks.items()
+            task: {name: report.to_dict() for name, report in reports.items()}
+            for task, reports in (("z1", study.classes), ("group", study.groups))
         }
         print(json.dumps(content))
         return
@@ -216,7 +314,7 @@ def print_gaussian2d(study: Gaussian2DStudy, *, as_json: bool) -> None:
 
 
 def print_hull_example(cells: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
-    """How many cells of the grid are seen, follow and do not, for each component."""
+    """Print how many cells of each connected component of the example grid are seen and can be extrapolated."""
     if as_json:
         print(json.dumps(list(cells)))
         return
@@ -235,7 +333,7 @@ def print_hull_example(cells: Sequence[Mapping[str, Any]], *, as_json: bool) -> 
 
 
 def print_hull_growth(rows: Sequence[Growth], *, as_json: bool) -> None:
-    """Draws until the hull is complete, beside the paper's bounds."""
+    """Print how many random groups complete the hull, beside the paper's bounds."""
     if as_json:
         print(json.dumps([row.to_dict() for row in rows]))
         return
@@ -259,7 +357,7 @@ def print_hull_growth(rows: Sequence[Growth], *, as_json: bool) -> None:
 
 
 def print_growth(outcomes: Sequence[GrowthOutcome], *, as_json: bool) -> None:
-    """Accuracy on z1 for every setting and share of groups, averaged over the seeds."""
+    """Print the accuracy on z1 for every setting and share of groups, averaged over seeds."""
     if as_json:
         print(json.dumps([outcome.to_dict() for outcome in outcomes], allow_nan=False))
         return
@@ -285,79 +383,3 @@ def print_growth(outcomes: Sequence[GrowthOutcome], *, as_json: bool) -> None:
             f"{np.mean([outcome.bayes for outcome in part]):.3f}",
         )
     Console().print(table)
-
-
-@contextmanager
-def progress_bar(title: str, total: int, unit: str = "") -> Iterator[Callable[[int], None]]:
-    """A bar on standard error with the rate and the time that is left; nothing where that is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    rate = [TextColumn("{task.fields[rate]}")] if unit else []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *rate, TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(title, total=total, rate="")
-
-        def advance(count: int) -> None:
-            progress.advance(task, count)
-            speed = progress.tasks[0].speed
-            progress.update(task, rate=f"{speed:.1f} {unit}/s" if speed else "")
-
-        yield advance
-
-
-MAX_SENTENCES = 10
-"""More broken samples than this are counted only."""
-
-
-def print_extraction(done: Extraction, backbone: str, *, as_json: bool) -> None:
-    """What was computed, what was there, what was left out, and how fast it went."""
-    if as_json:
-        content = {
-            "folder": str(done.folder),
-            "backbone": backbone,
-            "rows": done.rows,
-            "features": done.features,
-            "shards": done.shards,
-            "shards_reused": done.reused,
-            "broken": list(done.broken),
-            "seconds": done.seconds,
-            "forward_seconds": done.forward_seconds,
-        }
-        print(json.dumps(content))
-        return
-    reused = f", {done.reused} of them from before" if done.reused else ""
-    shards = f"{done.shards} shard{'s' * (done.shards > 1)}"
-    print(f"{done.rows} rows of {done.features} features by {backbone} in {shards}{reused}")
-    if done.forward_seconds:
-        share = 1 - done.forward_seconds / done.seconds
-        print(f"{done.seconds:.1f} s, {share:.0%} of them outside the backbone")
-    for sentence in done.broken[:MAX_SENTENCES]:
-        print(f"left out: {sentence}")
-    if len(done.broken) > MAX_SENTENCES:
-        print(f"left out: {len(done.broken) - MAX_SENTENCES} more; --json lists them")
-    print(f"features written to {done.folder}")
-
-
-def print_onnx_file(written: OnnxFile, *, as_json: bool) -> None:
-    """What the file takes and gives."""
-    if as_json:
-        content = {
-            "model": str(written.path),
-            "bytes": written.size,
-            "inputs": {name: list(shape) for name, shape in written.inputs.items()},
-            "outputs": {name: list(shape) for name, shape in written.outputs.items()},
-        }
-        print(json.dumps(content))
-        return
-    print(f"inputs: {_listed(written.inputs)}{' (may be left out)' * ('prior' in written.inputs)}")
-    print(f"outputs: {_listed(written.outputs)}")
-    print(f"model written to {written.path}")
-
-
-def _listed(shapes: Mapping[str, tuple[int | None, ...]]) -> str:
-    """``X (N, 5), prior (6)``."""
-    return ", ".join(
-        f"{name} ({', '.join('N' if axis is None else str(axis) for axis in shape)})" for name, shape in shapes.items()
-    )

@@ -1,4 +1,8 @@
-"""How far a model's word on unseen groups can be trusted."""
+"""The trust section of a page: how far predictions on unseen groups can be relied on.
+
+Evidence is the effective sample size and the Pareto tail behind each bias, the convergence of the fit, calibration, the
+additivity of the energies, and expected against actual accuracy.
+"""
 
 from __future__ import annotations
 
@@ -20,28 +24,35 @@ from compshift.report.grid import Cell, Grid
 from compshift.report.page import Block, Chart, Charts, Numbers, Section, Words
 
 MAX_DOTS = 40
-MAX_TABLE_ROWS = 500
-MAX_DIAGNOSED = 2000
-"""Of more rows a random sample is looked at."""
+"""Largest number of groups in the charts of effective sample sizes and tails; the lowest are shown."""
 
-QUICK = 5e6
-"""Additivity is judged without being asked to if rows × features × groups are no more than this, some ten seconds."""
+MAX_GROUP_ROWS = 500
+"""Largest number of rows in the table of groups."""
 
-CERTAIN = 2.0
-"""Standard deviations by which confidence and accuracy must differ to be said to."""
+MAX_DIAGNOSED_ROWS = 2000
+"""Largest number of data rows on which additivity is tested; of more, a random sample is used."""
+
+MAX_UNASKED_WORK = 5e6
+"""Largest rows × features × seen groups for which additivity is tested without being asked for: about ten seconds."""
+
+OVERCONFIDENCE_Z = 2.0
+"""Smallest difference of mean confidence and accuracy, in standard errors, that is called too high or too low."""
+
+MAX_BIAS_GAP = 0.01
+"""Largest |B* − B| over seen groups, in nats, that counts as converged."""
 
 ESS_CAPTION = (
-    f"Effective sample size: how many training rows the bias of each group rests on. Left of the line, at "
-    f"{ENOUGH_SAMPLES}, it is uncertain."
+    f"Effective sample size behind the bias of each group. Left of the line, at {ENOUGH_SAMPLES} training rows, the "
+    "bias is uncertain."
 )
 TAIL_CAPTION = (
-    f"Pareto k̂ of the weights behind each bias. Right of the line, at {HEAVY_TAIL}, a few rows decide, whatever the "
-    "effective sample size."
+    f"Pareto k̂ of the importance weights behind the bias of each group. Right of the line, at {HEAVY_TAIL}, a few "
+    "training rows dominate, and the effective sample size cannot be relied on."
 )
 
 
 class Confidences(NamedTuple):
-    """Of each row's predicted class, whether it was right, and whether training lacked the row's group."""
+    """Confidence of the predicted class of each row, whether it is right, and whether the row's group is unseen."""
 
     confidence: FloatArray  # (n,)
     right: BoolArray  # (n,)
@@ -59,24 +70,24 @@ class Confidences(NamedTuple):
         return cls(proba.max(axis=1), proba.argmax(axis=1) == codes[:, 0], unseen)
 
     def words(self, target: str) -> list[str]:
-        """Whether probabilities can be believed, on rows of seen and of unseen groups."""
+        """Say whether the probabilities of ``target`` are calibrated, on rows of seen and of unseen groups."""
         sentences = []
         for state, chosen in (("seen", ~self.unseen), ("unseen", self.unseen)):
             if not chosen.any():
                 continue
             found = calibration(np.minimum(self.confidence[chosen], 1), self.right[chosen], np.random.default_rng(0))
-            confidence, how = found.accuracy + found.overconfidence, "calibrated, as far as can be told"
+            confidence, how = found.accuracy + found.overconfidence, "calibrated as far as these rows show"
             if found.off:
-                sure = abs(found.overconfidence) > CERTAIN * found.overconfidence_error
+                sure = abs(found.overconfidence) > OVERCONFIDENCE_Z * found.overconfidence_error
                 how = "miscalibrated" if not sure else "too high" if found.overconfidence > 0 else "too low"
             sentences.append(
-                f"Probabilities of {target} on the {int(chosen.sum()):,} rows of {state} groups are {how}: "
-                f"{confidence:.1%} on average, where {found.accuracy:.1%} are right."
+                f"Probabilities of {target} on the {int(chosen.sum()):,} rows of {state} groups are {how}: the mean "
+                f"confidence is {confidence:.1%}, the accuracy {found.accuracy:.1%}."
             )
         return sentences
 
-    def chart_rows(self) -> list[dict[str, Any]]:
-        """Bins of equal count, of rows of seen and of unseen groups."""
+    def chart_rows(self, interval: float) -> list[dict[str, Any]]:
+        """Return bins of equal count, of rows of seen and of unseen groups, with intervals of that confidence."""
         rows = []
         for state, chosen in (("seen", ~self.unseen), ("unseen", self.unseen)):
             if not chosen.any():
@@ -85,7 +96,7 @@ class Confidences(NamedTuple):
             bins = confidence_bins(confidence)
             for number in np.unique(bins):
                 own = bins == number
-                lower, upper = wilson_interval(float(right[own].sum()), int(own.sum()))
+                lower, upper = wilson_interval(float(right[own].sum()), int(own.sum()), interval)
                 figures = (confidence[own].mean(), right[own].mean(), lower, upper)
                 names = ("confidence", "accuracy", "lower", "upper")
                 rows.append(
@@ -96,19 +107,19 @@ class Confidences(NamedTuple):
 
 
 def trust_section(
-    clf: Any, evaluation: Evaluation | None, data: GroupedDataset | None, judge: bool | None = None
+    clf: Any, evaluation: Evaluation | None, data: GroupedDataset | None, additivity: bool | None = None
 ) -> Section:
-    """The verdict, sample sizes and tails behind the biases, calibration, and every group in a table.
+    """Return the verdict in sentences, charts of the evidence, and a table of every group.
 
-    Additivity is part of the verdict if ``judge`` says so, or if it takes seconds and ``judge`` is None.
+    Additivity is tested on ``data`` if ``additivity`` is true, or if it is None and the test takes only seconds.
     """
-    words, charts = _bias_words(clf), _bias_charts(clf)
+    words, charts = _bias_sentences(clf), _bias_charts(clf)
     if data is None or evaluation is None:
-        words.append("No labelled rows were given, so nothing is said about calibration and additivity.")
+        words.append("No labelled rows were given: calibration and additivity are not assessed.")
     else:
         found = Confidences.of(clf, data)
-        words += [*found.words(clf.targets_.names[0]), *_additivity_words(clf, data, judge)]
-        charts += [_calibration_chart(clf, found), *_expected_charts(evaluation)]
+        words += [*found.words(clf.targets_.names[0]), *_additivity_words(clf, data, additivity)]
+        charts += [_calibration_chart(clf, found, evaluation.report.confidence), *_expected_charts(evaluation)]
     blocks: list[Block] = [Words(words)]
     if charts:
         blocks.append(Charts(charts))
@@ -117,58 +128,59 @@ def trust_section(
     return Section("Trust", blocks)
 
 
-def _bias_words(clf: Any) -> list[str]:
-    """What the biases rest on, and whether the fit is at its optimum."""
+def _bias_sentences(clf: Any) -> list[str]:
+    """Say what the biases of extrapolated groups rest on, and whether the fit is at its optimum."""
     if not hasattr(clf, "inside_hull_"):
-        return ["This model predicts classes alone: it has no biases, and says nothing about groups it never saw."]
-    return [_extrapolation_words(clf), _convergence_words(clf)]
-
-
-def _extrapolation_words(clf: Any) -> str:
+        return ["This model predicts classes only: it has no biases, and does not extrapolate to unseen groups."]
     unseen = clf.inside_hull_ & ~clf.seen_
     if not unseen.any():
-        return "No unseen group can be extrapolated."
-    return bias_words(clf.effective_sample_size_[unseen], clf.pareto_k_[unseen])
+        return ["No unseen group can be extrapolated.", convergence_words(clf.bias_gap_)]
+    return [bias_words(clf.effective_sample_size_[unseen], clf.pareto_k_[unseen]), convergence_words(clf.bias_gap_)]
 
 
 def bias_words(size: FloatArray, tail: FloatArray) -> str:
-    """What the biases of extrapolated groups rest on, by their sample sizes and tail indices, NaN if unknown."""
+    """Say what the biases of extrapolated groups rest on: effective sample sizes and k̂, (q,) each, NaN if unknown."""
     few = int(np.count_nonzero((size < ENOUGH_SAMPLES) | (tail > HEAVY_TAIL)))
-    every = "the extrapolated group" if len(size) == 1 else f"all {len(size)} extrapolated groups"
+    every = (
+        "bias of the extrapolated group rests"
+        if len(size) == 1
+        else f"biases of all {len(size)} extrapolated groups rest"
+    )
     if not few:
         known = not np.isnan(tail).any()
         end = ", without a heavy tail" if known else "; whether their weights have a heavy tail is not known"
-        return f"Effective sample size of {every}: {ENOUGH_SAMPLES} or more{end}."
-    groups = every if few == len(size) else f"{few} of the {len(size)} extrapolated groups"
+        return f"The {every} on an effective sample size of {ENOUGH_SAMPLES} or more{end}."
+    some = f"biases of {few} of the {len(size)} extrapolated groups rest"
     return (
-        f"Effective sample size of {groups}: below {ENOUGH_SAMPLES}, or large with a heavy tail. Do not rely on the "
-        "bias there without data."
+        f"The {every if few == len(size) else some} on an effective sample size below {ENOUGH_SAMPLES}, or on weights "
+        "with a heavy tail. Do not rely on extrapolation there without data."
     )
 
 
-def _convergence_words(clf: Any) -> str:
-    gap = f"B* and the learned bias of seen groups differ by {clf.bias_gap_:.1e} at most"
-    if clf.bias_gap_ > 0.01:
-        return f"{gap}, which should be 0: the fit had not converged, or training went on after the biases."
-    return f"{gap}, as they should at the optimum."
+def convergence_words(gap: float) -> str:
+    """Say whether the largest difference of extrapolated and learned bias over seen groups is 0, as at the optimum."""
+    words = f"B* and the learned bias of seen groups differ by at most {gap:.1e}"
+    if gap > MAX_BIAS_GAP:
+        return f"{words}, which should be 0: the optimum was not reached, or training continued after B*."
+    return f"{words}, as they should at the optimum."
 
 
-def _additivity_words(clf: Any, data: GroupedDataset, judge: bool | None) -> list[str]:
-    """Whether an additive model is enough for these rows, if it is to be judged."""
-    if judge is False or not hasattr(clf, "inside_hull_"):
+def _additivity_words(clf: Any, data: GroupedDataset, additivity: bool | None) -> list[str]:
+    """Say whether additive energies are enough for these rows; nothing if that is not to be tested."""
+    if additivity is False or not hasattr(clf, "inside_hull_"):
         return []
-    cells = min(len(data), MAX_DIAGNOSED) * data.X.shape[1] * int(clf.seen_.sum())
-    if judge is None and cells > QUICK:
-        return ["Whether energies add up was not judged, which would take a while here: --diagnose does it."]
+    work = min(len(data), MAX_DIAGNOSED_ROWS) * data.X.shape[1] * int(clf.seen_.sum())
+    if additivity is None and work > MAX_UNASKED_WORK:
+        return ["Additivity of the energies was not tested to save time: `compshift report --diagnose` tests it."]
     try:
-        return [_diagnosed(clf, data)]
+        return [_additivity_verdict(clf, data)]
     except InputError as error:
-        return [f"Whether energies add up cannot be judged on these rows: {error}."]
+        return [f"Additivity of the energies cannot be tested on these rows: {error}."]
 
 
-def _diagnosed(clf: Any, data: GroupedDataset) -> str:
-    if len(data) > MAX_DIAGNOSED:
-        rows = np.sort(np.random.default_rng(0).choice(len(data), MAX_DIAGNOSED, replace=False))
+def _additivity_verdict(clf: Any, data: GroupedDataset) -> str:
+    if len(data) > MAX_DIAGNOSED_ROWS:
+        rows = np.sort(np.random.default_rng(0).choice(len(data), MAX_DIAGNOSED_ROWS, replace=False))
         data = data.rows(rows)
     targets = list(clf.targets_.names)
     frame = data.columns(clf.space_.names)
@@ -178,7 +190,7 @@ def _diagnosed(clf: Any, data: GroupedDataset) -> str:
 
 
 def _bias_charts(clf: Any) -> list[Chart]:
-    """Dots for effective sample size and k̂ of the extrapolated groups, or of the seen ones if there are none."""
+    """Return the charts of the extrapolated groups, or of the seen ones if there are none."""
     if not hasattr(clf, "effective_sample_size_"):
         return []
     size, tail = clf.effective_sample_size_, clf.pareto_k_
@@ -194,7 +206,7 @@ def _bias_charts(clf: Any) -> list[Chart]:
 
 
 def bias_charts(labels: Sequence[str], seen: BoolArray, size: FloatArray, tail: FloatArray, cut: str) -> list[Chart]:
-    """Dots for effective sample size and k̂, NaN if unknown, of groups; ``cut`` says which are left out."""
+    """Return charts of effective sample size and k̂ (NaN if unknown) by group; ``cut`` ends the captions."""
     rows = [
         {
             "group": label,
@@ -211,17 +223,18 @@ def bias_charts(labels: Sequence[str], seen: BoolArray, size: FloatArray, tail: 
     return charts
 
 
-def _calibration_chart(clf: Any, found: Confidences) -> Chart:
-    of_unseen = "with those of unseen groups apart" if found.unseen.any() else "all of seen groups"
+def _calibration_chart(clf: Any, found: Confidences, interval: float) -> Chart:
+    """Return the calibration curves, with intervals of that confidence."""
+    of_unseen = "those of unseen groups separately" if found.unseen.any() else "all of seen groups"
     caption = (
-        f"Calibration of {clf.targets_.names[0]} on {len(found.right):,} rows, {of_unseen}: on the dashed line "
-        "probabilities are right. Bars are 95% intervals."
+        f"Calibration of {clf.targets_.names[0]} on {len(found.right):,} rows, {of_unseen}. On the dashed line, "
+        f"accuracy equals confidence. Bars are {interval:.0%} intervals."
     )
-    return calibration_curves(found.chart_rows(), caption)
+    return calibration_curves(found.chart_rows(interval), caption)
 
 
 def _expected_charts(evaluation: Evaluation) -> list[Chart]:
-    """Expected against actual accuracy of unseen groups, where both are known."""
+    """Return a chart of expected against actual accuracy of the unseen groups for which both are known, if any."""
     report, rows = evaluation.report, []
     for group in np.flatnonzero((report.count > 0) & ~np.isnan(evaluation.expected[:, 0])):
         names = ("expected", "expected_lower", "expected_upper", "accuracy", "lower", "upper")
@@ -230,16 +243,19 @@ def _expected_charts(evaluation: Evaluation) -> list[Chart]:
             {"group": report.space.label(report.groups[group]), "n": int(report.count[group])}
             | {name: round(float(figure), 4) for name, figure in zip(names, figures, strict=True)}
         )
-    text = "What the fit expected of each unseen group, by held-out groups, against what came. Lines are intervals."
-    return [expected_and_actual(rows, text)] if rows else []
+    caption = (
+        "Accuracy that the fit expected of each unseen group, estimated on held-out groups, against its actual "
+        "accuracy. Lines are intervals."
+    )
+    return [expected_and_actual(rows, caption)] if rows else []
 
 
 def _table(clf: Any, evaluation: Evaluation | None) -> Grid:
-    """Every candidate group: what training had, what its bias rests on, and what came of it."""
+    """Return a table of every candidate group: training rows, evidence behind its bias, and accuracy."""
     headings = ["group", "in training", "ESS", "k̂", "|B* − B|", "expected", "actual", "rows"]
     grid = Grid("trust", "Every group", headings, 2)
     place = None if evaluation is None else clf.space_.locate(clf.groups_, evaluation.report.groups)
-    order = np.argsort(clf.seen_, kind="stable")[:MAX_TABLE_ROWS]
+    order = np.argsort(clf.seen_, kind="stable")[:MAX_GROUP_ROWS]
     for group in order:
         seen, inside = clf.seen_[group], clf.inside_hull_[group]
         state = f"{clf.group_weight_[group]:g} rows" if seen else "extrapolated" if inside else "outside the hull"
@@ -259,8 +275,8 @@ def _table(clf: Any, evaluation: Evaluation | None) -> Grid:
             count,
         ]
         grid.add([clf.space_.label(clf.groups_[group]), state], [Cell(text) for text in figures])
-    if len(clf.groups_) > MAX_TABLE_ROWS:
-        grid.notes.append(f"The first {MAX_TABLE_ROWS} of {len(clf.groups_):,} candidate groups, unseen ones first.")
+    if len(clf.groups_) > MAX_GROUP_ROWS:
+        grid.notes.append(f"The first {MAX_GROUP_ROWS} of {len(clf.groups_):,} candidate groups, unseen ones first.")
     return grid
 
 

@@ -1,4 +1,4 @@
-"""Figures as files, with their numbers beside them."""
+"""Figure files (PNG, SVG or PDF), and CSV files with the numbers they show."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ ENDINGS = (".png", ".svg", ".pdf")
 
 
 def check_figure_path(path: Path, *sources: str | Path | None) -> None:
-    """Refuse a path that a figure cannot be written to, or a Python without matplotlib."""
+    """Raise if a figure cannot be written to ``path``, or if matplotlib is not installed."""
     if path.suffix.lower() not in ENDINGS:
         raise InputError(f"{path.name!r} has the ending {path.suffix!r}: figures are written as {', '.join(ENDINGS)}")
     if find_spec("matplotlib") is None:
@@ -22,7 +22,7 @@ def check_figure_path(path: Path, *sources: str | Path | None) -> None:
 
 
 def save_figure(figure: Any, path: Path, *, legend: tuple[Any, Any] | None = None, columns: int = 3) -> None:
-    """Write a figure whole or not at all, with a legend of (handles, labels) in some columns below it."""
+    """Write a figure atomically; a legend, as (handles, labels), goes below it in ``columns`` columns."""
     if legend is not None:
         figure.legend(*legend, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     with replacing(path) as temporary:
@@ -30,7 +30,7 @@ def save_figure(figure: Any, path: Path, *, legend: tuple[Any, Any] | None = Non
 
 
 def write_numbers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """A figure's numbers as CSV."""
+    """Write the numbers of a figure as CSV, with the keys of the first row as header."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
         writer.writeheader()

@@ -1,5 +1,5 @@
 "use strict";
-// Every chart of the page, drawn as SVG by Vega; its expressions are interpreted, never compiled.
+// Draw every chart of the page as SVG with Vega. Expressions are interpreted, not compiled: the page's policy forbids eval.
 
 const THEME = {
   background: null,
@@ -12,13 +12,13 @@ const THEME = {
 };
 
 const OPTIONS = { mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: THEME };
-const NARROWEST = 150; // pixels between the axes
+const MIN_WIDTH = 150; // smallest width of a redrawn chart, in pixels
 
-// Where the page is too narrow for a chart of a given width, it is drawn once more with what there is.
+// Draw a chart; if it is wider than the page, draw it again in the width that is available.
 async function drawn(place, spec) {
   const first = await vegaEmbed(place, spec, OPTIONS);
   const excess = place.scrollWidth - place.clientWidth;
-  if (excess > 0 && spec.width - excess >= NARROWEST) {
+  if (excess > 0 && spec.width - excess >= MIN_WIDTH) {
     first.finalize();
     await vegaEmbed(place, { ...spec, width: spec.width - excess }, OPTIONS);
   }

@@ -1,13 +1,13 @@
 "use strict";
-// The grid of groups: what is seen, what follows from it, and what would follow if more were collected.
+// The interactive grid of groups: which are seen, which can be extrapolated, and which could be if more were collected.
 
-const WINDOW = 60; // values of an attribute that are shown at a time
+const WINDOW = 60; // values of an attribute shown at a time, as in coverage_section.py
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const SIGNS = { seen: "", inside: "+", gained: "+", outside: "×", marked: "✓" };
 const WORDS = {
-  inside: "not seen, can be extrapolated",
-  gained: "not seen, could be extrapolated once the marked groups are collected",
-  outside: "not seen, out of reach",
+  inside: "unseen, can be extrapolated",
+  gained: "unseen, could be extrapolated once the marked groups are collected",
+  outside: "unseen, out of reach",
   marked: "marked, will be collected",
 };
 
@@ -18,8 +18,8 @@ class Explorer {
     this.sizes = this.data.values.map((values) => values.length);
     this.marked = new Map(); // groups that will be collected, by key
     this.axes = this.sizes.length > 1 ? [0, 1] : [0, null];
-    this.first = this.sizes.map(() => 0); // of the window of shown values
-    this.fixed = this.data.base.slice(); // values of the attributes that are no axis
+    this.first = this.sizes.map(() => 0); // position of the first value shown, by attribute
+    this.fixed = this.data.base.slice(); // values of the attributes that are not axes
     this.focus = [0, 0];
     root.querySelector(".complete").addEventListener("click", () => this.complete());
     root.querySelector(".clear").addEventListener("click", () => this.clear());
@@ -30,7 +30,7 @@ class Explorer {
     this.draw();
   }
 
-  // Begin with the seen groups of one scenario.
+  // Start again from the seen groups of one scenario.
   choose(number) {
     this.scenario = number;
     const dropped = new Set(this.data.scenarios.length ? this.data.scenarios[number].dropped : []);
@@ -48,7 +48,7 @@ class Explorer {
     this.update();
   }
 
-  // What follows from the marks.
+  // Recompute hull, coverage and remaining groups from the marked groups.
   update() {
     this.hull = this.seenHull.copy();
     for (const code of this.marked.values()) this.hull.add(code);
@@ -78,7 +78,7 @@ class Explorer {
     for (const code of this.remaining) this.marked.set(code.join(), code);
     this.update();
     this.draw();
-    this.say(added ? `${counted(added, "group")} marked: every combination is determined with them` : "nothing is missing");
+    this.say(added ? `${counted(added, "group")} marked: with them, every combination is determined` : "every combination is determined already");
   }
 
   clear() {
@@ -105,7 +105,7 @@ class Explorer {
     } catch {
       box.closest("details").open = true;
       box.select();
-      document.execCommand("copy"); // where a page from disk may not write to the clipboard itself
+      document.execCommand("copy"); // a page opened from disk may not write to the clipboard directly
     }
     this.say(`${counted(this.marked.size, "group")} copied as CSV`);
   }
@@ -126,10 +126,10 @@ class Explorer {
     const [state, count] = [this.state(code), this.seen.get(code.join())];
     const reason = state === "inside" || state === "gained" ? this.reason(code, state) : null;
     const what = state === "seen" ? `seen, ${counted(count, "row")}` : WORDS[state];
-    this.say(`${this.label(code)}: ${what}` + (reason ? `; it is ${reason}` : ""));
+    this.say(`${this.label(code)}: ${what}` + (reason ? `; it equals ${reason}` : ""));
   }
 
-  // The group as a combination of seen ones, or of seen and marked ones.
+  // Return the group as a combination of seen groups, or of seen and marked ones.
   reason(code, state) {
     if (this.sizes.length !== 2) return state === "inside" ? this.witnesses[code.join()] : null;
     const known = [...this.basis, ...[...this.seen.keys()].map(parsed)];
@@ -137,7 +137,7 @@ class Explorer {
     return path.map(([sign, part], number) => (sign < 0 ? " − " : number ? " + " : "") + this.label(part)).join("");
   }
 
-  // Selects for scenarios, for axes and other attributes if there are more than two, and for windows of many values.
+  // Menus of scenarios, of axes and fixed values if there are more than two attributes, and of windows of many values.
   controls() {
     const place = this.root.querySelector(".choices");
     place.replaceChildren();
@@ -153,7 +153,7 @@ class Explorer {
           this.axes[axis] = attribute;
           this.controls();
           this.draw();
-          place.querySelectorAll("select")[axis + (this.data.scenarios.length ? 1 : 0)].focus(); // it was made anew
+          place.querySelectorAll("select")[axis + (this.data.scenarios.length ? 1 : 0)].focus(); // the menu was rebuilt
         }));
       });
     }
@@ -177,7 +177,7 @@ class Explorer {
     });
   }
 
-  // The codes of the values that an axis shows.
+  // Return the codes of the values that an axis shows.
   shown(axis) {
     const attribute = this.axes[axis];
     if (attribute === null) return [null];
@@ -282,7 +282,7 @@ class Explorer {
     const named = this.remaining.slice(0, 8).map((code) => this.label(code)).join(", ");
     const more = this.remaining.length > 8 ? ` and ${this.remaining.length - 8} more` : "";
     set(".remaining", this.remaining.length
-      ? `${counted(this.remaining.length, "more group")}, the fewest, would determine every combination: ${named}${more}.`
+      ? `At least ${counted(this.remaining.length, "more group")} must be collected to determine every combination, for example ${named}${more}.`
       : "Every combination is determined.");
     this.root.querySelector(".complete").disabled = !this.remaining.length;
     for (const name of [".clear", ".copy", ".download"]) this.root.querySelector(name).disabled = !this.marked.size;

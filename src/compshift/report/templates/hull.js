@@ -1,11 +1,11 @@
 "use strict";
-// Which groups the seen ones determine: what compshift.AffineHull decides, in whole numbers, for a page.
-// Both classes take the numbers of values of the attributes, and codes as arrays of whole numbers.
+// The affine hull of the seen groups in exact integer arithmetic, as compshift.AffineHull computes it.
+// Both classes take the number of values of each attribute; codes are arrays of integers.
 
-const MOST_COUNTED = 50000; // of more groups a sample is counted
-const SAMPLE = 20000;
+const MAX_COUNTED = 50000; // largest number of groups counted one by one; beyond it a random sample is counted
+const SAMPLE = 20000; // size of that sample
 
-// Two attributes: the seen groups connect values to components, and the hull is the union of their products.
+// Two attributes: seen groups are edges of a graph of values; the hull is the union of its components' products.
 class ValueGraph {
   constructor(sizes) {
     this.sizes = sizes;
@@ -33,7 +33,7 @@ class ValueGraph {
     return this.root(left) === this.root(this.sizes[0] + right);
   }
 
-  // Whether the group was outside before.
+  // Add a group; return whether it was outside the hull.
   add([left, right]) {
     const [one, other] = [this.root(left), this.root(this.sizes[0] + right)];
     if (one === other) return false;
@@ -42,7 +42,7 @@ class ValueGraph {
     return true;
   }
 
-  // A group outside, next to a seen one; null if there is none.
+  // Return a group outside the hull that differs in one value from the seen group (left, right); null if there is none.
   outside([left, right]) {
     const own = this.root(left);
     for (let value = 0; value < this.parent.length; value++) {
@@ -67,7 +67,7 @@ class ValueGraph {
 }
 
 // Any number of attributes: a basis of the integer vectors that are orthogonal to every seen one-hot code. A group is
-// inside if its code is orthogonal to all of them. Each group from outside takes one vector away, so the rank is known.
+// inside if its code is orthogonal to all of them. Each group added from outside removes one vector, which gives the rank.
 class OrthogonalSpace {
   constructor(sizes) {
     this.sizes = sizes;
@@ -130,7 +130,7 @@ class OrthogonalSpace {
   coverage() {
     const total = this.sizes.reduce((product, size) => product * size, 1);
     if (this.rank === this.fullRank) return { inside: total, total, exact: true };
-    const exact = total <= MOST_COUNTED;
+    const exact = total <= MAX_COUNTED;
     const draws = exact ? total : SAMPLE;
     let [inside, state] = [0, 1];
     for (let number = 0; number < draws; number++) {
@@ -150,7 +150,7 @@ class OrthogonalSpace {
   }
 }
 
-// factor · vector + other factor · other vector, without a common divisor.
+// Return factor · vector + otherFactor · other, divided by the greatest common divisor of its entries.
 function combined(vector, factor, other, otherFactor) {
   const sum = new Map();
   for (const [value, entry] of vector) sum.set(value, factor * entry);
@@ -171,8 +171,8 @@ function greatestDivisor(one, other) {
   return one;
 }
 
-// A group of two attributes as a combination of others: signs and codes along a shortest path from its one value to the
-// other, which uses the groups as edges. Null if there is none.
+// Return a group of two attributes as a combination of others: signs and codes along a shortest path between its two
+// values, in the graph whose edges are the groups. Null if there is none.
 function pathWitness([left, right], codes) {
   const edges = [new Map(), new Map()]; // groups by their left, and by their right value
   for (const code of codes) {
@@ -209,7 +209,7 @@ function hullOf(sizes, codes) {
   return hull;
 }
 
-// Groups that complete the hull, the fewest: each takes one dimension. Those of ``preferred`` come first.
+// Return the fewest groups that complete the hull, those of ``preferred`` first; each adds one dimension.
 function completion(hull, preferred, base) {
   const whole = hull.copy();
   const chosen = preferred.filter((code) => whole.add(code));

@@ -1,6 +1,7 @@
-"""A benchmark on the terminal: a live table while it runs, a line for every failure, and what came of it.
+"""Training runs and benchmarks on the terminal: the plan, the progress while they run, and the results.
 
-A training run on the terminal: a live line, a line per evaluation, and what came of it.
+Progress goes to standard error: a live display where that is a terminal, plain lines elsewhere. Results go to standard
+output, as tables or as JSON.
 """
 
 from __future__ import annotations
@@ -20,19 +21,61 @@ from compshift.bench.plan import Job, Unit
 from compshift.bench.results import Results, printed
 from compshift.bench.runner import BenchListener, Outcome
 from compshift.bench.store import Record
+from compshift.report.grid import to_rich
 from compshift.report.tables import main_numbers, short_tables
+from compshift.report.terminal import counted, duration, plain_table, print_lines
 from compshift.training.folder import RunFolder
 from compshift.training.progress import Listener, ValidationStep
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-REFRESH = 4
-"""Times a second that the table is drawn."""
+REFRESH_RATE = 4
+"""Redraws per second of the live table."""
+
+LOSS_DECAY = 0.95
+"""Decay of the exponential moving average of the training loss beside the bar."""
+
+EXPLANATIONS = {"bias_gap": " (largest |B* - B| over seen groups; 0 at the optimum of the training loss)"}
+"""Explanation printed after a number that a method reports, by the number's name."""
 
 
-class _LiveTable(BenchListener):
-    """Jobs by data set and method: planned, finished, diverged, failed, and how long they take."""
+def print_plan(units: Sequence[Unit], seconds: float, slots: int, stored: int, *, as_json: bool) -> None:
+    """Print the jobs that a benchmark would run, and an estimate of the time they take in ``slots`` processes."""
+    total = sum(unit.n_jobs for unit in units)
+    labels = list(dict.fromkeys(unit.data.source.label for unit in units))
+    if as_json:
+        print(json.dumps({"jobs": total, "stored": stored, "seconds": round(seconds / slots, 1), "data": labels}))
+        return
+    for label in labels:
+        own = [unit for unit in units if unit.data.source.label == label]
+        scenarios, methods = {unit.scenario for unit in own}, {unit.method.name for unit in own}
+        count = sum(unit.n_jobs for unit in own)
+        sizes = f"{counted(len(scenarios), 'scenario')} × {counted(len(methods), 'method')}"
+        repeats = f"{counted(own[0].draws, 'draw')}, {counted(own[0].seeds, 'seed')}"
+        print(f"{label}: {sizes}, {repeats}, {counted(count, 'job')} ({own[0].data.protocol.mode})")
+    there = f", {stored} of them in the folder already" if stored else ""
+    print(f"{counted(total, 'job')} in all{there}")
+    print(f"about {duration(seconds / slots)} with {slots} at a time (an estimate)")
+
+
+@contextmanager
+def bench_listener(units: Sequence[Unit], *, quiet: bool) -> Iterator[BenchListener]:
+    """Show a live table of jobs on standard error if that is a terminal; elsewhere, or if quiet, only failures."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    table = _JobTable(units, console)
+    if quiet or not console.is_terminal:
+        yield table
+        return
+    with Live(table, console=console, refresh_per_second=REFRESH_RATE, transient=True):
+        yield table
+
+
+class _JobTable(BenchListener):
+    """Jobs by data set and method: planned, finished, diverged and failed ones, and seconds per job."""
 
     def __init__(self, units: Sequence[Unit], console: Console) -> None:
         self.console = console
@@ -46,7 +89,7 @@ class _LiveTable(BenchListener):
         self.started = time.monotonic()
 
     def finished(self, job: Job, record: Record, *, new: bool) -> None:
-        """Count it, and say what failed at once."""
+        """Count a job; print its error at once if it failed."""
         row = (job.data.source.label, job.method.name)
         status = record["status"]
         self.counts["failed" if status == "failed" else "finished"][row] += 1
@@ -56,16 +99,14 @@ class _LiveTable(BenchListener):
         if status == "failed":
             config = record["config"]
             where = f"{config['method']} on {config['data']} {config['scenario']}, draw {config['draw']}"
-            self.console.print(f"failed: {where}: {record['error']}", markup=False, highlight=False, soft_wrap=True)
+            print_lines(self.console, f"failed: {where}: {record['error']}")
 
     def __rich__(self) -> RenderableType:
-        """The table as it is now."""
+        """Return the current table with a progress bar below it."""
         from rich.console import Group
         from rich.markup import escape
         from rich.progress_bar import ProgressBar
         from rich.text import Text
-
-        from compshift.report.terminal import plain_table
 
         table = plain_table("")
         for heading in ("data set", "method"):
@@ -74,13 +115,12 @@ class _LiveTable(BenchListener):
             table.add_column(heading, justify="right", no_wrap=True)
         for row, total in self.planned_jobs.items():
             done, failed = self.counts["finished"][row], self.counts["failed"][row]
-            diverged = self.counts["diverged"][row]
             mean = self.seconds[row] / (done + failed) if done + failed else 0.0
             table.add_row(
                 escape(row[0]),
                 escape(printed(row[1])),
                 f"{done} of {total}",
-                str(diverged or ""),
+                str(self.counts["diverged"][row] or ""),
                 str(failed or ""),
                 f"{mean:.1f}" if mean else "",
             )
@@ -90,62 +130,15 @@ class _LiveTable(BenchListener):
         )
 
     def _time_left(self, done: int, total: int) -> str:
-        """By the rate of the jobs that were run now; those that were there took no time."""
+        """Return elapsed and remaining time, by the rate of new jobs; stored ones took no time."""
         elapsed = time.monotonic() - self.started
         new = done - sum(self.counts["known"].values())
-        text = f"{done} of {total} jobs, {duration(elapsed)} gone"
+        text = f"{done} of {total} jobs, {duration(elapsed)} elapsed"
         return text + (f", about {duration(elapsed / new * (total - done))} left" if new and done < total else "")
 
 
-@contextmanager
-def bench_listener(units: Sequence[Unit], *, quiet: bool) -> Iterator[BenchListener]:
-    """A live table on standard error, where that is a terminal; elsewhere only failures are said."""
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console(stderr=True)
-    table = _LiveTable(units, console)
-    if quiet or not console.is_terminal:
-        yield table
-        return
-    with Live(table, console=console, refresh_per_second=REFRESH, transient=True):
-        yield table
-
-
-def duration(seconds: float) -> str:
-    """A length of time for people."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}{'s' * (count != 1)}"
-
-
-def print_plan(units: Sequence[Unit], seconds: float, slots: int, stored: int, *, as_json: bool) -> None:
-    """What would be run, and about how long it would take."""
-    total = sum(unit.n_jobs for unit in units)
-    labels = list(dict.fromkeys(unit.data.source.label for unit in units))
-    if as_json:
-        print(json.dumps({"jobs": total, "stored": stored, "seconds": round(seconds / slots, 1), "data": labels}))
-        return
-    for label in labels:
-        own = [unit for unit in units if unit.data.source.label == label]
-        scenarios, methods = {unit.scenario for unit in own}, {unit.method.name for unit in own}
-        count = sum(unit.n_jobs for unit in own)
-        sizes = f"{_counted(len(scenarios), 'scenario')} × {_counted(len(methods), 'method')}"
-        repeats = f"{_counted(own[0].draws, 'draw')}, {_counted(own[0].seeds, 'seed')}"
-        print(f"{label}: {sizes}, {repeats}, {_counted(count, 'job')} ({own[0].data.protocol.mode})")
-    there = f", {stored} of them in the folder already" if stored else ""
-    print(f"{_counted(total, 'job')} in all{there}")
-    print(f"about {duration(seconds / slots)} with {slots} side by side (an estimate)")
-
-
 def print_outcome(outcome: Outcome, folder: Path, results: Results, *, as_json: bool) -> None:
-    """The main tables, what failed, and where everything is."""
+    """Print the main tables of a benchmark, diverged and failed jobs, and where the results are."""
     if as_json:
         content = {
             "folder": str(folder),
@@ -160,32 +153,54 @@ def print_outcome(outcome: Outcome, folder: Path, results: Results, *, as_json: 
         return
     from rich.console import Console
 
-    from compshift.report.grid import to_rich
-
     console = Console()
     for grid in short_tables(results):
         console.print(to_rich(grid), "")
         for note in grid.notes:
             console.print(note, highlight=False, markup=False, style="dim")
         console.print()
-    print(f"{_counted(outcome.new, 'new job')}, {outcome.known} known; the tables are of everything in {folder}")
+    print(f"{counted(outcome.new, 'job')} run, {outcome.known} already stored; the tables show all results in {folder}")
     for unit in outcome.all_diverged:
         print(f"every draw of {unit.method.name} on {unit.data.source.label} {unit.scenario} diverged")
     if outcome.failures:
         sys.stdout.flush()
         print(
-            f"{len(outcome.failures)} jobs failed; their logs are in {folder / 'failures'}, and the same command tries "
-            "them again",
+            f"{counted(len(outcome.failures), 'job')} failed: see the logs in {folder / 'failures'}; the same command "
+            "tries them again",
             file=sys.stderr,
         )
-    print(f"every scenario, and other formats: compshift tables {folder}")
+    print(f"for every scenario, and for other formats: compshift tables {folder}")
 
 
-MEANINGS = {"bias_gap": " (largest |B* - B| over seen groups; 0 at the optimum of the training loss)"}
+@contextmanager
+def run_listener(folder: Path, *, terminal: bool, tensorboard: bool) -> Iterator[Listener]:
+    """Follow a training run with a bar (on a terminal) or a line per evaluation, and with TensorBoard if asked to."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    listeners: list[Listener] = []
+    with ExitStack() as stack:
+        if terminal and console.is_terminal:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=20),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"),
+            )
+            listeners.append(_BarListener(stack.enter_context(Progress(*columns, console=console, transient=True))))
+        elif terminal:
+            listeners.append(_LineListener())
+        if tensorboard:
+            board = _TensorBoardListener(RunFolder(folder).tensorboard)
+            stack.callback(board.close)
+            listeners.append(board)
+        yield _ListenerList(listeners)
 
 
-class _Several(Listener):
-    """Passes everything on."""
+class _ListenerList(Listener):
+    """Forward every event to several listeners."""
 
     def __init__(self, listeners: list[Listener]) -> None:
         self.listeners = listeners
@@ -203,19 +218,19 @@ class _Several(Listener):
             listener.evaluated(evaluation)
 
 
-class _Lines(Listener):
-    """One line per evaluation."""
+class _LineListener(Listener):
+    """Print one line per evaluation."""
 
     def started(self, step: int, steps: int) -> None:
         if step:
-            print(f"going on after step {step} of {steps}", file=sys.stderr)
+            print(f"resuming after step {step} of {steps}", file=sys.stderr)
 
     def evaluated(self, evaluation: ValidationStep) -> None:
-        print(evaluation_line(evaluation), file=sys.stderr, flush=True)
+        print(_evaluation_line(evaluation), file=sys.stderr, flush=True)
 
 
-class _Live(Listener):
-    """A bar with loss, validation and the time that is left; evaluations scroll by above it."""
+class _BarListener(Listener):
+    """Show a bar with loss, validation accuracy and remaining time, and a line above it per evaluation."""
 
     def __init__(self, progress: Any) -> None:
         self.progress = progress
@@ -227,24 +242,24 @@ class _Live(Listener):
         self.task = self.progress.add_task("training", total=steps, completed=step, note="")
 
     def stepped(self, step: int, loss: float) -> None:
-        self.loss = loss if step == 1 else 0.95 * (self.loss or loss) + 0.05 * loss
+        self.loss = loss if step == 1 else LOSS_DECAY * (self.loss or loss) + (1 - LOSS_DECAY) * loss
         self.progress.update(self.task, completed=step, note=f"loss {self.loss:.3f}{self.validation}")
 
     def evaluated(self, evaluation: ValidationStep) -> None:
         if evaluation.report is not None:
             report = evaluation.report
             self.validation = f", balanced {report.balanced:.3f}, worst {report.worst:.3f}"
-        self.progress.console.print(evaluation_line(evaluation), highlight=False, markup=False)
+        self.progress.console.print(_evaluation_line(evaluation), highlight=False, markup=False)
 
 
-class _TensorBoard(Listener):
-    """Scalars for TensorBoard."""
+class _TensorBoardListener(Listener):
+    """Write loss, learning rate and validation accuracies as TensorBoard scalars."""
 
     def __init__(self, folder: Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ModuleNotFoundError:
-            raise InputError("--tensorboard needs a package: install compshift[tensorboard]") from None
+            raise InputError("tensorboard is not installed: pip install 'compshift[tensorboard]'") from None
         self.folder, self.make = folder, SummaryWriter
         self.writer: Any = None
 
@@ -263,8 +278,8 @@ class _TensorBoard(Listener):
                 self.writer.add_scalar(f"validation/{name}", getattr(evaluation.report, name), evaluation.step)
 
 
-def evaluation_line(evaluation: ValidationStep) -> str:
-    """``step 200  loss 0.512  balanced 0.871  worst 0.523 (8, gradient)  best so far``."""
+def _evaluation_line(evaluation: ValidationStep) -> str:
+    """Return ``step 200  loss 0.512  balanced 0.871  worst 0.523 (8, gradient)  best so far``."""
     parts = [f"step {evaluation.step:<6} loss {evaluation.loss:.4f}"]
     if evaluation.report is not None:
         report = evaluation.report
@@ -274,41 +289,12 @@ def evaluation_line(evaluation: ValidationStep) -> str:
     return "  ".join(parts)
 
 
-@contextmanager
-def run_listener(folder: Path, *, terminal: bool, tensorboard: bool) -> Iterator[Listener]:
-    """What tells of a run: a bar where there is a terminal, lines elsewhere, and TensorBoard on request."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    listeners: list[Listener] = []
-    with ExitStack() as stack:
-        if terminal and console.is_terminal:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=20),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
-            )
-            listeners.append(_Live(stack.enter_context(Progress(*columns, console=console, transient=True))))
-        elif terminal:
-            listeners.append(_Lines())
-        if tensorboard:
-            board = _TensorBoard(RunFolder(folder).tensorboard)
-            stack.callback(board.close)
-            listeners.append(board)
-        yield _Several(listeners)
-
-
 def print_run(result: Mapping[str, Any], source: str, *, as_json: bool) -> None:
-    """Which step was best, and how every predictor does on validation."""
+    """Print the selected step of a training run, the validation accuracy of every predictor, and the next command."""
     if as_json:
         print(json.dumps(result))
         return
     from rich.console import Console
-
-    from compshift.report.terminal import plain_table
 
     if not result["new"]:
         print("this run was finished before; nothing was trained")
@@ -324,13 +310,11 @@ def print_run(result: Mapping[str, Any], source: str, *, as_json: bool) -> None:
             table.add_row(name, *numbers, f"({', '.join(map(str, found['worst_group']))})")
         Console().print(table)
         if len(result["validation"]) > 1:
-            print(
-                "the first is what predict and evaluate use; the others are its ablations: bias and prior over groups"
-            )
+            print("predict and evaluate use the first predictor; the others are ablations of its bias and its prior")
     for name, value in result["method"].items():
-        print(f"{name.replace('_', ' ')}: {value:.4g}{MEANINGS.get(name, '')}")
+        print(f"{name.replace('_', ' ')}: {value:.4g}{EXPLANATIONS.get(name, '')}")
     print(f"model in {result['model']}")
     if result["held_out"]:
         print(f"test it with: compshift evaluate {shlex.join([str(result['model']), source])}")
     else:
-        print("no test rows were held out, so nothing will tell how good it is: split the data (--shares)")
+        print("no test rows were held out to measure its accuracy on: split the data (--shares)")

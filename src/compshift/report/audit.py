@@ -1,0 +1,217 @@
+"""An audit for readers: in sentences, on the terminal, as JSON, and as a picture of the hull.
+
+The sentences are shared by the terminal and the pages.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compshift._errors import listing
+from compshift.data.audit import SMALL_GROUP, Audit
+from compshift.report.terminal import print_lines
+from compshift.studies.figure_file import check_figure_path, save_figure
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MAX_NAMED_GROUPS = 12
+"""Largest number of groups named in a sentence; the rest are counted."""
+
+INSIDE_MARK, OUTSIDE_MARK = "+", "×"
+"""Cells of the terminal's grid for unseen groups inside and outside the hull."""
+
+SEEN_COLOUR, INSIDE_COLOUR, OUTSIDE_COLOUR = "#0072b2", "#9fd0ec", "#f0f0f0"
+"""Colours of the picture; they can be distinguished with any colour vision, and in print."""
+
+MAX_DRAWN_VALUES = 60
+"""Largest number of values of an attribute in the picture; of more, the first ones are drawn."""
+
+MAX_CELLS_WITH_COUNTS = 400
+"""Largest number of cells of a panel in which the row counts are written."""
+
+
+def rows_words(audit: Audit) -> list[str]:
+    """Say how many rows and groups there are, and how many rows were left out."""
+    counts = audit.counts
+    sizes = " × ".join(str(size) for size in audit.space.cardinalities)
+    lines = [f"{_plain_number(counts.n_rows)} rows in {len(counts.groups)} of {audit.space.n_groups} groups ({sizes})"]
+    if counts.n_dropped:
+        parts = ", ".join(f"{name}: {_plain_number(number)}" for name, number in counts.missing.items())
+        if counts.missing_words:
+            parts += f"; {listing(counts.missing_words)} is read as missing"
+        lines.append(f"{_plain_number(counts.n_dropped)} rows were left out because an attribute is missing ({parts})")
+    return lines
+
+
+def small_words(audit: Audit) -> list[str]:
+    """Name the groups that have few rows, if any."""
+    if not len(audit.small):
+        return []
+    named = _group_names(audit, audit.counts.groups[audit.small], audit.counts.count[audit.small])
+    return [f"fewer than {SMALL_GROUP} rows: {named}"]
+
+
+def plan_words(audit: Audit) -> list[str]:
+    """Name the groups whose collection would complete the hull."""
+    if audit.hull.is_complete:
+        return ["nothing needs to be collected: every combination is determined by the seen ones"]
+    noun = "this group" if len(audit.plan) == 1 else f"these {len(audit.plan)} groups, the fewest that will do"
+    return [f"to determine every combination, collect {noun}: {_group_names(audit, np.asarray(audit.plan))}"]
+
+
+def _coverage_words(audit: Audit) -> list[str]:
+    """Say which share of all groups the seen ones determine, and how many unseen groups that leaves."""
+    hull, coverage = audit.hull, audit.coverage
+    interval = f", 95 % interval {coverage.lower:.2%} to {coverage.upper:.2%}" if coverage.method == "estimate" else ""
+    lines = [f"rank {hull.rank} of {hull.full_rank}; {float(coverage):.2%} of all groups are determined{interval}"]
+    inside, outside = audit.extrapolable, audit.out_of_reach
+    if inside is not None and outside is not None:
+        lines.append(f"unseen groups: {len(inside)} can be extrapolated, {len(outside)} out of reach")
+        if len(audit.space.names) != 2:
+            lines += [f"can be extrapolated: {_group_names(audit, inside)}"] if len(inside) else []
+            lines += [f"out of reach: {_group_names(audit, outside)}"] if len(outside) else []
+    return lines
+
+
+def _group_names(audit: Audit, codes: Any, counts: Any = None) -> str:
+    """List at most ``MAX_NAMED_GROUPS`` groups by name, with their row counts if given."""
+    labels = [audit.space.label(code) for code in codes[:MAX_NAMED_GROUPS]]
+    if counts is not None:
+        labels = [f"{label} {_plain_number(count)}" for label, count in zip(labels, counts, strict=False)]
+    more = len(codes) - len(labels)
+    return ", ".join(labels) + (f" and {more} more" if more > 0 else "")
+
+
+def _plain_number(count: float) -> str:
+    """Return a row count without decimals, or a weight with them."""
+    return f"{count:.0f}" if float(count).is_integer() else f"{count:g}"
+
+
+def print_audit(audit: Audit, *, explain: bool, as_json: bool) -> None:
+    """Print coverage, the grid of two attributes, small groups and the groups to collect.
+
+    With ``explain``, also how each extrapolable group follows from seen ones.
+    """
+    inside = audit.extrapolable
+    if as_json:
+        content = audit.to_dict()
+        if explain:
+            content["witnesses"] = [audit.hull.explain(code) for code in ([] if inside is None else inside)]
+        print(json.dumps(content))
+        return
+    from rich.console import Console
+
+    console = Console()
+    print_lines(console, *rows_words(audit), *_coverage_words(audit))
+    if len(audit.space.names) == 2:
+        _print_grid(console, audit)
+    print_lines(console, *small_words(audit), *plan_words(audit))
+    if explain and inside is not None:
+        print_lines(console, *(f"  {audit.hull.explain(code)}" for code in inside[:MAX_NAMED_GROUPS]))
+        if len(inside) > MAX_NAMED_GROUPS:
+            print_lines(console, f"  and {len(inside) - MAX_NAMED_GROUPS} more; --json --explain has them all")
+
+
+def _print_grid(console: Console, audit: Audit) -> None:
+    """Print the grid of two attributes: row counts of seen groups, + if extrapolable, × if out of reach."""
+    from rich.box import SIMPLE
+    from rich.markup import escape
+    from rich.table import Table
+
+    left, right = audit.space.values
+    widest = max(len(str(value)) for value in left)
+    if widest + 3 + sum(max(5, len(str(value))) + 3 for value in right) > console.width:
+        print_lines(console, "the grid is too wide for this terminal: -o FILE.png draws it")
+        return
+    cells = np.full(audit.space.cardinalities, OUTSIDE_MARK, dtype=object)
+    if audit.extrapolable is not None:
+        cells[tuple(audit.extrapolable.T)] = INSIDE_MARK
+    for code, count in zip(audit.counts.groups, audit.counts.count, strict=True):
+        cells[tuple(code)] = _plain_number(count)
+    table = Table(box=SIMPLE, show_edge=False, pad_edge=False)
+    table.add_column(escape(f"{audit.space.names[0]} \\ {audit.space.names[1]}"))
+    for value in right:
+        table.add_column(escape(str(value)), justify="right", no_wrap=True)
+    for value, row in zip(left, cells, strict=True):
+        table.add_row(escape(str(value)), *row)
+    console.print(table)
+    print_lines(console, f"{INSIDE_MARK} can be extrapolated, {OUTSIDE_MARK} out of reach")
+
+
+def draw_hull(audit: Audit, path: Path) -> None:
+    """Draw seen, extrapolable and out-of-reach groups (paper, "A Closer Look").
+
+    One attribute or two make one panel; more make a panel for each pair, in which the other attributes have the values
+    of the largest group.
+    """
+    check_figure_path(path)
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    names = audit.space.names
+    pairs = list(itertools.combinations(range(len(names)), 2)) or [(0, 0)]
+    columns = min(3, len(pairs))
+    rows = -(-len(pairs) // columns)
+    largest = min(MAX_DRAWN_VALUES, max(audit.space.cardinalities))
+    side = float(np.clip(0.42 * largest + 1.6, 3.6, 11.0))
+    figure = Figure(figsize=(max(5.4, side * columns), side * rows + 0.5), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(rows, columns)).ravel()
+    for panel in panels[len(pairs) :]:
+        panel.set_axis_off()
+    base = audit.counts.groups[int(np.argmax(audit.counts.count))]  # the largest group, (m,)
+    for panel, pair in zip(panels, pairs, strict=False):
+        _draw_pair(panel, audit, base, *pair)
+    if len(names) > 2:
+        title = f"pairs of values; the other attributes are those of the largest group, {audit.space.label(base)}"
+        figure.suptitle(title, fontsize=10)
+    handles = [
+        Patch(facecolor=SEEN_COLOUR, label="seen (rows)"),
+        Patch(facecolor=INSIDE_COLOUR, hatch="///", edgecolor="white", label="can be extrapolated"),
+        Patch(facecolor=OUTSIDE_COLOUR, edgecolor="#999999", label="out of reach"),
+    ]
+    save_figure(figure, path, legend=(handles, [handle.get_label() for handle in handles]))
+
+
+def _draw_pair(panel: Any, audit: Audit, base: Any, first: int, second: int) -> None:
+    """Draw the grid of two attributes; the others have the values of the group ``base``."""
+    from matplotlib.patches import Rectangle
+
+    space, hull = audit.space, audit.hull
+    shape = tuple(min(MAX_DRAWN_VALUES, space.cardinalities[axis]) for axis in (first, second))
+    counts = np.zeros(shape)
+    shown = (audit.counts.groups[:, first] < shape[0]) & (audit.counts.groups[:, second] < shape[1])
+    np.add.at(counts, tuple(audit.counts.groups[shown][:, [first, second]].T), audit.counts.count[shown])
+    cells = np.repeat(base[None, :], shape[0] * shape[1], axis=0)
+    cells[:, [first, second]] = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), axis=-1).reshape(-1, 2)
+    inside = hull.contains(cells).reshape(shape)
+    for left, right in np.ndindex(shape):
+        seen = counts[left, right] > 0
+        colour = SEEN_COLOUR if seen else INSIDE_COLOUR if inside[left, right] else OUTSIDE_COLOUR
+        hatch = "///" if not seen and inside[left, right] else None
+        corner = (right - 0.5, left - 0.5)
+        panel.add_patch(Rectangle(corner, 1, 1, facecolor=colour, edgecolor="white", linewidth=1, hatch=hatch))
+        if seen and counts.size <= MAX_CELLS_WITH_COUNTS:
+            panel.text(right, left, f"{counts[left, right]:g}", ha="center", va="center", fontsize=8, color="white")
+    panel.set(xlim=(-0.5, shape[1] - 0.5), ylim=(shape[0] - 0.5, -0.5), aspect="equal")
+    panel.set_xlabel(_axis_label(space.names[second], space.cardinalities[second], shape[1]))
+    panel.set_ylabel(_axis_label(space.names[first], space.cardinalities[first], shape[0]))
+    labels = [_short(value) for value in space.values[second][: shape[1]]]
+    turn = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if max(map(len, labels)) > 3 else {}
+    panel.set_xticks(range(shape[1]), labels, **turn)
+    panel.set_yticks(range(shape[0]), [_short(value) for value in space.values[first][: shape[0]]])
+    panel.tick_params(labelsize=8, length=0)
+
+
+def _axis_label(name: str, size: int, shown: int) -> str:
+    return name if size == shown else f"{name} (first {shown} of {size} values)"
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 18 else text[:17] + "…"
