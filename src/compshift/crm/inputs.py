@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from compshift._checks import check_finite, check_same_rows, check_sample_weight, check_sums, check_unmasked, unreadable
 from compshift._errors import InputError, InputTypeError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
-from compshift.core.columns import Column, hardly_repeats, plain_value, read_columns
+from compshift.core.columns import Column, hardly_repeats, match_columns, plain_value, read_columns
 from compshift.core.groups import GroupSpace, check_space
 from compshift.data.feature_store import FeatureStore
 from compshift.metrics.group import right_rows
@@ -355,7 +355,7 @@ def _labels_space(columns: Sequence[Column], n_targets: int, space: GroupSpace |
     """The space of the columns, or the given one in their order, with the targets' values sorted."""
     if space is None:
         space = GroupSpace._from_columns(columns)
-    order = check_space(space)._match(columns)
+    order = match_columns(columns, check_space(space).names)
     values: list[Sequence[Any]] = [space.values[position] for position in order]
     values[:n_targets] = [sorted(part) for part in values[:n_targets]]
     return GroupSpace(tuple(space.names[position] for position in order), tuple(tuple(part) for part in values))
