@@ -13,7 +13,6 @@ import subprocess
 import sys
 
 import submitit
-
 from distributed import LocalCluster, Worker
 
 

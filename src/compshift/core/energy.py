@@ -36,8 +36,7 @@ from compshift.core.arrays import (
     underflow_floor,
     weighted_sum,
 )
-from compshift.core.codes import distinct_codes, one_hot_rows
-from compshift.core.groups import GroupSpace
+from compshift.core.groups import GroupSpace, distinct_codes, one_hot_rows
 
 WIDE = 16
 """Average number of values per attribute above which looking energies up is faster than a one-hot matrix product."""
@@ -214,7 +213,7 @@ def step_one_risk(energies: Array, position: Array, sample_weight: Array, seen: 
         R = \sum_x \omega_x \left(\langle \sigma(z_x), E(x) \rangle - s(z_x) + c(x)\right), \quad
         \frac{\partial R}{\partial E_i(x, v)} = \omega_x \left(1[z_{x,i} = v] - \tilde p(z_i = v | x)\right)
 
-    ``position`` (n,) is the position of each sample's group among the k groups of ``seen``, ``sample_weight`` (n,) is ω.
+    ``position`` (n,) is the position of each sample's group in ``seen`` (k groups), ``sample_weight`` (n,) is ω.
     Fastest if ``energies`` are contiguous by value, as those of ``linear_energies``.
     """
     log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)

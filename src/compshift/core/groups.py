@@ -1,7 +1,7 @@
 """Groups: combinations of attribute values, as values, integer codes, flat indices and one-hot rows.
 
-The methods of ``GroupSpace`` check what they are given. The rest of ``core`` has checked codes already and calls the
-functions of ``core.codes``, which trust them.
+The methods of ``GroupSpace`` check what they are given. The functions above it trust their codes, (n, m) int64 arrays
+within the cardinalities: the rest of ``core`` calls those.
 """
 
 from __future__ import annotations
@@ -17,21 +17,55 @@ import numpy as np
 from compshift._checks import check_codes, check_count, check_list
 from compshift._errors import InputError, an, listing, rough, shown
 from compshift.core.arrays import FloatArray, IntArray
-from compshift.core.codes import (
-    MAX_FLAT_INDEX,
-    codes_of_index,
-    distinct_codes,
-    flat_index,
-    locate_codes,
-    one_hot_rows,
-)
 from compshift.core.columns import Column, check_attribute_values, match_columns, named_columns, read_columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
+MAX_FLAT_INDEX = 2**63 - 1
+"""Largest number of groups that a 64-bit flat index can number."""
+
 MAX_SPACE_VALUES = 1 << 24
 """Largest sum of cardinalities that ``GroupSpace.from_cardinalities`` accepts."""
+
+
+def flat_index(codes: IntArray, cardinalities: Sequence[int]) -> IntArray:
+    """Return the flat index (q,) of codes (q, m), the last attribute moving fastest."""
+    return np.asarray(codes @ _strides(cardinalities), dtype=np.int64)
+
+
+def codes_of_index(index: IntArray, cardinalities: Sequence[int]) -> IntArray:
+    """Return the codes (q, m) of flat indices (q,)."""
+    return np.asarray(index[:, None] // _strides(cardinalities) % np.asarray(cardinalities))
+
+
+def _strides(cardinalities: Sequence[int]) -> IntArray:
+    """Return how far the flat index moves with each attribute's code, (m,)."""
+    return np.concatenate([np.cumprod(cardinalities[:0:-1])[::-1], [1]]).astype(np.int64)
+
+
+def distinct_codes(codes: IntArray, cardinalities: Sequence[int]) -> tuple[IntArray, IntArray]:
+    """Return the distinct codes (k, m) in ascending order, and the position of each row among them, (n,)."""
+    if math.prod(cardinalities) > MAX_FLAT_INDEX:
+        groups, position = np.unique(codes, axis=0, return_inverse=True)
+        return groups, position.reshape(-1)
+    index, position = np.unique(flat_index(codes, cardinalities), return_inverse=True)
+    return codes_of_index(index, cardinalities), position
+
+
+def locate_codes(codes: IntArray, among: IntArray, cardinalities: Sequence[int]) -> IntArray:
+    """Return the position (q,) of each code (q, m) in the distinct codes ``among`` (g, m), −1 if it is not there."""
+    distinct, identity = distinct_codes(np.concatenate([among, codes]), cardinalities)
+    position = np.full(len(distinct), -1, dtype=np.int64)
+    position[identity[: len(among)]] = np.arange(len(among))
+    return position[identity[len(among) :]]
+
+
+def one_hot_rows(columns: IntArray, width: int) -> FloatArray:
+    """Return rows (q, width) with ones at ``columns`` (q, m): codes plus the offset of each attribute."""
+    rows = np.zeros((len(columns), width))
+    np.put_along_axis(rows, columns, 1.0, axis=1)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -41,7 +75,8 @@ class GroupSpace:
     A *code* is a group as m integers, the positions of its values. The flat index numbers all groups with the last
     attribute moving fastest. The one-hot row σ(z) has ``width`` entries, m of them 1.
 
-    ``from_table`` finds names and values in data, ``from_cardinalities`` numbers them.
+    ``from_table`` finds names and values in data, ``from_cardinalities`` numbers them. Methods raise ``InputError`` if
+    codes are not integers within the cardinalities, and if a flat index is out of range or exceeds 64 bits.
 
     Parameters
     ----------
@@ -231,11 +266,6 @@ class GroupSpace:
         -------
         array (q, m)
             Values, of the attributes' type if they share one, else as objects.
-
-        Raises
-        ------
-        InputError
-            If ``codes`` are not integers within the cardinalities.
         """
         codes = check_codes(codes, self.cardinalities)
         columns = [np.array(values)[codes[:, position]] for position, values in enumerate(self.values)]
@@ -257,11 +287,6 @@ class GroupSpace:
         -------
         DataFrame
             One row per group, one column per attribute, then the further columns.
-
-        Raises
-        ------
-        InputError
-            If ``codes`` are not integers within the cardinalities.
         """
         import pandas as pd
 
@@ -282,11 +307,6 @@ class GroupSpace:
         -------
         array (q,)
             Flat indices, the last attribute moving fastest.
-
-        Raises
-        ------
-        InputError
-            If ``codes`` are not integers within the cardinalities, or if the space has too many groups to number.
         """
         self._check_flat()
         return flat_index(check_codes(codes, self.cardinalities), self.cardinalities)
@@ -303,11 +323,6 @@ class GroupSpace:
         -------
         array (q, m)
             Codes of the groups.
-
-        Raises
-        ------
-        InputError
-            If ``index`` is not made of whole numbers from 0 to ``n_groups`` − 1.
         """
         self._check_flat()
         flat = np.atleast_1d(np.asarray(index))
@@ -331,11 +346,6 @@ class GroupSpace:
             The distinct groups, in ascending order of their codes.
         position : array (n,)
             Position of each row's group in ``groups``.
-
-        Raises
-        ------
-        InputError
-            If ``codes`` are not integers within the cardinalities.
         """
         return distinct_codes(check_codes(codes, self.cardinalities), self.cardinalities)
 
@@ -353,11 +363,6 @@ class GroupSpace:
         -------
         array (q,)
             Positions in ``among``, −1 where a group is not listed.
-
-        Raises
-        ------
-        InputError
-            If ``codes`` or ``among`` are not integers within the cardinalities.
         """
         codes = check_codes(codes, self.cardinalities)
         return locate_codes(codes, check_codes(among, self.cardinalities, "among"), self.cardinalities)
@@ -374,11 +379,6 @@ class GroupSpace:
         -------
         array (q, D)
             Rows with one 1 in each attribute's block.
-
-        Raises
-        ------
-        InputError
-            If ``codes`` are not integers within the cardinalities.
         """
         return self._one_hot(check_codes(codes, self.cardinalities))
 
@@ -421,11 +421,6 @@ class GroupSpace:
         -------
         str
             The group's values in parentheses.
-
-        Raises
-        ------
-        InputError
-            If ``code`` is not the code of one group.
         """
         row = self._one_code(code)
         return "(" + ", ".join(str(values[position]) for values, position in zip(self.values, row, strict=True)) + ")"

@@ -35,7 +35,7 @@ class GroupAccuracy:
         Groups have their name or, on a grid, their two values. What is false is left out: a page can have many rows.
         """
         right = np.nan_to_num(self.accuracy) * self.rows
-        lower, upper = wilson_interval(right, self.rows)
+        lower, upper = wilson_interval(right, self.rows, 0.95)
         worst = [np.nanmin(own) if not np.isnan(own).all() else np.nan for own in self.accuracy]
         unseen = self.unseen.tolist()
         return [

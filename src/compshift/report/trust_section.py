@@ -85,7 +85,7 @@ class Confidences(NamedTuple):
             bins = confidence_bins(confidence)
             for number in np.unique(bins):
                 own = bins == number
-                lower, upper = wilson_interval(float(right[own].sum()), int(own.sum()))
+                lower, upper = wilson_interval(float(right[own].sum()), int(own.sum()), 0.95)
                 figures = (confidence[own].mean(), right[own].mean(), lower, upper)
                 names = ("confidence", "accuracy", "lower", "upper")
                 rows.append(
