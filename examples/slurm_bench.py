@@ -14,7 +14,6 @@ import subprocess
 import sys
 
 import submitit
-
 from distributed import LocalCluster, Worker
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
 
 def log_sum_exp(values: Sequence[float]) -> float:
@@ -110,3 +111,22 @@ def random_problem(rng: np.random.Generator, cardinalities: Sequence[int], n: in
         "log_score": rng.normal(size=k),
         "weight": rng.uniform(0.5, 2.0, size=n),
     }
+
+
+def convert(library, *arrays):
+    """Return arrays as those of "numpy" or "torch"; skip the test if torch is not installed."""
+    if library == "numpy":
+        return arrays
+    torch = pytest.importorskip("torch")
+    return tuple(torch.tensor(array) for array in arrays)
+
+
+def same_kind(result, library):
+    """Check that a result is an array of this library and return it as a NumPy array."""
+    assert type(result).__module__.split(".")[0] == library
+    return np.asarray(result)
+
+
+def every_group(space):
+    """Return the codes of all groups of a space."""
+    return space.codes(np.arange(space.n_groups))

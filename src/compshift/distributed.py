@@ -1,4 +1,4 @@
-"""The operations in which all processes of a job take part. Alone, they cost nothing."""
+"""Collective operations over the processes of a distributed job; with a single process they do nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from compshift.core.bias import BiasSums, merge_sums
 
 
 class Collective:
-    """One process that shares its job with nobody; subclasses bring others in.
+    """Collective operations of a single process; subclasses implement them for several.
 
     Every process must make the same calls in the same order.
     """
@@ -18,29 +18,30 @@ class Collective:
     size = 1
 
     def sum(self, values: Any) -> Any:
-        """Sum over processes of an array of one shape. Gradients flow through it to every process."""
+        """Return the sum over processes of arrays of equal shape. Gradients flow through it to every process."""
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """What each process passes, in order of rank; arrays may differ in length."""
+        """Return the values that all processes pass, in order of rank; arrays may differ in length."""
         return [value]
 
     def share(self, n_rows: int) -> slice:
-        """The rows of a list of ``n_rows`` that fall to this process; together the shares cover the list in order."""
+        """Return this process's share of ``n_rows`` rows; the shares of all processes cover the rows in order."""
         return slice(n_rows * self.rank // self.size, n_rows * (self.rank + 1) // self.size)
 
 
 ALONE = Collective()
+"""The collective of a job with a single process."""
 
 
 def check_processes(processes: Any) -> None:
-    """Refuse anything but a collective."""
+    """Check that an argument is a collective."""
     if not isinstance(processes, Collective):
         raise InputError(f"processes is {processes!r}: pass what current_processes() gives, or leave it out")
 
 
 def merge_everywhere(sums: BiasSums, processes: Collective) -> BiasSums:
-    """The sums over the samples of all processes, merged in the same order, hence to the same bits, on each."""
+    """Return the sums over the samples of all processes, merged in order of rank: the same bits on each process."""
     first, *others = processes.gather(sums)
     for other in others:
         first = merge_sums(first, other)

@@ -1,3 +1,5 @@
+"""Accuracy by group and the compositional risk."""
+
 import json
 import math
 
@@ -7,7 +9,6 @@ import pytest
 from sklearn.metrics import accuracy_score
 
 from compshift import GroupSpace, InputError
-from compshift.core.accuracy import wilson_interval
 from compshift.metrics import group_balanced_accuracy, group_report, worst_group_accuracy
 
 
@@ -101,19 +102,6 @@ class TestCompositionalRisk:
         assert group_report([0, 1], [0, 1], group_log_proba=[-np.inf, 0.0]).compositional_risk == math.inf
 
 
-class TestWilson:
-    def test_known_values(self):
-        # 81 of 263: Newcombe (1998), table I, Wilson without continuity correction.
-        lower, upper = wilson_interval(np.array([81, 15, 0, 1]), np.array([263, 148, 20, 29]))
-        np.testing.assert_allclose(lower, [0.2553, 0.0624, 0.0000, 0.0061], atol=5e-5)
-        np.testing.assert_allclose(upper, [0.3662, 0.1605, 0.1611, 0.1718], atol=5e-5)
-
-    def test_no_trials(self):
-        lower, upper = wilson_interval(np.array([0]), np.array([0]))
-        assert np.isnan(lower[0])
-        assert np.isnan(upper[0])
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -157,14 +145,3 @@ def test_large_classes_are_compared_exactly():
     true = np.array([2**53, 2**53 + 1, 5])
     report = group_report(true, np.array([2.0**53, 2.0**53, 5.0]))
     assert report.accuracy.tolist() == [1, 1, 0]
-
-
-@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99])
-def test_intervals_hold_the_share_itself(confidence):
-    trials = np.arange(1, 3000)
-    for right in (np.zeros_like(trials), trials // 2, trials):
-        lower, upper = wilson_interval(right, trials, confidence)
-        assert (lower <= right / trials).all()
-        assert (upper >= right / trials).all()
-    assert (wilson_interval(trials, trials, confidence)[1] == 1).all()
-    assert (wilson_interval(0 * trials, trials, confidence)[0] == 0).all()

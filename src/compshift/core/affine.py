@@ -1,21 +1,10 @@
-r"""Affine weights: groups inside the hull as combinations of seen ones.
+r"""Affine extrapolation: groups inside the hull as combinations of seen ones, and what follows from that.
 
 .. math:: \sigma(z') = \sum_z \alpha_z \, \sigma(z), \qquad \sum_z \alpha_z = 1
 
-Where several combinations give the same group, they differ in how far they spread over the seen groups.
-
-The posterior of groups that training lacks, from the posterior of those that it has.
-
-.. math::
-
-    \log q(z'|x) = \log q(z') + s(x, z') - \log \mathbb{E}_{x \sim p(x)} \exp s(x, z') + \text{const}(x), \qquad
-    s(x, z') = \sum_z \alpha_z \log p(z|x)
-
-Paper, eq. "test-train-classifier-rel"; α are the affine weights of z'. Nothing here depends on what gave p(z|x).
-
-How far a group is from what training has: the variance of its extrapolation.
-
-Additive functions of groups, extrapolated exactly (paper, "Extrapolation of Discrete Additive Functions").
+Any additive function of groups extrapolates with the weights α: its values exactly (``extrapolate_additive``), the log
+posterior of any classifier (``affine_log_posterior``), and the variance that the extrapolation adds
+(``extrapolation_leverage``). If several combinations give the same group, ``WEIGHTS`` names the rules to choose one.
 """
 
 from __future__ import annotations
@@ -29,21 +18,28 @@ import numpy as np
 from compshift._checks import check_codes, check_finite, check_numbers
 from compshift._errors import InputError, an, check_name, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax, logsumexp, row_blocks, safe_log
-from compshift.core.groups import GroupSpace, check_space
+from compshift.core.groups import GroupSpace, check_space, distinct_codes, locate_codes
 from compshift.core.hull import AffineHull
 
 WEIGHTS = ("minimum-norm", "minimum-variance", "sparse")
+"""Names of the rules for choosing among combinations: least Σ α², least Σ α²/n, or few groups."""
+
+MIN_INVERSE_TEMPERATURE, MAX_INVERSE_TEMPERATURE = 1e-3, 1e3
+"""Limits of the search for the inverse temperature."""
+
+ADDITIVE_TOLERANCE = 1e-9
+"""Largest relative deviation from an additive function at which given values are accepted as additive."""
 
 
 def affine_weights(hull: AffineHull, codes: IntArray, kind: str, seen_weight: FloatArray) -> FloatArray:
-    """Weights α (g, k) on the seen groups that give each group inside the hull; a seen group is 1 on itself.
+    """Return the weights α (g, k) on the seen groups that give each group inside the hull.
 
-    ``kind`` says which of the combinations that give an unseen group: ``"minimum-norm"`` has the least Σ α²,
-    ``"minimum-variance"`` the least Σ α²/n over the rows n of the seen groups (``seen_weight``, (k,)), and ``"sparse"``
-    is ``hull.weights``, with two attributes the shortest path.
+    A seen group has weight 1 on itself. ``kind`` chooses among the combinations that give an unseen group:
+    ``"minimum-norm"`` has the least Σ α², ``"minimum-variance"`` the least Σ α²/n with the sample counts n of the seen
+    groups (``seen_weight``, (k,)), and ``"sparse"`` is ``hull.weights``, with two attributes the shortest path.
     """
     check_name("weights", kind, WEIGHTS)
-    own = hull.space.locate(codes, hull.observed)  # (g,)
+    own = locate_codes(codes, hull.observed, hull.space.cardinalities)  # (g,)
     unseen = np.flatnonzero(own < 0)
     weights = np.zeros((len(codes), len(hull.observed)))
     weights[own >= 0, own[own >= 0]] = 1.0
@@ -57,68 +53,65 @@ def affine_weights(hull: AffineHull, codes: IntArray, kind: str, seen_weight: Fl
 
 
 def least_squares_weights(hull: AffineHull, codes: IntArray, precision: FloatArray) -> FloatArray:
-    r"""Weights (g, k) with the least Σ α²/``precision`` among those that give each group, all of them inside the hull.
+    r"""Return the weights (g, k) with the least Σ α²/``precision`` that give each group (g, m), all inside the hull.
 
     .. math:: \alpha = N^{1/2} \, (S^\top N^{1/2})^+ \, \sigma(z')
 
-    S (k, D) are the seen codes and N is the diagonal of ``precision`` (k,). The rank of S is known exactly, so that no
-    tolerance decides which singular values count. A second step on what the first left over removes its rounding.
+    S (k, D) are the seen codes and N is the diagonal matrix of ``precision`` (k,). The rank of S is known exactly, so
+    no tolerance decides which singular values count. A second step, on the residual of the first, removes its rounding.
     """
     scale = np.sqrt(precision / precision.max())  # (k,)
-    seen = hull.space.one_hot(hull.observed)  # (k, D)
+    seen = hull.space._one_hot(hull.observed)  # (k, D)
     inverse = scale[:, None] * _pseudo_inverse(seen.T * scale, hull.rank)  # (k, D)
-    wanted = hull.space.one_hot(codes)  # (g, D)
+    wanted = hull.space._one_hot(codes)  # (g, D)
     weights = wanted @ inverse.T  # (g, k)
     return np.asarray(weights + (wanted - weights @ seen) @ inverse.T)
 
 
 def value_weights(hull: AffineHull) -> FloatArray:
-    r"""Weights (D, k) that read what is additive off numbers of the seen groups, one row per attribute value.
+    r"""Return the matrix (D, k) that fits an additive function to numbers ℓ of the seen groups by least squares.
 
     .. math:: F_v = \sum_z (S^+)_{vz} \, \ell_z
 
-    are the numbers, one per value, whose sums over a group's values come closest to ℓ in least squares.
+    F has one entry per attribute value; its sums over a group's values are as close to ℓ as possible.
     """
-    return _pseudo_inverse(hull.space.one_hot(hull.observed), hull.rank)
+    return _pseudo_inverse(hull.space._one_hot(hull.observed), hull.rank)
 
 
 def _pseudo_inverse(matrix: FloatArray, rank: int) -> FloatArray:
-    """Moore–Penrose inverse of a matrix whose rank is known."""
+    """Return the Moore–Penrose inverse of a matrix of known rank."""
     left, singular, right = np.linalg.svd(matrix, full_matrices=False)
     result: Any = (right[:rank].T / singular[:rank]) @ left[:, :rank].T
     return np.asarray(result)
 
 
-LOWEST, HIGHEST = 1e-3, 1e3
-"""Between these the inverse temperature is looked for."""
-
-
 class LogPartition(NamedTuple):
-    """Log expectation of exp s(x, z') for each group, and how many samples it effectively rests on."""
+    """Log expectation of exp s(x, z') for each group, and its effective sample size."""
 
     value: FloatArray  # (g,)
     effective_sample_size: FloatArray  # (g,)
 
 
 def log_floored(probabilities: FloatArray, floor: float) -> tuple[FloatArray, BoolArray]:
-    """Logarithm of probabilities (n, k), none below ``floor``, and which were below it."""
+    """Return the logarithm of probabilities (n, k), raised to at least ``floor``, and which were below it."""
     low = probabilities < floor
     return np.log(np.where(low, floor, probabilities)), low
 
 
 def log_loss(logits: FloatArray, position: IntArray, sample_weight: FloatArray) -> float:
-    """Mean negative log-likelihood of the groups ``position`` (n,) under logits (n, k)."""
+    """Return the mean negative log-likelihood of the groups ``position`` (n,) under logits (n, k)."""
     own = log_softmax(logits)[np.arange(len(position)), position]
     return -float(np.average(own, weights=sample_weight))
 
 
 def inverse_temperature(log_proba: FloatArray, position: IntArray, sample_weight: FloatArray) -> float:
-    r"""The β that makes ``softmax(β · log_proba)`` the most likely, between 1e-3 and 1e3.
+    r"""Return the β between 1e-3 and 1e3 that maximises the likelihood of ``softmax(β · log_proba)``.
 
     .. math:: \min_\beta \; -\sum_x \omega_x \, \log \mathrm{softmax}(\beta \, \ell(x))_{z(x)}
 
-    It is convex in β: the derivative is the mean of ℓ under the model less that of the groups ``position`` (n,) that
-    rows have, and its own derivative is the variance of ℓ under the model. Newton's steps, inside a bracket.
+    The objective is convex in β. Its derivative is the mean of ℓ under the model less the mean of ℓ at the samples' own
+    groups ``position`` (n,), and its second derivative is the variance of ℓ under the model. Solved by Newton steps
+    inside a bracket.
     """
     weight = sample_weight / sample_weight.sum()
     observed = float(weight @ log_proba[np.arange(len(position)), position])
@@ -129,11 +122,11 @@ def inverse_temperature(log_proba: FloatArray, position: IntArray, sample_weight
         variance = (proba * (log_proba - mean[:, None]) ** 2).sum(axis=1)
         return float(weight @ mean) - observed, float(weight @ variance)
 
-    if derivatives(LOWEST)[0] >= 0:
-        return LOWEST
-    if derivatives(HIGHEST)[0] <= 0:
-        return HIGHEST
-    low, high, beta = LOWEST, HIGHEST, 1.0
+    if derivatives(MIN_INVERSE_TEMPERATURE)[0] >= 0:
+        return MIN_INVERSE_TEMPERATURE
+    if derivatives(MAX_INVERSE_TEMPERATURE)[0] <= 0:
+        return MAX_INVERSE_TEMPERATURE
+    low, high, beta = MIN_INVERSE_TEMPERATURE, MAX_INVERSE_TEMPERATURE, 1.0
     for _ in range(100):
         slope, curvature = derivatives(beta)
         low, high = (beta, high) if slope < 0 else (low, beta)
@@ -145,9 +138,10 @@ def inverse_temperature(log_proba: FloatArray, position: IntArray, sample_weight
 
 
 def log_partition(log_proba: FloatArray, weights: FloatArray, sample_weight: FloatArray) -> LogPartition:
-    r"""Log mean of exp s(x, z') over training samples, and its effective sample size.
+    r"""Return the log mean of exp s(x, z') over training samples, and its effective sample size.
 
-    .. math:: \log \frac{\sum_x \omega_x e^{s(x, z')}}{\sum_x \omega_x}, \qquad
+    .. math:: s(x, z') = \sum_z \alpha_z \log p(z|x), \qquad
+        \log \frac{\sum_x \omega_x e^{s(x, z')}}{\sum_x \omega_x}, \qquad
         \mathrm{ESS} = \frac{(\sum_x \omega_x e^{s(x, z')})^2}{\sum_x (\omega_x e^{s(x, z')})^2}
 
     ``log_proba`` (n, k) are log p(z|x) of the seen groups, ``weights`` (g, k) are α, ``sample_weight`` (n,) is ω > 0.
@@ -161,37 +155,64 @@ def log_partition(log_proba: FloatArray, weights: FloatArray, sample_weight: Flo
 
 
 def affine_log_posterior(log_proba: FloatArray, weights: FloatArray, log_score: FloatArray) -> FloatArray:
-    """Log q(z'|x) of each candidate, (n, g); ``log_score`` (g,) is log q(z') less the log partition."""
+    r"""Return log q(z'|x) of each candidate, (n, g), from log p(z|x) of the seen groups (n, k) of any classifier.
+
+    .. math::
+
+        \log q(z'|x) = \log q(z') + s(x, z') - \log \mathbb{E}_{x \sim p(x)} \exp s(x, z') + \text{const}(x)
+
+    Paper, eq. "test-train-classifier-rel". ``weights`` (g, k) are the affine weights α, ``log_score`` (g,) is log q(z')
+    less the log partition.
+    """
     return np.asarray(log_softmax(log_proba @ weights.T + log_score))
 
 
 def extrapolation_leverage(hull: AffineHull, codes: IntArray) -> FloatArray:
-    r"""Variance at each group (q, m) of an additive function that is known with variance 1 at each seen group, (q,).
+    r"""Return the variance (q,) at each group (q, m) of an additive function with variance 1 at each seen group.
 
     .. math:: h(z') = \min \Big\{ \sum_z \alpha_z^2 : \sigma(z') = \sum_z \alpha_z \sigma(z) \Big\}
 
-    It is at most 1 for seen groups and grows with the length of the way from the seen groups to an unseen one; where
-    several ways lead there it falls, as resistances in parallel do. Groups outside the hull are infinitely far.
+    It is at most 1 for seen groups and grows with the length of the path from the seen groups to an unseen one; several
+    paths reduce it, as resistors in parallel do. It is infinite for groups outside the hull.
     """
-    inside = hull.contains(codes)
+    inside = hull._contains(codes)
     result = np.full(len(codes), np.inf)
     weights = least_squares_weights(hull, codes[inside], np.ones(len(hull.observed)))
     result[inside] = (weights**2).sum(axis=1)
     return result
 
 
-ADDITIVE_TOLERANCE = 1e-9
-"""Relative disagreement of the given values up to which they pass for additive."""
-
-
 def extrapolate_additive(observed_codes: Any, values: Any, query_codes: Any, space: GroupSpace) -> Any:
-    r"""Values of an additive function on groups inside the affine hull of those where it is known.
+    r"""Extrapolate an additive function from the groups where it is known to groups inside their affine hull.
 
     .. math:: f(z') = \sum_j \alpha_j f(z^{(j)}) \quad \text{where} \quad \sigma(z') = \sum_j \alpha_j \sigma(z^{(j)})
 
-    ``values`` (k,) belong to ``observed_codes`` (k, m). Numbers give float64; an object array of integers or fractions
-    gives exact fractions. Groups outside the hull are refused by name, and so are values that no additive function has.
+    Paper, "Extrapolation of Discrete Additive Functions".
 
+    Parameters
+    ----------
+    observed_codes : array (k, m)
+        Codes of the groups where the function is known.
+    values : array (k,)
+        Values of the function there. An object array of integers or fractions gives exact fractions.
+    query_codes : array (q, m)
+        Codes of the groups to extrapolate to.
+    space : GroupSpace
+        The attributes and their values.
+
+    Returns
+    -------
+    array (q,)
+        Values of the function: float64, or fractions if ``values`` are exact.
+
+    Raises
+    ------
+    InputError
+        If a group is outside the hull, or if no additive function has these values.
+
+    Examples
+    --------
+    >>> from compshift import GroupSpace, extrapolate_additive
     >>> space = GroupSpace.from_cardinalities([2, 2])
     >>> extrapolate_additive([[0, 0], [0, 1], [1, 0]], [1.0, 3.0, 11.0], [[1, 1]], space)
     array([13.])
@@ -204,19 +225,24 @@ def extrapolate_additive(observed_codes: Any, values: Any, query_codes: Any, spa
     if known.shape != (len(observed),):
         raise InputError(f"values has shape {known.shape}: pass one number for each of the {len(observed)} groups")
     if exact:
-        _check_exact(known)
+        odd = [value for value in known if not isinstance(value, numbers.Rational)]
+        if odd:
+            raise InputError(
+                f"values holds {odd[0]!r}, {an(type(odd[0]).__name__)}: exact values are integers and fractions; "
+                "pass others as an array of floats"
+            )
     else:
         check_finite(known, "values")
     hull = AffineHull(space, observed)
-    outside = query[~hull.contains(query)]
+    outside = query[~hull._contains(query)]
     if len(outside):
         raise InputError(
             f"{len(outside)} of the {len(query)} groups are outside the affine hull of the known ones, so that their "
             f"values are not determined: {listing(space.label(code) for code in outside)}"
         )
-    groups, position = space.distinct(observed)
+    groups, position = distinct_codes(observed, space.cardinalities)
     first = np.full(len(groups), -1, dtype=np.int64)
-    first[position[::-1]] = np.arange(len(observed))[::-1]  # where each group is given first
+    first[position[::-1]] = np.arange(len(observed))[::-1]  # first row of each group
     function = hull._span.interpolate(known[first[hull._basis]])  # (D,)
     found = function[observed + space.offsets].sum(axis=1)
     difference = np.abs(found - known)
@@ -228,13 +254,3 @@ def extrapolate_additive(observed_codes: Any, values: Any, query_codes: Any, spa
             f"{float(found[worst]):g}, not {float(known[worst]):g}"
         )
     return function[query + space.offsets].sum(axis=1)
-
-
-def _check_exact(values: Any) -> None:
-    """Refuse objects other than integers and fractions."""
-    odd = [value for value in values if not isinstance(value, numbers.Rational)]
-    if odd:
-        raise InputError(
-            f"values holds {odd[0]!r}, {an(type(odd[0]).__name__)}: exact values are integers and fractions; "
-            "pass others as an array of floats"
-        )

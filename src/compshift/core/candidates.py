@@ -1,12 +1,7 @@
-"""Log priors over candidate groups: uniform, by frequency, or given as an array, a Series or a mapping.
+"""Candidate groups, those that a fitted model can predict, and priors over them.
 
-Candidate groups, those that a fitted model can predict, and priors over them.
-
-Offsets by which logit adjustment tells a classifier, in training only, how class and attribute occur together.
-
-With the attribute a of a row known, the loss is the cross-entropy of ``logits + offset[:, a]``, and predictions use the
-logits alone. ``log p̂(a)`` is the same for every class and cancels in the softmax, so that the two differ only in how
-they treat combinations that training lacks.
+A prior is a name (``PRIORS``), an array over all groups, or a Series or mapping from groups to probabilities. The logit
+offsets at the end use the same counts of class and attribute to correct a classifier in training.
 """
 
 from __future__ import annotations
@@ -22,138 +17,27 @@ from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_numbers, chec
 from compshift._errors import InputError, check_name, listing, rough, unknown_name
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.energy import GroupTable
-from compshift.core.groups import GroupSpace
+from compshift.core.groups import GroupSpace, codes_of_index, distinct_codes, flat_index, locate_codes
 from compshift.core.hull import AffineHull
 
-
-def log_probabilities(values: Any, name: str = "prior") -> FloatArray:
-    """Logarithm of probabilities that sum to 1; an entry of 0 becomes −inf."""
-    probabilities = check_probabilities(values, name)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(probabilities), dtype=np.float64)
-
-
-def uniform_log_prior(chosen: BoolArray) -> FloatArray:
-    """Equal probability for each chosen group (g,), none for the others."""
-    count = int(np.count_nonzero(chosen))
-    if count == 0:
-        raise InputError("the prior has no group to stand on: none of the candidate groups is inside the hull")
-    return np.where(chosen, -np.log(count), -np.inf)
-
-
-def given_log_prior(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArray:
-    """Log prior (g,) of ``groups`` from a mapping or Series over values, or an array over all groups of the space."""
-    if hasattr(prior, "columns"):
-        raise InputError("prior is a table: pass a Series or mapping from groups to probabilities, or an array")
-    if hasattr(prior, "to_dict") and hasattr(prior, "index"):  # a Series, by its labels
-        prior = _in_order(prior, space)
-        return _from_pairs(prior.index.tolist(), prior.tolist(), space, groups)
-    if isinstance(prior, Mapping):
-        return _from_pairs(list(prior), list(prior.values()), space, groups)
-    return _from_array(prior, space, groups)
-
-
-def _in_order(prior: Any, space: GroupSpace) -> Any:
-    """A Series whose levels are in the order of the attributes: by their names or, without names, as they are."""
-    names = [None if name is None else str(name) for name in prior.index.names]
-    if len(names) < 2:
-        return prior
-    if sorted(map(str, names)) == sorted(space.names):
-        return prior.rename_axis(names).reorder_levels(list(space.names))
-    if any(name not in (None, attribute) for name, attribute in zip(names, space.names, strict=False)):
-        raise InputError(
-            f"prior has levels of the names {listing(names)}, but the attributes are {listing(space.names)}: rename "
-            "them, or pass the levels without names, in the order of the attributes"
-        )
-    return prior
-
-
-def _from_pairs(keys: list[Any], given: list[Any], space: GroupSpace, groups: IntArray) -> FloatArray:
-    """Probabilities by tuples of values; with one attribute the value alone will do."""
-    codes = space._encode_keys(keys, "prior")
-    distinct, number = space.distinct(codes)
-    repeated = np.flatnonzero(np.bincount(number) > 1)
-    if repeated.size:
-        raise InputError(f"prior lists {space.label(distinct[repeated[0]])} more than once: add up its entries")
-    values = check_probabilities(_numbers(given), "prior")
-    position = space.locate(codes, groups)
-    _refuse_outside(values[position < 0], codes[position < 0], space)
-    probabilities = np.zeros(len(groups))
-    probabilities[position[position >= 0]] = values[position >= 0]
-    return log_probabilities(probabilities)
-
-
-def _from_array(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArray:
-    """Probabilities of all groups, shaped like the attributes or flat."""
-    values = _numbers(prior)
-    if values.shape not in (space.cardinalities, (space.n_groups,)):
-        raise InputError(
-            f"prior has shape {values.shape}: pass one probability per group, of shape {space.cardinalities} or "
-            f"({space.n_groups},), or one of the names 'uniform', 'hull' and 'train'"
-        )
-    values = check_probabilities(values, "prior").reshape(-1)
-    index = space.index(groups)
-    left_out = np.ones(space.n_groups, dtype=np.bool_)
-    left_out[index] = False
-    outside = np.flatnonzero(left_out & (values > 0))
-    _refuse_outside(values[outside], space.codes(outside), space)
-    return log_probabilities(values[index])
-
-
-def _numbers(prior: Any) -> FloatArray:
-    expected = "pass 'uniform', 'hull', 'train', an array of probabilities or a mapping to them"
-    return np.asarray(check_numbers(prior, "prior", expected))
-
-
-def _refuse_outside(values: FloatArray, codes: IntArray, space: GroupSpace) -> None:
-    """Refuse prior mass on a group that is not a candidate."""
-    for value, code in zip(values, codes, strict=True):
-        if value > 0:
-            raise InputError(
-                f"prior gives {value:.3g} to {space.label(code)}, which is not among the candidate groups: "
-                "set it to 0, or fit with a support that includes it"
-            )
-
-
 SUPPORTS = ("all", "hull", "observed")
+"""Names of sets of candidate groups: all combinations, those inside the affine hull, or the seen groups."""
+
 PRIORS = ("uniform", "hull", "train")
-
-
-def candidate_groups(support: Any, space: GroupSpace, hull: AffineHull) -> IntArray:
-    """Codes (g, m) of the candidates that ``support`` asks for, in order of their codes."""
-    if isinstance(support, str):
-        check_name("support", support, SUPPORTS)
-        if support == "observed":
-            return hull.observed
-        if space.n_groups > MAX_TABLE_GROUPS:
-            raise InputError(
-                f"the attributes have {rough(space.n_groups)} combinations, too many to hold at once: "
-                'pass support=("observed", codes) with groups to predict beside the seen ones'
-            )
-        groups = space.codes(np.arange(space.n_groups))
-        return groups if support == "all" else groups[hull.contains(groups)]
-    with_observed = isinstance(support, tuple) and len(support) == 2 and isinstance(support[0], str)
-    if with_observed and support[0] != "observed":
-        raise unknown_name("support", support[0], ("observed",))
-    listed: IntArray = check_codes(support[1] if with_observed else support, space.cardinalities, "support")
-    if with_observed:
-        listed = np.concatenate([hull.observed, listed])
-    if not len(listed):
-        raise InputError("support lists no group: pass at least one, or 'all' or 'hull'")
-    return space.distinct(listed)[0]
+"""Names of priors: uniform over the candidates, uniform over those inside the hull, or the training frequencies."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The groups that a model can predict, and what training had of them."""
+    """The groups that a model can predict, the groups it was trained on, and their weights."""
 
     hull: AffineHull  # of the seen groups
-    seen_weight: FloatArray  # (k,) training rows of each seen group, or the sum of their weights
+    seen_weight: FloatArray  # (k,) number of training samples of each seen group, or the sum of their weights
     groups: IntArray  # (g, m)
 
     @classmethod
     def of(cls, space: GroupSpace, seen_groups: IntArray, seen_weight: FloatArray, support: Any) -> Candidates:
-        """The candidates that ``support`` asks for."""
+        """Return the candidates that ``support`` asks for: a name, codes, or ``("observed", codes)``."""
         hull = AffineHull(space, seen_groups)
         return cls(hull, seen_weight, candidate_groups(support, space, hull))
 
@@ -164,31 +48,34 @@ class Candidates:
 
     @property
     def seen_groups(self) -> IntArray:
-        """Codes (k, m) of the seen groups, in order of their codes."""
+        """Codes (k, m) of the seen groups, in ascending order."""
         return self.hull.observed
 
     @cached_property
     def inside_hull(self) -> BoolArray:
-        """Which candidates the seen groups determine, (g,)."""
-        return self.hull.contains(self.groups)
+        """Whether each candidate is inside the affine hull of the seen groups, (g,)."""
+        return self.hull._contains(self.groups)
 
     @cached_property
     def in_seen(self) -> IntArray:
-        """Position of each candidate among the seen groups, −1 if it is not there, (g,)."""
-        return self.space.locate(self.groups, self.seen_groups)
+        """Position of each candidate among the seen groups, −1 if it is not seen, (g,)."""
+        return locate_codes(self.groups, self.seen_groups, self.space.cardinalities)
 
     @cached_property
     def weight(self) -> FloatArray:
-        """Training rows of each candidate, 0 if it is not seen, (g,)."""
+        """Training weight of each candidate, 0 if it is not seen, (g,)."""
         return np.where(self.in_seen >= 0, self.seen_weight[self.in_seen], 0.0)
 
     @cached_property
     def table(self) -> GroupTable:
-        """The candidates as a table."""
+        """The candidates as a group table."""
         return GroupTable.of(self.space, self.groups)
 
     def log_prior(self, prior: Any) -> FloatArray:
-        """Log prior (g,), from a name, an array over all groups, a mapping or Series, or what has ``as_mapping``."""
+        """Return the log prior (g,) of the candidates.
+
+        ``prior`` is one of ``PRIORS``, an array over all groups, a mapping or Series, or an object with ``as_mapping``.
+        """
         if isinstance(prior, str):
             if prior == "uniform":
                 return uniform_log_prior(np.ones(len(self.groups), dtype=np.bool_))
@@ -203,21 +90,139 @@ class Candidates:
         return given_log_prior(given, self.space, self.groups)
 
 
+def candidate_groups(support: Any, space: GroupSpace, hull: AffineHull) -> IntArray:
+    """Return the codes (g, m) of the candidates that ``support`` asks for, in ascending order."""
+    if isinstance(support, str):
+        check_name("support", support, SUPPORTS)
+        if support == "observed":
+            return hull.observed
+        if space.n_groups > MAX_TABLE_GROUPS:
+            raise InputError(
+                f"the attributes have {rough(space.n_groups)} combinations, too many to hold at once: "
+                'pass support=("observed", codes) with groups to predict beside the seen ones'
+            )
+        groups = codes_of_index(np.arange(space.n_groups), space.cardinalities)
+        return groups if support == "all" else groups[hull._contains(groups)]
+    with_observed = isinstance(support, tuple) and len(support) == 2 and isinstance(support[0], str)
+    if with_observed and support[0] != "observed":
+        raise unknown_name("support", support[0], ("observed",))
+    listed: IntArray = check_codes(support[1] if with_observed else support, space.cardinalities, "support")
+    if with_observed:
+        listed = np.concatenate([hull.observed, listed])
+    if not len(listed):
+        raise InputError("support lists no group: pass at least one, or 'all' or 'hull'")
+    return distinct_codes(listed, space.cardinalities)[0]
+
+
+def log_probabilities(values: Any, name: str = "prior") -> FloatArray:
+    """Check that probabilities sum to 1 and return their logarithms; an entry of 0 becomes −inf."""
+    probabilities = check_probabilities(values, name)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(probabilities), dtype=np.float64)
+
+
+def uniform_log_prior(chosen: BoolArray) -> FloatArray:
+    """Return the log prior (g,) that is uniform over the chosen groups and −inf on the others."""
+    count = int(np.count_nonzero(chosen))
+    if count == 0:
+        raise InputError("the prior has no group to stand on: none of the candidate groups is inside the hull")
+    return np.where(chosen, -np.log(count), -np.inf)
+
+
+def given_log_prior(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArray:
+    """Return the log prior (g,) of ``groups`` from a mapping or Series over values, or an array over all groups."""
+    if hasattr(prior, "columns"):
+        raise InputError("prior is a table: pass a Series or mapping from groups to probabilities, or an array")
+    if hasattr(prior, "to_dict") and hasattr(prior, "index"):  # a pandas Series
+        prior = _with_ordered_levels(prior, space)
+        return _from_pairs(prior.index.tolist(), prior.tolist(), space, groups)
+    if isinstance(prior, Mapping):
+        return _from_pairs(list(prior), list(prior.values()), space, groups)
+    return _from_array(prior, space, groups)
+
+
+def _with_ordered_levels(prior: Any, space: GroupSpace) -> Any:
+    """Return a Series with its index levels in the order of the attributes: by name, or unchanged without names."""
+    names = [None if name is None else str(name) for name in prior.index.names]
+    if len(names) < 2:
+        return prior
+    if sorted(map(str, names)) == sorted(space.names):
+        return prior.rename_axis(names).reorder_levels(list(space.names))
+    if any(name not in (None, attribute) for name, attribute in zip(names, space.names, strict=False)):
+        raise InputError(
+            f"prior has levels of the names {listing(names)}, but the attributes are {listing(space.names)}: rename "
+            "them, or pass the levels without names, in the order of the attributes"
+        )
+    return prior
+
+
+def _from_pairs(keys: list[Any], given: list[Any], space: GroupSpace, groups: IntArray) -> FloatArray:
+    """Return the log prior from tuples of values, or plain values if there is one attribute, and probabilities."""
+    codes = space._encode_keys(keys, "prior")
+    distinct, number = distinct_codes(codes, space.cardinalities)
+    repeated = np.flatnonzero(np.bincount(number) > 1)
+    if repeated.size:
+        raise InputError(f"prior lists {space.label(distinct[repeated[0]])} more than once: add up its entries")
+    values = check_probabilities(_numbers(given), "prior")
+    position = locate_codes(codes, groups, space.cardinalities)
+    _check_no_mass(values[position < 0], codes[position < 0], space)
+    probabilities = np.zeros(len(groups))
+    probabilities[position[position >= 0]] = values[position >= 0]
+    return log_probabilities(probabilities)
+
+
+def _from_array(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArray:
+    """Return the log prior from the probabilities of all groups, shaped like the cardinalities or flat."""
+    values = _numbers(prior)
+    if values.shape not in (space.cardinalities, (space.n_groups,)):
+        raise InputError(
+            f"prior has shape {values.shape}: pass one probability per group, of shape {space.cardinalities} or "
+            f"({space.n_groups},), or one of the names 'uniform', 'hull' and 'train'"
+        )
+    values = check_probabilities(values, "prior").reshape(-1)
+    index = flat_index(groups, space.cardinalities)
+    left_out = np.ones(space.n_groups, dtype=np.bool_)
+    left_out[index] = False
+    outside = np.flatnonzero(left_out & (values > 0))
+    _check_no_mass(values[outside], codes_of_index(outside, space.cardinalities), space)
+    return log_probabilities(values[index])
+
+
+def _numbers(prior: Any) -> FloatArray:
+    """Check that a prior holds numbers and return them as an array."""
+    expected = "pass 'uniform', 'hull', 'train', an array of probabilities or a mapping to them"
+    return np.asarray(check_numbers(prior, "prior", expected))
+
+
+def _check_no_mass(values: FloatArray, codes: IntArray, space: GroupSpace) -> None:
+    """Check that the prior is 0 on groups (q, m) that are not candidates."""
+    for value, code in zip(values, codes, strict=True):
+        if value > 0:
+            raise InputError(
+                f"prior gives {value:.3g} to {space.label(code)}, which is not among the candidate groups: "
+                "set it to 0, or fit with a support that includes it"
+            )
+
+
 def correction_offset(counts: FloatArray, epsilon: float) -> FloatArray:
-    r"""Logit correction (Liu et al., 2022), with known attributes.
+    r"""Return the logit offsets of logit correction (Liu et al., 2022), with known attributes.
 
     .. math:: \log(\hat p(y, a) + \varepsilon)
 
-    ``counts`` (c, a) are the training rows of each class and attribute combination; so is the shape of the result.
+    ``counts`` (c, a) are the training samples of each class and attribute combination; the result has the same shape.
+    The training loss is the cross-entropy of ``logits + offset[:, a]``; predictions use the logits alone. ``log p̂(a)``
+    cancels in the softmax, so this offset and ``adjustment_offset`` differ only on combinations that training lacks.
     """
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(counts / counts.sum() + epsilon))
 
 
 def adjustment_offset(counts: FloatArray, tau: float, smoothing: float) -> FloatArray:
-    r"""Supervised logit adjustment (Tsirigotis et al., 2024), with ``smoothing`` added to every count.
+    r"""Return the logit offsets of supervised logit adjustment (Tsirigotis et al., 2024).
 
     .. math:: \tau \log \hat p(y \mid a)
+
+    ``smoothing`` is added to every count. Used like ``correction_offset``.
     """
     smooth = counts + smoothing
     with np.errstate(divide="ignore"):

@@ -1,8 +1,10 @@
-"""Tables of attribute values, whatever holds them, as named columns."""
+"""Tables of attribute values (pandas, Polars, Arrow, arrays, lists, mappings) read as named columns of codes."""
+
+from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +13,8 @@ from compshift._checks import as_array, check_list, masked_where
 from compshift._errors import InputError, listing, shown
 from compshift.core.arrays import IntArray
 
-FIRST_BEYOND_INTEGERS = 2.0**63
-"""What 64 bits do not hold."""
+FIRST_BEYOND_INT64 = 2.0**63
+"""Smallest positive float that int64 cannot hold."""
 
 
 class Column(NamedTuple):
@@ -21,7 +23,7 @@ class Column(NamedTuple):
     name: str
     values: tuple[Hashable, ...]
     codes: IntArray  # (n,) −1 where the value is missing, if that was allowed
-    named: bool  # whether the name is the caller's, not ours
+    named: bool  # True if the caller gave the name, False if it is a default
 
 
 def read_columns(
@@ -32,12 +34,12 @@ def read_columns(
     *,
     missing: bool = False,
 ) -> list[Column]:
-    """Columns of a DataFrame, Series, mapping, array or nested list.
+    """Return the columns of a DataFrame, Series, mapping, array or nested list.
 
     Names come from ``names``, else from the table, else they are ``default`` (one column) or ``default`` with a
     number, avoiding those that are ``taken``. Values are sorted, except those of a pandas categorical, which keep the
-    order of their categories; a category that no row has is left out. Missing values (None, NaN, NA, masked) are
-    refused, unless ``missing``.
+    order of their categories; a category that no row has is left out. Missing values (None, NaN, NA, masked) raise an
+    error unless ``missing`` is True.
     """
     found = _split(table)
     if not found:
@@ -63,18 +65,62 @@ def read_columns(
     return columns
 
 
+def named_columns(table: Any, names: Sequence[str]) -> list[Column]:
+    """Return the columns of a table that hold the attributes ``names``, in that order and with those names.
+
+    A DataFrame or mapping is read by name and may have further columns; anything else is read by position.
+    """
+    table = without_arrow(table)
+    keys = table if isinstance(table, Mapping) else getattr(table, "columns", None)
+    if keys is not None:
+        found = {str(key): key for key in keys}
+        absent = [name for name in names if name not in found]
+        if absent:
+            raise InputError(f"the table has no column {listing(absent)}: its columns are {listing(found)}")
+        table = {name: table[found[name]] for name in names}
+    columns = read_columns(table)
+    if len(columns) == len(names):
+        columns = [column._replace(name=name) for name, column in zip(names, columns, strict=True)]
+    return columns
+
+
+def match_columns(columns: Sequence[Column], attributes: Sequence[str]) -> list[int]:
+    """Return the position of the attribute that each column holds: by name if the names agree, else by order.
+
+    Raise if the caller's names agree only in part and in another order, because columns could be mixed up without
+    notice. Default names are ignored: they say nothing about where a column belongs.
+    """
+    names = [column.name for column in columns]
+    if len(names) != len(attributes):
+        raise InputError(
+            f"there are {len(names)} columns ({listing(names)}) for {len(attributes)} attributes "
+            f"({listing(attributes)}): pass one column for each"
+        )
+    defaults_agree = all(column.named or column.name == own for column, own in zip(columns, attributes, strict=True))
+    if set(names) == set(attributes) and defaults_agree:
+        return [attributes.index(name) for name in names]
+    for position, column in enumerate(columns):
+        if column.named and column.name in attributes and attributes[position] != column.name:
+            raise InputError(
+                f"the columns {listing(names)} and the attributes {listing(attributes)} agree only in part: name "
+                "every column, or pass them in the order of the attributes"
+            )
+    return list(range(len(names)))
+
+
 def _default_names(own: Sequence[str | None], default: str, taken: Collection[str]) -> list[str]:
-    """The names that there are, and new ones where there are none."""
+    """Return the given names, with a new default name in place of each None."""
     used = {name for name in own if name is not None} | set(taken)
-    fresh = (name for name in itertools.chain([default] if len(own) == 1 else [],
-                                              (f"{default}{number}" for number in itertools.count(1)))
-             if name not in used)  # fmt: skip
+    numbered: Iterable[str] = (f"{default}{number}" for number in itertools.count(1))
+    if len(own) == 1:
+        numbered = itertools.chain([default], numbered)
+    fresh = (name for name in numbered if name not in used)
     return [next(fresh) if name is None else name for name in own]
 
 
 def _split(table: Any) -> list[tuple[str | None, Any]]:
-    """(name or None, values) of every column of the table."""
-    if hasattr(table, "columns") and hasattr(table, "iloc"):  # a DataFrame
+    """Return (name or None, values) of every column of the table."""
+    if hasattr(table, "columns") and hasattr(table, "iloc"):  # a pandas DataFrame
         return [(str(name), table.iloc[:, position]) for position, name in enumerate(table.columns)]
     table = without_arrow(table)
     if hasattr(table, "get_columns"):  # a Polars DataFrame
@@ -82,7 +128,7 @@ def _split(table: Any) -> list[tuple[str | None, Any]]:
         return [
             (str(column.name), column.to_list() if column.null_count() else column.to_numpy()) for column in columns
         ]
-    if hasattr(table, "iloc"):  # a Series
+    if hasattr(table, "iloc"):  # a pandas Series
         return [(None if table.name is None else str(table.name), table)]
     if isinstance(table, Mapping):
         return [(str(name), values) for name, values in table.items()]
@@ -101,12 +147,12 @@ def _split(table: Any) -> list[tuple[str | None, Any]]:
 
 
 def is_arrow(table: Any) -> bool:
-    """Whether it is a table of Arrow, which need not be imported to find out."""
+    """Return whether an object is an Arrow table, without importing Arrow."""
     return hasattr(table, "column_names") and hasattr(table, "itercolumns")
 
 
 def without_arrow(table: Any) -> Any:
-    """A table of Arrow as a mapping from names to columns, anything else as it is."""
+    """Convert an Arrow table to a mapping from names to columns; return anything else unchanged."""
     if not is_arrow(table):
         return table
     names = list(table.column_names)
@@ -116,7 +162,7 @@ def without_arrow(table: Any) -> Any:
 
 
 def _from_sequence(table: Any) -> Any:
-    """Nested sequences as an array, without turning the 1 of ``("a", 1)`` into text."""
+    """Convert nested sequences to an array, without turning the 1 of ``("a", 1)`` into text."""
     if not isinstance(table, list | tuple):
         return as_array(table, "a table of attribute values")
     array = np.array(table, dtype=object)
@@ -126,14 +172,18 @@ def _from_sequence(table: Any) -> Any:
 
 
 def _column(name: str, values: Any, *, named: bool, missing: bool) -> Column:
-    """Distinct values and codes of one column."""
+    """Return the distinct values and codes of one column."""
     array = _as_array(values)
     if array.ndim != 1:
         raise InputError(f"attribute {name!r} holds {array.ndim}-dimensional values: pass one value per row")
     absent = missing_values(array)
-    codes = np.full(len(array), -1, dtype=np.int64)
     if absent.any() and not missing:
-        raise _missing(name, absent)
+        count = int(np.count_nonzero(absent))
+        raise InputError(
+            f"attribute {name!r} has {count} missing (NaN) value{'s' * (count > 1)}, the first at row "
+            f"{int(np.argmax(absent))}: remove those rows or give the missing value a name of its own"
+        )
+    codes = np.full(len(array), -1, dtype=np.int64)
     if absent.any() and absent.all():
         return Column(name, (), codes, named)
     known = array[~absent]
@@ -147,7 +197,7 @@ def _column(name: str, values: Any, *, named: bool, missing: bool) -> Column:
 
 
 def _as_array(values: Any) -> Any:
-    """A column as an array, of objects where NumPy or pandas would change a value to make all of them alike."""
+    """Convert a column to an array, of objects where NumPy or pandas would change a value to give all one type."""
     categorical = getattr(values, "cat", values)
     if hasattr(categorical, "categories"):
         return np.array([*categorical.categories, None], dtype=object)[np.asarray(categorical.codes)]
@@ -164,20 +214,28 @@ def _as_array(values: Any) -> Any:
 
 
 def missing_values(array: Any) -> Any:
-    """Which values are missing, (n,)."""
+    """Return which values of an array are missing, (n,)."""
     if array.dtype == object:
         return np.fromiter((is_missing(value) for value in array), dtype=bool, count=len(array))
     return np.isnan(array) if array.dtype.kind == "f" else np.zeros(len(array), dtype=bool)
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN, NaT, pandas' NA or NumPy's masked."""
+    pandas = sys.modules.get("pandas")
+    if value is None or value is np.ma.masked or (pandas is not None and (value is pandas.NA or value is pandas.NaT)):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
 def _whole(numbers: Any) -> Any:
-    """Whole numbers, which NaN among them had made floats, as integers; others as they are."""
-    held = float(np.abs(numbers).max()) < FIRST_BEYOND_INTEGERS
+    """Convert floats to integers if all of them are whole, as integers beside a NaN are."""
+    held = float(np.abs(numbers).max()) < FIRST_BEYOND_INT64
     return numbers.astype(np.int64) if held and (numbers == np.floor(numbers)).all() else numbers
 
 
 def _distinct(name: str, array: Any, categories: Any) -> tuple[tuple[Hashable, ...], IntArray]:
-    """The different values of an array without missing ones, in order, and the position of each row's among them."""
+    """Return the distinct values of an array without missing ones, in order, and the position of each row's value."""
     if array.dtype.kind == "f" and np.isinf(array).any():
         raise InputError(f"attribute {name!r} has an infinite value (inf) at row {int(np.argmax(np.isinf(array)))}")
     if array.dtype.kind not in "biufU":
@@ -192,7 +250,7 @@ def _distinct(name: str, array: Any, categories: Any) -> tuple[tuple[Hashable, .
 
 
 def _infer(name: str, array: Any) -> Any:
-    """An object column as text, numbers or booleans; mixed values are refused."""
+    """Convert an object column to text, numbers or booleans; raise if it mixes text and numbers."""
     kinds = {"text" if isinstance(value, str) else "number" if np.isscalar(value) else "other" for value in array}
     if kinds - {"text", "number"}:
         odd = next(value for value in array if not np.isscalar(value))
@@ -202,11 +260,11 @@ def _infer(name: str, array: Any) -> Any:
         )
     if len(kinds) > 1:
         raise InputError(f"attribute {name!r} mixes text and numbers: convert all of its values to one type")
-    return exact_array(name, array.tolist())
+    return _exact_array(name, array.tolist())
 
 
-def exact_array(name: str, values: Sequence[Any]) -> Any:
-    """Values of an attribute as one array, refused where it would hold another value, perhaps that of another row."""
+def _exact_array(name: str, values: Sequence[Any]) -> Any:
+    """Convert an attribute's values to one array; raise if NumPy would round a value or drop a trailing NUL."""
     array = np.array(values)
     for value, held in zip(values, array.tolist(), strict=True):
         if array.dtype.kind == "U" and value != held:
@@ -222,29 +280,28 @@ def exact_array(name: str, values: Sequence[Any]) -> Any:
     return array
 
 
-def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, NaT, pandas' NA or NumPy's masked."""
-    pandas = sys.modules.get("pandas")
-    if value is None or value is np.ma.masked or (pandas is not None and (value is pandas.NA or value is pandas.NaT)):
-        return True
-    return isinstance(value, float | np.floating) and bool(np.isnan(value))
-
-
-def _missing(name: str, missing: Any) -> InputError:
-    """The error for a column with missing values."""
-    count = int(np.count_nonzero(missing))
-    return InputError(
-        f"attribute {name!r} has {count} missing (NaN) value{'s' * (count > 1)}, the first at row "
-        f"{int(np.argmax(missing))}: remove those rows or give the missing value a name of its own"
-    )
+def check_attribute_values(name: str, given: Any) -> tuple[Hashable, ...]:
+    """Check that an attribute's values are distinct scalars of one kind and return them as Python scalars."""
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        raise InputError(f"attribute {name!r} has the values {given!r}: pass a list or tuple of them")
+    values = tuple(plain_value(value) for value in given)
+    if not values:
+        raise InputError(f"attribute {name!r} has no values: every attribute needs at least one")
+    kinds = {str if isinstance(value, str) else float if isinstance(value, int | float) else None for value in values}
+    if len(kinds) > 1 or None in kinds:
+        raise InputError(f"attribute {name!r} has the values {listing(values)}: they must be all text or all numbers")
+    if len(set(values)) < len(values) or any(value != value for value in values):
+        raise InputError(f"attribute {name!r} lists a value twice, or a missing one ({listing(values)})")
+    _exact_array(name, values)
+    return values
 
 
 def hardly_repeats(n_values: int, n_rows: float) -> bool:
-    """Whether so few rows share a value that it looks continuous, or like an identifier."""
+    """Return whether so few rows share a value that the column looks continuous, or like an identifier."""
     return n_values > max(10, n_rows / 2)
 
 
 def plain_value(value: Any) -> Hashable:
-    """A NumPy scalar as the Python scalar it stands for."""
+    """Convert a NumPy scalar to a Python scalar; return anything else unchanged."""
     plain: Hashable = value.item() if isinstance(value, np.generic) else value
     return plain

@@ -1,4 +1,4 @@
-"""Folds of whole groups that stay inside the hull of the groups left: practice for combinations nobody has seen."""
+"""Cross-validation folds of whole groups that stay inside the affine hull of the remaining groups."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from compshift.core.arrays import BoolArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.core.span import Span
 
-ORDERS = 10
-"""In which groups are dealt out to folds, until there are no more folds than were asked for."""
+MAX_ORDERS = 10
+"""Largest number of random orders tried in search of an assignment with no more folds than were asked for."""
 
 
 def combination_folds(space: GroupSpace, groups: IntArray, n_splits: int, rng: np.random.Generator) -> IntArray:
-    """Fold of each of the groups (k, m), all different; −1 for those that the others do not determine, (k,).
+    """Return the fold of each of the distinct groups (k, m), −1 for those outside the hull of the others, (k,).
 
-    Taking any fold away leaves the rank of the codes as it is, so that every group of the fold is inside the hull of
-    what remains. A group can be taken away at all exactly if it is in a fold. There are ``n_splits`` folds or, where
-    rank does not allow it, more; each group goes, in random order, to the smallest fold that can take it. If that makes
-    too many folds, a few other orders are tried, and the fewest taken.
+    Removing a fold does not lower the rank of the codes, so every group of the fold is inside the hull of the rest. A
+    group is in a fold exactly if it is inside the hull of all others. There are ``n_splits`` folds, or more if the rank
+    requires it. Groups are assigned in random order, each to the smallest fold that can take it. If that gives too many
+    folds, other orders are tried and the one with the fewest folds is used.
     """
     columns = groups + space.offsets
     removable = can_be_removed(space, groups)
     n_folds = min(n_splits, int(removable.sum()))
     fewest: IntArray | None = None
-    for _ in range(ORDERS):
+    for _ in range(MAX_ORDERS):
         order = rng.permutation(len(groups))
         fold = _deal(columns, space.width, order[removable[order]], n_folds)
         if fewest is None or fold.max() < fewest.max():
@@ -36,32 +36,32 @@ def combination_folds(space: GroupSpace, groups: IntArray, n_splits: int, rng: n
 
 
 def _deal(columns: IntArray, width: int, order: IntArray, n_folds: int) -> IntArray:
-    """Fold of each group, (k,), if they are dealt out in this order."""
+    """Return the fold of each group, (k,), when groups are assigned in this order."""
     fold = np.full(len(columns), -1, dtype=np.int64)
-    kept = [_Kept(columns, width) for _ in range(n_folds)]
+    remaining = [_Remaining(columns, width) for _ in range(n_folds)]
     for position in order.tolist():
-        for number in sorted(range(len(kept)), key=lambda number: (kept[number].n_removed, number)):
-            if kept[number].remove(position):
+        for number in sorted(range(len(remaining)), key=lambda number: (remaining[number].n_removed, number)):
+            if remaining[number].remove(position):
                 break
         else:
-            number = len(kept)
-            kept.append(_Kept(columns, width))
-            kept[number].remove(position)
+            number = len(remaining)
+            remaining.append(_Remaining(columns, width))
+            remaining[number].remove(position)
         fold[position] = number
     return fold
 
 
 def can_be_removed(space: GroupSpace, groups: IntArray) -> BoolArray:
-    """Whether each of the groups (k, m), all different, is inside the hull of the others, (k,)."""
+    """Return whether each of the distinct groups (k, m) is inside the hull of the others, (k,)."""
     columns = groups + space.offsets
     removable = np.ones(len(groups), dtype=np.bool_)
-    for position in Span(space.width).add_all(columns):  # whatever is not in this basis can go
-        removable[position] = _Kept(columns, space.width).remove(position)
+    for position in Span(space.width).add_all(columns):  # groups that are not in this basis are removable
+        removable[position] = _Remaining(columns, space.width).remove(position)
     return removable
 
 
-class _Kept:
-    """The groups that a fold leaves, with a basis of their codes: what is not in the basis can go unasked."""
+class _Remaining:
+    """The groups that remain without a fold, and a basis of their codes; groups outside the basis are removable."""
 
     def __init__(self, columns: IntArray, width: int) -> None:
         self.columns, self.width = columns, width
@@ -70,10 +70,11 @@ class _Kept:
 
     @property
     def n_removed(self) -> int:
+        """Number of groups in the fold."""
         return int(np.count_nonzero(~self.left))
 
     def remove(self, position: int) -> bool:
-        """Take a group away if that leaves the rank as it is, and say whether it does."""
+        """Move a group to the fold if that does not lower the rank, and return whether it was moved."""
         self.left[position] = False
         if position not in self.basis:
             return True
@@ -85,5 +86,6 @@ class _Kept:
         return False
 
     def _find_basis(self) -> set[int]:
+        """Return the positions of a basis of the remaining groups."""
         remaining = np.flatnonzero(self.left)
         return set(remaining[Span(self.width).add_all(self.columns[remaining])].tolist())

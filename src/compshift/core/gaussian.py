@@ -1,4 +1,4 @@
-r"""Gaussians whose energies add up over the attributes, so that the partition function is a closed form.
+r"""Gaussian groups whose energies add up over the attributes: densities, moments, likelihood and additive means.
 
 Value v of attribute i contributes a precision P and a natural parameter η, and a group z has their sums,
 
@@ -6,19 +6,8 @@ Value v of attribute i contributes a precision P and a natural parameter η, and
     \log p(x|z) = \tfrac12 \log|\Lambda_z| - \tfrac p2 \log 2\pi - \tfrac12 x^\top \Lambda_z x + \eta_z^\top x
     - \tfrac12 \eta_z^\top \Lambda_z^{-1} \eta_z
 
-An additive energy distribution, then (paper, eq. "n2"), whose unseen groups have the density of eq.
-"test-train-cond-density-rel". A whitening W of a group has W'W = Λ, so that W(x − μ) is standard normal.
-
-Means that add up over the attributes, by least squares whose weights may differ by any factor.
-
-The fitted means of a basis of seen groups determine all others: those of the groups that are left are Tθ. If the basis
-is the heaviest there is, a group that is left depends on heavier ones alone (otherwise it could take the place of a
-lighter one), and the normal equations
-
-.. math:: (W_B + T^\top W_R T) \, (\theta - m_B) = T^\top W_R \, (m_R - T m_B)
-
-are well conditioned whatever the weights, in units of 1/√W_B. A pseudo-inverse of weighted codes is not: what light
-groups say is lost among the rounding of heavy ones.
+This is an additive energy distribution (paper, eq. "n2") with a partition function in closed form; its unseen groups
+have the density of eq. "test-train-cond-density-rel". With a whitening W, W'W = Λ, W(x − μ) is standard normal.
 """
 
 from __future__ import annotations
@@ -31,15 +20,15 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
-from compshift.core.groups import GroupSpace
+from compshift.core.groups import GroupSpace, one_hot_rows
 from compshift.core.span import Span
 
 CANCELLED = 1e6
-"""A difference that is so many times smaller than its terms is taken another way."""
+"""Ratio of terms to difference beyond which cancellation is avoided by computing the difference directly."""
 
 
 class GroupMoments(NamedTuple):
-    """What a likelihood needs to know of the seen groups."""
+    """Weights and first two moments of the seen groups, which determine the likelihood."""
 
     weight: FloatArray  # (k,) summing to 1
     mean: FloatArray  # (k, p)
@@ -47,7 +36,7 @@ class GroupMoments(NamedTuple):
 
 
 def group_means(X: FloatArray, position: IntArray, sample_weight: FloatArray) -> FloatArray:
-    """Weighted mean of the rows of each group, (k, p); ``position`` (n,) is their group, and every group has a row."""
+    """Return the weighted mean of each group, (k, p); ``position`` (n,) is the group of each sample, none is empty."""
     order = np.argsort(position, kind="stable")
     starts = np.searchsorted(position[order], np.arange(position.max() + 1))
     sums = np.add.reduceat(sample_weight[order, None] * X[order], starts, axis=0)
@@ -55,7 +44,7 @@ def group_means(X: FloatArray, position: IntArray, sample_weight: FloatArray) ->
 
 
 def second_moments(X: FloatArray, position: IntArray, sample_weight: FloatArray) -> FloatArray:
-    """Weighted mean of x x' within each group, (k, p, p)."""
+    """Return the weighted mean of x x' within each group, (k, p, p)."""
     moments = np.empty((int(position.max()) + 1, X.shape[1], X.shape[1]))
     for group in range(len(moments)):
         rows, weight = X[position == group], sample_weight[position == group]
@@ -64,11 +53,11 @@ def second_moments(X: FloatArray, position: IntArray, sample_weight: FloatArray)
 
 
 def ledoit_wolf_shrinkage(residuals: FloatArray, sample_weight: FloatArray) -> float:
-    r"""Share of the mean diagonal in the covariance that is closest to the true one in expectation, 0 to 1.
+    r"""Return the shrinkage (0 to 1) towards a multiple of the identity that minimises the expected squared error.
 
     .. math:: \frac{\tfrac1n (\overline{\|r\|^4} - \|S\|^2)}{\|S - \tfrac{\operatorname{tr} S}{p} I\|^2}
 
-    Ledoit and Wolf (2004) with weights: a weight of 2 counts as two rows, and n is the sum of weights.
+    Ledoit and Wolf (2004) with weights: a weight of 2 counts as two samples, and n is the sum of weights.
     """
     total = float(sample_weight.sum())
     covariance = (residuals.T * sample_weight) @ residuals / total
@@ -80,60 +69,60 @@ def ledoit_wolf_shrinkage(residuals: FloatArray, sample_weight: FloatArray) -> f
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """Densities of q groups."""
+    """Gaussian densities of q groups."""
 
-    means: FloatArray  # (q, p), NaN where there is no density
+    means: FloatArray  # (q, p), NaN where Λ is not positive definite
     whitening: FloatArray  # (q, p, p), or (1, p, p) if it is the same for all
-    proper: BoolArray  # (q,) whether there is a density
+    proper: BoolArray  # (q,) whether Λ is positive definite, so that the group has a density
 
     def log_density(self, X: FloatArray) -> FloatArray:
-        """Log p(x|z), (n, q); NaN where there is no density."""
+        """Return log p(x|z), (n, q); NaN for groups without a density."""
         constant = self._log_determinants() - 0.5 * X.shape[1] * math.log(2.0 * math.pi)
         if len(self.whitening) == 1:
             return np.asarray(constant - 0.5 * squared_distances(*self._white(X)))
         return np.asarray(constant + self._exponents(X))
 
     def log_posterior_terms(self, X: FloatArray) -> FloatArray:
-        """Log p(x|z), (n, q), up to a term of x alone, which would take digits from probabilities far from the data."""
+        """Return log p(x|z), (n, q), up to a term of x alone that would cost digits far from the data."""
         if len(self.whitening) == 1:
             return relative_exponents(*self._white(X))
         return np.asarray(self._exponents(X) + self._log_determinants())
 
     def _white(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Wx (n, p) and Wμ (q, p) of groups that have the same W."""
+        """Return Wx (n, p) and Wμ (q, p) for groups that share W."""
         return X @ self.whitening[0].T, self.means @ self.whitening[0].T
 
     def _exponents(self, X: FloatArray) -> FloatArray:
-        """−½‖W(x − μ)‖² of groups that have their own W, (n, q)."""
+        """Return −½‖W(x − μ)‖², (n, q), for groups that each have their own W."""
         logs = np.empty((len(X), len(self.means)))
         for group, (mean, whitening) in enumerate(zip(self.means, self.whitening, strict=True)):
             logs[:, group] = -0.5 * (((X - mean) @ whitening.T) ** 2).sum(axis=1)
         return logs
 
     def covariances(self) -> FloatArray:
-        """Covariance of each group, (q, p, p), or (1, p, p) if it is the same for all."""
+        """Return the covariance of each group, (q, p, p), or (1, p, p) if it is the same for all."""
         inverse = np.linalg.inv(self.whitening)
         return np.asarray(inverse @ inverse.transpose(0, 2, 1))
 
     def sample(self, noise: FloatArray) -> FloatArray:
-        """Samples (q, n, p) from standard normal ``noise`` (q, n, p): μ + W⁻¹ε."""
+        """Return samples (q, n, p) from standard normal ``noise`` (q, n, p): μ + W⁻¹ε."""
         return np.asarray(self.means[:, None, :] + noise @ np.linalg.inv(self.whitening).transpose(0, 2, 1))
 
     def _log_determinants(self) -> FloatArray:
-        """½ log|Λ| = log|W|, (q,) or (1,)."""
+        """Return ½ log|Λ| = log|W|, (q,) or (1,)."""
         return np.asarray(np.log(np.abs(np.diagonal(self.whitening, axis1=1, axis2=2))).sum(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
 class SharedGaussians:
-    """Means that add up over the attributes, and one covariance."""
+    """Gaussians with means that add up over the attributes, and one covariance."""
 
     space: GroupSpace
     value_means: FloatArray  # (D, p)
     covariance: FloatArray  # (p, p)
 
     def groups(self, codes: IntArray) -> Gaussians:
-        """Densities of the groups (q, m)."""
+        """Return the densities of the groups (q, m)."""
         factor = np.linalg.cholesky(self.covariance)
         whitening = solve_triangular(factor, np.eye(len(factor)), lower=True)
         means = sums_over_values(self.value_means, self.space, codes)
@@ -142,18 +131,18 @@ class SharedGaussians:
 
 @dataclass(frozen=True, eq=False)
 class PerValueGaussians:
-    """Precisions and natural parameters that add up over the attributes."""
+    """Gaussians with precisions and natural parameters that add up over the attributes."""
 
     space: GroupSpace
     precision: FloatArray  # (D, p, p)
     natural: FloatArray  # (D, p)
 
     def precisions(self, codes: IntArray) -> FloatArray:
-        """Λ of the groups (q, m), (q, p, p), positive definite or not."""
+        """Return Λ (q, p, p) of the groups (q, m), positive definite or not."""
         return sums_over_values(self.precision, self.space, codes)
 
     def groups(self, codes: IntArray) -> Gaussians:
-        """Densities of the groups (q, m); none where Λ is not positive definite."""
+        """Return the densities of the groups (q, m); a group whose Λ is not positive definite has none."""
         natural = sums_over_values(self.natural, self.space, codes)  # (q, p)
         means, whitening = np.full_like(natural, np.nan), self.precisions(codes)
         proper = np.ones(len(codes), dtype=np.bool_)
@@ -168,7 +157,7 @@ class PerValueGaussians:
 
 
 def sums_over_values(parts: FloatArray, space: GroupSpace, codes: IntArray) -> FloatArray:
-    """Sum over attributes of each group's values' parts (D, …), (q, …)."""
+    """Return the sum over attributes of the parts (D, …) of each group's values, (q, …)."""
     columns = codes + space.offsets  # (q, m)
     total = parts[columns[:, 0]]
     for column in columns.T[1:]:
@@ -177,9 +166,9 @@ def sums_over_values(parts: FloatArray, space: GroupSpace, codes: IntArray) -> F
 
 
 def squared_distances(points: FloatArray, centres: FloatArray) -> FloatArray:
-    """‖x − μ‖² of each of the points (n, p) from each of the centres (q, p), (n, q).
+    """Return ‖x − μ‖² (n, q) between points (n, p) and centres (q, p).
 
-    One product of matrices gives them all; those that are small beside ‖x‖² + ‖μ‖² are taken from differences.
+    One matrix product gives all of them; those that are small beside ‖x‖² + ‖μ‖² are computed from differences.
     """
     size = (points**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1)
     result = size - 2.0 * (points @ centres.T)
@@ -191,12 +180,12 @@ def squared_distances(points: FloatArray, centres: FloatArray) -> FloatArray:
 
 
 def relative_exponents(points: FloatArray, centres: FloatArray) -> FloatArray:
-    r"""−½‖x − μ‖² of each of the points (n, p) and centres (q, p) up to a term of x alone, (n, q).
+    r"""Return −½‖x − μ‖² (n, q) of points (n, p) and centres (q, p), up to a term of x alone.
 
     .. math:: \langle x - o, \mu - o \rangle - \tfrac12 \|\mu - o\|^2
 
-    for any origin o. Where centres lie so far apart that terms would drown the differences between those near x, the
-    origin is the centre nearest to x.
+    for any origin o. If centres lie so far apart that these terms would cost the differences between centres near x
+    their digits, the origin is the centre nearest to x.
     """
     result = points @ centres.T - 0.5 * (centres**2).sum(axis=1)
     if np.abs(result).max(initial=0.0) > CANCELLED:
@@ -208,7 +197,7 @@ def relative_exponents(points: FloatArray, centres: FloatArray) -> FloatArray:
 
 
 class RiskPoint(NamedTuple):
-    """The seen groups' Gaussians at some parameters, and the penalised risk there."""
+    """Means and covariances of the seen groups at some parameters, and the penalised risk there."""
 
     value: float
     mean: FloatArray  # (k, p)
@@ -217,13 +206,13 @@ class RiskPoint(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PerValueRisk:
-    r"""Mean negative log-likelihood of the seen groups and a penalty, convex in precisions P and natural parameters η.
+    r"""Penalised mean negative log-likelihood of the seen groups, convex in precisions P and natural parameters η.
 
     .. math:: -\sum_s f_s \mathrm E_s \log p(x|s)
         + \tfrac\lambda2 \sum_{i,v} \left(\tfrac12 \|P_{i,v} - P^0_{i,v}\|^2 + \|\eta_{i,v} - \eta^0_{i,v}\|^2\right)
 
-    Infinite where a seen group's Λ is not positive definite. Coordinates should be such that the groups' covariance is
-    about the identity: the penalty is then in units of the likelihood's own curvature.
+    It is infinite if a seen group's Λ is not positive definite. Scale the features so that the groups' covariance is
+    about the identity: the penalty is then in units of the likelihood's curvature.
     """
 
     one_hot: FloatArray  # (k, D)
@@ -233,7 +222,7 @@ class PerValueRisk:
     penalty: float
 
     def at(self, precision: FloatArray, natural: FloatArray) -> RiskPoint | None:
-        """The Gaussians and the risk, or None where the risk is infinite."""
+        """Return the Gaussians and the risk, or None if the risk is infinite."""
         total, eta = self._sums(precision), self.one_hot @ natural
         try:
             factor = np.linalg.cholesky(total)
@@ -251,7 +240,7 @@ class PerValueRisk:
         return RiskPoint(float(risk + 0.5 * self.penalty * distance), mean, covariance)
 
     def gradient(self, precision: FloatArray, natural: FloatArray, point: RiskPoint) -> tuple[FloatArray, FloatArray]:
-        """Derivative with respect to P (D, p, p) and η (D, p): model moments against those of the data."""
+        """Return the derivative with respect to P (D, p, p) and η (D, p): moments of data less model."""
         own = point.covariance + point.mean[:, :, None] * point.mean[:, None, :]
         by_precision = self._collect(0.5 * (self.moments.second - own))
         by_natural = self._collect(point.mean - self.moments.mean)
@@ -263,7 +252,7 @@ class PerValueRisk:
     def hessian_product(
         self, precision: FloatArray, natural: FloatArray, point: RiskPoint
     ) -> tuple[FloatArray, FloatArray]:
-        """Change of the gradient along a direction in P (D, p, p) and η (D, p)."""
+        """Return the product of the Hessian with a direction in P (D, p, p) and η (D, p)."""
         change, eta = self._sums(precision), self.one_hot @ natural
         mean = eta - np.einsum("kij,kj->ki", change, point.mean)
         mean = np.einsum("kij,kj->ki", point.covariance, mean)  # (k, p)
@@ -275,49 +264,53 @@ class PerValueRisk:
         )
 
     def _sums(self, precision: FloatArray) -> FloatArray:
-        """Symmetric Λ of the seen groups, (k, p, p)."""
+        """Return the symmetric Λ of the seen groups, (k, p, p)."""
         total = np.tensordot(self.one_hot, precision, axes=1)
         return np.asarray(0.5 * (total + total.transpose(0, 2, 1)))
 
     def _collect(self, by_group: FloatArray) -> FloatArray:
-        """Sum over the groups that have each value, by their weight: (k, …) to (D, …)."""
+        """Return the weighted sum over the groups with each attribute value: (k, …) to (D, …)."""
         return np.tensordot(self.one_hot.T * self.moments.weight, by_group, axes=1)
 
 
 def additive_means(space: GroupSpace, groups: IntArray, weight: FloatArray, mean: FloatArray) -> FloatArray:
-    r"""Part (D, p) of each attribute value in means that add up, by weighted least squares.
+    r"""Return the part (D, p) of each attribute value in additive group means, by weighted least squares.
 
     .. math:: \min_M \sum_s f_s \, \| m_s - \sigma(s)^\top M \|^2
 
-    Of all minimisers the smallest: codes are rank deficient, but the sums of groups inside the hull are determined.
-    ``groups`` (k, m) are distinct, ``weight`` (k,) is above 0, ``mean`` (k, p). With one covariance for all groups this
-    is maximum likelihood.
+    The minimiser of least norm: codes are rank deficient, but the sums of groups inside the hull are determined.
+    ``groups`` (k, m) are distinct, ``weight`` (k,) is above 0, ``mean`` is (k, p). With one covariance for all groups
+    this is maximum likelihood.
+
+    The weights may differ by any factor. The fitted means θ of a basis of seen groups determine all others, Tθ. If the
+    basis is the heaviest there is, each remaining group depends only on heavier ones (otherwise it could replace a
+    lighter one), and the normal equations
+
+    .. math:: (W_B + T^\top W_R T) \, (\theta - m_B) = T^\top W_R \, (m_R - T m_B)
+
+    are well conditioned in units of 1/√W_B, whatever the weights. A pseudo-inverse of weighted codes is not: rounding
+    errors of heavy groups would swamp light ones.
     """
     order = np.argsort(-weight, kind="stable")
-    basis, rest = _split(space, groups[order])
-    codes = space.one_hot(groups[order])  # (k, D)
+    columns = groups[order] + space.offsets
+    basis = np.array(Span(space.width).add_all(columns, limit=space.width - len(space.names) + 1), dtype=np.int64)
+    rest = np.setdiff1d(np.arange(len(groups)), basis)
+    codes = one_hot_rows(columns, space.width)  # (k, D)
     weight, mean = np.maximum(weight[order] / weight.max(), np.finfo(np.float64).tiny), mean[order]
     inverse = np.linalg.pinv(codes[basis])  # (D, r)
     combination = codes[rest] @ inverse  # (k − r, r) T
-    combination[rest[:, None] < basis] = 0.0  # lighter ones have no part in it
+    combination[rest[:, None] < basis] = 0.0  # a group does not depend on lighter ones
     parts = np.zeros((space.width, mean.shape[1]))
-    for _ in range(2):  # the second time for what rounding left over
+    for _ in range(2):  # the second pass corrects rounding
         left = mean - codes @ parts
         parts += inverse @ _fitted(weight[basis], left[basis], weight[rest], left[rest], combination)
     return parts
 
 
-def _split(space: GroupSpace, groups: IntArray) -> tuple[IntArray, IntArray]:
-    """Positions of the first basis of the groups (k, m), and of those that are left."""
-    basis = Span(space.width).add_all(groups + space.offsets, limit=space.width - len(space.names) + 1)
-    rest = np.setdiff1d(np.arange(len(groups)), basis)
-    return np.array(basis, dtype=np.int64), rest
-
-
 def _fitted(
     weight: FloatArray, mean: FloatArray, rest_weight: FloatArray, rest_mean: FloatArray, combination: FloatArray
 ) -> FloatArray:
-    """Fitted means of the basis, (r, p), from its own and those of the groups that are left."""
+    """Return the fitted means of the basis, (r, p), from its own means and those of the remaining groups."""
     root = np.sqrt(weight)[:, None]  # (r, 1)
     scaled = np.sqrt(rest_weight)[:, None] * combination / root.T  # (k − r, r), no larger than T
     missed = np.sqrt(rest_weight)[:, None] * (rest_mean - combination @ mean)  # (k − r, p)

@@ -1,8 +1,8 @@
-"""The discrete affine hull: which groups the seen ones determine, decided in whole numbers."""
+"""The discrete affine hull: the groups that the seen ones determine, decided in exact integer arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -11,29 +11,38 @@ import numpy as np
 from compshift._checks import check_codes, check_flag, check_generator
 from compshift._errors import InputError, rough
 from compshift.core.accuracy import wilson_interval
-from compshift.core.arrays import BLOCK_CELLS, BoolArray, IntArray
-from compshift.core.groups import GroupSpace, check_space
+from compshift.core.arrays import BoolArray, IntArray, row_blocks
+from compshift.core.groups import GroupSpace, check_space, codes_of_index, distinct_codes, locate_codes
 from compshift.core.plan import Plan, complete_plan, make_offers, target_plan
-from compshift.core.span import Span, connected_values, shortest_witness
+from compshift.core.span import Span, connected_values, shortest_path
 
 MAX_WIDTH = 1 << 14
-"""Most values of all attributes together: exact arithmetic begins with a square table of so many numbers a side."""
+"""Largest total number of attribute values: the exact elimination starts from a square matrix of that size."""
 
-MAX_COUNTED = 10_000_000
-"""Up to so many groups are counted one by one; of more, a random sample is."""
+MAX_ENUMERATED = 10_000_000
+"""Largest number of groups that ``coverage`` counts one by one; beyond it a random sample is counted."""
 
-SAMPLE = 200_000
-"""Size of that sample."""
+COVERAGE_SAMPLE = 200_000
+"""Number of groups in that random sample."""
 
-MAX_SHOWN = 1 << 16
-"""Up to so many groups are counted to show a hull."""
+COVERAGE_CONFIDENCE = 0.95
+"""Confidence of the interval of an estimated coverage."""
+
+MAX_REPR_GROUPS = 1 << 16
+"""Largest number of groups that are counted for the hull's ``repr``."""
 
 
 class Coverage(float):
-    """Share of all groups that are inside a hull, and how it was found.
+    """Share of all groups that are inside a hull, and how it was computed.
 
-    ``method`` is ``"closed form"``, ``"enumeration"`` or ``"estimate"``; ``n_inside`` the number of groups inside, None
-    if it was estimated; ``lower`` and ``upper`` the ends of a 95 % interval, equal to the share if it is exact.
+    Attributes
+    ----------
+    method : str
+        ``"closed form"``, ``"enumeration"`` or ``"estimate"``.
+    n_inside : int or None
+        Number of groups inside; None if it was estimated.
+    lower, upper : float
+        Ends of a 95 % interval; equal to the share if it is exact.
     """
 
     method: str
@@ -53,8 +62,8 @@ class Coverage(float):
 class Component(NamedTuple):
     """Values of two attributes that the seen groups connect; every combination of them is inside the hull."""
 
-    left: IntArray  # codes of the first attribute's values
-    right: IntArray  # codes of the second's
+    left: IntArray  # codes of values of the first attribute
+    right: IntArray  # codes of values of the second attribute
 
 
 class AffineHull:
@@ -64,21 +73,27 @@ class AffineHull:
         \sigma(z) = \sum_j \alpha_j \sigma(z^{(j)}), \quad \sum_j \alpha_j = 1
 
     Each one-hot block sums to 1, so the weights of a linear combination sum to 1 by themselves, and z is inside exactly
-    if every integer vector orthogonal to the seen codes is orthogonal to σ(z). All of it is integer arithmetic, without
-    a tolerance, and nothing is ever as large as the number of groups unless groups are asked for.
+    if every integer vector orthogonal to the seen codes is orthogonal to σ(z). All of it is integer arithmetic without
+    a tolerance. Memory does not grow with the number of groups, except in methods that list groups.
 
     Parameters
     ----------
     space : GroupSpace
         All attributes and values, seen or not.
     observed_codes : array (n, m)
-        Codes of the seen groups, in any order and as often as they occur.
+        Codes of the seen groups, in any order; groups may repeat.
 
     Attributes
     ----------
     space : GroupSpace
+        All attributes and values.
     observed : array (k, m)
-        The seen groups, each once and in order; weights follow it.
+        The distinct seen groups, in ascending order; ``weights`` are in this order.
+
+    Raises
+    ------
+    InputError
+        If the codes are not integers within the cardinalities, or if the attributes have too many values in all.
 
     Examples
     --------
@@ -98,28 +113,28 @@ class AffineHull:
                 f"the attributes have {space.width} values in all, and the hull of at most {MAX_WIDTH} is computed: "
                 "leave out attributes that are identifiers, or group their values"
             )
-        self.observed: IntArray = space.distinct(codes)[0]  # (k, m) in order of their codes
+        self.observed: IntArray = distinct_codes(codes, space.cardinalities)[0]  # (k, m) in ascending order
         self._span = Span(space.width)
         self._basis = self._span.add_all(self.observed + space.offsets, limit=self.full_rank)
 
     def __repr__(self) -> str:
         total = self.space.n_groups
-        size = f"{total} groups" if total <= MAX_COUNTED else f"{rough(total)} groups"
+        size = f"{total} groups" if total <= MAX_ENUMERATED else f"{rough(total)} groups"
         inside = f"{len(self.observed)} of {size} seen"
         if self.is_complete:
             inside += ", all inside"
-        elif len(self.space.names) == 2 or total <= MAX_SHOWN:
+        elif len(self.space.names) == 2 or total <= MAX_REPR_GROUPS:
             inside += f", {self.coverage().n_inside} inside"
         return f"<AffineHull: {inside}, rank {self.rank} of {self.full_rank}>"
 
     @property
     def basis(self) -> IntArray:
-        """Codes (rank, m) of seen groups that determine the same hull, none of which can be left out."""
+        """Codes (rank, m) of a smallest set of seen groups with the same hull."""
         return self.observed[self._basis]
 
     @property
     def rank(self) -> int:
-        """Rank of the seen codes; the hull has this dimension less one."""
+        """Rank of the seen one-hot codes; the dimension of the hull is one less."""
         return self._span.rank
 
     @property
@@ -133,41 +148,86 @@ class AffineHull:
         return self.rank == self.full_rank
 
     def contains(self, codes: Any) -> BoolArray:
-        """Whether each group is inside the hull, (q,)."""
-        codes = check_codes(codes, self.space.cardinalities)
+        """Return whether groups are inside the hull.
+
+        Parameters
+        ----------
+        codes : array (q, m)
+            Codes of the groups.
+
+        Returns
+        -------
+        array (q,) of bool
+            True for groups inside.
+        """
+        return self._contains(check_codes(codes, self.space.cardinalities))
+
+    def _contains(self, codes: IntArray) -> BoolArray:
+        """Return whether groups are inside the hull, (q,), for codes (q, m) that were checked before."""
         if self.is_complete:
             return np.ones(len(codes), dtype=np.bool_)
         return self._span.contains(codes + self.space.offsets)
 
     def weights(self, code: Any) -> np.ndarray[Any, np.dtype[np.object_]]:
-        """Exact weights α (k,) on ``observed`` that give the group, as fractions summing to 1.
+        """Return exact weights α on the seen groups that give a group.
 
         A seen group has weight 1 on itself; with two attributes the weights are ±1 along a shortest path.
+
+        Parameters
+        ----------
+        code : array (m,)
+            Code of the group.
+
+        Returns
+        -------
+        array (k,) of Fraction
+            Weights in the order of ``observed``; they sum to 1.
+
+        Raises
+        ------
+        InputError
+            If the group is outside the hull.
         """
         row = self.space._one_code(code)
-        if not self.contains(row)[0]:
+        if not self._contains(row[None])[0]:
             raise InputError(
                 f"{self.space.label(row)} is outside the affine hull of the seen groups: "
                 "no combination of them gives it"
             )
         weights = np.full(len(self.observed), Fraction(0), dtype=object)
-        own = int(self.space.locate(row, self.observed)[0])
+        own = int(locate_codes(row[None], self.observed, self.space.cardinalities)[0])
         if own >= 0:
             weights[own] = Fraction(1)
         elif len(self.space.names) == 2:
-            for sign, position in shortest_witness(self.observed, row):
+            for sign, position in shortest_path(self.observed, row):
                 weights[position] += sign
         else:
             weights[self._basis] = self._span.coordinates(row + self.space.offsets)
         return weights
 
     def explain(self, code: Any) -> str:
-        """The group as a combination of seen ones, for people: ``(w, land) = (w, water) − (l, water) + (l, land)``."""
+        """Return a group as a readable combination of seen groups.
+
+        Parameters
+        ----------
+        code : array (m,)
+            Code of the group.
+
+        Returns
+        -------
+        str
+            For example ``(w, land) = (w, water) − (l, water) + (l, land)``.
+
+        Raises
+        ------
+        InputError
+            If the group is outside the hull.
+        """
         weights = self.weights(code)
         parts: list[str] = []
         order = sorted(np.flatnonzero(weights).tolist(), key=lambda position: -weights[position])
-        if len(self.space.names) == 2 and len(order) > 1:  # along the path, so that neighbours share a value
-            order = [position for _, position in shortest_witness(self.observed, self.space._one_code(code))]
+        if len(self.space.names) == 2 and len(order) > 1:  # along the path: neighbours share a value
+            order = [position for _, position in shortest_path(self.observed, self.space._one_code(code))]
         for position in order:
             weight = weights[position]
             factor = "" if abs(weight) == 1 else f"{abs(weight)}·"
@@ -176,61 +236,116 @@ class AffineHull:
         return f"{self.space.label(code)} = {''.join(parts)}"
 
     def certificate(self, code: Any) -> np.ndarray[Any, Any]:
-        """Integers (D,) that prove a group to be outside: orthogonal to every seen code, and not to its own.
+        """Return an integer vector that proves a group to be outside the hull.
 
-        Added to the energies, any multiple of it changes no seen group's energy, hence nothing that training can see,
-        but it does change this group's (paper, "No extrapolation beyond").
+        The vector is orthogonal to every seen code, and not to the group's own. Adding a multiple of it to the energies
+        changes no seen group's energy, so training cannot detect it, but it changes this group's energy (paper, "No
+        extrapolation beyond").
+
+        Parameters
+        ----------
+        code : array (m,)
+            Code of the group.
+
+        Returns
+        -------
+        array (D,) of int
+            The certificate.
+
+        Raises
+        ------
+        InputError
+            If the group is inside the hull.
         """
         row = self.space._one_code(code)
-        if self.contains(row)[0]:
+        if self._contains(row[None])[0]:
             raise InputError(f"{self.space.label(row)} is inside the affine hull: nothing can prove it to be outside")
         return np.asarray(self._span.witness(row + self.space.offsets))
 
     def components(self) -> list[Component]:
-        """With two attributes: their values as the seen groups connect them. The hull is the union of the products.
+        """Return the connected components of the values of two attributes, joined by the seen groups.
 
-        Values that no seen group has are in no component.
+        The hull is the union of the components' Cartesian products. A value without a seen group is in no component.
+
+        Returns
+        -------
+        list of Component
+            The codes of each component's values, ``left`` of the first attribute and ``right`` of the second.
+
+        Raises
+        ------
+        InputError
+            If there are not exactly two attributes.
         """
         if len(self.space.names) != 2:
             raise InputError(f"components are defined for 2 attributes, and there are {len(self.space.names)}")
         return [Component(*pair) for pair in connected_values(self.observed)]
 
     def coverage(self, random_state: int = 0) -> Coverage:
-        """Share of all groups that are inside; exact wherever the groups can be counted."""
+        """Return the share of all groups that are inside the hull.
+
+        It is exact for two attributes and for up to ten million groups, and estimated from a random sample beyond.
+
+        Parameters
+        ----------
+        random_state : int or numpy.random.Generator
+            Seed of the random sample.
+
+        Returns
+        -------
+        Coverage
+            A float with the attributes ``method``, ``n_inside``, ``lower`` and ``upper``.
+        """
         total = self.space.n_groups
         if self.is_complete:
             return Coverage(1.0, "closed form", total, 1.0, 1.0)
         if len(self.space.names) == 2:
             inside = sum(len(part.left) * len(part.right) for part in self.components())
             return Coverage(inside / total, "closed form", inside, inside / total, inside / total)
-        if total <= MAX_COUNTED:
-            inside = sum(int(self.contains(codes).sum()) for codes in self._every_group())
+        if total <= MAX_ENUMERATED:
+            inside = sum(int(self._contains(codes).sum()) for codes in self._every_group())
             return Coverage(inside / total, "enumeration", inside, inside / total, inside / total)
         rng = check_generator(random_state)
-        sample = rng.integers(0, self.space.cardinalities, size=(SAMPLE, len(self.space.names)))
-        hits = int(self.contains(sample).sum())
-        lower, upper = wilson_interval(hits, SAMPLE)
-        return Coverage(hits / SAMPLE, "estimate", None, float(lower), float(upper))
+        sample = rng.integers(0, self.space.cardinalities, size=(COVERAGE_SAMPLE, len(self.space.names)))
+        hits = int(self._contains(sample).sum())
+        lower, upper = wilson_interval(hits, COVERAGE_SAMPLE, COVERAGE_CONFIDENCE)
+        return Coverage(hits / COVERAGE_SAMPLE, "estimate", None, float(lower), float(upper))
 
     def missing(self, inside: bool | None = None) -> IntArray:
-        """Codes of the groups that were not seen: all of them, those inside the hull, or those outside."""
+        """Return the groups that were not seen.
+
+        Parameters
+        ----------
+        inside : bool, optional
+            True for the groups inside the hull only, False for those outside only; by default all.
+
+        Returns
+        -------
+        array (q, m)
+            Codes of the groups, in ascending order.
+
+        Raises
+        ------
+        InputError
+            If there are too many groups to list.
+        """
         if inside is not None:
             check_flag(inside, "inside")
-        if self.space.n_groups > MAX_COUNTED:
+        if self.space.n_groups > MAX_ENUMERATED:
             raise InputError(
                 f"there are {rough(self.space.n_groups)} groups, too many to list: ask contains() about those of "
                 "interest"
             )
         found = []
         for codes in self._every_group():
-            unseen = codes[self.space.locate(codes, self.observed) < 0]
-            found.append(unseen if inside is None else unseen[self.contains(unseen) == inside])
+            unseen = codes[locate_codes(codes, self.observed, self.space.cardinalities) < 0]
+            found.append(unseen if inside is None else unseen[self._contains(unseen) == inside])
         return np.concatenate(found)
 
-    def _every_group(self) -> Any:
-        """All groups, in blocks of codes."""
-        for start in range(0, self.space.n_groups, BLOCK_CELLS):
-            yield self.space.codes(np.arange(start, min(start + BLOCK_CELLS, self.space.n_groups)))
+    def _every_group(self) -> Iterator[IntArray]:
+        """Yield the codes of all groups, in blocks."""
+        for rows in row_blocks(self.space.n_groups, 1):
+            yield codes_of_index(np.arange(rows.start, rows.stop), self.space.cardinalities)
 
     def plan(
         self,
@@ -239,11 +354,11 @@ class AffineHull:
         forbidden: Any = None,
         candidates: Any = None,
     ) -> Plan:
-        """Codes of the groups to collect so that the hull has every group, or every ``target``.
+        """Return the fewest or cheapest groups to collect so that the hull contains every group, or every ``target``.
 
-        The fewest, or with ``cost`` the cheapest. Completing the hull is solved exactly. So are targets that can all be
-        collected themselves at equal cost, and one target of two attributes; for others the plan's ``optimal`` says
-        whether it is known to be the cheapest, and ``bound`` what any plan costs at least.
+        Completing the hull is solved exactly. So are targets that can all be collected themselves at equal cost, and a
+        single target with two attributes. For other targets the plan is a heuristic: its ``optimal`` says whether it is
+        known to be the cheapest, and its ``bound`` is a lower bound on the cost of any plan.
 
         Parameters
         ----------
@@ -251,17 +366,28 @@ class AffineHull:
             Price of each group: a mapping from tuples of values, whose groups are the candidates, or a function of one
             group's values. Without it every group costs 1.
         target : codes (t, m), optional
-            Only these must come inside.
+            Groups that must come inside; by default all.
         forbidden : codes (f, m), optional
             Groups that cannot be collected.
         candidates : codes (c, m), optional
             The only groups that can be collected. Needed for a cost function if there are more than a million groups.
+
+        Returns
+        -------
+        Plan
+            Codes (c, m) of the groups to collect, cheapest first, with the attributes ``cost``, ``bound`` and
+            ``optimal``.
+
+        Raises
+        ------
+        InputError
+            If the groups that can be collected do not suffice, or if costs are negative or missing.
         """
         wanted = None if target is None else check_codes(target, self.space.cardinalities, "target")
         offers = make_offers(self.space, self.observed, cost, forbidden, candidates, wanted)
         if wanted is None:
             return complete_plan(self._span, offers, self.full_rank)
-        outside = self.space.distinct(wanted[~self.contains(wanted)])[0]
+        outside = distinct_codes(wanted[~self._contains(wanted)], self.space.cardinalities)[0]
         if not len(outside):
             return offers.plan([])
         return target_plan(self.space, self._span, self.observed, outside, offers)

@@ -1,8 +1,8 @@
-"""What to collect: the fewest or cheapest groups that complete a hull, or bring chosen groups inside.
+"""Collection plans: the fewest or cheapest groups that complete an affine hull, or bring chosen groups inside.
 
 Completing the hull is a matroid problem, so the greedy choice by cost is optimal. Bringing in chosen groups is a
-Steiner problem as soon as costs differ or those groups themselves cannot be collected: solved exactly for one group of
-two attributes (a shortest path), otherwise by a heuristic that tells how far it is from the bound.
+Steiner problem if costs differ or if those groups themselves cannot be collected. It is solved exactly for one group of
+two attributes (a shortest path), otherwise by a heuristic that reports a lower bound.
 """
 
 from __future__ import annotations
@@ -16,18 +16,27 @@ import numpy as np
 from compshift._checks import check_codes, check_finite, check_numbers
 from compshift._errors import InputError, listing, rough
 from compshift.core.arrays import FloatArray, IntArray
-from compshift.core.groups import GroupSpace
+from compshift.core.groups import GroupSpace, codes_of_index, distinct_codes, locate_codes
 from compshift.core.span import Span, connected_values
 
 MAX_CANDIDATES = 1_000_000
-"""Up to so many groups all are candidates; of more, they must be listed."""
+"""Largest number of groups that are all candidates by default; beyond it candidates must be listed."""
+
+MAX_STARS = 100
+"""Largest number of seen groups whose neighbours are candidates when there are too many groups to list."""
 
 
 class Plan(np.ndarray[Any, np.dtype[np.int64]]):
     """Codes (c, m) of the groups to collect, cheapest first.
 
-    ``cost`` is what they cost together, ``bound`` what any plan costs at least, ``optimal`` whether none is known to be
-    cheaper: a plan whose cost equals its bound, or that an exact method found.
+    Attributes
+    ----------
+    cost : float
+        Total cost of the groups.
+    bound : float
+        Lower bound on the cost of any plan.
+    optimal : bool
+        Whether the plan is known to be the cheapest: its cost equals the bound, or an exact method found it.
     """
 
     cost: float
@@ -41,19 +50,19 @@ class Plan(np.ndarray[Any, np.dtype[np.int64]]):
 
 
 class Offers:
-    """Groups that can be collected and what they cost, cheapest first."""
+    """Groups that can be collected and their costs, cheapest first."""
 
     def __init__(
-        self, space: GroupSpace, codes: IntArray, costs: FloatArray, forbidden: IntArray, *, all_of_them: bool = True
+        self, space: GroupSpace, codes: IntArray, costs: FloatArray, forbidden: IntArray, *, exhaustive: bool = True
     ) -> None:
-        allowed = space.locate(codes, forbidden) < 0
+        allowed = locate_codes(codes, forbidden, space.cardinalities) < 0
         order = np.flatnonzero(allowed)[np.argsort(costs[allowed], kind="stable")]
         self.codes, self.costs = codes[order], costs[order]
         self.columns = self.codes + space.offsets
-        self.all_of_them = all_of_them  # whether nothing else can be collected
+        self.exhaustive = exhaustive  # False if other groups could be collected too
 
     def plan(self, chosen: Sequence[int], *, bound: float | None = None) -> Plan:
-        """The plan that takes the chosen offers; without a bound it is optimal."""
+        """Return the plan of the chosen offers; it is optimal if no bound is given."""
         cost = float(self.costs[list(chosen)].sum())
         plan = self.codes[sorted(chosen)].view(Plan)
         plan.cost, plan.bound = cost, cost if bound is None else bound
@@ -62,10 +71,10 @@ class Offers:
 
 
 def complete_plan(span: Span, offers: Offers, full_rank: int) -> Plan:
-    """The cheapest offers that complete the hull: greedy, which is optimal for a matroid."""
+    """Return the cheapest offers that complete the hull, by the greedy algorithm, which is optimal for a matroid."""
     grown = span.copy()
     chosen = grown.add_all(offers.columns, limit=full_rank)
-    if grown.rank < full_rank and not offers.all_of_them:
+    if grown.rank < full_rank and not offers.exhaustive:
         raise InputError(
             "the groups that differ from a seen one in one value do not complete the hull, less the forbidden ones: "
             "pass candidates= with those that can be collected"
@@ -79,11 +88,11 @@ def complete_plan(span: Span, offers: Offers, full_rank: int) -> Plan:
 
 
 def target_plan(space: GroupSpace, span: Span, seen: IntArray, wanted: IntArray, offers: Offers) -> Plan:
-    """The cheapest offers found that bring the ``wanted`` groups (t, m), all of them outside, inside the hull."""
+    """Return the cheapest offers found that bring the ``wanted`` groups (t, m), all outside, inside the hull."""
     columns = wanted + space.offsets
     grown = span.copy()
     grown.add_all(columns)
-    needed = grown.rank - span.rank  # any plan raises the rank at least so far, by one a group
+    needed = grown.rank - span.rank  # any plan raises the rank by at least this, each group by at most one
     useful = offers.costs[~span.contains(offers.columns)]
     bound = float(useful[:needed].sum())
     if len(space.names) == 2 and len(wanted) == 1:
@@ -91,7 +100,7 @@ def target_plan(space: GroupSpace, span: Span, seen: IntArray, wanted: IntArray,
         if path is not None:
             return offers.plan(path)
     else:
-        own = [int(row) for row in space.locate(wanted, offers.codes) if row >= 0]
+        own = [int(row) for row in locate_codes(wanted, offers.codes, space.cardinalities) if row >= 0]
         others = np.setdiff1d(np.arange(len(offers.codes)), own)
         found = [
             chosen
@@ -109,21 +118,22 @@ def target_plan(space: GroupSpace, span: Span, seen: IntArray, wanted: IntArray,
 def make_offers(
     space: GroupSpace, seen: IntArray, cost: Any, forbidden: Any, candidates: Any, target: IntArray | None
 ) -> Offers:
-    """What can be collected: the candidates, or the groups that have a cost, or all, less the forbidden."""
-    banned = space.distinct(check_codes([] if forbidden is None else forbidden, space.cardinalities, "forbidden"))[0]
+    """Return the groups that can be collected: the candidates, or those with a cost, or all, without the forbidden."""
+    sizes = space.cardinalities
+    banned = distinct_codes(check_codes([] if forbidden is None else forbidden, sizes, "forbidden"), sizes)[0]
     listed = None
     if candidates is not None:
-        listed = space.distinct(check_codes(candidates, space.cardinalities, "candidates"))[0]
+        listed = distinct_codes(check_codes(candidates, sizes, "candidates"), sizes)[0]
     if isinstance(cost, Mapping):
         codes, costs = space._encode_keys(cost, "cost"), _checked_costs(list(cost.values()))
         if listed is not None:
-            kept = space.locate(codes, listed) >= 0
+            kept = locate_codes(codes, listed, sizes) >= 0
             codes, costs = codes[kept], costs[kept]
         return Offers(space, codes, costs, banned)
     if listed is not None:
         codes = listed
     elif space.n_groups <= MAX_CANDIDATES:
-        codes = space.codes(np.arange(space.n_groups))
+        codes = codes_of_index(np.arange(space.n_groups), sizes)
     elif cost is None:
         codes = _stars(space, seen, target)
     else:
@@ -133,25 +143,25 @@ def make_offers(
         )
     if cost is None:
         every = listed is not None or space.n_groups <= MAX_CANDIDATES
-        return Offers(space, codes, np.ones(len(codes)), banned, all_of_them=every)
+        return Offers(space, codes, np.ones(len(codes)), banned, exhaustive=every)
     if not callable(cost):
         raise InputError(f"cost is {cost!r}: pass a mapping from groups to costs, or a function of a group's values")
     return Offers(space, codes, _checked_costs([cost(tuple(row)) for row in space.decode(codes).tolist()]), banned)
 
 
 def _stars(space: GroupSpace, seen: IntArray, target: IntArray | None) -> IntArray:
-    """Targets, and groups that differ from a seen one in one value; such a star completes any hull."""
+    """Return the targets, and the groups that differ from a seen one in one value; they complete any hull."""
     stars = [] if target is None else [target]
-    for centre in seen[:100] if len(seen) else np.zeros((1, len(space.names)), dtype=np.int64):
+    for centre in seen[:MAX_STARS] if len(seen) else np.zeros((1, len(space.names)), dtype=np.int64):
         for attribute, size in enumerate(space.cardinalities):
             rays = np.repeat(centre[None, :], size, axis=0)
             rays[:, attribute] = np.arange(size)
             stars.append(rays)
-    return space.distinct(np.concatenate(stars))[0]
+    return distinct_codes(np.concatenate(stars), space.cardinalities)[0]
 
 
 def _checked_costs(costs: list[Any]) -> FloatArray:
-    """Costs as finite numbers, none negative."""
+    """Check that costs are finite numbers of 0 or more and return them as an array."""
     array = check_numbers(costs, "cost", "give one number per group")
     if array.shape != (len(costs),):
         raise InputError(f"cost gives {array.shape[1:]} numbers per group: give one")
@@ -162,7 +172,10 @@ def _checked_costs(costs: list[Any]) -> FloatArray:
 
 
 def _until_inside(span: Span, columns: IntArray, offers: Offers, order: IntArray) -> list[int] | None:
-    """Offers in the given order until the wanted codes are inside, less those that can be spared, the dearest first."""
+    """Take offers in the given order until the wanted codes are inside, then drop superfluous ones, dearest first.
+
+    Return None if the wanted codes stay outside.
+    """
     enlarging = [int(order[row]) for row in span.copy().add_all(offers.columns[order])]
     grown, chosen = span.copy(), []
     for row in enlarging:
@@ -182,7 +195,10 @@ def _until_inside(span: Span, columns: IntArray, offers: Offers, order: IntArray
 
 
 def _cheapest_path(seen: IntArray, code: IntArray, offers: Offers) -> list[int] | None:
-    """Offers that join the two values of ``code`` at the least cost, where seen groups join values for nothing."""
+    """Return the cheapest offers that join the two values of ``code``, or None; seen groups join values at no cost.
+
+    This is Dijkstra's algorithm on the connected components of the seen groups.
+    """
     component: dict[tuple[int, int], int] = {}
     for number, sides in enumerate(connected_values(seen)):
         for side, values in enumerate(sides):
@@ -209,6 +225,6 @@ def _cheapest_path(seen: IntArray, code: IntArray, offers: Offers) -> list[int] 
         done.add(here)
         for price, there, row in edges.get(here, []):
             if there not in done:
-                pushed += 1  # breaks ties, so that nodes of different kinds are never compared
+                pushed += 1  # tie-breaker: nodes of different types are never compared
                 heapq.heappush(queue, (spent + price, pushed, there, [*path, row]))
     return None

@@ -1,21 +1,8 @@
-r"""Inference: probabilities of groups and of single attributes under any prior.
+r"""Posteriors: probabilities of groups and attributes under any prior, and the risk of partially labelled samples.
 
 With ``log_score`` s(z) = log q(z) − B*(z) over the candidate groups (paper, eq. "hatq"),
 
 .. math:: \log \hat q(z|x) = -\langle \sigma(z), E(x) \rangle + s(z) - \log \sum_{z'} \exp(\ldots)
-
-Rows of which some attributes are not known: the likelihood of what is known, and its gradient.
-
-If the known values of a row agree with the seen groups K, the row contributes their probability together,
-
-.. math::
-
-    -\log \sum_{z \in K} \tilde p(z|x) = c(x) - c_K(x), \qquad
-    c_K(x) = \log \sum_{z \in K} \exp(-\langle \sigma(z), E(x) \rangle + s(z))
-
-with the score s(z) and the evidence c(x) of step 1. K is a table like that of all seen groups, only smaller, so its sum
-is made of the same matrix products. The gradient of c_K is the vector of marginals of the posterior within K,
-``r_x(z) = p̃(z|x) / Σ_K p̃``. A row that is known in full has a single group in K, and c − c_K is its risk of step 1.
 """
 
 from __future__ import annotations
@@ -28,15 +15,15 @@ import numpy as np
 from compshift._errors import InputError
 from compshift.core.arrays import Array, IntArray, index_like, like, log_softmax, logmatmulexp, namespace
 from compshift.core.energy import GroupTable, Risk, above_lowest, group_energies, group_expectations, log_evidence
-from compshift.core.groups import GroupSpace
+from compshift.core.groups import GroupSpace, distinct_codes
 
 
 def group_log_posterior(
     energies: Array, table: GroupTable, log_score: Array, position: IntArray | None = None
 ) -> Array:
-    """Log q̂(z|x) of every candidate group, (n, g), or of those at ``position``, (n, q).
+    """Return log q̂(z|x) of every candidate group, (n, g), or of those at ``position``, (n, q).
 
-    A position of −1 stands for a group that is no candidate: its probability is 0.
+    A position of −1 stands for a group that is not a candidate: its probability is 0.
     """
     xp = namespace(energies)
     if position is None:
@@ -48,13 +35,14 @@ def group_log_posterior(
 
 
 def marginal_log_posterior(energies: Array, table: GroupTable, log_score: Array, attribute: int) -> Array:
-    """Log q̂(z_i|x) of every value of one attribute, (n, d_i), without a column per group."""
+    """Return log q̂(z_i|x) of every value of one attribute, (n, d_i), without an (n, g) array."""
     return log_softmax(marginal_log_sums(energies, table, log_score, attribute))
 
 
 def marginal_log_sums(energies: Array, table: GroupTable, log_score: Array, attribute: int) -> Array:
-    """Log of the sum over the groups with each value of one attribute, (n, d_i): ``marginal_log_posterior`` but for
-    what is common to a row. The sums of two sets of groups can be added.
+    """Return the log of the unnormalised sum over the groups with each value of one attribute, (n, d_i).
+
+    ``marginal_log_posterior`` normalises it. The unnormalised sums of two sets of groups can be added.
     """
     log_left, log_right = table.halves(above_lowest(energies, table.space))
     scores = table.fill(like(log_score, energies))  # (l, r)
@@ -73,7 +61,7 @@ def marginal_log_sums(energies: Array, table: GroupTable, log_score: Array, attr
 
 
 class Pattern(NamedTuple):
-    """Rows with the same known values, and the seen groups that agree with those."""
+    """Samples with the same known attribute values, and the seen groups that agree with these."""
 
     rows: IntArray  # (r,)
     agreeing: IntArray  # (q,) positions among the seen groups
@@ -81,12 +69,11 @@ class Pattern(NamedTuple):
 
 
 def known_patterns(space: GroupSpace, seen_groups: IntArray, codes: IntArray) -> tuple[Pattern, ...]:
-    """The rows of ``codes`` (n, m), −1 where a value is missing, by what is known of them.
+    """Return the rows of ``codes`` (n, m), −1 where a value is missing, grouped by their known values.
 
-    Rows that agree with none of ``seen_groups`` (k, m) are refused.
+    Raise if a row agrees with none of ``seen_groups`` (k, m).
     """
-    with_unknown = GroupSpace.from_cardinalities([size + 1 for size in space.cardinalities])
-    found, position = with_unknown.distinct(codes + 1)
+    found, position = distinct_codes(codes + 1, [size + 1 for size in space.cardinalities])
     order = np.argsort(position, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(position[order])) + 1)
     patterns = []
@@ -99,7 +86,17 @@ def known_patterns(space: GroupSpace, seen_groups: IntArray, codes: IntArray) ->
 
 
 def partial_risk(energies: Array, sample_weight: Array, seen: GroupTable, pattern: Pattern, log_score: Array) -> Risk:
-    r"""Risk of rows of one pattern, and its gradient.
+    r"""Return the risk of samples of one pattern, and its gradient.
+
+    If the known values of a sample agree with the seen groups K, it contributes their total probability,
+
+    .. math::
+
+        -\log \sum_{z \in K} \tilde p(z|x) = c(x) - c_K(x), \qquad
+        c_K(x) = \log \sum_{z \in K} \exp(-\langle \sigma(z), E(x) \rangle + s(z))
+
+    with the score s(z) and the evidence c(x) of step 1. The gradient of c_K is the vector of marginals of the posterior
+    within K, ``r_x(z) = p̃(z|x) / Σ_K p̃``:
 
     .. math::
 
@@ -107,7 +104,8 @@ def partial_risk(energies: Array, sample_weight: Array, seen: GroupTable, patter
         \frac{\partial R}{\partial E_i(x, v)} = \omega_x \left(r_x(z_i = v) - \tilde p(z_i = v | x)\right), \quad
         \frac{\partial R}{\partial s(z)} = \sum_x \omega_x \left(\tilde p(z|x) - r_x(z)\right)
 
-    ``energies`` (n, D) and ``sample_weight`` (n,) are of the rows, ``log_score`` (k,) of all seen groups.
+    ``energies`` (n, D) and ``sample_weight`` (n,) belong to the samples, ``log_score`` (k,) to all seen groups. A
+    fully labelled sample has a single group in K, and c − c_K is its risk of step 1.
     """
     log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
     agreeing = index_like(pattern.agreeing, energies)
@@ -120,14 +118,14 @@ def partial_risk(energies: Array, sample_weight: Array, seen: GroupTable, patter
 
 
 def posterior_totals(energies: Array, sample_weight: Array, pattern: Pattern, log_score: Array) -> Array:
-    """Expected weight of each agreeing group among rows of one pattern, Σ_x ω r_x(z), (q,)."""
+    """Return the expected weight of each agreeing group among samples of one pattern, Σ_x ω r_x(z), (q,)."""
     log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
     own_score = log_score[index_like(pattern.agreeing, energies)]
     return group_expectations(energies, sample_weight, pattern.table, own_score)[2]
 
 
 def posterior_sums(energies: Array, sample_weight: Array, pattern: Pattern, log_score: Array) -> Array:
-    """Expected sum of the energies in each agreeing group, Σ_x ω r_x(z) E(x), (q, D)."""
+    """Return the expected sum of the energies in each agreeing group, Σ_x ω r_x(z) E(x), (q, D)."""
     log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
     own_score = log_score[index_like(pattern.agreeing, energies)]
     responsibility = namespace(energies).exp(group_log_posterior(energies, pattern.table, own_score))  # (n, q)
@@ -135,7 +133,7 @@ def posterior_sums(energies: Array, sample_weight: Array, pattern: Pattern, log_
 
 
 def _no_group(space: GroupSpace, known: IntArray, n_rows: int) -> InputError:
-    """The error for rows whose known values no seen group has together."""
+    """Return the error for rows whose known values occur together in no seen group."""
     pairs = [
         f"{name}={values[code]!r}"
         for name, values, code in zip(space.names, space.values, known, strict=True)

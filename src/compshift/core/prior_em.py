@@ -1,10 +1,4 @@
-r"""The likelihood of a prior over groups, given what each input says of them.
-
-Which groups unlabelled inputs cannot tell apart.
-
-How far a prior is known that was estimated from unlabelled inputs.
-
-The prior over groups that unlabelled inputs came from (Saerens, Latinne, Decaestecker, 2002).
+r"""Estimation of the prior over groups from unlabelled inputs, by EM (Saerens, Latinne, Decaestecker, 2002).
 
 With log ratios l(x, z) = log q(z|x) − log q(z), in which any term of x alone cancels, the prior is the maximiser of
 
@@ -26,9 +20,24 @@ import numpy as np
 
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax, logsumexp, row_blocks
 
+PAIR_CELLS = 1 << 27
+"""Target number of log-ratio differences that ``separability`` computes; samples are thinned to meet it."""
+
+MIN_PAIR_ROWS = 50
+"""Smallest number of samples that ``separability`` uses, however many groups there are."""
+
+MIN_PRESENT_ROWS = 0.01
+"""Expected number of samples below which a group counts as absent: the likelihood is maximal at probability 0."""
+
+MAX_LOG_STEP = 10.0
+"""Largest change of a log probability by one extrapolation of the EM steps."""
+
+INTERVAL_TOL = 1e-3
+"""Precision in nats of the maximum used for the intervals: an error of a twentieth of a standard error."""
+
 
 class Mixture(NamedTuple):
-    """Likelihood ratios, each row divided by its largest, so that exponentials neither overflow nor vanish together."""
+    """Likelihood of a prior over groups, given likelihood ratios, each row divided by its largest to avoid overflow."""
 
     ratio: FloatArray  # (n, g) from 0 to 1
     log_scale: FloatArray  # (n,)
@@ -37,28 +46,29 @@ class Mixture(NamedTuple):
 
     @classmethod
     def of(cls, log_ratio: FloatArray, sample_weight: FloatArray, concentration: float) -> Mixture:
-        """Of log ratios (n, g), with a finite one in every row."""
+        """Return the mixture of log ratios (n, g) with a finite entry in every row."""
         log_scale = log_ratio.max(axis=1)
         return cls(np.exp(log_ratio - log_scale[:, None]), log_scale, sample_weight, concentration - 1)
 
     @property
     def total(self) -> float:
-        """Rows and pseudo-rows."""
+        """Total weight of samples and pseudo-samples."""
         return float(self.weight.sum() + self.ratio.shape[1] * self.pseudo)
 
     def log_likelihood(self, log_prior: FloatArray) -> float:
-        """Σ ω log Σ π exp(l)."""
+        """Return Σ ω log Σ π exp(l)."""
         return float(self.weight @ (np.log(self.ratio @ np.exp(log_prior)) + self.log_scale))
 
     def objective(self, log_prior: FloatArray) -> float:
-        """The objective F."""
+        """Return the objective F."""
         penalty = self.pseudo * float(log_prior.sum()) if self.pseudo > 0 else 0.0
         return self.log_likelihood(log_prior) + penalty
 
     def log_growth(self, log_prior: FloatArray) -> FloatArray:
-        """Logarithm of what an EM step multiplies each probability by, (g,): the slope of F by that of Σ π, per row.
+        """Return the log of the factor by which an EM step multiplies each probability, (g,).
 
-        Its largest entry d bounds what F may gain: F is concave, so it gains at most total · (e^d − 1).
+        The factor is the derivative of F divided by the total weight. Its largest log d bounds what F can still gain:
+        F is concave, so it gains at most total · (e^d − 1).
         """
         share = self.weight / (self.ratio @ np.exp(log_prior))  # (n,)
         slope = share @ self.ratio  # (g,)
@@ -68,33 +78,26 @@ class Mixture(NamedTuple):
             return np.asarray(np.log(slope) - math.log(self.total))
 
     def em_step(self, log_prior: FloatArray) -> FloatArray:
-        """The next prior, (g,)."""
+        """Return the log prior (g,) after one EM step."""
         return normalised(log_prior + self.log_growth(log_prior))
 
 
 def normalised(log_prior: FloatArray) -> FloatArray:
-    """With probabilities that sum to 1."""
+    """Return the log prior shifted so that its probabilities sum to 1."""
     return np.asarray(log_prior - logsumexp(log_prior, axis=0))
 
 
-PAIR_CELLS = 1 << 27
-"""About so many differences of log ratios are looked at in search of groups that cannot be told apart."""
-
-FEWEST_PAIR_ROWS = 50
-"""At least so many rows are looked at for it, however many groups there are."""
-
-
-def told_apart(log_ratio: FloatArray, sample_weight: FloatArray, log_prior: FloatArray) -> FloatArray:
-    r"""Share of the information on the split of two groups that inputs keep, (g, g): 0 if they look the same, 1 if not.
+def separability(log_ratio: FloatArray, sample_weight: FloatArray, log_prior: FloatArray) -> FloatArray:
+    r"""Return how well inputs separate each pair of groups, (g, g): 0 if the groups look the same, 1 if never confused.
 
     .. math:: \frac{\sum_x t_x \tanh^2 \tfrac12 (l(x, z) - l(x, z'))}{\sum_x t_x}, \qquad
         t_x = \omega_x (r(x, z) + r(x, z'))
 
-    It is the observed information on the split of a half and half mixture by that of known groups, over the rows that
-    either group is responsible for. With many groups, evenly spaced rows stand for all.
+    This is the observed information on the split of an even mixture of the two groups, relative to that of labelled
+    samples, over the samples that either group is responsible for. With many groups, evenly spaced samples are used.
     """
     n_rows, n_groups = log_ratio.shape
-    step = max(1, n_rows // max(FEWEST_PAIR_ROWS, PAIR_CELLS // n_groups**2))
+    step = max(1, n_rows // max(MIN_PAIR_ROWS, PAIR_CELLS // n_groups**2))
     ratio, weight = log_ratio[::step], sample_weight[::step]
     responsibility = weight[:, None] * np.exp(log_softmax(ratio + log_prior))  # (n, g)
     result = np.ones((n_groups, n_groups))
@@ -102,7 +105,7 @@ def told_apart(log_ratio: FloatArray, sample_weight: FloatArray, log_prior: Floa
         others = slice(group + 1, n_groups)
         with np.errstate(invalid="ignore"):
             difference = ratio[:, others] - ratio[:, group, None]
-        both = np.nan_to_num(np.tanh(difference / 2) ** 2, nan=0.0)  # −inf less −inf: rows of neither
+        both = np.nan_to_num(np.tanh(difference / 2) ** 2, nan=0.0)  # −inf less −inf: impossible under both
         rows = responsibility[:, others] + responsibility[:, group, None]
         total = rows.sum(axis=0)
         share = np.where(total > 0, (rows * both).sum(axis=0) / np.where(total > 0, total, 1.0), 1.0)
@@ -110,26 +113,22 @@ def told_apart(log_ratio: FloatArray, sample_weight: FloatArray, log_prior: Floa
     return result
 
 
-def confused_pairs(apart: FloatArray, share: float) -> IntArray:
-    """Pairs of groups (q, 2) that keep less than ``share`` of the information, the worst first."""
-    left, right = np.nonzero(np.triu(apart < share, k=1))
-    order = np.argsort(apart[left, right], kind="stable")
+def confused_pairs(separability: FloatArray, share: float) -> IntArray:
+    """Return the pairs of groups (q, 2) whose separability is below ``share``, the worst first."""
+    left, right = np.nonzero(np.triu(separability < share, k=1))
+    order = np.argsort(separability[left, right], kind="stable")
     return np.stack([left[order], right[order]], axis=1)
 
 
-FEWEST_PRESENT = 0.01
-"""A group that is given fewer rows than this at the likelihood's maximum counts as absent: the maximum has it at 0."""
-
-
 def intervals(mixture: Mixture, prior: FloatArray, squared: float) -> tuple[FloatArray, FloatArray]:
-    r"""Ends of an interval of each probability, z standard errors to each side, (g,) each; ``squared`` is z².
+    r"""Return the ends of an interval of z standard errors around each probability, (g,) each; ``squared`` is z².
 
-    The variance of each exceeds π (1 − π) / N, that of N rows whose groups are known, by c/N. An interval π̂ ± z √v
-    would leave [0, 1], and at 0 rest on a slope. So the ends are those of Wilson's score interval with that excess:
+    The variance of each probability is that of N labelled samples, π (1 − π) / N, plus an excess c/N. An interval
+    π̂ ± z √v could leave [0, 1] and would be wrong at 0. The ends are those of Wilson's score interval with the excess:
 
     .. math:: N (\hat\pi - \pi)^2 = z^2 (\pi (1 - \pi) + c)
 
-    which is Wilson's own interval where groups are told apart with certainty, be there rows of them or not.
+    which is Wilson's own interval if groups are never confused, whether they have samples or not.
     """
     excess = _likelihood_excess(mixture, prior, squared)
     likely = np.where(_present(mixture, prior), prior, 0.0)
@@ -140,13 +139,13 @@ def intervals(mixture: Mixture, prior: FloatArray, squared: float) -> tuple[Floa
 
 
 def effective_rows(mixture: Mixture, prior: FloatArray) -> FloatArray:
-    """N π (1 − π) / (π (1 − π) + c): rows with known groups that would tell as much, (g,)."""
+    """Return N π (1 − π) / (π (1 − π) + c), the number of labelled samples with the same information, (g,)."""
     if mixture.pseudo > 0:
         information = _information(mixture, prior)
         information[np.diag_indices(len(prior))] += mixture.pseudo / prior**2
         binomial = prior * (1 - prior)
         excess = np.maximum(mixture.total * _variance(*_axes(information, prior, mixture.total)) - binomial, 0.0)
-    else:  # an absent group has no binomial variance at 0: it is taken with half a row of each group added
+    else:  # the binomial variance is 0 for an absent group: add half a sample to each group
         excess = _likelihood_excess(mixture, prior, 1.0)
         smooth = (mixture.total * prior + 0.5) / (mixture.total + len(prior) / 2)
         binomial = smooth * (1 - smooth)
@@ -155,23 +154,23 @@ def effective_rows(mixture: Mixture, prior: FloatArray) -> FloatArray:
 
 
 def _present(mixture: Mixture, prior: FloatArray) -> BoolArray:
-    """Which groups the likelihood's maximum does not have at 0, (g,)."""
-    return np.asarray(prior >= FEWEST_PRESENT * min(1 / mixture.total, float(prior.max())))
+    """Return which groups have a probability above 0 at the maximum of the likelihood, (g,)."""
+    return np.asarray(prior >= MIN_PRESENT_ROWS * min(1 / mixture.total, float(prior.max())))
 
 
 def _likelihood_excess(mixture: Mixture, prior: FloatArray, squared: float) -> FloatArray:
-    r"""The excess c of each group at the likelihood's maximum, (g,): 0 if its rows are known, large if nothing tells.
+    r"""Return the excess c of each group at the maximum of the likelihood, (g,); 0 if its samples are surely known.
 
-    Groups that are present vary among themselves, and c is N v − π (1 − π) with v from the inverse information. An
-    absent group can but grow, and the likelihood then falls by a slope, on which the information is silent, and by a
-    curvature. It has fallen by z²/2 at the share p with
+    For groups with a probability above 0, c is N v − π (1 − π) with the variance v from the inverse information. An
+    absent group, at probability 0, can only grow, and the log-likelihood then falls with a slope, which the information
+    does not contain, and a curvature. It has fallen by z²/2 at the probability p with
 
     .. math:: 2 (N - \sum_x \omega_x s_z) \, p + k p^2 = z^2
 
-    in which k is the information along the move that costs least, p for the group and p d for those present, Σ d = −1.
-    Where the group would be known, p is z²/2N, half of Wilson's end at 0, which is z²/2N + √(z⁴/4N² + z² c/N). So c is
-    such that this root is p: it is k's own N/k without slope, and 0 with the whole one. What an absent group may take
-    from the present ones adds d² c to theirs.
+    where k is the information along the cheapest direction: p for the group and p d for the present ones, Σ d = −1. For
+    a group that is never confused, p is z²/2N, half of Wilson's upper end at 0, z²/2N + √(z⁴/4N² + z² c/N). The
+    excess c is chosen so that the root equals p: N/k without a slope, and 0 with the full slope. The probability that
+    an absent group may take from the present ones adds d² c to their excess.
     """
     total, present = mixture.total, _present(mixture, prior)
     information, excess = _information(mixture, prior), np.empty(len(prior))
@@ -193,7 +192,7 @@ def _likelihood_excess(mixture: Mixture, prior: FloatArray, squared: float) -> F
 
 
 def _information(mixture: Mixture, prior: FloatArray) -> FloatArray:
-    r"""Observed information of the rows, (g, g).
+    r"""Return the observed information of the samples, (g, g).
 
     .. math:: J = \sum_x \omega_x s s^\top, \qquad s_z = e^{l(x, z)} / \sum_{z'} \pi_{z'} e^{l(x, z')}
     """
@@ -205,10 +204,10 @@ def _information(mixture: Mixture, prior: FloatArray) -> FloatArray:
 
 
 def _axes(information: FloatArray, prior: FloatArray, total: float) -> tuple[FloatArray, FloatArray]:
-    """Directions of changes that sum to 0 and are independent of each other, (g − 1, g), and the information on each.
+    """Return the information on each of g − 1 uncorrelated directions that sum to 0, and the directions (g − 1, g).
 
-    In units of √π the information of known groups is N times the identity, so that rare groups keep their digits. An
-    information of next to none is given as 0.
+    In units of √π the information of labelled samples is N times the identity, so rare groups keep their digits. An
+    information of less than 1e-12 of the total is returned as 0.
     """
     unit = np.sqrt(prior)
     normal = unit / np.linalg.norm(unit)  # Σ of changes is 0: in these units, they are orthogonal to √π
@@ -219,7 +218,7 @@ def _axes(information: FloatArray, prior: FloatArray, total: float) -> tuple[Flo
 
 
 def _variance(values: FloatArray, axes: FloatArray) -> FloatArray:
-    """Variance of each probability, (g,); infinite where nothing tells how to divide it."""
+    """Return the variance of each probability, (g,); infinite along directions without information."""
     known = values > 0
     variance = (axes[known] ** 2 / values[known, None]).sum(axis=0)
     unit = np.sqrt((axes**2).sum(axis=0))
@@ -227,24 +226,17 @@ def _variance(values: FloatArray, axes: FloatArray) -> FloatArray:
     return np.where(moved, np.inf, variance)
 
 
-FARTHEST = 10.0
-"""A leap changes no log probability by more than this."""
-
-INTERVAL_TOL = 1e-3
-"""Nats to which the likelihood is maximised for the intervals: they are off by a twentieth of a standard error."""
-
-
 class PriorEstimate(NamedTuple):
-    """The most probable prior, how far it is known, and how it was found."""
+    """The estimated prior, its uncertainty, and the convergence of EM."""
 
     log_prior: FloatArray  # (g,)
     lower: FloatArray  # (g,) ends of the interval of each probability
     upper: FloatArray  # (g,)
-    effective_rows: FloatArray  # (g,) rows with known groups that would tell as much, pseudo-rows included
-    told_apart: FloatArray  # (g, g) share of the information about a split between two groups, 1 on the diagonal
-    log_likelihood: float  # Σ ω log Σ π exp(l), relative to that of the ratios' own scale
-    objective: float  # the same with the Dirichlet prior's Σ (a − 1) log π
-    gap: float  # bound on what the objective may still gain, in nats
+    effective_rows: FloatArray  # (g,) labelled samples with the same information, including pseudo-samples
+    separability: FloatArray  # (g, g) 0 if two groups look the same, 1 if they are never confused, 1 on the diagonal
+    log_likelihood: float  # Σ ω log Σ π exp(l)
+    objective: float  # F: the log-likelihood plus the Dirichlet prior's Σ (a − 1) log π
+    gap: float  # upper bound on what the objective can still gain, in nats
     n_iter: int
     converged: bool
 
@@ -258,16 +250,18 @@ def estimate_log_prior(
     tol: float = 1e-6,
     max_iter: int = 10_000,
 ) -> PriorEstimate:
-    """The prior π (g,) that maximises F, by EM; ``log_ratio`` (n, g) is l(x, z), ``sample_weight`` (n,) is ω > 0.
+    """Return the prior π (g,) that maximises F, by EM.
 
-    A ``concentration`` a of 1 is maximum likelihood; above it, a − 1 pseudo-rows of each group pull to the uniform
-    prior. Two EM steps and a leap along their direction (SQUAREM; Varadhan, Roland, 2008) make an iteration; a leap
-    that would lower F is not taken. It has converged if F is known to be within ``tol`` of its maximum; since F is in
-    nats, π then is within √(2 tol) standard errors of the maximiser.
+    ``log_ratio`` (n, g) is l(x, z), ``sample_weight`` (n,) is ω > 0.
 
-    Intervals are those of the likelihood alone, at its own maximum: pseudo-rows would keep them away from 0, where the
-    share of an absent group is. They are widened to hold the estimate, if need be. That of an absent group is as wide
-    as rows which are surely of other groups allow: Wilson's, if all of them are.
+    A ``concentration`` a of 1 is maximum likelihood; above it, a − 1 pseudo-samples of each group pull towards the
+    uniform prior. An iteration consists of two EM steps and an extrapolation along them (SQUAREM; Varadhan, Roland,
+    2008), which is skipped if it would lower F. It has converged if F is within ``tol`` of its maximum; since F is in
+    nats, π is then within √(2 tol) standard errors of the maximiser.
+
+    Intervals are those of the likelihood alone, at its own maximum: pseudo-samples would keep them away from 0, the
+    probability of an absent group. They are widened to contain the estimate if necessary. The interval of a group that
+    is never confused with others is Wilson's.
     """
     mixture = Mixture.of(log_ratio, sample_weight, concentration)
     n_groups = log_ratio.shape[1]
@@ -282,7 +276,7 @@ def estimate_log_prior(
         lower=np.minimum(lower, prior),
         upper=np.maximum(upper, prior),
         effective_rows=effective_rows(mixture, prior),
-        told_apart=told_apart(log_ratio, sample_weight, log_prior),
+        separability=separability(log_ratio, sample_weight, log_prior),
         log_likelihood=mixture.log_likelihood(log_prior),
         objective=mixture.objective(log_prior),
         gap=gap,
@@ -292,21 +286,21 @@ def estimate_log_prior(
 
 
 def _maximise(mixture: Mixture, log_prior: FloatArray, tol: float, max_iter: int) -> tuple[FloatArray, float, int]:
-    """The maximiser of F from a prior without zeros, what F may still gain there, and the iterations it took."""
+    """Return the maximiser of F, started at a prior without zeros, the remaining gap, and the number of iterations."""
     n_iter, gap = 0, _gap(mixture, log_prior)
     while gap > tol and n_iter < max_iter:
-        log_prior = _leap(mixture, log_prior)
+        log_prior = _squarem_step(mixture, log_prior)
         n_iter, gap = n_iter + 1, _gap(mixture, log_prior)
     return log_prior, gap, n_iter
 
 
 def _gap(mixture: Mixture, log_prior: FloatArray) -> float:
-    """What F may still gain, at most."""
+    """Return an upper bound on what F can still gain."""
     return mixture.total * math.expm1(max(float(mixture.log_growth(log_prior).max()), 0.0))
 
 
-def _leap(mixture: Mixture, start: FloatArray) -> FloatArray:
-    """Two EM steps, or a point beyond them if F is no lower there."""
+def _squarem_step(mixture: Mixture, start: FloatArray) -> FloatArray:
+    """Return the prior after two EM steps, or an extrapolated one if F is not lower there."""
     first = mixture.em_step(start)
     second = mixture.em_step(first)
     alive = second > -np.inf
@@ -317,7 +311,7 @@ def _leap(mixture: Mixture, start: FloatArray) -> FloatArray:
         return second
     length = max(float(np.linalg.norm(step)) / size, 1.0)  # 1 gives the second EM step
     beyond = second.copy()
-    leap = start[alive] + 2 * length * step + length**2 * bend
-    beyond[alive] = np.clip(leap, second[alive] - FARTHEST, second[alive] + FARTHEST)
+    extrapolated = start[alive] + 2 * length * step + length**2 * bend
+    beyond[alive] = np.clip(extrapolated, second[alive] - MAX_LOG_STEP, second[alive] + MAX_LOG_STEP)
     beyond = mixture.em_step(normalised(beyond))
     return beyond if mixture.objective(beyond) >= mixture.objective(second) else second

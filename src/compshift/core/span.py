@@ -1,6 +1,6 @@
-"""Exact linear algebra of one-hot codes: which lie in the span of those added so far, in whole numbers.
+"""Exact linear algebra of one-hot codes: the span of codes, in integers, and for two attributes the graph of values.
 
-Two attributes as a graph: their values are the nodes, the seen groups the edges (paper, "A Closer Look").
+The graph has the values as nodes and the seen groups as edges (paper, "A Closer Look").
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, BoolArray, IntArray
 
 INT64_ROOM = 2**30
-"""While m times the largest entry stays below this, a step of the elimination cannot overflow int64."""
+"""Limit on m times the largest entry; below it, a step of the elimination cannot overflow int64."""
 
 
 class Span:
-    """The span of one-hot codes, held as a basis of the integer vectors orthogonal to all of them.
+    """The span of one-hot codes, stored as a basis of the integer vectors orthogonal to all of them.
 
-    It starts as the unit vectors and loses one with each code that is not yet inside. A code is given by its columns,
-    the m positions (m,) of its ones. Entries that outgrow int64 become Python integers, so nothing is ever rounded.
+    The basis starts as the unit vectors and loses one with each code that enlarges the span. A code is given by its
+    columns, the positions (m,) of its ones. Entries that outgrow int64 become Python integers, so nothing is rounded.
     """
 
     def __init__(self, width: int) -> None:
@@ -37,13 +37,13 @@ class Span:
         return len(self.basis)
 
     def copy(self) -> Span:
-        """A span that can grow on its own."""
+        """Return an independent copy."""
         other = copy(self)
         other.vectors, other.basis, other.functionals = self.vectors.copy(), [*self.basis], [*self.functionals]
         return other
 
     def contains(self, columns: IntArray) -> BoolArray:
-        """Whether each code (q, m) is inside, (q,)."""
+        """Return whether each code (q, m) is in the span, (q,)."""
         inside = np.empty(len(columns), dtype=np.bool_)
         step = max(1, BLOCK_CELLS // max(1, self.vectors.shape[1]))
         for start in range(0, len(columns), step):
@@ -55,7 +55,7 @@ class Span:
         return inside
 
     def add(self, columns: IntArray) -> None:
-        """Enlarge the span by one code, which is outside so far."""
+        """Enlarge the span by one code that is outside it."""
         vectors = self.vectors
         products = vectors[columns].sum(axis=0)  # (nullity,)
         hit = np.flatnonzero(products)
@@ -68,15 +68,15 @@ class Span:
         if vectors.dtype != object and len(columns) * int(np.abs(combined).max(initial=0)) > INT64_ROOM:
             vectors = vectors.astype(object)
         vectors[:, others] = combined
-        vectors[:, pivot] = vectors[:, -1]  # the last vector takes the pivot's place: cheaper than closing the gap
+        vectors[:, pivot] = vectors[:, -1]  # move the last vector into the gap: cheaper than shifting
         self.vectors = vectors[:, :-1]
         self.basis.append(columns)
         self.functionals.append(functional)
 
     def add_all(self, columns: IntArray, limit: int | None = None) -> list[int]:
-        """Add the codes (q, m) in order, each if it is outside by then; positions of those that were added.
+        """Add the codes (q, m) in order, skipping those already in the span; return the positions of the added ones.
 
-        Stops once the rank is ``limit``. Codes are looked at in runs that double while nothing is outside.
+        Stop once the rank is ``limit``. Codes are checked in runs that double in length while all are in the span.
         """
         added: list[int] = []
         start, step = 0, 1
@@ -92,13 +92,13 @@ class Span:
         return added
 
     def witness(self, columns: IntArray) -> Any:
-        """A vector (D,) orthogonal to everything inside but not to this code, which is outside; the sparsest kept."""
+        """Return the sparsest basis vector (D,) that is orthogonal to the span but not to this code outside it."""
         hit = np.flatnonzero(self.vectors[columns].sum(axis=0))
         sparsest = hit[np.argmin((self.vectors[:, hit] != 0).sum(axis=0))]
         return self.vectors[:, sparsest].copy()
 
     def coordinates(self, columns: IntArray) -> list[Fraction]:
-        """Weights on the basis that give a code inside the span."""
+        """Return the weights on the basis codes that give a code in the span."""
         rest: dict[int, Fraction] = {int(column): Fraction(1) for column in columns}
         weights = [Fraction(0)] * self.rank
         # Each functional vanishes on the codes before its own, so the last weight can be read off first.
@@ -112,13 +112,13 @@ class Span:
         return weights
 
     def interpolate(self, values: Any) -> Any:
-        """A vector f (D,) whose product with each basis code is the value given for it, (rank,).
+        """Return a vector f (D,) whose product with each basis code is the value given for it, (rank,).
 
         Exact for an object array of integers or fractions, float64 otherwise.
         """
         exact = np.asarray(values).dtype == object
         solution: Any = np.zeros(len(self.vectors), dtype=object if exact else np.float64)
-        # A functional vanishes on the earlier codes: adding a multiple of it leaves their values as they are.
+        # A functional vanishes on the earlier codes: adding a multiple of it does not change their values.
         for own, functional, value in zip(self.basis, self.functionals, values, strict=True):
             scale = sum(int(functional[column]) for column in own)
             missing = value - solution[own].sum()
@@ -128,7 +128,10 @@ class Span:
 
 
 def connected_values(groups: IntArray) -> list[tuple[IntArray, IntArray]]:
-    """Connected components of the value graph, each as the codes of its first and of its second attribute's values."""
+    """Return the connected components of the value graph of groups (k, 2).
+
+    Each is a pair of arrays: the codes of its values of the first and of the second attribute.
+    """
     parent: dict[tuple[int, int], tuple[int, int]] = {}
 
     def root(node: tuple[int, int]) -> tuple[int, int]:
@@ -146,10 +149,10 @@ def connected_values(groups: IntArray) -> list[tuple[IntArray, IntArray]]:
     return [(np.array(left, dtype=np.int64), np.array(right, dtype=np.int64)) for left, right in members.values()]
 
 
-def shortest_witness(groups: IntArray, code: IntArray) -> list[tuple[int, int]]:
-    """Signs and positions of the groups along a shortest path from one value of ``code`` to the other.
+def shortest_path(groups: IntArray, code: IntArray) -> list[tuple[int, int]]:
+    """Return the signs and positions of the groups (k, 2) along a shortest path between the two values of ``code``.
 
-    Taken in turn with + and −, the values inside the path cancel and the two of ``code`` remain.
+    With alternating signs, the values inside the path cancel and the two of ``code`` remain.
     """
     neighbours: dict[tuple[int, int], list[tuple[tuple[int, int], int]]] = {}
     for position, (left, right) in enumerate(groups.tolist()):

@@ -14,6 +14,7 @@ from compshift._checks import check_codes, check_same_order
 from compshift._errors import ExtrapolationWarning, InputError, an, unknown_name
 from compshift.core.arrays import ColumnSets, FloatArray, IntArray, row_blocks
 from compshift.core.candidates import SUPPORTS, Candidates
+from compshift.core.columns import named_columns
 from compshift.core.groups import GroupSpace
 from compshift.crm.inputs import Labelled, accuracy, known_features, read_training
 from compshift.crm.streams import is_streamed
@@ -252,7 +253,8 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         check_same_order({"X": X, "y": y, "sample_weight": sample_weight})
-        return accuracy(self.targets_._columns_of(y), self.targets_._columns_of(self.predict(X)), sample_weight)
+        names = self.targets_.names
+        return accuracy(named_columns(y, names), named_columns(self.predict(X), names), sample_weight)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -31,7 +31,7 @@ from compshift._checks import (
 from compshift._errors import InputError, InputTypeError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import Candidates
-from compshift.core.columns import Column, hardly_repeats, plain_value, read_columns
+from compshift.core.columns import Column, hardly_repeats, match_columns, plain_value, read_columns
 from compshift.core.groups import GroupSpace, check_space
 from compshift.core.posterior import Pattern, known_patterns
 from compshift.data.feature_store import FeatureStore
@@ -409,7 +409,7 @@ def _labels_space(columns: Sequence[Column], n_targets: int, space: GroupSpace |
     """Space of the columns, or the given one in their order, with the values of targets sorted."""
     if space is None:
         space = GroupSpace._from_columns(columns)
-    order = check_space(space)._match(columns)
+    order = match_columns(columns, check_space(space).names)
     values: list[Sequence[Any]] = [space.values[position] for position in order]
     values[:n_targets] = [sorted(part) for part in values[:n_targets]]
     return GroupSpace(tuple(space.names[position] for position in order), tuple(tuple(part) for part in values))

@@ -15,7 +15,7 @@ from compshift._errors import InputError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import hardly_repeats
 from compshift.core.groups import GroupSpace
-from compshift.core.hull import MAX_COUNTED, AffineHull, Coverage
+from compshift.core.hull import MAX_ENUMERATED, AffineHull, Coverage
 from compshift.core.plan import Plan
 from compshift.data.feature_files import read_labels
 from compshift.data.splits import check_split, split_rows
@@ -164,12 +164,12 @@ class Audit:
     @property
     def extrapolable(self) -> IntArray | None:
         """Unseen groups inside the hull; None if there are too many groups to list."""
-        return self.hull.missing(inside=True) if self.space.n_groups <= MAX_COUNTED else None
+        return self.hull.missing(inside=True) if self.space.n_groups <= MAX_ENUMERATED else None
 
     @property
     def out_of_reach(self) -> IntArray | None:
         """Unseen groups outside the hull; None if there are too many groups to list."""
-        return self.hull.missing(inside=False) if self.space.n_groups <= MAX_COUNTED else None
+        return self.hull.missing(inside=False) if self.space.n_groups <= MAX_ENUMERATED else None
 
     @property
     def small(self) -> IntArray:

@@ -165,7 +165,7 @@ def estimate_prior(
         result[chosen] = values
         return result
 
-    pairs = confused_pairs(found.told_apart, CONFUSED_BELOW)
+    pairs = confused_pairs(found.separability, CONFUSED_BELOW)
     uniform = float(weight @ np.logaddexp.reduce(log_ratio - np.log(len(chosen)), axis=1))
     result = EstimatedPrior(
         space=clf.space_,

@@ -1,4 +1,4 @@
-"""How well a classifier does on each group."""
+"""Accuracy of a classifier on each group."""
 
 from compshift.metrics.group import GroupReport, group_balanced_accuracy, group_report, worst_group_accuracy
 

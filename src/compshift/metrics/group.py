@@ -1,4 +1,4 @@
-"""Accuracy by group: average, balanced, worst, and every group with its interval."""
+"""Accuracy by group: average, balanced and worst, each group with its interval, and the compositional risk."""
 
 from __future__ import annotations
 
@@ -15,37 +15,50 @@ from compshift.core.accuracy import wilson_interval
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import given_log_prior
 from compshift.core.columns import Column, read_columns
-from compshift.core.groups import GroupSpace, check_space
+from compshift.core.groups import GroupSpace, check_space, codes_of_index, distinct_codes, flat_index
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_LISTED_GROUPS = 100_000
-"""Up to this many groups every one is listed, empty or not; beyond it only those that have rows."""
+MAX_REPORTED_GROUPS = 100_000
+"""Largest number of groups of which all are listed, empty or not; beyond it only groups with samples are listed."""
 
 
 @dataclass(frozen=True, eq=False)
 class GroupReport:
-    """Accuracies of one set of predictions (paper, "Metric Details"); empty groups are listed but count for nothing.
+    """Accuracy of predictions in each group (paper, "Metric Details"), as ``group_report`` returns it.
 
-    ``group_report`` makes it. ``str`` gives a table for the terminal.
+    Empty groups are listed but excluded from all averages. ``str(report)`` is a table for the terminal.
 
-    Attributes
+    Parameters
     ----------
     space : GroupSpace
-        Targets first, then attributes.
+        The targets, then the attributes.
     groups : array (g, m)
-        Codes of the groups; the arrays below follow it.
+        Codes of the groups; the arrays below are in this order.
     count : array (g,)
-        Rows of each group.
+        Number of samples of each group.
     accuracy : array (g,)
-        Share of them that is right; NaN where a group is empty.
-    lower, upper : arrays (g,)
-        Ends of the Wilson interval.
+        Share of correct predictions; NaN for an empty group.
+    lower : array (g,)
+        Lower end of the Wilson interval of the accuracy.
+    upper : array (g,)
+        Upper end of the Wilson interval of the accuracy.
     confidence : float
-        Of the interval.
+        Confidence of the intervals.
     compositional_risk : float or None
-        If log-probabilities of groups were given.
+        Compositional risk, if log-probabilities of groups were given.
+
+    Examples
+    --------
+    >>> from compshift.metrics import group_report
+    >>> report = group_report(["a", "a", "b", "b"], ["a", "b", "b", "b"], attributes=[0, 1, 0, 0])
+    >>> report.to_frame()[["y", "a", "count", "accuracy"]]
+       y  a  count  accuracy
+    0  a  0      1       1.0
+    1  a  1      1       0.0
+    2  b  0      2       1.0
+    3  b  1      0       NaN
     """
 
     space: GroupSpace
@@ -59,39 +72,51 @@ class GroupReport:
 
     @property
     def average(self) -> float:
-        """Share of rows that are right, whatever their group."""
+        """Share of correct predictions over all samples."""
         held = self.count > 0
         return float(self.accuracy[held] @ self.count[held] / self.count.sum())
 
     @property
     def balanced(self) -> float:
-        """Mean of the accuracies of the groups that have rows."""
+        """Mean accuracy over the groups that have samples."""
         return float(np.nanmean(self.accuracy))
 
     @property
     def worst(self) -> float:
-        """Lowest accuracy of a group that has rows."""
+        """Lowest accuracy of a group that has samples."""
         return float(np.nanmin(self.accuracy))
 
     @property
     def worst_group(self) -> tuple[Hashable, ...]:
-        """Values of the group with the lowest accuracy; the first such group in order of codes."""
+        """Values of the group with the lowest accuracy; of several, the first in order of codes."""
         code = self.groups[int(np.nanargmin(self.accuracy))]
         return tuple(values[position] for values, position in zip(self.space.values, code, strict=True))
 
     @property
     def n_empty(self) -> int:
-        """How many combinations of values have no row."""
+        """Number of groups without samples."""
         return self.space.n_groups - int(np.count_nonzero(self.count))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per group: its values, rows, accuracy and interval."""
+        """Return the report as a table.
+
+        Returns
+        -------
+        DataFrame
+            One row per group: its values, ``count``, ``accuracy``, ``lower`` and ``upper``.
+        """
         return self.space.frame(
             self.groups, count=self.count, accuracy=self.accuracy, lower=self.lower, upper=self.upper
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as numbers, text and lists, for JSON; None for an empty group's accuracy or an infinite risk."""
+        """Return the report as numbers, text and lists that JSON can hold.
+
+        Returns
+        -------
+        dict
+            The summary and the list ``groups``; None for an empty group's accuracy and for an infinite risk.
+        """
         frame, risk = self.to_frame().astype(object), self.compositional_risk
         return {
             "average": self.average,
@@ -125,23 +150,48 @@ def group_report(
     *,
     space: GroupSpace | None = None,
     prior: Any = None,
-    confidence: float = 0.95,
+    confidence: float = 0.9,
 ) -> GroupReport:
-    r"""Accuracy of predictions in each group of true class and attributes.
+    r"""Compute the accuracy of predictions in each group of true class and attributes.
 
-    ``y_true`` and ``y_pred`` are (n,) or, for several targets, (n, t): a row is right if all of its targets are.
-    ``attributes`` (n,) or (n, s) are the true attributes. Groups are the combinations of all values that occur, or
-    those of ``space`` (targets first).
+    Parameters
+    ----------
+    y_true : array (n,) or (n, t)
+        True classes, one column per target.
+    y_pred : array (n,) or (n, t)
+        Predicted classes. A sample is right if all of its targets are.
+    attributes : array (n,) or (n, s), optional
+        True attributes.
+    group_log_proba : array (n, g) or (n,), optional
+        log p(z|x) of every group in the order of the space's flat index, or of each sample's own group. Without
+        ``space`` the order is that of the sorted values that occur; pass ``space=clf.space_`` to match the columns.
+    space : GroupSpace, optional
+        Targets and attributes with all their values; by default the values that occur.
+    prior : array, Series or mapping, optional
+        q(z) of the compositional risk, restricted to groups with samples; uniform by default.
+    confidence : float, optional
+        Confidence of the groups' intervals.
 
-    With ``group_log_proba``, log p(z|x) of every group in the order of the space's flat index (n, g), or of each row's
-    own group (n,), the report has the compositional risk (paper, eq. "comp-risk-justification"). Without ``space`` that
-    order is the one of the sorted values that occur; pass ``space=clf.space_`` to be sure that the columns are matched.
+    Returns
+    -------
+    GroupReport
+        Average, balanced and worst accuracy, every group with its interval, and, given ``group_log_proba``, the
+        compositional risk.
+
+    Raises
+    ------
+    InputError
+        If the numbers of rows differ, if values are missing, or if ``prior`` comes without ``group_log_proba``.
+
+    Notes
+    -----
+    The compositional risk (paper, eq. "comp-risk-justification") is
 
     .. math:: R_{comp} = \sum_z q(z) \; \mathrm{mean}_{x \in z} (-\log p(z|x))
 
-    where q is uniform over the groups that have rows, or ``prior`` (an array, Series or mapping) restricted to them.
-    ``confidence`` is that of the groups' intervals.
-
+    Examples
+    --------
+    >>> from compshift.metrics import group_report
     >>> report = group_report(["a", "a", "b", "b"], ["a", "b", "b", "b"], attributes=[0, 1, 0, 0])
     >>> report.average, report.worst, report.worst_group, report.n_empty
     (0.75, 0.0, ('a', 1), 1)
@@ -162,10 +212,11 @@ def group_report(
     space = GroupSpace._from_columns(columns) if space is None else check_space(space)
     codes = space._encode_columns(columns)
 
-    if space.n_groups <= MAX_LISTED_GROUPS:
-        groups, position = space.codes(np.arange(space.n_groups)), space.index(codes)
+    if space.n_groups <= MAX_REPORTED_GROUPS:
+        groups = codes_of_index(np.arange(space.n_groups), space.cardinalities)
+        position = flat_index(codes, space.cardinalities)
     else:
-        groups, position = space.distinct(codes)
+        groups, position = distinct_codes(codes, space.cardinalities)
     count = np.bincount(position, minlength=len(groups))
     correct = np.bincount(position, weights=right, minlength=len(groups))
     lower, upper = wilson_interval(correct, count, confidence)
@@ -180,8 +231,25 @@ def group_report(
 
 
 def worst_group_accuracy(y_true: Any, y_pred: Any, attributes: Any = None) -> float:
-    """Lowest accuracy over the groups that have rows; the parameters are those of ``group_report``.
+    """Return the lowest accuracy over the groups that have samples.
 
+    Parameters
+    ----------
+    y_true : array (n,) or (n, t)
+        True classes, one column per target.
+    y_pred : array (n,) or (n, t)
+        Predicted classes.
+    attributes : array (n,) or (n, s), optional
+        True attributes.
+
+    Returns
+    -------
+    float
+        ``group_report(y_true, y_pred, attributes).worst``.
+
+    Examples
+    --------
+    >>> from compshift.metrics import worst_group_accuracy
     >>> worst_group_accuracy(["a", "a", "b", "b"], ["a", "b", "b", "b"], attributes=[0, 1, 0, 0])
     0.0
     """
@@ -189,8 +257,25 @@ def worst_group_accuracy(y_true: Any, y_pred: Any, attributes: Any = None) -> fl
 
 
 def group_balanced_accuracy(y_true: Any, y_pred: Any, attributes: Any = None) -> float:
-    """Mean of the accuracies of the groups that have rows; the parameters are those of ``group_report``.
+    """Return the mean accuracy over the groups that have samples.
 
+    Parameters
+    ----------
+    y_true : array (n,) or (n, t)
+        True classes, one column per target.
+    y_pred : array (n,) or (n, t)
+        Predicted classes.
+    attributes : array (n,) or (n, s), optional
+        True attributes.
+
+    Returns
+    -------
+    float
+        ``group_report(y_true, y_pred, attributes).balanced``.
+
+    Examples
+    --------
+    >>> from compshift.metrics import group_balanced_accuracy
     >>> round(group_balanced_accuracy(["a", "a", "b", "b"], ["a", "b", "b", "b"], attributes=[0, 1, 0, 0]), 3)
     0.667
     """
@@ -198,7 +283,7 @@ def group_balanced_accuracy(y_true: Any, y_pred: Any, attributes: Any = None) ->
 
 
 def right_rows(true: list[Column], predicted: list[Column]) -> BoolArray:
-    """Whether every target of a row is predicted as it is, (n,); a value that is never predicted is wrong."""
+    """Return whether all targets of each sample are predicted correctly, (n,)."""
     if len(true) != len(predicted):
         raise InputError(f"y_true has {len(true)} columns but y_pred has {len(predicted)}: pass the same targets")
     right = np.ones(len(true[0].codes), dtype=np.bool_)
@@ -210,13 +295,13 @@ def right_rows(true: list[Column], predicted: list[Column]) -> BoolArray:
                 "pass both as text or both as numbers"
             )
         code = {value: position for position, value in enumerate(found.values)}
-        same = np.array([code.get(value, -1) for value in expected.values])  # which value found of each expected
+        same = np.array([code.get(value, -1) for value in expected.values])  # −1 if never predicted
         right &= same[expected.codes] == found.codes
     return right
 
 
 def _own_log_proba(group_log_proba: Any, space: GroupSpace, codes: IntArray) -> FloatArray:
-    """Log p(z|x) of each row's own group, (n,)."""
+    """Check ``group_log_proba`` and return log p(z|x) of each sample's own group, (n,)."""
     expected = "pass logarithms of probabilities, one row per sample"
     values = np.atleast_1d(check_numbers(group_log_proba, "group_log_proba", expected))
     check_same_rows(len(codes), values, "group_log_proba", "y_true")
@@ -229,11 +314,11 @@ def _own_log_proba(group_log_proba: Any, space: GroupSpace, codes: IntArray) -> 
             f"group_log_proba has shape {values.shape} but there are {space.n_groups} groups of {space.names}: pass a "
             "column for each, with space=clf.space_ if some of its values do not occur here, or one number per row"
         )
-    return np.asarray(values[np.arange(len(values)), space.index(codes)])
+    return np.asarray(values[np.arange(len(values)), flat_index(codes, space.cardinalities)])
 
 
 def _group_prior(prior: Any, space: GroupSpace, groups: IntArray, count: IntArray) -> FloatArray:
-    """q(z) over the listed groups, 0 for empty ones, summing to 1."""
+    """Return q(z) of the listed groups (g,), 0 for empty ones, summing to 1."""
     if prior is None:
         weights = (count > 0).astype(np.float64)
     else:
@@ -244,9 +329,9 @@ def _group_prior(prior: Any, space: GroupSpace, groups: IntArray, count: IntArra
 
 
 def _compositional_risk(own: FloatArray, position: IntArray, count: IntArray, prior: FloatArray) -> float:
-    """Σ_z q(z) · mean of −log p(z|x) over the rows of z."""
+    """Return Σ_z q(z) · mean of −log p(z|x) over the samples of z."""
     total = np.zeros(len(count))
     used = prior > 0
-    with np.errstate(over="ignore"):  # a risk that is too large for a number is infinite
+    with np.errstate(over="ignore"):  # a risk that overflows is infinite
         np.add.at(total, position, -own)
         return float(prior[used] @ (total[used] / count[used]))

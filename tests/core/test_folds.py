@@ -1,12 +1,10 @@
-"""Folds of groups that stay inside the hull of the others, and how far such groups are."""
+"""Folds of groups that stay inside the hull of the others."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compshift import AffineHull, GroupSpace
-from compshift.core.affine import extrapolation_leverage
 from compshift.core.folds import can_be_removed, combination_folds
 
 
@@ -64,33 +62,3 @@ def test_the_seed_matters():
     groups = space.codes(np.arange(36))
     folds = {tuple(combination_folds(space, groups, 4, np.random.default_rng(seed)).tolist()) for seed in range(5)}
     assert len(folds) == 5
-
-
-@given(seen_groups())
-def test_leverage_is_the_variance_of_the_extrapolation(problem):
-    """Of a least-squares fit to unit-variance noise, by the covariance of its coefficients."""
-    space, groups = problem
-    hull = AffineHull(space, groups)
-    codes = space.codes(np.arange(space.n_groups))
-    found = extrapolation_leverage(hull, codes)
-    design = space.one_hot(groups)
-    covariance = np.linalg.pinv(design.T @ design)
-    for code, leverage in zip(codes, found, strict=True):
-        if hull.contains(code[None])[0]:
-            one = space.one_hot(code[None])[0]
-            assert leverage == pytest.approx(one @ covariance @ one, abs=1e-8)
-        else:
-            assert leverage == np.inf
-    assert (found[space.index(groups)] <= 1 + 1e-9).all()
-
-
-def test_leverage_by_hand():
-    """One way of three groups has variance 3; two such ways side by side have half of it."""
-    space = GroupSpace.from_cardinalities([2, 2])
-    assert extrapolation_leverage(AffineHull(space, [[0, 0], [0, 1], [1, 0]]), np.array([[1, 1]]))[0] == pytest.approx(
-        3
-    )
-    wide = GroupSpace.from_cardinalities([2, 3])
-    ring = AffineHull(wide, [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1]])
-    # (1, 2): row 1 is known by two groups and column 2 by one, so var = 1 + 1/2 + 1/2
-    assert extrapolation_leverage(ring, np.array([[1, 2]]))[0] == pytest.approx(2)

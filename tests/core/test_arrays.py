@@ -1,3 +1,5 @@
+"""Sums of exponentials against loops."""
+
 import math
 
 import numpy as np
@@ -6,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from compshift.core.arrays import log_softmax, logmatmulexp, logsumexp
+from compshift.core.arrays import ColumnSets, log_softmax, logmatmulexp, logsumexp
 from tests.references import log_sum_exp
 
 
-def reference(log_a, log_b):
+def loop_product(log_a, log_b):
     return np.array(
         [[log_sum_exp([*(log_a[i, j] + log_b[j, r] for j in range(len(log_b)))]) for r in range(log_b.shape[1])]
          for i in range(len(log_a))]
@@ -21,7 +23,7 @@ def reference(log_a, log_b):
 def test_product_equals_loops(spread):
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(7, 11)) * spread, rng.normal(size=(11, 5)) * spread
-    np.testing.assert_allclose(logmatmulexp(a, b), reference(a, b), rtol=1e-14, atol=1e-11)
+    np.testing.assert_allclose(logmatmulexp(a, b), loop_product(a, b), rtol=1e-14, atol=1e-11)
 
 
 @pytest.mark.parametrize("gap", [600.0, 700.0, 708.0, 720.0, 745.0, 760.0, 2000.0])
@@ -71,3 +73,26 @@ def test_probabilities_sum_to_one_whatever_the_logits_have_in_common(scale):
     found = log_softmax(logits)
     np.testing.assert_allclose(np.exp(found).sum(axis=1), 1.0, rtol=1e-14)
     np.testing.assert_array_equal(found[:, 0] - found[:, 1], logits[:, 0] - logits[:, 1])
+
+
+def loop_sums(values, member, size):
+    return [
+        [
+            max(own) + math.log(sum(math.exp(v - max(own)) for v in own)) if own and max(own) > -math.inf else -math.inf
+            for own in ([float(v) for v, m in zip(row, member, strict=True) if m == s] for s in range(size))
+        ]
+        for row in values
+    ]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 5))
+def test_sums_over_sets_of_columns_equal_loops(seed, n_columns, size):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(scale=rng.choice([1, 1e4]), size=(3, n_columns))
+    values[rng.random(values.shape) < 0.2] = -np.inf
+    member = rng.integers(size, size=n_columns)
+    before = values.copy()
+    np.testing.assert_allclose(
+        ColumnSets.of(member, size).logsumexp(values), loop_sums(values, member, size), rtol=1e-12
+    )
+    np.testing.assert_array_equal(values, before)

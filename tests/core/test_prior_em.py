@@ -1,3 +1,5 @@
+"""The prior estimated from unlabelled inputs, against loops and simulations."""
+
 import math
 from statistics import NormalDist
 
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 import tests.references as reference
 from compshift.core.accuracy import wilson_interval
-from compshift.core.prior_em import Mixture, confused_pairs, estimate_log_prior, told_apart
+from compshift.core.prior_em import Mixture, confused_pairs, estimate_log_prior, separability
 
 
 def slow_em(log_ratio, weight, concentration, n_iter):
@@ -90,7 +92,7 @@ class TestTheMaximum:
         weight = np.where(np.arange(40) < 10, 2.0, 1.0)
         found = estimate_log_prior(log_ratio, weight)
         twice = estimate_log_prior(np.concatenate([log_ratio, log_ratio[:10]]), np.ones(50))
-        for name in ("log_prior", "lower", "upper", "effective_rows", "told_apart", "objective"):
+        for name in ("log_prior", "lower", "upper", "effective_rows", "separability", "objective"):
             np.testing.assert_allclose(getattr(found, name), getattr(twice, name), rtol=1e-7)
 
     def test_a_high_concentration_is_the_uniform_prior_and_1_follows_the_data(self):
@@ -154,7 +156,7 @@ class TestTheIntervals:
         np.testing.assert_allclose(found.lower, lower, rtol=1e-6)
         np.testing.assert_allclose(found.upper, upper, rtol=1e-6)
         np.testing.assert_allclose(found.effective_rows, 100 + 3 * (concentration - 1), rtol=1e-6)
-        np.testing.assert_allclose(found.told_apart, 1)
+        np.testing.assert_allclose(found.separability, 1)
 
     @pytest.mark.parametrize("concentration", [1.0, 1.5, 2.0])
     @pytest.mark.parametrize("log_odds", [12.0, 1e3, np.inf])
@@ -244,7 +246,7 @@ class TestTheIntervals:
         log_ratio, _ = gaussians([0.5, 0.5], 300, seed=0, spread=4.0)
         same = np.column_stack([log_ratio, log_ratio[:, 1]])
         found = estimate_log_prior(same, np.ones(300))
-        np.testing.assert_array_equal(confused_pairs(found.told_apart, 0.1), [[1, 2]])
+        np.testing.assert_array_equal(confused_pairs(found.separability, 0.1), [[1, 2]])
         np.testing.assert_allclose(found.log_prior[1], found.log_prior[2], atol=1e-3)
         assert (found.upper - found.lower)[0] < 0.12
         assert ((found.upper - found.lower)[1:] > 0.3).all()
@@ -253,10 +255,10 @@ class TestTheIntervals:
         np.testing.assert_array_equal(likelihood_alone.upper[1:], 1)
         assert (likelihood_alone.upper - likelihood_alone.lower)[0] < 0.12
 
-    def test_how_far_groups_are_told_apart_equals_a_loop(self):
+    def test_separability_equals_a_loop(self):
         log_ratio, weight = problem(5, n=30, g=3)
         log_prior = np.log([0.5, 0.3, 0.2])
-        found = told_apart(log_ratio, weight, log_prior)
+        found = separability(log_ratio, weight, log_prior)
         for z, other in [(0, 1), (0, 2), (1, 2)]:
             top = bottom = 0.0
             for row, omega in zip(log_ratio, weight, strict=True):

@@ -1,3 +1,5 @@
+"""Priors over candidate groups, from names, arrays, mappings and Series."""
+
 import numpy as np
 import pandas as pd
 import pytest
