@@ -27,7 +27,7 @@ from compshift.data.table import load_table
 from compshift.data.table_files import column_names
 
 
-def test_errors_of_the_system_as_sentences(tmp_path):
+def test_errors_of_the_system_become_sentences(tmp_path):
     with pytest.raises(OSError, match="cannot write") as caught, replacing(tmp_path / "f.csv"):
         raise OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
     assert system_sentence(caught.value) == (
@@ -40,11 +40,11 @@ def test_errors_of_the_system_as_sentences(tmp_path):
     assert system_sentence(OSError(errno.ENOSPC, "x")).startswith("No space left on device: free some space")
     assert system_sentence(OSError("just\nwords")) == "just words"
     with pytest.raises(OSError, match="encoder error") as caught, replacing(tmp_path / "f.png"):
-        raise OSError("encoder error -2")  # of a library, without a number
+        raise OSError("encoder error -2")  # raised by a library, without errno
     assert "None" not in system_sentence(caught.value)
 
 
-def test_links_that_lead_nowhere(tmp_path):
+def test_links_that_lead_nowhere_raise(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "nowhere").symlink_to("missing/file")
     with pytest.raises(InputError, match=r"'.*loop' is a link that leads to itself: choose another path"):
@@ -56,7 +56,7 @@ def test_links_that_lead_nowhere(tmp_path):
             check_folder(tmp_path / name, "for the results")
 
 
-def test_a_torn_line_is_ended_before_the_next(tmp_path):
+def test_an_incomplete_last_line_is_ended_before_the_next(tmp_path):
     path = tmp_path / "log"
     append_line(path, "one")
     path.write_bytes(path.read_bytes() + b"hal\xff")
@@ -70,7 +70,7 @@ def test_a_torn_line_is_ended_before_the_next(tmp_path):
 def test_a_lock_has_one_holder_and_needs_a_file_system_that_has_locks(tmp_path, monkeypatch):
     with locked(tmp_path / "lock") as alone, locked(tmp_path / "lock") as second:
         assert (alone, second) == (True, False)
-    (tmp_path / "lock").write_text("1\nanother-host\n")  # a file is no holder
+    (tmp_path / "lock").write_text("1\nanother-host\n")  # the file alone does not hold the lock
     held = try_lock(tmp_path / "lock")
     assert held is not None
     held.release()
@@ -87,7 +87,7 @@ def test_a_lock_has_one_holder_and_needs_a_file_system_that_has_locks(tmp_path, 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 class TestPipes:
-    """Nothing waits at a pipe: these tests end, because no pipe is ever opened."""
+    """Readers raise at a pipe instead of waiting for it; if one opened it, these tests would hang."""
 
     @pytest.fixture(autouse=True)
     def pipes(self, tmp_path, monkeypatch):
@@ -119,11 +119,11 @@ class TestPipes:
             lambda: load("p.safetensors"),
         ],
     )
-    def test_every_reader_refuses_them(self, read):
+    def test_every_reader_raises(self, read):
         with pytest.raises(InputError, match="is no ordinary file but a pipe, device or socket: pass the path of a f"):
             read()
 
-    def test_nor_do_those_of_training_and_benchmarks(self):
+    def test_readers_of_training_and_benchmarks_raise(self):
         pytest.importorskip("torch")
         from compshift.cli.train_config import TrainConfig
         from compshift.methods.registry import Plugin
@@ -140,13 +140,13 @@ class TestPipes:
             with pytest.raises(InputError, match="is no ordinary file but a pipe, device or socket: pass the path of"):
                 read()
 
-    def test_devices_have_no_end(self):
+    def test_devices_raise(self):
         with pytest.raises(InputError, match="'/dev/zero' is no ordinary file"):
             check_path("/dev/zero")
         with pytest.raises(InputError, match="'/dev/zero' is no ordinary file"):
             check_ordinary(Path("/dev/zero"), given_pipes=True)
 
-    def test_one_that_the_process_was_given_is_read_once(self):
+    def test_a_pipe_that_the_process_was_given_is_accepted(self):
         reader, writer = os.pipe()
         try:
             given = Path(f"/dev/fd/{reader}")
@@ -160,7 +160,7 @@ class TestPipes:
             os.close(writer)
 
 
-def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
+def test_paths_may_begin_with_a_tilde(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     with replacing("~/file") as temporary:
@@ -170,7 +170,7 @@ def test_a_path_may_begin_at_home(tmp_path, monkeypatch):
     assert str(check_path("~nobody-of-this-name/file")) == "~nobody-of-this-name/file"
 
 
-def test_halves_of_characters_are_no_json():
+def test_unpaired_surrogates_raise():
     assert parse_json(r'"\ud83e\udd86"') == "🦆"
     for text in (r'"\ud800"', rb'{"a\udfff": 1}'):
         with pytest.raises(ValueError, match="surrogates not allowed"):

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from compshift import InputError
-from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import read_features, read_inputs
 
 NAMES = {"bird": ["landbird", "waterbird"], "place": ["land", "water", "sky"]}
@@ -45,7 +44,7 @@ def check(data, arrays):
     assert data.splits == ("train", "val", "test")
 
 
-def test_npz(arrays, tmp_path):
+def test_npz_is_read(arrays, tmp_path):
     np.savez(tmp_path / "f.npz", **arrays, source=np.array("somewhere"))
     data = read_features(tmp_path / "f.npz", ["place", "bird"])
     check(data, arrays)
@@ -54,7 +53,7 @@ def test_npz(arrays, tmp_path):
     assert read_inputs(tmp_path / "f.npz", "val").shape == (4, 3)
 
 
-def test_npz_without_value_names_counts(arrays, tmp_path):
+def test_npz_without_value_names_has_numbers_as_values(arrays, tmp_path):
     del arrays["value_names"]
     np.savez(tmp_path / "f.npz", **arrays)
     assert read_features(tmp_path / "f.npz", ["place"]).space.values == ((0, 1, 2),)
@@ -116,14 +115,14 @@ def test_no_splits_means_every_row(arrays, tmp_path):
         ({"Z": np.array([["a", "b"]] * 12, dtype=object)}, "cannot be read as .npz"),
     ],
 )
-def test_bad_npz(arrays, tmp_path, change, message):
+def test_bad_npz_raises(arrays, tmp_path, change, message):
     changed = {name: array for name, array in {**arrays, **change}.items() if array is not None}
     np.savez(tmp_path / "f.npz", **changed)
     with pytest.raises(InputError, match=message):
         read_features(tmp_path / "f.npz", ["bird"])
 
 
-def test_bad_parquet(frame, tmp_path):
+def test_bad_parquet_raises(frame, tmp_path):
     path = tmp_path / "f.parquet"
     frame.to_parquet(path)
     with pytest.raises(InputError, match="has no features"):
@@ -143,7 +142,7 @@ def test_bad_parquet(frame, tmp_path):
         read_features(path, ["bird"])
 
 
-def test_other_files(tmp_path):
+def test_files_of_other_kinds_raise(tmp_path):
     with pytest.raises(InputError, match="there is no file or folder"):
         read_features(tmp_path / "nothing.npz", ["a"])
     (tmp_path / "f.csv").write_text("a")
@@ -155,19 +154,6 @@ def test_other_files(tmp_path):
             read_features(tmp_path / name, ["a"])
 
 
-def test_dataset_checks_itself(arrays, tmp_path):
-    np.savez(tmp_path / "f.npz", **arrays)
-    data = read_features(tmp_path / "f.npz", ["bird"])
-    with pytest.raises(InputError, match="attribute 'size' is not known"):
-        data.columns(["size"])
-    with pytest.raises(InputError, match="split 'dev' is not known"):
-        data.part("dev")
-    with pytest.raises(InputError, match="there are no val rows: the splits that occur are 'train'"):
-        data.part("train").part("val")
-    with pytest.raises(InputError, match=r"X is an ndarray of shape \(3,\): pass a matrix"):
-        GroupedDataset(np.zeros(3), data.space, data.codes[:3])
-
-
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -176,14 +162,20 @@ def test_dataset_checks_itself(arrays, tmp_path):
         ({"features": [[[1.0]]]}, "numbers are expected"),
     ],
 )
-def test_parquet_features_that_are_none(tmp_path, columns, message):
+def test_parquet_without_a_matrix_of_features_raises(tmp_path, columns, message):
     pd.DataFrame(columns).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(InputError, match=message):
         read_inputs(tmp_path / "a.parquet")
 
 
-def test_value_names_nested_without_end(tmp_path):
+def test_deeply_nested_value_names_raise(tmp_path):
     names = '{"a":' + "[" * 100_000
     np.savez(tmp_path / "a.npz", X=np.ones((1, 1)), Z=[[0]], attribute_names=["a"], value_names=names)
     with pytest.raises(InputError, match="value_names is not a JSON object"):
+        read_features(tmp_path / "a.npz", ["a"])
+
+
+def test_huge_codes_without_value_names_raise(tmp_path):
+    np.savez(tmp_path / "a.npz", X=np.ones((2, 1)), Z=[[0], [10**12]], attribute_names=["a"])
+    with pytest.raises(InputError, match="Z has the code 1000000000000"):
         read_features(tmp_path / "a.npz", ["a"])

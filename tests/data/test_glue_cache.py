@@ -1,4 +1,4 @@
-"""Pickled feature caches: read where they are what they should be, and never run."""
+"""Pickled feature caches are read without running any code in them."""
 
 import contextlib
 import os
@@ -59,7 +59,7 @@ class Malicious:
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 @pytest.mark.parametrize("place", ["whole", "in a list", "in a feature"])
-def test_a_malicious_pickle_is_refused_and_not_run(tmp_path, protocol, place):
+def test_a_malicious_pickle_raises_and_is_not_run(tmp_path, protocol, place):
     witness = tmp_path / "was_run"
     evil = Malicious(f"touch {witness}")
     if place == "in a feature":
@@ -72,12 +72,12 @@ def test_a_malicious_pickle_is_refused_and_not_run(tmp_path, protocol, place):
         read_glue_cache(tmp_path / "c")
     assert not witness.exists()
     pickle.loads(pickle.dumps(evil, protocol=protocol))
-    assert witness.exists()  # the attack works on a reader without care
+    assert witness.exists()  # the attack works on the ordinary unpickler
 
 
 @pytest.mark.parametrize("legacy", [True, False])
-def test_a_malicious_file_with_tensors_is_refused_and_not_run(tmp_path, legacy):
-    """The mention of torch hands the file to torch's reader, which has to refuse it as well."""
+def test_a_malicious_file_with_tensors_raises_and_is_not_run(tmp_path, legacy):
+    """A file that mentions torch is read by torch, which has to reject it as well."""
     torch = pytest.importorskip("torch")
     witness = tmp_path / "was_run"
     path = tmp_path / "c"
@@ -97,7 +97,7 @@ def test_no_other_name_is_resolved(tmp_path, name):
         read_glue_cache(tmp_path / "c")
 
 
-def test_other_content(tmp_path):
+def test_other_content_raises(tmp_path):
     path = tmp_path / "c"
     for content, message in [
         (b"", "cannot be read as a feature cache"),
@@ -144,7 +144,7 @@ OBJECTS = b"X\x01\x00\x00\x00O"
         opcodes(DTYPE, b"(", OBJECTS, b"\x89\x88tR"),  # the type of such an array
         opcodes(RECORD, b"N}X\x08\x00\x00\x00label_idK\x07s\x86b"),  # set an attribute of the class
         opcodes(b"c_codecs\nencode\nN}X\x0c\x00\x00\x00__defaults__K\x07\x85s\x86b"),  # and of a function
-        opcodes(RECORD, b")\x81}X\x09\x00\x00\x00__class__K\x07sb"),  # a field that is none
+        opcodes(RECORD, b")\x81}X\x09\x00\x00\x00__class__K\x07sb"),  # an unknown field
         b"PK\x03\x04 no archive",
     ],
 )
@@ -157,7 +157,7 @@ def test_crafted_pickles_change_nothing(tmp_path, content):
 
 
 @pytest.mark.parametrize("suffix", ["list", "array"])
-def test_damaged_caches_end_in_one_sentence(tmp_path, suffix):
+def test_damaged_caches_raise_nothing_but_input_errors(tmp_path, suffix):
     rng = np.random.default_rng(0)
     whole = write(tmp_path / "c", trees.glue_features([0, 1], length=8, wrap=list if suffix == "list" else np.array))
     content = whole.read_bytes()
@@ -166,7 +166,7 @@ def test_damaged_caches_end_in_one_sentence(tmp_path, suffix):
         for position in rng.integers(len(content), size=rng.integers(1, 4)):
             damaged[position] = rng.integers(256)
         whole.write_bytes(bytes(damaged))
-        with contextlib.suppress(InputError):  # some damage only gives other numbers, which cannot be told
+        with contextlib.suppress(InputError):  # some damage only changes numbers, which cannot be detected
             read_glue_cache(whole)
 
 
@@ -175,3 +175,16 @@ def test_arrays_of_anything_but_whole_numbers_are_not_built(tmp_path, dtype):
     features = trees.glue_features([0], length=4, wrap=lambda values: np.array(values).astype(dtype))
     with pytest.raises(InputError, match="an array must hold whole numbers, not"):
         read_glue_cache(write(tmp_path / "c", features))
+
+
+def test_lists_that_are_shared_by_many_examples_raise(tmp_path):
+    features = trees.glue_features([0], length=10)
+    for _ in range(12):
+        features[0].input_ids = [features[0].input_ids] * 10
+    (tmp_path / "c").write_bytes(trees.pickled(features, lambda found: pickle.dumps(found, protocol=2)))
+    with pytest.raises(InputError, match="all of them whole numbers"):
+        read_glue_cache(tmp_path / "c")
+    features = trees.glue_features([0], length=3000) * 3000
+    (tmp_path / "c").write_bytes(trees.pickled(features, lambda found: pickle.dumps(found, protocol=2)))
+    with pytest.raises(InputError, match="3000 examples of length 3000 do not fit into the file"):
+        read_glue_cache(tmp_path / "c")

@@ -1,10 +1,11 @@
 import json
+import struct
+import zlib
 
 import numpy as np
 import pytest
 
 from compshift import InputError
-from compshift.data.dataset import ImageArrays, ImageFiles, Texts, Tokens
 from compshift.data.images import CROP_AND_RESIZE, RESIZE_AND_CROP, STRETCH_AND_CROP, CentreCrop, Resize, scaled
 
 Image = pytest.importorskip("PIL.Image")
@@ -38,7 +39,7 @@ def test_crop_then_resize():
     np.testing.assert_array_equal(ImagePreprocessing(CROP_AND_RESIZE).pixels(image), np.asarray(expected))
 
 
-def test_what_a_crop_lacks_is_black():
+def test_a_crop_beyond_the_edge_is_black():
     pixels = ImagePreprocessing((CentreCrop(6, 6),)).pixels(Image.new("RGB", (4, 4), "white"))
     assert pixels[1:5, 1:5].min() == 255
     assert pixels.sum() == 16 * 3 * 255
@@ -54,7 +55,7 @@ def test_a_geometry_for_another_size():
     assert scaled(RESIZE_AND_CROP, 224) is RESIZE_AND_CROP
 
 
-def test_colours():
+def test_colours_are_normalised():
     preprocessing = ImagePreprocessing()
     pixels = preprocessing.pixels(picture(256, 256))
     expected = (pixels / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
@@ -66,7 +67,7 @@ def test_colours():
         ImagePreprocessing(resample="cubic")
 
 
-def test_colours_of_a_tensor():
+def test_colours_of_a_tensor_agree_with_those_of_an_array():
     torch = pytest.importorskip("torch")
     preprocessing = ImagePreprocessing()
     pixels = preprocessing.pixels(picture(256, 256))
@@ -74,7 +75,7 @@ def test_colours_of_a_tensor():
     np.testing.assert_allclose(found.numpy(), preprocessing.normalise(pixels), rtol=1e-5, atol=1e-6)
 
 
-def test_every_mode_is_read_in_colour_and_upright(tmp_path):
+def test_every_mode_is_read_as_upright_rgb(tmp_path):
     for mode in ("L", "P", "RGBA", "CMYK", "1", "I;16"):
         path = tmp_path / f"{mode.replace(';', '')}.{'jpg' if mode == 'CMYK' else 'png'}"
         Image.new(mode, (5, 4)).save(path)
@@ -87,7 +88,7 @@ def test_every_mode_is_read_in_colour_and_upright(tmp_path):
 
 
 @pytest.mark.parametrize("read", [read_image, check_image])
-def test_damaged_files(tmp_path, read):
+def test_damaged_files_raise(tmp_path, read):
     whole = tmp_path / "whole.jpg"
     picture(200, 150).save(whole)
     read(whole)
@@ -108,26 +109,20 @@ def test_damaged_files(tmp_path, read):
         read(tmp_path)
 
 
-def test_samples_are_indexed_like_arrays(tmp_path):
-    rows = np.array([2, 0])
-    names = np.array(["a.jpg", "b.jpg", "c.jpg"])
-    assert ImageFiles(tmp_path, names)[rows].path(0) == tmp_path / "c.jpg"
-    pixels = np.arange(3 * 4, dtype=np.uint8).reshape(3, 2, 2, 1).repeat(3, axis=3)
-    np.testing.assert_array_equal(ImageArrays(pixels)[rows].pixels, pixels[rows])
-    texts = Texts(names, names[::-1])[np.array([True, False, True])]
-    assert (texts.first.tolist(), texts.second.tolist()) == (["a.jpg", "c.jpg"], ["c.jpg", "a.jpg"])
-    ids = np.arange(6).reshape(3, 2)
-    tokens = Tokens(ids, np.ones_like(ids), np.zeros_like(ids), "v")[1:]
-    assert tokens.ids.tolist() == [[2, 3], [4, 5]]
-    assert len(tokens) == 2
+def png(width, height):
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    start = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + start + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
 
 
-def test_bad_samples(tmp_path):
-    with pytest.raises(InputError, match="pass 8-bit colour images"):
-        ImageArrays(np.zeros((2, 4, 4), np.uint8))
-    with pytest.raises(InputError, match="the path of row 1 is missing: every row needs one"):
-        ImageFiles(tmp_path, ["a.jpg", None])
-    with pytest.raises(InputError, match="the second text has 1 rows but the first text has 2"):
-        Texts(["a", "b"], ["c"])
-    with pytest.raises(InputError, match="pass three matrices of one shape"):
-        Tokens(np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((2, 2)), "v")
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
+
+
+@pytest.mark.parametrize("content", [png(9_000, 9_000), png(200_000, 1), POSTSCRIPT])
+@pytest.mark.parametrize("read", [read_image, check_image])
+def test_huge_images_and_postscript_raise(tmp_path, content, read):
+    (tmp_path / "a.jpg").write_bytes(content)
+    with pytest.raises(BrokenImageError, match="cannot be decoded"):
+        read(tmp_path / "a.jpg")

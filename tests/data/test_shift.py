@@ -51,7 +51,7 @@ def test_groups_by_name_or_by_code():
     np.testing.assert_array_equal(drop_groups(full(), ("waterbird", "land")).X, by_code.X)
 
 
-def test_strict_removes_the_other_rows_of_a_sample():
+def test_strict_removes_other_rows_of_the_same_origin():
     rows = [(0, 0, 0), (0, 0, 1), (0, 1, 1), (1, 0, 0), (1, 0, 2), (2, 0, 0), (2, 0, 1), (0, 1, 0), (2, 1, 1)]
     data = make(rows, origin=np.array([0, 0, 1, 2, 2, 3, 3, 4, 0]))  # the last row shows a dropped sample in test
     assert drop_groups(data, [(0, 0)]).X[:, 0].tolist() == [1, 2, 4, 5, 6, 7, 8]
@@ -67,7 +67,7 @@ def test_validation_keeps_only_groups_that_train_has():
     assert drop_unseen_from_validation(same) is same
 
 
-def test_scenarios():
+def test_scenarios_of_every_kind():
     data = full()
     each = scenarios(data)
     assert [scenario.name for scenario in each] == [
@@ -91,7 +91,7 @@ def test_scenarios():
     assert len(applied.part("test")) == 12
 
 
-def test_each_leaves_out_what_test_lacks():
+def test_each_skips_groups_without_test_rows():
     data = make([(0, 0, 0), (0, 1, 1), (0, 1, 2), (2, 0, 0), (2, 1, 1)])
     assert [scenario.name for scenario in scenarios(data)] == ["(landbird, land)", "(waterbird, water)"]
 
@@ -101,7 +101,7 @@ def test_a_scenario_applies_the_rule_of_validation():
     assert Scenario("none", np.zeros((0, 2), int)).apply(data).X[:, 0].tolist() == [0, 1, 2, 4, 5, 6]
 
 
-def test_a_group_without_test_rows_is_announced():
+def test_a_dropped_group_without_test_rows_warns():
     data = make([(0, 0, 0), (0, 1, 1), (2, 1, 1)])
     with pytest.warns(ExtrapolationWarning, match=r"1 dropped group has no test rows.*\(landbird, land\)"):
         assert len(drop_groups(data, [(0, 0)])) == 2
@@ -117,12 +117,12 @@ def test_a_group_without_test_rows_is_announced():
         ([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)], "no training row is left"),
     ],
 )
-def test_bad_groups(groups, message):
+def test_bad_groups_raise(groups, message):
     with pytest.raises(InputError, match=message):
         drop_groups(full(), groups)
 
 
-def test_other_bad_input():
+def test_missing_groups_splits_and_unknown_drops_raise():
     data = make([(0, 0, 0), (0, 1, 1), (2, 1, 1), (2, 0, 0)])
     with pytest.raises(InputError, match=r"the group \(waterbird, sky\) has no rows in train or val"):
         drop_groups(data, [("waterbird", "sky")])
@@ -135,7 +135,7 @@ def test_other_bad_input():
             scenarios(data, drop)
 
 
-def test_groups_whose_values_have_commas():
+def test_groups_whose_values_have_commas_are_quoted():
     space = GroupSpace(("diagnosis", "site"), (("cold", "flu"), ("Nice; 06", "Paris, FR")))
     for code in np.ndindex(2, 2):
         values = [values[position] for values, position in zip(space.values, code, strict=True)]

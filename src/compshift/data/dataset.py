@@ -193,12 +193,12 @@ class GroupedDataset:
     def __post_init__(self) -> None:
         if self.kind == "features" and len(getattr(self.samples, "shape", ())) != 2:
             raise InputError(
-                f"X is {an(type(self.samples).__name__)} of shape {getattr(self.samples, 'shape', '?')}: pass a "
+                f"samples is {an(type(self.samples).__name__)} of shape {getattr(self.samples, 'shape', '?')}: pass a "
                 "matrix, one row of features per sample"
             )
-        codes = check_codes(self.codes, check_space(self.space).cardinalities, "Z")
+        codes = check_codes(self.codes, check_space(self.space).cardinalities, "codes")
         object.__setattr__(self, "codes", codes)
-        check_same_rows(len(self), self.codes, "Z")
+        check_same_rows(len(self), self.codes, "codes", "samples")
         if self.split is not None:
             object.__setattr__(self, "split", check_split(self.split, len(self)))
         if self.origin is not None:

@@ -27,7 +27,7 @@ MAX_BLOCK_BYTES = 1 << 24
 
 
 def ending(path: str | PathLike[str]) -> str:
-    """Return the ending of a file name in lower case, with its point."""
+    """Return the ending of a file name in lower case, including the dot."""
     return Path(path).suffix.lower()
 
 

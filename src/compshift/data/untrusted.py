@@ -102,7 +102,7 @@ class ColumnChunk(NamedTuple):
 
 
 def check_parquet(files: Sequence[Path], columns: Collection[str], path: Path) -> None:
-    """Check by their footers that the named columns of Parquet files, all shards of ``path``, fit into memory.
+    """Check by their footers that some columns of Parquet files, the shards of ``path``, are plausible in size.
 
     A value counts for at least 8 bytes: a page that repeats one value is tiny on disk and not in memory.
     """

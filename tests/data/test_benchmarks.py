@@ -1,14 +1,18 @@
-"""Each loader on a tiny folder of every packaging: counts, names of values, splits, and the right samples."""
+"""Every loader on a tiny folder of every packaging: counts, values, splits and samples."""
 
 import collections
+import json
 import os
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from compshift import InputError
+from compshift import AffineHull, InputError
 from compshift.data.benchmarks import benchmark
+from compshift.data.images import broken_samples
+from compshift.data.penguins import load_penguins
 from compshift.data.shift import drop_unseen_from_validation
 from tests.data import trees
 
@@ -204,7 +208,7 @@ def test_multinli_texts_split_anew(tmp_path):
     np.testing.assert_array_equal(data.split, load("multinli", tmp_path).split)
 
 
-def test_multinli_refuses_what_does_not_belong_together(tmp_path):
+def test_multinli_files_that_do_not_belong_together_raise(tmp_path):
     trees.multinli_caches(tmp_path)
     trees.multinli_table(tmp_path)
     path = tmp_path / "multinli/data/metadata_random.csv"
@@ -243,7 +247,7 @@ def test_civilcomments(tmp_path, packaging):
 
 
 @pytest.mark.parametrize("name", DOWNLOADED)
-def test_a_missing_download_says_what_was_looked_for(tmp_path, name):
+def test_a_missing_download_lists_the_files_looked_for(tmp_path, name):
     with pytest.raises(InputError, match=r"was not found below .* \(looked for [^)]+\): get .*"):
         load(name, tmp_path)
     with pytest.raises(InputError, match="there is no folder"):
@@ -278,7 +282,7 @@ def edit(path, old, new):
         ("civilcomments", "subpopbench", "_civilcomments_fine.csv", "6,6,2", "6,9,2", "filename is '9', not one of"),
     ],
 )  # fmt: skip
-def test_bad_tables(tmp_path, name, build, path, old, new, message):
+def test_wrong_entries_of_metadata_are_named_with_their_line(tmp_path, name, build, path, old, new, message):
     getattr(trees, name.replace("+", "p"))(tmp_path, build)
     found = [file for file in tmp_path.rglob("*") if file.name.endswith(path)]
     assert len(found) == 1
@@ -295,7 +299,7 @@ def test_bad_tables(tmp_path, name, build, path, old, new, message):
         ('{"sentence1": "a", "sentence2": "b", "gold_label": "maybe"}', "line 2: gold_label is 'maybe'"),
     ],
 )
-def test_bad_texts(tmp_path, line, message):
+def test_wrong_lines_of_multinli_are_named(tmp_path, line, message):
     trees.multinli_texts(tmp_path)
     path = tmp_path / "multinli/data/multinli_1.0_dev_matched.jsonl"
     path.write_text(path.read_text().splitlines()[0] + "\n" + line + "\n")
@@ -314,7 +318,7 @@ def test_published_counts_agree_with_the_published_totals():
             assert abs(sum(rows) - known.totals[split]) <= 1, (name, split)
 
 
-def test_differences_from_the_published_counts(tmp_path):
+def test_differences_names_groups_with_other_counts_than_published(tmp_path):
     trees.waterbirds(tmp_path, "authors")
     found = benchmark("waterbirds").differences(load("waterbirds", tmp_path))
     assert len(found) == 3
@@ -323,3 +327,53 @@ def test_differences_from_the_published_counts(tmp_path):
     trees.nicopp(tmp_path, "plain")
     found = benchmark("nico++").differences(load("nico++", tmp_path))
     assert found[0] == "train has 20 rows, published were 62657"
+
+
+@pytest.mark.parametrize("name", ["/secret.jpg", "../../secret.jpg", "a/../../../secret.jpg", "..\\..\\secret.jpg"])
+def test_metadata_with_paths_out_of_the_folder_raises(tmp_path, name):
+    trees.waterbirds(tmp_path, "authors")
+    trees.image(tmp_path / "secret.jpg")
+    path = tmp_path / "waterbirds/waterbird_complete95_forest2water2/metadata.csv"
+    table = pd.read_csv(path)
+    table["img_filename"] = table["img_filename"].where(table.index != 3, name)
+    table.to_csv(path, index=False)
+    with pytest.raises(InputError, match="row 3 is not below"):
+        benchmark("waterbirds").load(tmp_path)
+
+
+def test_links_out_of_a_data_set_raise_unless_its_folder_is_the_link(tmp_path):
+    trees.waterbirds(tmp_path / "root", "authors")
+    trees.image(tmp_path / "secret.jpg")
+    folder = tmp_path / "root/waterbirds/waterbird_complete95_forest2water2"
+    first = folder / trees.BIRDS[0][0]
+    first.unlink()
+    os.symlink(tmp_path / "secret.jpg", first)
+    assert "leads out of" in next(broken_samples(benchmark("waterbirds").load(tmp_path / "root")))
+    (tmp_path / "root/waterbirds").rename(tmp_path / "elsewhere")
+    os.symlink(tmp_path / "elsewhere", tmp_path / "root/waterbirds")  # a link by the user, for data on another disk
+    assert len(benchmark("waterbirds").load(tmp_path / "root")) == len(trees.BIRDS)
+    folder.rename(tmp_path / "moved")
+    os.symlink(tmp_path / "moved", folder)
+    with pytest.raises(InputError, match="leads out of"):
+        benchmark("waterbirds").load(tmp_path / "root")
+
+
+def test_object_names_that_are_paths_raise(tmp_path):
+    trees.nicopp(tmp_path, "plain")
+    (tmp_path / "nicopp/dg_label_id_mapping.json").write_text(json.dumps({"../../..": 0}))
+    with pytest.raises(InputError, match="cannot be the name of a folder"):
+        benchmark("nico++").load(tmp_path)
+
+
+def test_penguins_lack_eight_groups():
+    data = load_penguins()
+    assert data.X.shape == (333, 4)
+    assert data.space.cardinalities == (3, 2, 3)
+    seen = data.space.distinct(data.codes)[0]
+    assert len(seen) == 10
+    assert AffineHull(data.space, seen).is_complete
+    assert data.space.distinct(data.part("train").codes)[0].tolist() == seen.tolist()
+    assert data.space.distinct(data.part("test").codes)[0].tolist() == seen.tolist()
+    first = data.space.frame(data.codes[:1]).iloc[0].to_dict()
+    assert first == {"species": "Adelie", "sex": "male", "island": "Torgersen"}
+    assert data.X[0].tolist() == [39.1, 18.7, 181, 3750]
