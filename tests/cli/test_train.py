@@ -58,7 +58,7 @@ def test_a_baseline_predicts_classes_alone(call, features):
     assert set(pd.read_csv(features / "p.csv").columns) == {"bird", "P(bird=land)", "P(bird=water)"}
     for arguments, sentence in (
         (["evaluate", "run", "birds.npz", "--prior", "hull"], "predicts classes alone"),
-        (["predict", "run", "birds.npz", "-o", "p.csv", "--groups"], "predicts classes alone"),
+        (["predict", "run", "birds.npz", "-o", "p.csv", "--groups"], "predicts classes only"),
     ):
         result = call(*arguments, cwd=features)
         assert result.returncode == 2

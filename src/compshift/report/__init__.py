@@ -1,1 +1,1 @@
-"""Results for people: terminal tables, figures and files."""
+"""Results for readers: HTML pages, tables, prediction files, and output on the terminal."""

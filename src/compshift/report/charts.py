@@ -232,7 +232,7 @@ def scenario_dots(rows: Rows, methods: Sequence[str], caption: str) -> Chart:
 
 
 def short_count(count: float) -> str:
-    """Return a count in at most five characters, such as ``12k``."""
+    """Return a count in at most five characters: ``12k``, ``1.5M``."""
     for unit, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if count >= max(unit * 0.9995, 9999.5):
             return f"{count / unit:.2g}{name}" if count < 9.95 * unit else f"{count / unit:.0f}{name}"
