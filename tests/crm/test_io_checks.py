@@ -70,8 +70,8 @@ def rewrite(path, **changes):
         ({"converged": "yes"}, "converged is 'yes'"),
         ({"temperature": 0}, "temperature is 0"),
         ({"temperature": -1.0}, "temperature is -1.0"),
-        ({"values": ["ab", "cde"]}, "values is .*, no list of lists"),
-        ({"names": "ya"}, "names is 'ya', no list of names"),
+        ({"values": ["ab", "cde"]}, "values is .*, not a list of lists"),
+        ({"names": "ya"}, "names is 'ya', not a list of names"),
     ],
 )
 def test_invalid_contents_are_rejected(saved, changes, message):
