@@ -155,8 +155,8 @@ def test_swapped_arguments(call, patients, arguments):
     frame.to_parquet(folder / "t.parquet")
     result = call(*arguments, cwd=folder)
     assert result.returncode == 2
-    assert f"{arguments[1]!r} is a table, and no model: pass a file that a model was saved to" in result.err
-    with pytest.raises(InputError, match="is a table, and no model"):
+    assert f"{arguments[1]!r} is a table, not a model: pass a file that a model was saved to" in result.err
+    with pytest.raises(InputError, match="is a table, not a model"):
         cs.load(folder / "t.csv")
 
 

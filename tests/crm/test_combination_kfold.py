@@ -35,14 +35,14 @@ def test_whole_groups_are_held_out_once_inside_the_hull_of_the_rest():
     assert sorted(held_out) == sorted({tuple(row) for row in z.tolist()})
 
 
-def test_groups_that_cannot_be_spared_stay_in_training():
+def test_groups_outside_the_hull_of_the_rest_stay_in_training():
     groups = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [2, 1]])  # (2, 1) is the only one of class 2
     X, z = rows(groups)
     tested = {tuple(row) for _, test in _quiet(CombinationKFold(5), X, z) for row in z[test].tolist()}
     assert tested == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
-def test_more_folds_than_asked_for_are_announced():
+def test_more_folds_than_requested_warn():
     ring = np.array([[0, 0], [0, 1], [1, 1], [1, 2], [2, 2], [2, 0]])
     X, z = rows(ring)
     with pytest.warns(UserWarning, match="6 folds instead of 2"):
@@ -52,7 +52,7 @@ def test_more_folds_than_asked_for_are_announced():
     assert CombinationKFold(2).get_n_splits() == 2
 
 
-def test_the_seed_decides():
+def test_random_state_decides_the_folds():
     X, z = rows()
 
     def tests(seed):
@@ -74,8 +74,8 @@ def test_tables_several_targets_and_attributes():
     assert len(two) == 3
 
 
-def test_scikit_learn_takes_it():
-    """As cv= of its functions, with the attributes passed as groups."""
+def test_scikit_learn_accepts_it_as_cv():
+    """Its functions take it as ``cv`` and pass the attributes as ``groups``."""
     X, z = rows(each=20)
     scores = cross_val_score(LogisticRegression(), X, z[:, 0], groups=z[:, 1], cv=CombinationKFold(4))
     assert scores.shape == (4,)
@@ -90,7 +90,7 @@ def test_scikit_learn_takes_it():
     )
 
 
-def test_what_is_held_out_is_predicted_by_crm():
+def test_crm_predicts_held_out_groups():
     X, z = rows(each=60)
     X = X + 3 * z
     for train, test in CombinationKFold(4).split(X, z[:, 0], z[:, 1]):

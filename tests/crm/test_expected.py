@@ -1,4 +1,4 @@
-"""The regression behind the expected accuracy."""
+"""Expected accuracy of unseen groups: regression, intervals, and the rule for few groups."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def held_out(accuracy, opinion, hull=HULL):
     return HeldOut(accuracy, opinion, leverage, np.full(len(hull.observed), 0.9))
 
 
-def test_the_opinion_is_followed_as_far_as_it_was_right():
+def test_the_fits_opinion_counts_as_far_as_it_was_right():
     rng = np.random.default_rng(0)
     opinion = rng.uniform(0.3, 0.9, size=20)
     wanted = np.array([0.3, 0.45, 0.6, 0.75, 0.9])
@@ -33,15 +33,15 @@ def test_the_opinion_is_followed_as_far_as_it_was_right():
     assert (unsure.upper - unsure.lower > 2 * (found.upper - found.lower)).all()
 
 
-def test_values_that_are_hard_stay_hard():
+def test_groups_with_a_hard_value_are_expected_to_be_hard():
     accuracy = np.where(SEEN[:, 1] == 3, 0.4, 0.9)
     found = predict_accuracy(HULL, MISSING, held_out(accuracy, np.full(20, 0.7)), np.full(5, 0.7), np.full(5, 2.0), 0.8)
     assert int(np.argmin(found.accuracy)) == 3
     assert found.accuracy[3] < 0.8 < found.accuracy[0]
 
 
-def test_intervals_cover():
-    """Accuracies around what the opinion says, with normal noise: 80 % intervals cover about as often."""
+def test_intervals_cover_at_their_confidence():
+    """Accuracies are the opinion plus normal noise; 80 % intervals cover about 80 % of them."""
     rng, hits = np.random.default_rng(1), []
     for _ in range(200):
         opinion, wanted = rng.uniform(0.4, 0.6, size=20), rng.uniform(0.4, 0.6, size=5)
@@ -52,8 +52,8 @@ def test_intervals_cover():
     assert 0.75 <= np.mean(hits) <= 0.9
 
 
-def test_leave_one_out_errors():
-    """Of a ridge regression with an intercept, by fitting it again without each group."""
+def test_leave_one_out_errors_equal_refits():
+    """Refit a ridge regression with an intercept without each group in turn."""
     rng = np.random.default_rng(2)
     features, accuracy = rng.normal(size=(20, 4)), rng.uniform(size=20)
     features -= features.mean(axis=0)  # then the intercept is the mean
@@ -91,17 +91,17 @@ class TestFewGroups:
         return extrapolation_leverage(self.hull, self.missing)
 
     def test_accuracy_falls_with_leverage(self):
-        """Held-out groups are three steps from the others and score .6, seen ones .75 of a step and .87."""
+        """Held-out groups have a leverage of 3 and score .6, seen ones .87."""
         found = self.predict([0.6] * 4, seen=0.87)
         own = extrapolation_leverage(self.hull, self.hull.observed).mean()
         expected = 0.87 + (0.6 - 0.87) * (self.leverage - own) / (3 - own)
         np.testing.assert_allclose(found.accuracy, expected)
         assert (found.accuracy > 0.6).all()
 
-    def test_nothing_is_gained_by_distance(self):
+    def test_accuracy_never_rises_with_leverage(self):
         np.testing.assert_allclose(self.predict([0.9] * 4, seen=0.8).accuracy, 0.9)
 
-    def test_the_interval_is_that_of_another_group(self):
+    def test_the_interval_width_interpolates_between_seen_and_held_out_groups(self):
         """Its variance lies between those of seen and of held-out groups, as its leverage does."""
         accuracy = [0.5, 0.6, 0.7, 0.6]
         own = extrapolation_leverage(self.hull, self.hull.observed).mean()

@@ -1,4 +1,4 @@
-"""Fits of additive Gaussians: maximum likelihood, shrinkage, and what the units of features and weights of rows do."""
+"""Fits of additive Gaussians: maximum likelihood, shrinkage, units of features and weights of rows."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ class TestMaximumLikelihood:
 
     @pytest.mark.parametrize("shrinkage", [0, 0.3])
     def test_one_attribute_is_linear_discriminant_analysis(self, shrinkage):
-        """Scikit-learn's, on columns of standard deviation 1 within classes, in which ours shrinks by itself."""
+        """Equal to scikit-learn's on columns of standard deviation 1 within classes, the units that ours shrinks in."""
         X, codes = make_data((3,), n=300, missing=())
         X /= np.sqrt(np.mean([X[codes[:, 0] == value].var(axis=0) for value in codes[:, 0]], axis=0))
         ours = AdditiveGaussian(shrinkage=shrinkage, prior="train").fit(X, codes[:, 0])
@@ -62,7 +62,7 @@ class TestMaximumLikelihood:
         close = fit(X, codes, "per-value", penalty=1e6)
         np.testing.assert_allclose(close.log_density(X), fit(X, codes).log_density(X), atol=1e-4)
 
-    def test_more_features_than_rows(self):
+    def test_more_features_than_rows_can_be_fitted(self):
         X, codes = make_data(n=60, p=80)
         for variant in VARIANTS:
             model = fit(X, codes, variant)
@@ -89,8 +89,8 @@ class TestMaximumLikelihood:
         np.testing.assert_allclose(weighted.log_density(X), repeated.log_density(X), atol=1e-5)
         np.testing.assert_array_equal(weighted.group_weight_, repeated.group_weight_)
 
-    def test_very_unequal_weights(self):
-        """The other classes alone say what the attribute does; the light class has its offset from its own rows."""
+    def test_very_unequal_weights_keep_precision(self):
+        """The heavy classes determine the effect of the attribute; the light class only its own offset."""
         X, codes = make_data((3, 3), n=400, missing=(0,))
         light = codes[:, 0] == 1
         one_hot = GroupSpace.from_cardinalities([3, 3]).one_hot(codes)
@@ -102,7 +102,7 @@ class TestMaximumLikelihood:
 
 
 class TestShrinkage:
-    def test_it_is_towards_the_diagonal(self):
+    def test_shrinkage_is_towards_the_diagonal(self):
         """(1 − s) Σ + s diag(Σ), with Ledoit and Wolf's s of features divided by their standard deviations."""
         X, codes = make_data(n=80, p=4)
         X = X @ np.random.default_rng(0).normal(size=(4, 4)) * [1.0, 30.0, 0.2, 5.0]
@@ -119,7 +119,7 @@ class TestShrinkage:
                     expected[i, j] = share * (residuals[:, i] * residuals[:, j]).mean()
             np.testing.assert_allclose(model.covariance_, expected, rtol=1e-9)
 
-    def test_the_number_that_auto_found_gives_the_same_model(self):
+    def test_passing_the_automatic_shrinkage_gives_the_same_model(self):
         X, codes = make_data(n=80, p=4)
         X = X * [1.0, 30.0, 0.2, 5.0]
         model = fit(X, codes)
@@ -130,7 +130,7 @@ class TestShrinkage:
 class TestUnits:
     @pytest.mark.parametrize("variant", VARIANTS)
     @pytest.mark.parametrize("shrinkage", ["auto", 0, 0.2])
-    def test_every_column_may_have_its_own(self, variant, shrinkage):
+    def test_every_column_may_have_its_own_unit(self, variant, shrinkage):
         X, codes = make_data(n=300, p=4)
         model, other = fit(X, codes, variant, shrinkage=shrinkage), fit(X * UNITS, codes, variant, shrinkage=shrinkage)
         assert other.shrinkage_ == pytest.approx(model.shrinkage_, rel=1e-9)
@@ -143,7 +143,7 @@ class TestUnits:
         samples = [fitted.sample(3, [0, 0], random_state=0) for fitted in (model, other)]
         np.testing.assert_allclose(samples[1], samples[0] * UNITS, rtol=1e-4)
 
-    def test_a_column_of_large_numbers_leaves_the_others_their_say(self):
+    def test_a_column_of_large_numbers_does_not_drown_the_others(self):
         truth = Truth((3, 3), p=4, seed=1, shared=True)
         truth.means = 4 * truth.means
         X, codes = truth.sample(range(1, 9), 50)
@@ -156,7 +156,7 @@ class TestUnits:
             assert scores[0] > 0.9
             assert scores[1] == scores[0]
 
-    def test_the_bias_of_energies(self):
+    def test_the_extrapolated_bias_does_not_depend_on_units(self):
         X, codes = make_data(n=300, p=4)
         rng = np.random.default_rng(0)
         coef, centre, learned = rng.normal(size=(5, 4)), rng.normal(size=4), rng.normal(size=5)
@@ -165,7 +165,7 @@ class TestUnits:
             other = fit(X * UNITS, codes, variant).extrapolated_bias(coef / UNITS, centre * UNITS, learned)
             np.testing.assert_allclose(other, bias, atol=1e-6)
 
-    def test_extreme_ones(self):
+    def test_extreme_units(self):
         X, codes = make_data(n=100, p=3)
         model = fit(X, codes)
         for unit in (1e95, 1e-95):
@@ -180,7 +180,7 @@ class TestUnits:
 
     @pytest.mark.parametrize("variant", VARIANTS)
     def test_columns_that_do_not_vary_within_groups(self, variant):
-        """A constant, with and without an offset that rounds, and one that says the class."""
+        """Constant columns, with and without rounding, and a column that is a function of the group."""
         X, codes = make_data(n=300, p=3)
         plain = fit(X, codes, variant)
         for column in (np.full(300, 0.1), np.full(300, 1e8 / 3)):
@@ -211,17 +211,17 @@ class TestUnits:
         assert model.shrinkage_ == 0
         assert model.score(np.c_[X, codes[:, 0]], codes[:, 0]) == 1.0
 
-    def test_a_constant_of_many_rows(self):
-        """The mean's rounding is no variation."""
+    def test_rounding_of_a_constant_column_is_no_variation(self):
+        """The mean of many equal numbers is off by rounding."""
         columns = own_units(np.full((100_000, 2), [0.1, 0.7]), np.ones(100_000))
         assert (columns.features == 0).all()
 
-    def test_constants_of_rows_that_count_for_little(self):
+    def test_small_weights_do_not_inflate_the_variance_of_a_constant(self):
         X, codes = make_data(n=300, p=3)
         model = fit(np.c_[X, codes[:, 0]], codes, sample_weight=np.full(300, 1e-9))
         assert model.covariance_[3, 3] == pytest.approx(np.var(codes[:, 0]))
 
-    def test_a_row_of_hardly_any_weight_does_not_make_a_column_vary(self):
+    def test_a_row_of_negligible_weight_does_not_make_a_column_vary(self):
         X, codes = make_data(n=100, p=2)
         X = np.c_[X, np.r_[1.0, np.zeros(99)]]
         weight = np.r_[1e-323, np.ones(99)]
@@ -230,8 +230,8 @@ class TestUnits:
 
 
 class TestAnchor:
-    def test_units_of_columns(self):
-        """Of those that vary, and of one that says the class."""
+    def test_the_anchor_does_not_depend_on_units(self):
+        """Columns that vary within groups, and one that equals the class."""
         X, codes = make_data(n=300, p=3)
         X = np.c_[X, codes[:, 0]]
         space = GroupSpace.from_cardinalities([2, 3])
@@ -244,8 +244,8 @@ class TestAnchor:
             np.testing.assert_allclose(other.weight * units, plain.weight, rtol=1e-6)
             np.testing.assert_allclose(other.bias, plain.bias, rtol=1e-6)
 
-    def test_a_column_that_does_not_vary(self):
-        """Rounding is not taken for variation: no weight is large."""
+    def test_rounding_of_a_constant_column_gets_no_large_weight(self):
+        """0.3 and 0.1 + 0.2 differ by rounding alone."""
         X, codes = make_data(n=300, p=3)
         X = np.c_[X, np.where(np.arange(300) % 2, 0.3, 0.1 + 0.2)]
         clf = CRMClassifier(1e-2, anchor="gaussian").fit(X, codes[:, 0], attributes=codes[:, 1])

@@ -29,7 +29,7 @@ def saved(tmp_path):
     return clf, frame, path
 
 
-def test_fresh_process_predicts_identically(saved, tmp_path):
+def test_a_fresh_process_predicts_identically(saved, tmp_path):
     clf, frame, path = saved
     np.save(tmp_path / "X.npy", frame.to_numpy())
     script = (
@@ -44,7 +44,7 @@ def test_fresh_process_predicts_identically(saved, tmp_path):
     assert (np.load(arguments[2]) == clf.predict_group(frame).astype(str)).all()
 
 
-def test_everything_fitted_comes_back(saved):
+def test_all_fitted_attributes_are_restored(saved):
     clf, frame, path = saved
     loaded = compshift.load(path)
     for name in ("bias_", "learned_bias_", "effective_sample_size_", "coef_", "log_prior_", "groups_", "group_weight_"):
@@ -56,7 +56,7 @@ def test_everything_fitted_comes_back(saved):
     assert loaded.set_prior("train").predict(frame).tolist() == clf.set_prior("train").predict(frame).tolist()
 
 
-def test_priors_and_supports_that_are_not_names(tmp_path):
+def test_priors_and_supports_that_are_not_names_are_restored(tmp_path):
     X, codes = make_data()
     support = [[0, 1], [1, 1], [1, 0]]
     prior = {(0, 1): 0.5, (1, 0): 0.5}
@@ -67,7 +67,7 @@ def test_priors_and_supports_that_are_not_names(tmp_path):
     np.testing.assert_allclose(refitted.predict_proba(X), clf.predict_proba(X), atol=1e-12)
 
 
-def test_the_constructors_prior_is_kept_apart_from_the_one_in_force(tmp_path):
+def test_the_constructors_prior_and_the_one_in_use_are_saved_separately(tmp_path):
     X, codes = make_data()
     clf = CRMClassifier(prior=np.arange(1.0, 7.0) / 21).fit(X, codes[:, 0], attributes=codes[:, 1])
     clf.set_prior("train").save(tmp_path / "m")
@@ -77,7 +77,7 @@ def test_the_constructors_prior_is_kept_apart_from_the_one_in_force(tmp_path):
     np.testing.assert_allclose(np.exp(refitted.log_prior_), np.arange(1.0, 7.0) / 21)
 
 
-def test_a_loaded_model_still_announces_groups_outside_the_hull(tmp_path):
+def test_a_loaded_model_still_warns_about_groups_outside_the_hull(tmp_path):
     X, codes = make_data(missing=(2, 3, 4))
     clf = CRMClassifier(prior="hull").fit(X, codes[:, 0], attributes=codes[:, 1])
     clf.save(tmp_path / "m")
@@ -94,14 +94,14 @@ def test_numpy_scalars_can_be_saved(tmp_path):
     assert compshift.load(tmp_path / "m").max_iter == 500
 
 
-def test_two_dimensional_targets(tmp_path):
+def test_two_dimensional_targets_are_restored(tmp_path):
     X, codes = make_data((2, 3, 2))
     clf = CRMClassifier().fit(X, codes[:, :2], attributes=codes[:, 2])
     clf.save(tmp_path / "m")
     assert (compshift.load(tmp_path / "m").predict(X) == clf.predict(X)).all()
 
 
-def test_truncated_file(saved):
+def test_a_truncated_file_is_rejected(saved):
     _, _, path = saved
     whole = path.read_bytes()
     for length in (0, 5, 100, len(whole) // 2, len(whole) - 1):
@@ -110,7 +110,7 @@ def test_truncated_file(saved):
             compshift.load(path)
 
 
-def test_edited_file(saved):
+def test_an_edited_file_is_rejected(saved):
     _, _, path = saved
     whole = path.read_bytes()
     for position in (len(whole) - 1, len(whole) - 500, whole.index(b"landbird")):
@@ -121,7 +121,7 @@ def test_edited_file(saved):
             compshift.load(path)
 
 
-def test_any_flipped_byte_is_one_clear_error(saved):
+def test_any_flipped_byte_raises_one_clear_error(saved):
     _, _, path = saved
     whole = path.read_bytes()
     rng = np.random.default_rng(0)
@@ -133,7 +133,7 @@ def test_any_flipped_byte_is_one_clear_error(saved):
             compshift.load(path)
 
 
-def test_other_files(tmp_path):
+def test_files_that_are_not_models_are_rejected(tmp_path):
     with pytest.raises(InputError, match="there is no model file"):
         compshift.load(tmp_path / "nothing")
     header = json.dumps({"__metadata__": {"format": "pt"}}).encode()
@@ -167,7 +167,7 @@ def test_only_ordinary_files_are_replaced(saved, tmp_path):
         clf.save(tmp_path / "pipe")
 
 
-def test_impossible_targets(saved, tmp_path):
+def test_paths_that_cannot_be_written(saved, tmp_path):
     clf, _, _ = saved
     with pytest.raises(InputError, match="is a folder"):
         clf.save(tmp_path)
@@ -191,7 +191,7 @@ def fitted():
         ({"unseen_offset": 1e9}, "unseen_offset is"),
     ],
 )
-def test_parameters_that_nobody_could_load(fitted, tmp_path, parameters, message):
+def test_parameters_that_could_not_be_loaded_are_not_saved(fitted, tmp_path, parameters, message):
     _, clf = fitted
     with pytest.raises(InputError, match=message):
         clf.set_params(**parameters).save(tmp_path / "m")
@@ -213,14 +213,14 @@ def nested(depth):
         ({"a": {1, 2}}, "use text, numbers or booleans"),
     ],
 )
-def test_inputs_that_are_no_json(fitted, tmp_path, inputs, message):
+def test_inputs_that_cannot_be_written_as_json(fitted, tmp_path, inputs, message):
     _, clf = fitted
     with pytest.raises(InputError, match=message):
         clf.save(tmp_path / "m", inputs=inputs)
     assert not list(tmp_path.iterdir())
 
 
-def test_classes_that_are_no_text(tmp_path):
+def test_classes_with_an_unpaired_surrogate(tmp_path):
     X, codes = make_data()
     clf = CRMClassifier().fit(X, np.array(["a", "b\udcff"], dtype=object)[codes[:, 0]], attributes=codes[:, 1])
     with pytest.raises(InputError, match="ends in half a character"):
@@ -236,15 +236,15 @@ def test_numbers_of_other_types_are_saved_as_numbers(tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
 
 
-def test_what_was_chosen_is_saved(tmp_path):
+def test_cross_validated_settings_are_saved(tmp_path):
     X, codes = make_data()
     clf = CRMClassifierCV([1e-3, 1e-1]).fit(X, codes[:, 0], attributes=codes[:, 1])
     clf.save(tmp_path / "m")
     np.testing.assert_array_equal(compshift.load(tmp_path / "m").predict_proba(X), clf.predict_proba(X))
 
 
-def test_columns_in_inputs_are_names_of_features(fitted, tmp_path):
-    """The command line notes there which columns of a table were fitted to."""
+def test_columns_in_inputs_become_feature_names(fitted, tmp_path):
+    """The command line records there which columns of a table were fitted."""
     X, clf = fitted
     columns = ["a", "b", "c", "d"]
     clf.save(tmp_path / "m", inputs={"kind": "features", "columns": columns})
@@ -257,7 +257,7 @@ def test_columns_in_inputs_are_names_of_features(fitted, tmp_path):
 
 
 @pytest.mark.parametrize("inputs", [{"kind": "images", "columns": list("abcd")}, {"kind": "features"}, {"a": 1}])
-def test_other_inputs_name_no_features(fitted, tmp_path, inputs):
+def test_other_inputs_give_no_feature_names(fitted, tmp_path, inputs):
     _, clf = fitted
     clf.save(tmp_path / "m", inputs=inputs)
     assert not hasattr(compshift.load(tmp_path / "m"), "feature_names_in_")

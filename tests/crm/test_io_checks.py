@@ -1,4 +1,4 @@
-"""Model files whose checksum is right and whose contents are not."""
+"""Model files with a correct checksum and invalid contents."""
 
 import numpy as np
 import pytest
@@ -70,11 +70,11 @@ def rewrite(path, **changes):
         ({"converged": "yes"}, "converged is 'yes'"),
         ({"temperature": 0}, "temperature is 0"),
         ({"temperature": -1.0}, "temperature is -1.0"),
-        ({"values": ["ab", "cde"]}, "values is .*, no list of lists"),
-        ({"names": "ya"}, "names is 'ya', no list of names"),
+        ({"values": ["ab", "cde"]}, "values is .*, not a list of lists"),
+        ({"names": "ya"}, "names is 'ya', not a list of names"),
     ],
 )
-def test_files_that_do_not_fit(saved, changes, message):
+def test_invalid_contents_are_rejected(saved, changes, message):
     _, _, path = saved
     rewrite(path, **changes)
     with pytest.raises(InputError, match=message) as error:
@@ -85,7 +85,7 @@ def test_files_that_do_not_fit(saved, changes, message):
 @pytest.mark.parametrize(
     ("parameter", "value"), [("bias", "auto"), ("anchor", "auto"), ("cross_fit", "auto"), ("unseen_offset", "auto")]
 )
-def test_a_file_has_what_was_chosen(saved, parameter, value):
+def test_auto_is_not_a_legal_saved_parameter(saved, parameter, value):
     _, _, path = saved
     parameters = model_file.read(path).header["parameters"]
     rewrite(path, parameters=parameters | {parameter: value})
@@ -93,8 +93,7 @@ def test_a_file_has_what_was_chosen(saved, parameter, value):
         compshift.load(path)
 
 
-def test_what_is_not_known_is_legal(saved):
-    """NaN stands for it."""
+def test_nan_is_legal_for_unknown_numbers(saved):
     clf, X, path = saved
     rewrite(path, cumulant_bias=np.full(6, np.nan), pareto_k=np.array([np.nan, -np.inf, 0.1, 0.2, 0.3, 0.4]))
     np.testing.assert_array_equal(compshift.load(path).predict_proba(X), clf.predict_proba(X))

@@ -23,7 +23,7 @@ def test_common_checks(estimator, check):
 
 
 class Truth:
-    """A model with given parts, and samples of it."""
+    """A true model with random parameters, which can be sampled."""
 
     def __init__(self, cardinalities=(2, 3), p=2, seed=0, shared=False):
         rng = np.random.default_rng(seed)
@@ -71,7 +71,7 @@ def fitted(request):
 
 
 class TestDensities:
-    def test_against_scipy(self, fitted):
+    def test_log_densities_equal_scipys(self, fitted):
         model, X, _ = fitted
         logs = model.log_density(X[:20])
         for group in range(6):
@@ -82,7 +82,7 @@ class TestDensities:
         np.testing.assert_array_equal(model.log_density(X[:20], [[1, 2], [0, 0]]), logs[:, [5, 0]])
 
     @pytest.mark.parametrize("variant", VARIANTS)
-    def test_they_integrate_to_one(self, variant):
+    def test_densities_integrate_to_one(self, variant):
         for p, n in ((1, 4001), (2, 401)):
             X, codes = Truth(p=p, seed=1).sample(range(1, 6), 200)
             model = fit(X, codes, variant)
@@ -105,7 +105,7 @@ class TestDensities:
         expected = combined - (logsumexp(combined) + np.log(cell))
         np.testing.assert_allclose(model.log_density(grid[near], [0, 0])[:, 0], expected[near], atol=1e-6)
 
-    def test_samples_of_an_unseen_group(self, fitted):
+    def test_samples_of_an_unseen_group_have_its_moments(self, fitted):
         model, _, _ = fitted
         n = 200_000
         sample = model.sample(n, [0, 0], random_state=0)
@@ -130,7 +130,7 @@ class TestDensities:
         assert errors[1] < 0.05
         assert errors[1] < 0.5 * errors[0]
 
-    def test_three_attributes(self):
+    def test_three_attributes_come_close_to_the_truth(self):
         truth = Truth((2, 2, 3), p=2, seed=5)
         seen = [0, 1, 3, 5, 6, 7, 8, 10, 11]
         X, codes = truth.sample(seen, 8000)
@@ -142,7 +142,7 @@ class TestDensities:
             error = np.abs(model.log_density(test)[:, group] - truth.log_density(test, group)).mean()
             assert error < 0.08
 
-    def test_groups_that_lie_far_apart(self):
+    def test_groups_far_apart_keep_precision(self):
         rng = np.random.default_rng(0)
         codes = np.repeat([[0, 1], [1, 0], [1, 1]], 100, axis=0)
         X = rng.normal(size=(300, 2)) + 1e6 * codes
@@ -162,7 +162,7 @@ class TestDensities:
 
 
 class TestClassifier:
-    def test_it_is_bayes_rule(self, fitted):
+    def test_predictions_follow_bayes_rule(self, fitted):
         model, X, _ = fitted
         prior = np.array([0.1, 0.0, 0.2, 0.3, 0.15, 0.25])
         model = clone(model).set_params(prior=prior).fit(X, fitted[2][:, 0], attributes=fitted[2][:, 1])
@@ -208,7 +208,7 @@ class TestClassifier:
         assert model.score(X, y) == (predicted == y.to_numpy()).all(axis=1).mean()
         np.testing.assert_allclose(np.exp(model.predict_log_proba(X)[0]), model.predict_proba(X)[0])
 
-    def test_support(self):
+    def test_support_restricts_the_candidates(self):
         X, codes = make_data()
         model = fit(X, codes, support=[[0, 0], [1, 1]])
         assert model.groups_.tolist() == [[0, 0], [1, 1]]
@@ -217,7 +217,7 @@ class TestClassifier:
         np.testing.assert_allclose(model.log_density(X), everything.log_density(X)[:, [0, 4]])
         np.testing.assert_allclose(model.log_density(X, [[0, 1]]), everything.log_density(X)[:, [1]])
 
-    def test_far_from_the_data(self):
+    def test_predictions_far_from_the_data_are_finite(self):
         X, codes = make_data()
         log_proba = fit(X, codes).predict_log_proba(1e9 * X)
         np.testing.assert_allclose(np.logaddexp.reduce(log_proba, axis=1), 0, atol=1e-9)
@@ -233,14 +233,14 @@ class TestClassifier:
 
 
 class TestWarnings:
-    def test_groups_outside_the_hull(self):
+    def test_groups_outside_the_hull_warn_once(self):
         X, codes = make_data((3, 3), missing=(0, 1, 5, 8))  # (0, 2), (1, 0), (1, 1), (2, 0), (2, 1)
         with pytest.warns(ExtrapolationWarning, match="4 of the 9 candidate groups lie outside the affine hull"):
             model = fit(X, codes)
         model.set_prior("uniform")  # said once
         assert fit(X, codes, prior="hull").inside_hull_.sum() == 5
 
-    def test_a_group_without_a_density(self):
+    def test_a_group_without_a_density_warns_and_gets_no_prior(self):
         rng = np.random.default_rng(0)
         z = np.repeat([[0, 1], [1, 0], [1, 1]], 400, axis=0)
         wide = np.where((z == 1).all(axis=1), 0.2, 1.0)  # precisions 1 + 1 − 25 < 0
@@ -263,7 +263,7 @@ class TestWarnings:
         with pytest.warns(ExtrapolationWarning), pytest.raises(InputError, match="none of its groups has a density"):
             fit(X, z, "per-value", penalty=1e-4, support=[[0, 0]])
 
-    def test_no_convergence(self):
+    def test_a_fit_that_does_not_converge_warns(self):
         X, codes = make_data(n=100)
         with pytest.warns(ConvergenceWarning, match="stopped after 1 steps.*raise max_iter"):
             model = fit(X, codes, "per-value", max_iter=1)
@@ -283,7 +283,7 @@ def test_clone_and_parameters():
     assert set(model.get_params()) == {"covariance", "shrinkage", "penalty", "prior", "support", "tol", "max_iter"}
 
 
-def test_bad_input_gets_a_sentence():
+def test_bad_input_raises_a_clear_message():
     X, codes = make_data(n=60)
     for parameters, sentence in (
         ({"covariance": "per_value"}, "covariance 'per_value' is not known.*did you mean 'per-value'"),
@@ -341,7 +341,7 @@ def test_bad_input_gets_a_sentence():
         model.extrapolated_bias(np.zeros((5, 4)), np.zeros(4), np.zeros(6))
 
 
-def test_groups_may_be_named_by_their_values():
+def test_groups_takes_values_and_codes_takes_codes():
     X, codes = Truth((2, 2)).sample([1, 2, 3], 200)
     bird, place = np.array(["landbird", "waterbird"])[codes[:, 0]], np.array(["land", "water"])[codes[:, 1]]
     model = AdditiveGaussian().fit(X, bird, attributes=place)

@@ -1,4 +1,4 @@
-"""The bias that linear energies have where groups are the fitted Gaussians."""
+"""AdditiveGaussian.extrapolated_bias: the bias of linear energies under the fitted Gaussians."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from tests.estimators.made_data import make_data
 from tests.estimators.test_additive_gaussian import VARIANTS, Truth, fit
 
 
-def test_it_agrees_with_crm_on_gaussians():
+def test_the_bias_agrees_with_crm_on_gaussians():
     truth = Truth(seed=6, shared=True)
     X, codes = truth.sample(range(1, 6), 4000)
     crm = CRMClassifier(alpha=1e-6).fit(X, codes[:, 0], attributes=codes[:, 1])
@@ -18,7 +18,7 @@ def test_it_agrees_with_crm_on_gaussians():
         assert bias[0] == pytest.approx(crm.bias_[0], abs=0.1)
 
 
-def test_it_is_exact_with_the_weights_of_the_fitted_gaussians():
+def test_the_bias_is_exact_for_the_energies_of_the_fitted_gaussians():
     X, codes = make_data(n=500, p=3)
     model = fit(3 * X + 20, codes)
     centre = np.array([1.0, -2.0, 30.0])
@@ -33,7 +33,7 @@ def test_it_is_exact_with_the_weights_of_the_fitted_gaussians():
 
 
 def test_covariances_are_averaged_by_weight():
-    """Against a loop over candidates and seen groups, of which some have many more rows than others."""
+    """Equal to a loop over candidates and seen groups with very different numbers of rows."""
     truth = Truth(seed=3)
     parts = [truth.sample([group], n) for group, n in ((1, 40), (2, 900), (3, 60), (4, 300), (5, 90))]
     X, codes = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -59,7 +59,7 @@ def test_covariances_are_averaged_by_weight():
     np.testing.assert_array_equal(found[1:], learned)
 
 
-def test_too_many_pairs_get_a_sentence(monkeypatch):
+def test_too_many_pairs_raise(monkeypatch):
     X, codes = make_data(n=100, p=2)
     model = fit(X, codes)
     monkeypatch.setattr("compshift.core.bias.MAX_PAIRS", 29)

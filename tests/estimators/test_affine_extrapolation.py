@@ -28,7 +28,7 @@ from compshift.estimators.group_probabilities import group_probabilities
 class KnownGaussians(ClassifierMixin, BaseEstimator):
     """The true posterior of Gaussians with these means (k, p) and equal frequencies; it learns nothing.
 
-    A ``sharpness`` above 1 makes it surer of itself than it should be.
+    A ``sharpness`` above 1 makes it overconfident.
     """
 
     def __init__(self, means, sharpness=1.0):
@@ -48,7 +48,7 @@ class KnownGaussians(ClassifierMixin, BaseEstimator):
 
 
 class Secretive(ClassifierMixin, BaseEstimator):
-    """Refuses to be asked about rows that it was fitted to."""
+    """Raises if it has to predict rows that it was fitted to."""
 
     def fit(self, X, y):
         self.classes_ = np.unique(y)
@@ -99,7 +99,7 @@ def test_common_checks(estimator, check):
 
 class TestTheEquation:
     @pytest.mark.parametrize("weights", ["minimum-norm", "minimum-variance", "sparse"])
-    def test_it_equals_a_slow_loop(self, weights):
+    def test_log_posterior_equals_a_slow_loop(self, weights):
         X, codes, X_new, _, _, seen_means = additive(rows=20)
         clf = AffineExtrapolation(KnownGaussians(seen_means), weights=weights, calibration=None, floor=1e-300)
         clf = fit(clf.set_params(prior="train"), X, codes).set_prior("uniform")
@@ -125,7 +125,7 @@ class TestTheEquation:
 
     @pytest.mark.parametrize(("cardinalities", "missing"), [((2, 3), (0,)), ((2, 2, 2), (0, 5))])
     @pytest.mark.parametrize("calibration", [None, "temperature", "additive"])
-    def test_from_true_posteriors_it_is_the_truth(self, cardinalities, missing, calibration):
+    def test_true_posteriors_of_seen_groups_give_those_of_unseen_ones(self, cardinalities, missing, calibration):
         X, codes, X_new, codes_new, means, seen_means = additive(cardinalities, missing, rows=1000, spread=0.8)
         clf = AffineExtrapolation(KnownGaussians(seen_means), calibration=calibration, random_state=0)
         fit(clf, X, codes)
@@ -143,7 +143,7 @@ class TestTheEquation:
         assert clf.inside_hull_.all()
 
     @pytest.mark.parametrize("calibration", [None, "temperature", "additive"])
-    def test_calibration_mends_a_base_that_is_too_sure(self, calibration):
+    def test_calibration_corrects_an_overconfident_estimator(self, calibration):
         X, codes, X_new, _, means, seen_means = additive(rows=1000, spread=0.8)
         clf = AffineExtrapolation(KnownGaussians(seen_means, 3.0), calibration=calibration, floor=1e-12, random_state=0)
         fit(clf, X, codes)
@@ -151,7 +151,7 @@ class TestTheEquation:
         assert distance > 0.2 if calibration is None else distance < 0.06
         assert clf.temperature_ == (pytest.approx(3, rel=0.1) if calibration == "temperature" else None)
 
-    def test_all_weights_are_one_after_additive_calibration(self):
+    def test_the_choice_of_weights_does_not_matter_after_additive_calibration(self):
         X, codes, X_new, *_ = additive((2, 3), (0, 4), rows=60)
         answers = [
             fit(AffineExtrapolation(GaussianNB(), weights=weights, random_state=0), X, codes).predict_log_proba(X_new)
@@ -193,7 +193,7 @@ class TestUnseenGroups:
             make_pipeline(StandardScaler(), LogisticRegression()),
         ],
     )
-    def test_it_beats_its_base(self, base):
+    def test_extrapolation_beats_the_estimator_alone(self, base):
         effect = np.array([[1.0, 2, 0, 1, 0], [2, 1, 1, 0, 0]])  # of the class, of the attribute
         rng = np.random.default_rng(0)
         z = np.repeat([[0, 0], [0, 1], [1, 1]], 300, axis=0)
@@ -229,7 +229,7 @@ class TestUnseenGroups:
         clf.set_prior({("land", 0): 1.0})
         assert (clf.predict_group(frame) == np.array(["land", 0], dtype=object)).all()
 
-    def test_what_is_no_candidate_has_no_probability(self):
+    def test_groups_that_are_not_candidates_have_probability_zero(self):
         X, codes, *_ = additive(rows=30)
         clf = fit(AffineExtrapolation(GaussianNB(), support=[[0, 0], [1, 2], [0, 1]], random_state=0), X, codes)
         np.testing.assert_array_equal(clf.groups_, [[0, 0], [0, 1], [1, 2]])
@@ -239,7 +239,7 @@ class TestUnseenGroups:
 
 
 class TestParameters:
-    def test_bad_input_gets_a_sentence(self):
+    def test_bad_input_raises_a_clear_message(self):
         X, codes, *_ = additive(rows=10)
         for parameters, sentence in (
             ({"estimator": LinearSVC()}, "LinearSVC without predict_proba: pass a classifier that gives prob"),
@@ -263,7 +263,7 @@ class TestParameters:
         with pytest.raises(NotFittedError):
             AffineExtrapolation(GaussianNB()).set_prior("train")
 
-    def test_groups_outside_the_hull_are_refused(self):
+    def test_candidates_outside_the_hull_are_rejected(self):
         X, codes, *_ = additive((2, 2), (0, 3), rows=20)
         clf = fit(AffineExtrapolation(GaussianNB(), random_state=0), X, codes)
         np.testing.assert_array_equal(clf.groups_, [[0, 1], [1, 0]])
@@ -271,7 +271,7 @@ class TestParameters:
             with pytest.raises(InputError, match=r"lie outside the affine hull of the seen ones, \(0, 0\) for example"):
                 fit(AffineExtrapolation(GaussianNB(), support=support), X, codes)
 
-    def test_support_all_is_the_hull_where_it_is_complete(self):
+    def test_support_all_equals_a_complete_hull(self):
         X, codes, X_new, *_ = additive(rows=20)
         hull, whole = (
             fit(AffineExtrapolation(GaussianNB(), support=support, random_state=0), X, codes)
@@ -279,7 +279,7 @@ class TestParameters:
         )
         np.testing.assert_array_equal(hull.predict_proba(X_new), whole.predict_proba(X_new))
 
-    def test_a_base_without_finite_probabilities_is_named(self):
+    def test_an_estimator_with_nan_probabilities_is_named(self):
         class Broken(Secretive):
             def predict_proba(self, X):
                 return np.full((len(X), len(self.classes_)), np.nan)
@@ -288,7 +288,7 @@ class TestParameters:
         with pytest.raises(InputError, match=r"estimator \(Broken\) gives a probability that is NaN"):
             fit(AffineExtrapolation(Broken()), X, codes)
 
-    def test_a_base_with_the_wrong_columns_is_named(self):
+    def test_an_estimator_with_the_wrong_columns_is_named(self):
         class Narrow(Secretive):
             def predict_proba(self, X):
                 return np.ones((len(X), 1))
@@ -298,7 +298,7 @@ class TestParameters:
         with pytest.raises(InputError, match=sentence):
             fit(AffineExtrapolation(Narrow()), X, codes)
 
-    def test_a_base_that_asks_for_columns_by_name(self):
+    def test_an_estimator_can_select_columns_by_name(self):
         X, codes, X_new, *_ = additive(rows=30)
         names = ["height", "width", "depth", "age"]
         chosen = ColumnTransformer([("some", StandardScaler(), ["width", "age"])])

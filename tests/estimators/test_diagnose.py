@@ -53,14 +53,14 @@ def small_look():
 
 class TestAdditivity:
     @pytest.mark.parametrize("seed", range(3))
-    def test_an_additive_world_is_not_blamed(self, seed):
+    def test_additive_data_show_no_interactions(self, seed):
         found = look(fitted(seed=seed), seed=100 + seed, cv=5)
         assert found.additive
         assert found.interaction.mean < 0.01
         assert "as well as a saturated one" in found.verdict
 
     @pytest.mark.parametrize("seed", range(2))
-    def test_interactions_are_found_and_said(self, seed):
+    def test_interactions_are_found_and_reported(self, seed):
         found = look(fitted(XOR, seed=seed), XOR, n=600, seed=100 + seed, cv=5)
         assert not found.additive
         assert found.interaction.mean > 0.05
@@ -70,13 +70,13 @@ class TestAdditivity:
 
     @pytest.mark.parametrize("clf", [AdditiveGaussian(), AffineExtrapolation(LogisticRegression(), random_state=0)])
     @pytest.mark.parametrize("means", [ADDITIVE, XOR])
-    def test_other_classifiers(self, clf, means):
+    def test_other_classifiers_can_be_diagnosed(self, clf, means):
         found = look(fitted(means, clf=clf), means, n=600)
         assert found.additive == (means is ADDITIVE)
         assert np.isnan(found.bias_gap).all()
         assert np.isnan(found.pareto_k).all()
 
-    def test_other_frequencies_and_a_blunt_model_are_no_interaction(self):
+    def test_other_frequencies_and_a_strong_ridge_are_not_taken_for_interactions(self):
         clf = fitted(clf=CRMClassifier(3.0), share=[0.7, 0.1, 0.1, 0.1])
         found = look(clf, n=600)
         assert found.additive
@@ -107,8 +107,8 @@ class TestAdditivity:
         assert found.additive == ("fits worse" not in words)
 
 
-class TestTheNumbers:
-    def test_calibration_is_that_of_the_training_prior_and_the_learned_bias(self):
+class TestNumbers:
+    def test_calibration_uses_the_training_prior_and_the_learned_bias(self):
         clf = with_model(fitted(n=300), learned_bias=np.array([0.8, -0.3, 0.0, 0.1]))  # far from B*
         X, codes = rows(ADDITIVE, 40, seed=1)
         found = diagnose(clf, X, codes[:, 0], codes[:, 1])
@@ -127,7 +127,7 @@ class TestTheNumbers:
         assert found.calibration["a"].error == pytest.approx(abs(np.mean(confidence) - np.mean(right)))  # one bin of 40
         assert found.calibration["a"].accuracy == np.mean(right)
 
-    def test_a_model_that_is_too_sure_is_found_out(self):
+    def test_an_overconfident_model_is_reported(self):
         clf = fitted()
         assert not look(clf, n=1500).calibration["y"].off
         found = look(with_model(clf, coef=4 * clf.coef_), n=1500)
@@ -147,7 +147,7 @@ class TestTheNumbers:
         assert not near.few_samples.any()
         assert "few samples" not in near.verdict
 
-    def test_a_bias_gap_is_said(self):
+    def test_a_bias_gap_is_reported(self):
         clf = fitted()
         clf.learned_bias_ = clf.learned_bias_ + np.array([0.5, 0, 0, 0])
         found = look(clf)
@@ -171,7 +171,7 @@ class TestTheNumbers:
         assert "unseen groups" in str(found)
         assert isinstance(found.calibration["a"], Calibration)
 
-    def test_the_classifier_is_left_as_it_was(self):
+    def test_the_classifier_is_not_changed(self):
         clf = fitted().set_prior([0.1, 0.2, 0.3, 0.4])
         before = copy.deepcopy(clf)
         X, _ = rows(ADDITIVE, 20, seed=3)
@@ -202,7 +202,7 @@ class TestTheNumbers:
         assert found.interaction.n_rows == len(keep) - 4
 
 
-def test_bad_input_ends_in_a_sentence(monkeypatch):
+def test_bad_input_raises_a_clear_message(monkeypatch):
     clf, (X, codes) = fitted(share=[0, 0.4, 0.3, 0.3]), rows(ADDITIVE, 200, seed=1)
     y, a = codes.T
     with pytest.raises(NotFittedError):

@@ -17,7 +17,7 @@ from tests.estimators.test_affine_extrapolation import KnownGaussians, Secretive
 
 
 class Weighed(KnownGaussians):
-    """Takes weights, and does nothing with them."""
+    """Accepts weights and ignores them."""
 
     def fit(self, X, y, sample_weight=None):
         assert sample_weight is None or len(sample_weight) == len(y)
@@ -32,7 +32,7 @@ class TestCrossFitting:
         with pytest.raises(InputError, match=r"\(Secretive\) failed in its predict_proba .*a fit that had it"):
             clf.predict(X)
 
-    def test_a_memory_is_not_mistaken_for_knowledge(self):
+    def test_memorised_rows_do_not_count_as_confidence(self):
         X, codes, *_ = additive(rows=40)
         X = np.random.default_rng(1).normal(size=X.shape)  # nothing to learn
         clf = AffineExtrapolation(KNeighborsClassifier(1), calibration="temperature", floor=1e-3, random_state=0)
@@ -49,8 +49,8 @@ class TestCrossFitting:
             assert counts.max() - counts.min() <= 1
             assert np.count_nonzero(counts) >= min(size, 5)
 
-    def test_groups_that_are_told_apart_without_an_error_are_announced(self):
-        """If there are unseen groups, that is: seen ones alone are in no danger."""
+    def test_perfectly_separated_groups_warn(self):
+        """Without unseen groups among the candidates there is no warning."""
         X, codes, *_ = additive(rows=30)
         X = 50 * GroupSpace.from_cardinalities(codes.max(axis=0) + 1).one_hot(codes) + X[:, :1]
         clf = AffineExtrapolation(LogisticRegression(C=1e-3), random_state=0)
@@ -60,7 +60,7 @@ class TestCrossFitting:
         fit(clf.set_params(support=np.unique(codes, axis=0)), X, codes)
 
     @pytest.mark.parametrize("calibration", ["temperature", "additive"])
-    def test_a_group_of_one_row_is_announced(self, calibration):
+    def test_a_group_of_one_row_warns(self, calibration):
         X, codes, X_new, *_ = additive(rows=30)
         rows = np.r_[29 : len(X)]  # one row of the first seen group
         clf = AffineExtrapolation(LogisticRegression(), calibration=calibration, floor=1e-4, random_state=0)
@@ -70,13 +70,13 @@ class TestCrossFitting:
         assert clf.floored_ > 0
         np.testing.assert_allclose(clf.predict_proba(X_new).sum(axis=1), 1)
 
-    def test_two_groups_of_which_one_has_a_row(self):
+    def test_two_groups_one_of_them_with_a_single_row(self):
         X = np.array([[0.0], [0.1], [0.2], [5.0]])
         with pytest.warns(UserWarning, match="single row"):
             clf = AffineExtrapolation(LogisticRegression(), cv=2, calibration=None).fit(X, [0, 0, 0, 1])
         assert clf.predict(X).shape == (4,)
 
-    def test_random_state_decides(self):
+    def test_random_state_decides_the_folds(self):
         X, codes, X_new, *_ = additive(rows=40)
         with parallel_config(backend="threading"):
             first, again, other, parallel = (
@@ -89,7 +89,7 @@ class TestCrossFitting:
 
 
 class TestFloor:
-    def test_the_likelihood_chooses_it(self):
+    def test_auto_chooses_the_floor_by_likelihood(self):
         X, codes, *_ = additive(rows=60)
         with pytest.warns(UserWarning, match=r"below floor=0\.01 and were raised"):
             neighbours = fit(AffineExtrapolation(KNeighborsClassifier(10), random_state=0), X, codes)
@@ -98,7 +98,7 @@ class TestFloor:
         assert smooth.floor_ < 1e-2
         assert smooth.floored_ < neighbours.floored_
 
-    def test_it_keeps_probabilities_of_zero_finite(self):
+    def test_the_floor_keeps_log_probabilities_finite(self):
         X, codes, X_new, *_ = additive(rows=60)
         for floor in (1e-8, 1e-2):
             clf = AffineExtrapolation(KNeighborsClassifier(3), floor=floor, calibration=None, random_state=0)
@@ -112,7 +112,7 @@ class TestFloor:
 
 
 class Spoilt(GaussianNB):
-    """Spoils its classes or its probabilities by a function."""
+    """Applies functions to its classes or its probabilities."""
 
     def __init__(self, classes=None, proba=None):
         super().__init__()
@@ -129,12 +129,12 @@ class Spoilt(GaussianNB):
         return self.proba(proba) if self.proba else proba
 
 
-class TestWhatTheBaseGives:
+class TestEstimatorOutput:
     @pytest.mark.parametrize(
         "classes",
         [lambda own: own.astype(str), lambda own: own + 1, lambda own: own - 1, lambda own: own * 0, lambda own: [own]],
     )
-    def test_classes_are_the_groups_it_was_fitted_to(self, classes):
+    def test_classes_must_be_the_groups_it_was_fitted_to(self, classes):
         X, codes, *_ = additive(rows=10)
         message = (
             r"estimator \(Spoilt\) has classes_ of .*, but it was fitted to groups numbered from 0 to 4: classes_ "
@@ -155,12 +155,12 @@ class TestWhatTheBaseGives:
             (lambda own: np.full(own.shape, "a"), r"the predict_proba of estimator \(Spoilt\) holds"),
         ],
     )
-    def test_probabilities_are_probabilities(self, proba, message):
+    def test_invalid_probabilities_are_rejected(self, proba, message):
         X, codes, *_ = additive(rows=10)
         with pytest.raises(InputError, match=message):
             fit(AffineExtrapolation(Spoilt(proba=proba)), X, codes)
 
-    def test_rounding_is_forgiven(self):
+    def test_rounding_errors_are_accepted(self):
         X, codes, X_new, *_ = additive(rows=40)
         clf = fit(
             AffineExtrapolation(Spoilt(proba=lambda own: own.astype(np.float32) - 1e-9), random_state=0), X, codes
@@ -169,7 +169,7 @@ class TestWhatTheBaseGives:
 
 
 class TestSampleWeight:
-    def test_it_reaches_every_part(self):
+    def test_weights_affect_every_step(self):
         X, codes, X_new, *_ = additive(rows=40)
         weight = np.random.default_rng(0).uniform(0.2, 3, size=len(X))
         base = AffineExtrapolation(GaussianNB(), random_state=0)
@@ -184,8 +184,8 @@ class TestSampleWeight:
         assert not np.allclose(weighted.estimator_.theta_, plain.estimator_.theta_)
 
     @pytest.mark.parametrize("calibration", ["additive", "temperature", None])
-    def test_a_weight_of_two_is_a_row_twice(self, calibration):
-        """With a base that learns nothing, so that floor, calibration and expectation are left to feel it."""
+    def test_a_weight_of_two_equals_the_row_twice(self, calibration):
+        """The estimator learns nothing, so that weights affect floor, calibration and expectation only."""
         X, codes, X_new, *_, means = additive(rows=40)
         weight = np.random.default_rng(0).integers(1, 6, size=len(X))
         weight[::3] = 20
@@ -199,8 +199,8 @@ class TestSampleWeight:
         plain = fit(clone(clf), X, codes)
         assert np.abs(plain.log_partition_ - repeated.log_partition_).max() > 1e-3
 
-    def test_the_floor_is_that_of_rows_that_count(self):
-        """A base that is too sure needs no other floor than a right one, once the rows it gets wrong hardly count."""
+    def test_the_floor_is_chosen_by_weighted_likelihood(self):
+        """If misclassified rows have a tiny weight, the floor is that of a fit without them."""
         X, codes, *_, means = additive(rows=40, spread=1.0)
         base = Weighed(means, sharpness=30.0)
         groups, position = GroupSpace.from_cardinalities([2, 3]).distinct(codes)
@@ -208,14 +208,14 @@ class TestSampleWeight:
         floors = []
         for heavy in (1.0, 1e-4):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of much that is floored
+                warnings.simplefilter("ignore")  # most probabilities are floored
                 clf = fit(AffineExtrapolation(base), X, codes, sample_weight=np.where(wrong, heavy, 1.0))
                 without = fit(AffineExtrapolation(base), X[~wrong], codes[~wrong])
             floors.append(clf.floor_)
         assert len(groups) == 5
         assert floors[0] != floors[1] == without.floor_
 
-    def test_a_weight_of_zero_is_no_row(self):
+    def test_a_weight_of_zero_removes_the_row(self):
         X, codes, X_new, *_ = additive(rows=40)
         keep = np.arange(len(X)) % 3 > 0
         base = AffineExtrapolation(GaussianNB(), random_state=0)
@@ -223,13 +223,13 @@ class TestSampleWeight:
         second = fit(clone(base), X[keep], codes[keep])
         np.testing.assert_allclose(first.predict_proba(X_new), second.predict_proba(X_new), atol=1e-8)
 
-    def test_a_base_that_takes_none_refuses_it(self):
+    def test_an_estimator_without_sample_weight_is_rejected(self):
         X, codes, *_ = additive(rows=10)
         with pytest.raises(InputError, match="sample_weight was passed, but the fit of KNeighborsClassifier takes non"):
             fit(AffineExtrapolation(KNeighborsClassifier()), X, codes, sample_weight=np.ones(len(X)))
 
 
-def test_a_base_that_fails_is_told_of_in_one_sentence():
+def test_a_failing_estimator_raises_one_sentence():
     X, codes, *_ = additive(rows=12)
     with pytest.raises(InputError, match=r"estimator \(MultinomialNB\) failed in its fit to the groups.*Negative"):
         fit(AffineExtrapolation(MultinomialNB()), X, codes)

@@ -1,4 +1,4 @@
-"""Attributes that are inferred from what models mistake."""
+"""infer_attributes: a correlated background is recovered from mistakes."""
 
 import numpy as np
 import pandas as pd
@@ -28,8 +28,8 @@ def test_an_easy_background_is_found():
     assert (found == bird).mean() < 0.97
 
 
-def test_crm_gains_by_it():
-    """The worst group comes close to what the true attribute gives, and far above ERM."""
+def test_crm_gains_by_inferred_attributes():
+    """Worst-group accuracy comes close to that with the true attribute, and far above ERM."""
     X, bird, place = birds()
     X_new, new_bird, new_place = birds(n=6000, agree=0.5, seed=1)
 
@@ -44,22 +44,22 @@ def test_crm_gains_by_it():
     assert inferred > known - 0.1
 
 
-def test_nothing_is_found_where_nothing_is_easier():
-    """Without a background the few rows that are mistaken are the hard ones of the class."""
+def test_without_an_easy_background_only_hard_rows_are_mistaken():
+    """The attribute then says nothing about the (absent) background."""
     X, bird, place = birds(easy=0.0, hard=4.0)
     found = infer_attributes(X, bird)
     assert abs((found == place)[bird == 1].mean() - 0.95) < 0.05
     assert (found == bird).mean() > 0.9
 
 
-def test_more_rounds_lean_more_on_the_background():
+def test_more_rounds_find_more_of_the_background():
     X, bird, place = birds()
     found = [(infer_attributes(X, bird, rounds=rounds) == place)[bird != place].mean() for rounds in (1, 10)]
     assert found[1] > found[0] + 0.08
 
 
-def test_the_round_with_the_most_mistakes_counts(monkeypatch):
-    """Of three rounds in which 2, 5 and 3 rows are taken for the other class, the second."""
+def test_the_round_with_the_most_changed_labels_is_returned(monkeypatch):
+    """In three rounds 2, 5 and 3 rows are predicted as the other class; the second counts."""
     truth = np.arange(20) % 2
     rounds = [np.where(np.arange(20) < count, 1 - truth, truth) for count in (2, 5, 3) for _ in range(2)]
 
@@ -73,15 +73,15 @@ def test_the_round_with_the_most_mistakes_counts(monkeypatch):
     np.testing.assert_array_equal(found, np.where(np.arange(20) < 5, 1 - truth, truth))
 
 
-def test_no_row_is_predicted_by_a_model_that_saw_it():
-    """Of pure noise half is mistaken; a model would remember its own rows."""
+def test_no_row_is_predicted_by_a_model_fitted_to_it():
+    """On pure noise half of the predictions are wrong; a model would remember its own rows."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 200)), np.arange(60) % 2
     found = infer_attributes(X, y, rounds=1, alpha=1e-4)
     assert 0.25 < (found == y).mean() < 0.75
 
 
-def test_several_classes_of_text_and_the_seed():
+def test_text_classes_and_random_state():
     X, bird, _ = birds(n=600)
     y = pd.Series(np.array(["gull", "owl", "wren"])[(bird + (X[:, 2] > 0.5)).astype(int)])
     one, other = (infer_attributes(pd.DataFrame(X), y, random_state=seed) for seed in (1, 1))
@@ -103,7 +103,7 @@ def test_several_classes_of_text_and_the_seed():
         (lambda X, y: infer_attributes(np.where(X > 2, np.nan, X), y), "NaN"),
     ],
 )
-def test_bad_input(change, message):
+def test_bad_input_raises_a_clear_message(change, message):
     X, bird, _ = birds(n=100)
     with pytest.raises(InputError, match=message):
         change(X, bird)

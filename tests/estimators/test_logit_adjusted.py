@@ -45,7 +45,7 @@ def slow_risk(X, y, a, coefficients, intercept, offset):
 
 
 @pytest.mark.parametrize("adjustment", ["lc", "sla"])
-def test_it_is_the_minimum(adjustment):
+def test_the_fit_minimises_the_penalised_risk(adjustment):
     X, codes = make_data(cardinalities=(3, 2), n=200)
     y, a = codes.T
     alpha = 0.05
@@ -66,7 +66,7 @@ def test_it_is_the_minimum(adjustment):
         assert penalised(clf.coef_, clf.intercept_ + 1e-2 * rng.normal(size=3) + [0.01, 0, -0.01]) > lowest
 
 
-def test_the_gradient_is_the_derivative():
+def test_gradient_is_the_derivative_of_the_risk():
     rng = np.random.default_rng(1)
     n, c, p = 30, 3, 4
     weight = rng.random(n)
@@ -141,7 +141,7 @@ def test_several_attributes_count_as_one():
     np.testing.assert_allclose(first.coef_, second.coef_, atol=1e-8)
 
 
-def test_a_weight_is_repetition():
+def test_a_weight_equals_repetition():
     X, codes = make_data(n=120)
     weight = np.random.default_rng(0).integers(0, 3, size=120)
     keep = codes[:, 0] >= 0
@@ -169,7 +169,7 @@ def test_adjustment_helps_rare_groups():
     assert worst["sla"] == pytest.approx(worst["lc"], abs=0.02)
 
 
-def test_bad_input_gets_a_sentence():
+def test_bad_input_raises_a_clear_message():
     X, codes = make_data(n=60)
     for parameters, sentence in (
         ({"adjustment": "la"}, "adjustment 'la' is not known: use one of 'none', 'lc', 'sla'"),
@@ -189,7 +189,7 @@ def test_bad_input_gets_a_sentence():
         LogitAdjustedClassifier(max_iter=1).fit(X, codes[:, 0], attributes=codes[:, 1])
 
 
-def test_score_of_frames_and_of_classes_that_training_lacked():
+def test_score_takes_frames_and_counts_unknown_classes_as_wrong():
     X, codes = make_data()
     bird = pd.Series(np.array(["duck", "gull"])[codes[:, 0]], name="bird")
     clf = LogitAdjustedClassifier().fit(X, bird)

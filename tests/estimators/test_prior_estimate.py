@@ -1,3 +1,5 @@
+"""estimate_prior: recovered priors, intervals, warnings and messages."""
+
 import functools
 
 import numpy as np
@@ -53,7 +55,7 @@ def test_coverage_with_a_classifier_that_has_the_densities_right():
     assert 0.85 < np.mean(held) < 0.97
 
 
-def test_it_goes_into_set_prior_and_raises_accuracy_there():
+def test_set_prior_accepts_the_estimate_and_accuracy_rises():
     clf = fitted(spread=1.5)
     X, codes = rows(SKEWED, n=3000, spread=1.5)
     before = clf.score(X, codes[:, 0])
@@ -64,7 +66,7 @@ def test_it_goes_into_set_prior_and_raises_accuracy_there():
     assert clf.score(X, codes[:, 0]) > before + 0.005
 
 
-def test_the_prior_in_force_plays_no_part_but_for_what_it_leaves_out():
+def test_only_zeros_of_the_current_prior_matter():
     clf, (X, _) = fitted(), rows(SKEWED)
     found = estimate_prior(clf, X)
     clf.set_prior([0.1, 0.2, 0.3, 0.4])
@@ -98,7 +100,7 @@ def test_weights_count_rows_and_zero_leaves_them_out():
     np.testing.assert_allclose(found.upper, twice.upper, atol=1e-6)
 
 
-def test_groups_that_look_alike_are_named():
+def test_confused_groups_are_named():
     clf = fitted(spread=0.3)
     X, _ = rows(SKEWED, spread=0.3)
     with pytest.warns(
@@ -110,7 +112,7 @@ def test_groups_that_look_alike_are_named():
     assert (found.upper >= SKEWED).all()
 
 
-def test_bad_input_ends_in_a_sentence(monkeypatch):
+def test_bad_input_raises_a_clear_message(monkeypatch):
     clf, (X, _) = fitted(), rows(SKEWED, n=20)
     with pytest.raises(InputError, match="LogisticRegression: pass a fitted classifier over groups"):
         estimate_prior(LogisticRegression(), X)
@@ -140,7 +142,7 @@ def test_absent_groups_far_from_the_others_leave_every_interval_narrow():
     assert (found.upper >= share).all()
 
 
-def test_the_likelihood_is_relative_to_that_of_the_uniform_prior_whatever_the_one_in_force():
+def test_the_log_likelihood_is_relative_to_the_uniform_prior():
     clf, (X, _) = fitted(), rows(SKEWED, n=200)
     weight = np.random.default_rng(0).uniform(0.5, 2, size=200)
     log_density = clf.set_prior([0.25] * 4).group_log_proba(X)  # up to a term of x alone
@@ -172,7 +174,7 @@ def test_warnings_point_at_the_caller_of_the_function_and_of_the_method(monkeypa
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_it_is_a_method_of_every_classifier_over_groups():
+def test_every_classifier_over_groups_has_the_method():
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 2, size=(400, 2))
     X = 3 * codes + rng.normal(size=(400, 2))
@@ -186,7 +188,7 @@ def test_it_is_a_method_of_every_classifier_over_groups():
         assert np.exp(clf.log_prior_)[clf.groups_[:, 0] == 1].sum() > 0.9
 
 
-def test_a_frame_of_the_columns_of_the_fit_is_no_surprise():
+def test_a_frame_with_the_columns_of_the_fit_does_not_warn():
     """Warnings are errors here: scikit-learn would warn of features without names."""
     rng = np.random.default_rng(0)
     z = np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], 30, axis=0)

@@ -1,4 +1,4 @@
-"""The exported graph against plain loops, and in places where sums underflow."""
+"""The ONNX graph against loops written from the equations, also where sums underflow."""
 
 import math
 from dataclasses import replace
@@ -19,7 +19,7 @@ from tests.export.onnx_session import CLOSE, run
 
 
 def slow_source(rng, cardinalities, n_targets=1, spread=3.0, keep=1.0):
-    """A source with energies that are the features themselves, and scores at random; some groups are no candidates."""
+    """A source whose energies are the features, with random scores; a share ``keep`` of the groups are candidates."""
     space = GroupSpace.from_cardinalities(cardinalities)
     kept = np.sort(rng.choice(space.n_groups, size=math.ceil(keep * space.n_groups), replace=False))
     groups = space.codes(kept)
@@ -33,7 +33,7 @@ def slow_source(rng, cardinalities, n_targets=1, spread=3.0, keep=1.0):
 
 
 def slow_probabilities(source, energies, log_prior, target):
-    """By the equation, one sample and one value at a time."""
+    """Probabilities by the equation, one sample and one value at a time."""
     groups, sizes = source.candidates.groups, source.space.cardinalities
     kept = log_prior > -np.inf
     log_score = (log_prior + source.log_weight)[kept]
@@ -49,7 +49,7 @@ def operators(graph):
 
 
 class TestEquations:
-    """Graphs of every form against the loop."""
+    """Graphs with and without a table equal the loop."""
 
     @pytest.mark.parametrize(
         ("cardinalities", "n_targets", "keep", "table"),
@@ -65,7 +65,7 @@ class TestEquations:
             ((70, 2), 1, 0.02, False),
         ],
     )
-    def test_equal_the_loop(self, cardinalities, n_targets, keep, table):
+    def test_probabilities_equal_the_loop(self, cardinalities, n_targets, keep, table):
         rng = np.random.default_rng(sum(cardinalities) + n_targets)
         source = slow_source(rng, cardinalities, n_targets, keep=keep)
         energies = 3 * rng.normal(size=(5, source.space.width))
@@ -92,8 +92,8 @@ class TestEquations:
             assert not shares[~kept].any()
 
     @pytest.mark.parametrize("cardinalities", [(3, 2), (12, 7)])
-    def test_large_energies(self, cardinalities):
-        """Quarters are exact in 32 bits, so that nothing but the sums is tested."""
+    def test_large_energies_do_not_overflow(self, cardinalities):
+        """Quarters are exact in 32 bits, so that only the sums are tested."""
         rng = np.random.default_rng(3)
         source = slow_source(rng, cardinalities, len(cardinalities))
         energies = rng.integers(-2000, 2000, size=(40, source.space.width)) / 4
@@ -102,8 +102,8 @@ class TestEquations:
             expected = slow_probabilities(source, energies, source.log_prior, target)
             np.testing.assert_allclose(found[name], expected, atol=CLOSE)
 
-    def test_sums_that_underflow_are_taken_again(self):
-        """Each row's best column is one that is no group: without the second sum there is nothing left of it."""
+    def test_sums_that_underflow_are_computed_again_in_log_space(self):
+        """The best column of each row is not a group, so that the scaled sums of the other columns underflow."""
         space = GroupSpace.from_cardinalities([12, 7])
         rng = np.random.default_rng(0)
         source = slow_source(rng, (12, 7))
@@ -130,7 +130,7 @@ class TestEquations:
         found = run(onnx_model(source), energies, prior=np.exp(log_prior))["probabilities"]
         np.testing.assert_allclose(found, slow_probabilities(source, energies, log_prior, 0), atol=CLOSE)
 
-    def test_a_value_without_prior_has_no_probability(self):
+    def test_a_value_with_prior_zero_has_probability_zero(self):
         rng = np.random.default_rng(0)
         source = slow_source(rng, (12, 7))
         prior = np.where(source.candidates.groups[:, 0] == 3, 0.0, 1.0)
@@ -140,13 +140,13 @@ class TestEquations:
         np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
 
     @pytest.mark.parametrize("scale", [3e38, 1e-37])
-    def test_a_prior_of_any_size(self, scale):
+    def test_the_prior_need_not_be_normalised(self, scale):
         source = slow_source(np.random.default_rng(0), (12, 7))
         source = replace(source, log_weight=np.zeros(84))
         found = run(onnx_model(source), np.zeros((2, 19)), prior=np.full(84, scale))["probabilities"]
         np.testing.assert_allclose(found, 1 / 12, atol=1e-6)
 
-    def test_64_bits(self):
+    def test_float64_agrees_to_1e_13(self):
         rng = np.random.default_rng(1)
         for cardinalities in ((3, 2), (12, 7)):
             source = slow_source(rng, cardinalities)
@@ -155,8 +155,8 @@ class TestEquations:
             assert found.dtype == np.float64
             np.testing.assert_allclose(found, slow_probabilities(source, energies, source.log_prior, 0), atol=1e-13)
 
-    def test_no_column_per_group(self):
-        """2¹⁶ groups: no array of the graph, and nothing that it computes for a sample, is as long as that."""
+    def test_many_groups_need_no_column_per_group(self):
+        """With 2¹⁶ groups nothing that the graph computes per sample is longer than 2⁸."""
         source = slow_source(np.random.default_rng(0), (2,) * 16)
         model = onnx.shape_inference.infer_shapes(onnx_model(source))
         shapes = [

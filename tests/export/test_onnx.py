@@ -1,4 +1,4 @@
-"""The exported file against the classifier itself, and what is not exported."""
+"""The exported file equals the classifier; wrong models, paths and arguments are rejected."""
 
 import json
 import re
@@ -33,7 +33,7 @@ from tests.export.onnx_session import CLOSE, run
 
 
 def exported(clf, tmp_path, X, **options):
-    """Outputs of the file for features, and those features in the precision of the file."""
+    """Export; return the outputs of the file for X, and X rounded to the precision of the file."""
     export_onnx(clf, tmp_path / "model.onnx", **options)
     dtype = np.dtype(options.get("dtype", "float32"))
     return run(tmp_path / "model.onnx", X, dtype), np.asarray(X, dtype).astype(np.float64)
@@ -48,7 +48,7 @@ def fit(cardinalities=(2, 3), n_targets=1, clf=None, shift=0.0, missing=(0,), **
 
 
 class TestClassifier:
-    """Whatever a classifier may have been set to is in the file."""
+    """Every setting of a classifier is in the file."""
 
     @pytest.mark.parametrize(
         "options",
@@ -76,7 +76,7 @@ class TestClassifier:
             plain, _ = fit()
             assert not np.allclose(found["probabilities"], plain.predict_proba(X), atol=10 * CLOSE)
 
-    def test_what_was_changed_after_the_fit(self, tmp_path):
+    def test_changes_after_the_fit_are_exported(self, tmp_path):
         clf, X = fit()
         clf.set_params(bias="learned", unseen_offset=-2.0)
         clf.set_prior({(0, 0): 0.5, (1, 1): 0.25, (1, 2): 0.25})
@@ -87,7 +87,7 @@ class TestClassifier:
         assert clf.log_prior_ is before
         np.testing.assert_allclose(found["probabilities"], clf.set_prior("train").predict_proba(X), atol=CLOSE)
 
-    def test_saved_and_chosen_by_held_out_groups(self, tmp_path):
+    def test_a_cross_validated_classifier_and_its_saved_copy(self, tmp_path):
         X, codes = make_data((3, 3), n=600)
         clf = CRMClassifierCV([1e-2, 1.0], prior="hull").fit(X, codes[:, 0], attributes=codes[:, 1])
         assert clf.unseen_offset_ != 0
@@ -96,7 +96,7 @@ class TestClassifier:
             found, X32 = exported(model, tmp_path, X)
             np.testing.assert_allclose(found["probabilities"], clf.predict_proba(X32), atol=CLOSE)
 
-    def test_another_prior_in_use(self, tmp_path):
+    def test_the_prior_can_be_replaced_at_prediction(self, tmp_path):
         """The order of the groups is in the metadata."""
         clf, X = fit((2, 40), n=2000)
         export_onnx(clf, tmp_path / "model.onnx")
@@ -110,7 +110,7 @@ class TestClassifier:
         X32 = X.astype(np.float32).astype(np.float64)
         np.testing.assert_allclose(found, clf.set_prior(share).predict_proba(X32), atol=CLOSE)
 
-    def test_a_fixed_prior_is_no_input(self, tmp_path):
+    def test_a_fixed_prior_removes_the_input(self, tmp_path):
         clf, X = fit()
         written = export_onnx(clf, tmp_path / "a.onnx", fixed_prior=True)
         assert list(written.inputs) == ["X"]
@@ -166,7 +166,7 @@ class TestClassifier:
         assert about["targets"]["the bird"]["label"] == "label_the_bird"
         assert about["feature_names"] == ["a", "b", "c", "d"]
 
-    def test_names_that_become_one(self):
+    def test_output_names_that_collide_are_numbered(self):
         assert output_names(("a b", "a_b")) == [
             ("label_a_b_1", "probabilities_a_b_1"),
             ("label_a_b_2", "probabilities_a_b_2"),
@@ -175,7 +175,7 @@ class TestClassifier:
     @pytest.mark.parametrize("shift", [1e3, 1e6])
     @pytest.mark.parametrize("cardinalities", [(2, 3), (9, 9)])
     def test_features_far_from_zero(self, cardinalities, shift, tmp_path):
-        """For the features as 32 bits hold them, the file gives what the classifier gives, at any offset."""
+        """File and classifier agree for the features rounded to 32 bits, at any offset."""
         clf, X = fit(cardinalities, shift=shift, n=800)
         found, X32 = exported(clf, tmp_path, X)
         np.testing.assert_allclose(found["probabilities"], clf.predict_proba(X32), atol=CLOSE)
@@ -183,7 +183,7 @@ class TestClassifier:
         np.testing.assert_allclose(found["probabilities"], clf.predict_proba(X), atol=1e-9)
 
     @pytest.mark.parametrize("cardinalities", [(2, 3), (9, 9)])
-    def test_what_is_common_to_an_attribute_changes_nothing(self, cardinalities, tmp_path):
+    def test_energies_common_to_an_attribute_cancel(self, cardinalities, tmp_path):
         clf, X = fit(cardinalities)
         common = 1e4 * np.random.default_rng(0).normal(size=X.shape[1])
         coef = clf.coef_ + np.where(np.arange(len(clf.coef_)) < cardinalities[0], 1, -2)[:, None] * common
@@ -191,7 +191,7 @@ class TestClassifier:
         found, X = exported(shifted, tmp_path, X)
         np.testing.assert_allclose(found["probabilities"], clf.predict_proba(X), atol=CLOSE)
 
-    def test_one_file_and_the_same_each_time(self, tmp_path):
+    def test_export_is_one_file_and_deterministic(self, tmp_path):
         clf, _ = fit()
         written = export_onnx(clf, tmp_path / "model.onnx")
         first = (tmp_path / "model.onnx").read_bytes()
@@ -201,7 +201,7 @@ class TestClassifier:
         assert (tmp_path / "model.onnx").read_bytes() == first
 
 
-def test_the_source_of_a_classifier_leaves_it_as_it_is():
+def test_the_source_does_not_change_the_classifier():
     clf, _ = fit()
     before = clf.log_prior_.copy()
     source = classifier_source(clf, "train")
@@ -209,15 +209,15 @@ def test_the_source_of_a_classifier_leaves_it_as_it_is():
     np.testing.assert_allclose(source.log_weight, -clf.bias_)
 
 
-class TestRefused:
-    """One sentence each, and no file."""
+class TestRejected:
+    """Models and paths that cannot be exported raise one sentence and leave no file."""
 
     @pytest.fixture(autouse=True)
     def nothing_written(self, tmp_path):
         yield
         assert not list(tmp_path.glob("**/*.onnx"))
 
-    def test_not_fitted(self, tmp_path):
+    def test_an_unfitted_classifier(self, tmp_path):
         with pytest.raises(NotFittedError, match="not fitted"):
             export_onnx(CRMClassifier(), tmp_path / "model.onnx")
 
@@ -232,15 +232,15 @@ class TestRefused:
         ],
         ids=lambda model: type(model).__name__,
     )
-    def test_other_models(self, model, tmp_path):
+    def test_models_that_cannot_be_exported(self, model, tmp_path):
         with pytest.raises(InputError, match=f"an? {type(model).__name__} cannot be .*: pass a fitted CRMClassifier"):
             export_onnx(model, tmp_path / "model.onnx")
 
-    def test_a_class(self, tmp_path):
+    def test_a_class_instead_of_an_instance(self, tmp_path):
         with pytest.raises(InputError, match="the class CRMClassifier cannot be"):
             export_onnx(CRMClassifier, tmp_path / "model.onnx")
 
-    def test_paths(self, tmp_path):
+    def test_paths_that_cannot_be_written(self, tmp_path):
         clf, _ = fit()
         with pytest.raises(InputError, match="there is no folder"):
             export_onnx(clf, tmp_path / "nowhere" / "model.onnx")
@@ -266,7 +266,7 @@ class TestRefused:
         with pytest.raises(InputError, match="GB, and an ONNX file holds 2"):
             export_onnx(clf, tmp_path / "model.onnx")
 
-    def test_without_onnx(self, monkeypatch, tmp_path):
+    def test_without_the_package_onnx(self, monkeypatch, tmp_path):
         clf, _ = fit()
         monkeypatch.setitem(sys.modules, "onnx", None)
         with pytest.raises(InputError, match=r'pip install "compshift\[onnx\]"'):
@@ -295,7 +295,7 @@ class TestArguments:
             with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
                 export_onnx(path, fitted)
 
-    def test_other_arguments(self, fitted, tmp_path):
+    def test_wrong_paths_and_models(self, fitted, tmp_path):
         with pytest.raises(InputError, match=sentence("path is an int: pass the path of a file, as in 'model.onnx'")):
             export_onnx(fitted, 5)
         with pytest.raises(InputError, match=sentence("for example compshift.load('m.safetensors')")):
@@ -307,7 +307,7 @@ class TestArguments:
         ("dtype", "name"),
         [(np.float32, "float32"), ("f4", "float32"), (np.dtype("float64"), "float64"), (float, "float64")],
     )
-    def test_types_are_what_numpy_takes_them_for(self, fitted, tmp_path, dtype, name):
+    def test_dtype_accepts_anything_that_numpy_does(self, fitted, tmp_path, dtype, name):
         export_onnx(fitted, tmp_path / "found.onnx", dtype=dtype)
         export_onnx(fitted, tmp_path / "expected.onnx", dtype=name)
         assert (tmp_path / "found.onnx").read_bytes() == (tmp_path / "expected.onnx").read_bytes()
@@ -316,7 +316,7 @@ class TestArguments:
         ("dtype", "name"),
         [(np.float16, "'float16'"), (int, "'int64'"), ("half a", "'half a'"), (None, "None"), (3, "3")],
     )
-    def test_other_types(self, fitted, tmp_path, dtype, name):
+    def test_unsupported_dtypes(self, fitted, tmp_path, dtype, name):
         with pytest.raises(InputError, match=sentence(f"dtype {name} is not known: use one of 'float32', 'float64'")):
             export_onnx(fitted, tmp_path / "m.onnx", dtype=dtype)
         assert not list(tmp_path.iterdir())

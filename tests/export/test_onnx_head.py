@@ -1,4 +1,4 @@
-"""Heads in PyTorch and models that were trained, against their ONNX files."""
+"""ONNX files of PyTorch heads and trained models."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from tests.export.onnx_session import CLOSE, run
 
 
 def trained_head(cardinalities, hidden, n=300, p=5):
-    """A head whose biases are known, and the features that they rest on."""
+    """A head with extrapolated biases, and the features they were computed from."""
     rng = np.random.default_rng(0)
     space = GroupSpace.from_cardinalities(cardinalities)
     codes = space.codes(rng.integers(1, space.n_groups, size=n))
@@ -33,7 +33,7 @@ class TestHead:
 
     @pytest.mark.parametrize("hidden", [None, 8, [8, 6]])
     @pytest.mark.parametrize("cardinalities", [(2, 3), (9, 9)])
-    def test_equals_the_head(self, cardinalities, hidden, tmp_path):
+    def test_the_file_equals_the_head(self, cardinalities, hidden, tmp_path):
         head, X = trained_head(cardinalities, hidden)
         export_onnx(head, tmp_path / "model.onnx")
         found = run(tmp_path / "model.onnx", X.numpy())
@@ -46,7 +46,7 @@ class TestHead:
             expected = head.marginal_log_prob(X, 0, prior).exp().detach().numpy()
             np.testing.assert_allclose(found["probabilities"], expected, atol=CLOSE)
 
-    def test_what_is_common_to_an_attribute_changes_nothing(self, tmp_path):
+    def test_energies_common_to_an_attribute_cancel(self, tmp_path):
         head, X = trained_head((2, 3), 8)
         head.double()
         expected = head.marginal_log_prob(X, 0).exp().detach().numpy()
@@ -58,15 +58,14 @@ class TestHead:
         found = run(tmp_path / "model.onnx", X.numpy())["probabilities"]
         np.testing.assert_allclose(found, expected, atol=CLOSE)
 
-    def test_a_head_without_biases(self, tmp_path):
+    def test_a_head_without_biases_is_rejected(self, tmp_path):
         head = AdditiveEnergyHead(3, [2, 2])
         head.set_train_groups(np.array([[0, 1], [1, 0], [1, 1]]))
         with pytest.raises(InputError, match="call extrapolate with the training inputs first"):
             export_onnx(head, tmp_path / "model.onnx")
 
     @pytest.mark.parametrize("hidden", [0, 6])
-    def test_a_trained_model(self, hidden, tmp_path):
-        """The file takes what the backbone gives."""
+    def test_the_file_of_a_trained_model_takes_backbone_features(self, hidden, tmp_path):
         from compshift.methods.crm import CRM
         from compshift.training import Settings, train
         from tests.training.small_runs import Wobbly, gaussians
@@ -82,7 +81,7 @@ class TestHead:
         np.testing.assert_allclose(found["probabilities"], model.predict_proba(samples), atol=CLOSE)
         assert set(found["label"]) == {"land", "water"}
 
-    def test_a_model_of_classes_alone(self, tmp_path):
+    def test_a_model_without_groups_is_rejected(self, tmp_path):
         from compshift.training import Settings, train
         from tests.training.small_runs import Wobbly, gaussians
 

@@ -32,7 +32,7 @@ from compshift.crm.model import CRMModel
 from compshift.crm.selection import ROW_PARTS, Fold, row_parts
 
 MAX_FOLDS = 30
-"""Largest number of folds, each of which costs a fit."""
+"""Largest number of folds. Each costs a fit."""
 
 EXPECTED_TOL = 1e-3
 """Tolerance of these fits. They start from the fit to all groups; with a looser tolerance they would still reflect the

@@ -158,9 +158,9 @@ def read(path: str | PathLike[str]) -> ModelFile:
     try:
         header = parse_json(text)
     except ValueError as error:
-        raise InputError(f"{str(path)!r} cannot be read as a model: its header is no JSON ({error})") from None
+        raise InputError(f"{str(path)!r} cannot be read as a model: its header is not JSON ({error})") from None
     if not isinstance(header, dict):
-        raise InputError(f"{str(path)!r} cannot be read as a model: its header is no JSON object")
+        raise InputError(f"{str(path)!r} cannot be read as a model: its header is not a JSON object")
     version = header.get("format_version")
     if type(version) is not int or version > MODEL_FORMAT_VERSION:
         raise InputError(
@@ -181,7 +181,7 @@ def _read_safetensors(path: Any) -> tuple[dict[str, str], dict[str, Any]]:
         if path.suffix in TEXT or path.suffix in PARQUET or path.suffix == ".npz":
             kind = "feature file" if path.suffix == ".npz" else "table"
             raise InputError(
-                f"{str(path)!r} is a {kind}, and no model: pass a file that a model was saved to; where both are asked "
+                f"{str(path)!r} is a {kind}, not a model: pass a file that a model was saved to; where both are asked "
                 "for, the model goes first"
             ) from None
         raise InputError(
@@ -282,9 +282,9 @@ def _checked_space(header: Mapping[str, Any]) -> GroupSpace:
     """Check ``names`` and ``values`` of the header, and return the space they describe."""
     names, values = header["names"], header["values"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"names is {shown(names)}, no list of names")
+        raise InputError(f"names is {shown(names)}, not a list of names")
     if not isinstance(values, list) or not all(isinstance(part, list) for part in values):
-        raise InputError(f"values is {shown(values)}, no list of lists")
+        raise InputError(f"values is {shown(values)}, not a list of lists")
     return GroupSpace(tuple(names), tuple(tuple(part) for part in values))
 
 
@@ -346,7 +346,7 @@ def _checked_arrays(arrays: Mapping[str, Any], space: GroupSpace) -> dict[str, A
 def _checked_codes(array: Any, space: GroupSpace, name: str) -> Any:
     """Check that an array holds codes of distinct groups in sorted order, and return them."""
     if array.dtype.kind != "i" or array.ndim != 2 or not len(array):
-        raise InputError(f"{name} has type {array.dtype} and shape {array.shape}, and is no list of groups")
+        raise InputError(f"{name} has type {array.dtype} and shape {array.shape}, and is not a list of groups")
     codes = check_codes(array, space.cardinalities, name)
     distinct = space.distinct(codes)[0]
     if len(distinct) < len(codes):

@@ -1,4 +1,4 @@
-"""What an ONNX graph of CRM is built from: the energies, weights and prior of any CRM model as plain float64 arrays.
+"""Input of the ONNX graph: energies, weights and prior of any CRM model, as plain float64 arrays.
 
 ``onnx_source`` accepts a fitted classifier, a head, or a classifier trained by CRM. It needs neither the package onnx
 nor, for a fitted classifier, PyTorch.

@@ -1,0 +1,68 @@
+"""Evaluation of fitted classifiers on labelled datasets."""
+
+import json
+
+import numpy as np
+import pytest
+
+from compshift import CRMClassifier, CRMClassifierCV, GroupSpace, InputError
+from compshift.data import GroupedDataset
+from compshift.metrics import group_report
+from compshift.metrics.evaluation import evaluate
+
+
+def dataset(groups=range(9), n=450, seed=0, values=("a", "b", "c")):
+    """Features around additive means of some of the 3 × 3 groups, by flat index."""
+    rng = np.random.default_rng(seed)
+    space = GroupSpace(("bird", "place"), (("gull", "owl", "wren"), values))
+    codes = space.codes(rng.choice(list(groups), size=n))
+    return GroupedDataset(rng.normal(size=(n, 6)) + 2 * space.one_hot(codes), space, codes)
+
+
+def fitted(clf, data):
+    table = data.columns(("bird", "place"))
+    return clf.fit(data.X, table["bird"], attributes=table["place"])
+
+
+def test_groups_are_reported_with_their_role_in_training():
+    train, test = dataset(range(1, 9)), dataset(seed=1)
+    clf = fitted(CRMClassifier(), train)
+    evaluation = evaluate(clf, test)
+    table = test.columns(("bird", "place"))
+    expected = group_report(table["bird"], clf.predict(test.X), table["place"])
+    assert evaluation.report.worst == expected.worst
+    np.testing.assert_allclose(evaluation.report.accuracy, expected.accuracy)
+    assert evaluation.report.compositional_risk > 0
+    assert evaluation.states[0] == "extrapolated"
+    assert evaluation.states[1] == f"{clf.group_weight_[1]:g} rows"
+    np.testing.assert_array_equal(evaluation.effective_sample_size, clf.effective_sample_size_)
+    assert np.isnan(evaluation.expected).all()
+
+
+def test_groups_outside_the_hull_and_outside_the_support_are_told():
+    square = [4, 5, 7, 8]  # with (gull, a), which shares no value with it
+    clf = fitted(CRMClassifier(prior="hull"), dataset([0, *square]))
+    states = evaluate(clf, dataset(seed=1)).states
+    assert [states[group] for group in (1, 3)] == ["outside the hull"] * 2
+    listed = fitted(CRMClassifier(support="observed"), dataset([0, *square]))
+    evaluation = evaluate(listed, dataset(seed=1))
+    assert evaluation.states[1] == "not a candidate"
+    assert np.isnan(evaluation.effective_sample_size[1])
+
+
+def test_expected_accuracy_of_unseen_groups_is_shown_beside_the_actual_one():
+    clf = fitted(CRMClassifierCV([1e-2, 1e-1], prior="hull"), dataset(range(1, 9)))
+    evaluation = evaluate(clf, dataset(seed=1))
+    frame = clf.expected_group_accuracy_
+    np.testing.assert_array_equal(evaluation.expected[0], frame[["accuracy", "lower", "upper"]].to_numpy()[0])
+    assert np.isnan(evaluation.expected[1:]).all()
+    content = json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
+    assert content["groups"][0]["expected_accuracy"] == evaluation.expected[0, 0]
+    assert "expected_accuracy" not in content["groups"][1]
+    assert content["groups"][0]["in_training"] == "extrapolated"
+
+
+def test_unknown_values_are_rejected():
+    clf = fitted(CRMClassifier(), dataset(range(1, 9)))
+    with pytest.raises(InputError, match="'d'"):
+        evaluate(clf, dataset(seed=1, values=("a", "b", "d")))
