@@ -130,9 +130,14 @@ def test_features_are_not_computed_again(old):
     assert contents(old / "features") == before
 
 
+def table_rows(markdown):
+    """Lines of the tables; the notes around them may be reworded."""
+    return [line for line in markdown.splitlines() if line.startswith("|")]
+
+
 def test_a_benchmark(old):
     before = contents(old / "bench")
-    assert command("tables", "bench", cwd=old) == (old / "tables.md").read_text()
+    assert table_rows(command("tables", "bench", cwd=old)) == table_rows((old / "tables.md").read_text())
     outcome = json.loads(command(*write.BENCH, "--json", cwd=old))
     assert (outcome["new"], outcome["known"], outcome["failed"]) == (0, 4, 0)
     for found, expected in zip(outcome["results"], EXPECTED["bench"]["results"], strict=True):
