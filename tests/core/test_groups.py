@@ -81,6 +81,7 @@ def test_locate_marks_what_is_not_listed():
         (lambda s: s.label([[0, 0], [1, 1]]), "code has 2 rows"),
         (lambda s: s.codes([4]), "runs from 0 to 3"),
         (lambda s: s.codes([0.5]), "whole number"),
+        (lambda s: s.codes([[0, 1], [0]]), "whole number"),
     ],
 )
 def test_errors_name_the_value_and_the_cure(call, message):
