@@ -91,7 +91,7 @@ def rational_rank(rows):
 
 
 def in_hull(cardinalities, seen, code):
-    """Whether σ(z) raises the rank of the seen codes."""
+    """Whether σ(z) leaves the rank of the seen codes unchanged."""
     rows = [one_hot(cardinalities, z) for z in seen]
     return rational_rank(rows) == rational_rank([*rows, one_hot(cardinalities, code)])
 

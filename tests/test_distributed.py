@@ -20,13 +20,13 @@ def test_shares_cover_the_rows_in_order_and_evenly(n_rows, size):
     assert max(lengths) - min(lengths) <= 1
 
 
-def test_alone_nothing_changes():
+def test_a_single_process_gets_its_own_values():
     values = np.arange(3.0)
     assert ALONE.sum(values) is values
     assert ALONE.gather(values) == [values]
 
 
-def test_sums_of_all_processes_are_merged():
+def test_sums_of_all_processes_are_merged_in_order():
     parts = [BiasSums(np.log([[value]]), np.log([[value**2]]), value) for value in (1.0, 2.0, 5.0)]
 
     class Three(Rank):

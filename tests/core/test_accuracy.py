@@ -41,7 +41,7 @@ def test_calibration_error_equals_a_loop(n, n_bins):
 
 
 def test_equal_confidences_share_a_bin():
-    """So that the order of the rows, which labels may have, does not matter."""
+    """The error then does not depend on the order of the rows, which may follow the labels."""
     right = np.r_[np.ones(800, dtype=bool), np.zeros(200, dtype=bool)]
     found = calibration(np.full(1000, 0.8), right, np.random.default_rng(0))
     assert found.error == pytest.approx(0.0, abs=1e-12)
@@ -60,7 +60,7 @@ def test_each_row_of_outcomes_has_its_error():
     np.testing.assert_allclose(expected_calibration_error(confidence, right, bins), [0.75 / 3, 2.25 / 3])
 
 
-def test_right_probabilities_are_blamed_once_in_twenty():
+def test_right_probabilities_are_called_off_one_time_in_twenty():
     rng = np.random.default_rng(0)
     blamed, errors, noises = [], [], []
     for _ in range(200):
@@ -74,7 +74,7 @@ def test_right_probabilities_are_blamed_once_in_twenty():
 
 
 @pytest.mark.parametrize(("sharpness", "sign"), [(3.0, 1), (0.4, -1)])
-def test_too_sure_and_not_sure_enough(sharpness, sign):
+def test_overconfident_and_underconfident_probabilities_are_detected(sharpness, sign):
     rng = np.random.default_rng(1)
     logits = rng.uniform(0, 3, size=2000)
     right = rng.random(2000) < 1 / (1 + np.exp(-logits))
@@ -104,7 +104,7 @@ def test_expected_accuracy_equals_a_loop(n_targets):
 
 
 def test_a_correct_model_expects_its_true_accuracy():
-    """Well-specified Gaussians: its expectation for a dropped group is the accuracy there."""
+    """On well-specified Gaussians, the expected accuracy of a dropped group equals its true accuracy."""
     rng = np.random.default_rng(1)
     means = rng.normal(size=(5, 3))
     codes = SPACE.codes(rng.choice([1, 2, 3, 4, 5], size=6000))
@@ -143,7 +143,7 @@ class TestWilson:
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99])
-def test_intervals_hold_the_share_itself(confidence):
+def test_wilson_intervals_contain_the_share_itself(confidence):
     trials = np.arange(1, 3000)
     for right in (np.zeros_like(trials), trials // 2, trials):
         lower, upper = wilson_interval(right, trials, confidence)

@@ -26,7 +26,7 @@ from tests.core.test_hull import random_support
 
 
 def random_hull(seed):
-    """A hull with several ways to give some unseen group, those groups, and rows of each seen group."""
+    """A random hull, the groups inside it, and a number of samples for each seen group."""
     rng = np.random.default_rng(seed)
     space = GroupSpace.from_cardinalities(rng.integers(2, 5, size=rng.integers(1, 4)).tolist())
     groups = space.codes(np.arange(space.n_groups))
@@ -81,7 +81,7 @@ def test_rows_decide_the_minimum_variance():
 
 
 @given(seed=st.integers(0, 10_000))
-def test_value_weights_read_off_what_is_additive(seed):
+def test_value_weights_fit_additive_functions_by_least_squares(seed):
     hull, _, _ = random_hull(seed)
     rng = np.random.default_rng(seed)
     seen = hull.space.one_hot(hull.observed)
@@ -167,7 +167,7 @@ def test_partition_and_posterior_equal_a_slow_loop(seed):
         np.testing.assert_allclose(result, [value - reference.log_sum_exp(logits) for value in logits], atol=1e-10)
 
 
-def test_far_off_scores_lose_nothing():
+def test_log_partition_of_large_scores_keeps_its_digits():
     log_proba, weights, omega, _ = random_case(0)
     shift = 1e4 * np.ones(len(weights))
     plain = log_partition(log_proba, weights, omega)
@@ -204,7 +204,7 @@ def test_the_temperature_has_bounds():
     assert inverse_temperature(log_proba, np.array([1, 0]), np.ones(2)) == 1e-3
 
 
-def test_the_floor_is_a_floor():
+def test_probabilities_below_the_floor_are_raised_and_reported():
     log_proba, low = log_floored(np.array([[0.0, 1e-3, 0.999]]), 1e-2)
     np.testing.assert_allclose(np.exp(log_proba), [[1e-2, 1e-2, 0.999]])
     np.testing.assert_array_equal(low, [[True, True, False]])
@@ -212,7 +212,7 @@ def test_the_floor_is_a_floor():
 
 @given(seen_groups())
 def test_leverage_is_the_variance_of_the_extrapolation(problem):
-    """Of a least-squares fit to unit-variance noise, by the covariance of its coefficients."""
+    """The variance comes from the covariance of a least-squares fit to unit-variance noise."""
     space, groups = problem
     hull = AffineHull(space, groups)
     codes = space.codes(np.arange(space.n_groups))
@@ -229,7 +229,7 @@ def test_leverage_is_the_variance_of_the_extrapolation(problem):
 
 
 def test_leverage_by_hand():
-    """One way of three groups has variance 3; two such ways side by side have half of it."""
+    """A path of three groups has variance 3; a second parallel path for a part of it lowers the variance to 2."""
     space = GroupSpace.from_cardinalities([2, 2])
     assert extrapolation_leverage(AffineHull(space, [[0, 0], [0, 1], [1, 0]]), np.array([[1, 1]]))[0] == pytest.approx(
         3

@@ -56,7 +56,7 @@ finite = st.floats(-2000, 2000)
 
 
 @given(arrays(np.float64, (3, 4), elements=finite), arrays(np.float64, (4, 2), elements=finite), st.floats(-1e4, 1e4))
-def test_shift_comes_out_as_it_went_in(a, b, shift):
+def test_a_shift_of_the_factors_shifts_the_product(a, b, shift):
     np.testing.assert_allclose(logmatmulexp(a + shift, b), logmatmulexp(a, b) + shift, rtol=1e-12, atol=1e-9)
 
 

@@ -84,7 +84,7 @@ def test_cumulants_are_exact_for_gaussians_of_one_covariance(seed):
 
 
 def test_cumulant_bias_equals_a_loop():
-    """With biases and moments that fit no model: every seen group has its say."""
+    """Biases and moments fit no model, so that every seen group contributes a different value."""
     rng = np.random.default_rng(1)
     seen = ALL[[4, 1, 2]]
     bias, moments = rng.normal(size=3), EnergyMoments(rng.normal(size=(3, 5)), covariance(rng, 5))
@@ -103,7 +103,7 @@ def test_cumulant_bias_equals_a_loop():
 
 
 def test_cumulants_of_groups_that_do_not_differ():
-    """A variance of 0 to a seen group means that group's bias, without a division by 0."""
+    """A group at variance 0 from a seen group has that group's bias, without a division by 0."""
     moments = EnergyMoments(np.zeros((1, 5)), np.zeros((5, 5)))
     found = cumulant_bias(SPACE, ALL, ALL[:1], np.array([0.7]), moments)
     np.testing.assert_allclose(found, 0.7)
@@ -134,7 +134,7 @@ def test_energy_moments_are_weighted():
 
 
 def test_cumulants_are_not_computed_for_too_many_pairs():
-    """Seen groups keep their bias; nothing is known of the others."""
+    """Seen groups keep their bias; the others are NaN."""
     space = GroupSpace.from_cardinalities([10_000, 6_000])
     groups, seen = space.codes(np.arange(60_000)), space.codes(np.arange(500, 1_500))
     bias = np.random.default_rng(4).normal(size=1_000)
@@ -154,7 +154,7 @@ class TestBoundBySamples:
 
     @pytest.mark.parametrize("spread", [0.3, 1.0, 3.0, 6.0])
     def test_the_true_bias_is_rarely_raised(self, spread):
-        """Log-normal weights, whose expectation is known: whether their mean rests on many samples or on one."""
+        """Log-normal weights have a known expectation; their spread decides how many samples the mean depends on."""
         weights = spread * np.random.default_rng(6).normal(size=(2000, 60))
         mean, square = np.exp(weights).mean(axis=1), np.exp(2 * weights).mean(axis=1)
         truth = np.full(2000, spread**2 / 2)
@@ -201,7 +201,7 @@ def test_the_quasi_bayesian_pareto_fit_equals_a_loop():
 
 def test_pareto_k_of_weights_without_a_tail():
     assert pareto_k(np.zeros((500, 2))).tolist() == [-np.inf, -np.inf]
-    assert np.isnan(pareto_k(np.zeros((20, 2)))).all()  # too few to speak of a tail
+    assert np.isnan(pareto_k(np.zeros((20, 2)))).all()  # too few weights for a tail
 
 
 def test_pareto_k_counts_equal_weights_once():
@@ -225,5 +225,5 @@ def test_tail_indices_by_group():
 
 
 def test_pareto_k_of_a_tail_that_underflows_is_large():
-    """Weights over thousands of nats, as separable data give them."""
+    """The log weights spread over thousands of nats, as on separable data."""
     assert (pareto_k(np.random.default_rng(0).normal(size=(200, 3)) * 1e4) > 1).all()

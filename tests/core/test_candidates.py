@@ -10,7 +10,7 @@ from compshift.core.candidates import given_log_prior, log_probabilities, unifor
 
 def test_uniform_over_the_chosen():
     np.testing.assert_allclose(uniform_log_prior(np.array([True, False, True])), [np.log(0.5), -np.inf, np.log(0.5)])
-    with pytest.raises(InputError, match="no group to stand on"):
+    with pytest.raises(InputError, match="the prior is empty: none of the candidate groups is inside the hull"):
         uniform_log_prior(np.array([False, False]))
 
 
@@ -50,13 +50,13 @@ def test_names_of_levels_that_are_numbers():
 
 
 @pytest.mark.parametrize("names", [["o", "zzz"], ["O", "S"], ["s", None], [None, "o"], ["o", "o"], ["a", "b"]])
-def test_levels_of_other_names_are_refused(names):
+def test_levels_of_other_names_are_an_error(names):
     message = r"prior has levels of the names .*, but the attributes are 'o', 's': rename them, or pass the levels "
     with pytest.raises(InputError, match=message):
         given_log_prior(series(names), SPACE, GROUPS)
 
 
-def test_a_group_that_is_listed_twice_is_refused():
+def test_a_group_that_is_listed_twice_is_an_error():
     space = GroupSpace.from_table([("a", 0), ("b", 1)], names=["y", "z"])
     groups = space.codes(np.arange(4))
     index = pd.MultiIndex.from_tuples([("a", 0), ("a", 0), ("b", 1)])

@@ -115,7 +115,7 @@ ROUNDED = r"which an array of all its values holds as .*: convert them to text"
         ([2**53, 2**53 + 1, 0.5], f"has the value 9007199254740993, {ROUNDED}"),
     ],
 )
-def test_values_that_no_array_holds_are_refused(values, message):
+def test_values_that_an_array_would_change_are_an_error(values, message):
     for table in (values, {"z": values}, np.array(values, dtype=object), pd.Series(values, dtype=object)):
         with pytest.raises(InputError, match=message):
             read_columns(table)
@@ -124,7 +124,7 @@ def test_values_that_no_array_holds_are_refused(values, message):
 
 
 @pytest.mark.parametrize(("values", "message"), [(["a", "b\0"], "ends in NUL"), ([2**63 + 1, -1], ROUNDED)])
-def test_categories_that_no_array_holds_are_refused(values, message):
+def test_categories_that_an_array_would_change_are_an_error(values, message):
     with pytest.raises(InputError, match=message):
         read_columns(pd.Categorical(np.array(values, dtype=object)))
 
@@ -141,13 +141,13 @@ def test_large_whole_numbers_that_an_array_holds_are_kept():
     assert values_and_codes([2**53 + 1, 2**53, True]) == ((1, 2**53, 2**53 + 1), [2, 1, 0])
 
 
-def test_a_column_of_texts_and_numbers_is_refused_in_a_mapping_too():
+def test_a_column_of_texts_and_numbers_in_a_mapping_is_an_error():
     with pytest.raises(InputError, match="attribute 'z' mixes text and numbers"):
         read_columns({"z": ["1", 1]})
 
 
 @pytest.mark.parametrize("values", [["b", "a", "b"], [3, 1, 3], [3.5, 1.5, 3.5]])
-def test_what_is_masked_is_missing(values):
+def test_masked_values_are_missing(values):
     masked = np.ma.masked_array(values, mask=[False, False, True])
     (column,) = read_columns(masked, missing=True)
     assert (column.values, column.codes.tolist()) == ((values[1], values[0]), [1, 0, -1])

@@ -75,7 +75,7 @@ def test_table_split_covers_lists_and_grids():
 
 
 def test_wide_halves_are_looked_up():
-    """A half with many values per attribute takes another way to the same energies."""
+    """A half with many values per attribute is computed by look-ups, with the same result."""
     rng = np.random.default_rng(0)
     space = GroupSpace.from_cardinalities([40, 30, 2, 2])
     codes = space.codes(np.sort(rng.choice(space.n_groups, size=60, replace=False)))

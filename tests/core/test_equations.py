@@ -67,7 +67,7 @@ def test_large_energies_are_exact(cardinalities, scale):
 
 @pytest.mark.parametrize("scale", [1e4, 1e3])
 def test_samples_whose_best_combination_is_unseen(library, scale):
-    """Where the best row and column do not meet in a seen group, the scaled sums underflow and are made again."""
+    """If the best row and column do not meet in a seen group, the scaled sums underflow and are recomputed."""
     rng = np.random.default_rng(0)
     space = GroupSpace.from_cardinalities([8, 7])
     seen_codes = space.codes(np.sort(rng.choice(56, size=40, replace=False)))
@@ -100,7 +100,7 @@ def test_samples_whose_best_combination_is_unseen(library, scale):
 
 @pytest.mark.parametrize("gap", [650.0, 700.0, 709.0, 730.0, 745.0, 760.0])
 def test_gaps_where_exp_is_denormal(gap):
-    """Samples whose seen groups are far above the unseen one, in a way that splits row and column maxima."""
+    """The energies of seen groups are far above that of the unseen one, with row and column maxima apart."""
     space = GroupSpace.from_cardinalities([2, 2])
     seen = np.array([[0, 0], [0, 1], [1, 0]])
     log_score = np.log([0.2, 0.3, 0.5])

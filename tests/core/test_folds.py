@@ -19,7 +19,7 @@ def seen_groups(draw):
 
 
 @given(seen_groups(), st.integers(2, 6), st.integers(0, 100))
-def test_folds_are_what_they_should_be(problem, n_splits, seed):
+def test_folds_stay_inside_the_hull_of_the_rest(problem, n_splits, seed):
     space, groups = problem
     fold = combination_folds(space, groups, n_splits, np.random.default_rng(seed))
     rank = AffineHull(space, groups).rank

@@ -93,7 +93,7 @@ def test_densities_against_scipy(seed):
 
 
 def test_squared_distances():
-    """Also from a centre that is far away and near the point."""
+    """Centres include some that are far from the origin and near the point."""
     rng = np.random.default_rng(8)
     centres = np.concatenate([rng.normal(size=(3, 4)), 1e7 + rng.normal(size=(2, 4)), rng.normal(size=(1, 4)) - 1e9])
     points = np.concatenate([centres + rng.normal(size=(6, 4)), centres])
@@ -128,7 +128,7 @@ def test_a_group_without_a_density():
 
 class TestRisk:
     def test_value_against_scipy(self):
-        """The mean negative log-likelihood of a sample, from its moments."""
+        """The risk from moments equals the mean negative log-likelihood of the samples."""
         rng = np.random.default_rng(4)
         risk, space, seen = random_risk(rng, penalty=0.7)
         X, position = rng.normal(size=(50, 3)), np.r_[np.arange(5), rng.integers(0, 5, size=45)]
@@ -181,7 +181,7 @@ class TestRisk:
 
 
 def exact_fit(one_hot, weight, mean):
-    """Fitted means (k, p), by Gauss and Jordan on the normal equations in fractions."""
+    """Fitted means (k, p), by Gauss–Jordan elimination of the normal equations in fractions."""
     k, width = one_hot.shape
     columns = mean.shape[1]
     rows = []
@@ -215,7 +215,7 @@ def exact_fit(one_hot, weight, mean):
 @pytest.mark.parametrize("tiny", [1.0, 1e-14, 1e-20, 1e-60, 1e-300])
 @pytest.mark.parametrize(("sizes", "missing"), [([3, 3], (0,)), ([3, 4, 2], (0, 3, 5, 9, 11, 20)), ([2, 2, 2], ())])
 def test_very_unequal_weights_against_fractions(tiny, sizes, missing):
-    """Of means that do not add up: a value that only light groups have is as accurate as the others."""
+    """The means are not additive; a value that only light groups have must be as accurate as the others."""
     rng = np.random.default_rng(0)
     space = GroupSpace.from_cardinalities(sizes)
     groups = space.codes(np.setdiff1d(np.arange(space.n_groups), missing))
@@ -226,8 +226,8 @@ def test_very_unequal_weights_against_fractions(tiny, sizes, missing):
         np.testing.assert_allclose(found, exact_fit(one_hot, weight, mean), atol=1e-11)
 
 
-def test_weights_that_cannot_be_divided():
-    """So light beside the heaviest that the ratio is 0: the heavy ones alone count where they say something."""
+def test_weights_whose_ratio_underflows():
+    """If the ratio of weights underflows to 0, light groups count only where no heavy group determines the mean."""
     space = GroupSpace.from_cardinalities([2, 2])
     groups = space.codes(np.arange(4))
     mean = np.array([[1.0], [2.0], [4.0], [9.0]])
@@ -238,7 +238,7 @@ def test_weights_that_cannot_be_divided():
 
 
 def test_means_that_add_up_are_found_inside_the_hull():
-    """Also those of a group that is determined but was not given."""
+    """Groups inside the hull that were not seen are included."""
     rng = np.random.default_rng(1)
     space = GroupSpace.from_cardinalities([2, 3, 2])
     parts = rng.normal(size=(space.width, 4))
@@ -252,7 +252,7 @@ def test_means_that_add_up_are_found_inside_the_hull():
 
 
 def test_means_that_add_up_are_met_to_the_last_digits():
-    """What is constant within groups must not seem to vary."""
+    """A feature that is constant within groups must get no spurious variance."""
     rng = np.random.default_rng(2)
     space = GroupSpace.from_cardinalities([30, 30, 30])
     groups = space.codes(np.sort(rng.choice(space.n_groups, size=3000, replace=False)))

@@ -81,6 +81,7 @@ def test_locate_marks_what_is_not_listed():
         (lambda s: s.label([[0, 0], [1, 1]]), "code has 2 rows"),
         (lambda s: s.codes([4]), "runs from 0 to 3"),
         (lambda s: s.codes([0.5]), "whole number"),
+        (lambda s: s.codes([[0, 1], [0]]), "whole number"),
     ],
 )
 def test_errors_name_the_value_and_the_cure(call, message):
@@ -103,7 +104,7 @@ def test_errors_name_the_value_and_the_cure(call, message):
         (("a",), ((1, 1),)),
     ],
 )
-def test_impossible_spaces(names, values):
+def test_invalid_spaces_are_an_error(names, values):
     with pytest.raises(InputError):
         GroupSpace(names, values)
 
@@ -122,7 +123,7 @@ def test_a_long_value_is_cut_in_messages():
     assert len(str(caught.value)) < 300
 
 
-def test_counts_that_no_number_holds_are_told_by_their_power_of_ten():
+def test_messages_give_huge_counts_as_powers_of_ten():
     space = GroupSpace.from_cardinalities([2] * 2000)
     with pytest.raises(InputError, match=r"there are 1e\+602 groups, too many to number"):
         space.index(np.zeros((1, 2000), dtype=int))
@@ -134,8 +135,8 @@ def test_counts_that_no_number_holds_are_told_by_their_power_of_ten():
         GroupSpace.from_cardinalities([10**5000])
 
 
-class TestNamesOfOurs:
-    """Names that are given for want of others do not decide where a column belongs."""
+class TestDefaultNames:
+    """Default names do not decide which attribute a column holds."""
 
     def test_columns_without_names_go_by_position(self):
         space = GroupSpace(("y", "a2", "a1"), ((0, 1),) * 3)

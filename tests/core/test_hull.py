@@ -200,7 +200,7 @@ class TestCoverage:
             assert (hull.missing(inside=True) == everything[unseen & inside]).all()
             assert (hull.missing(inside=False) == everything[unseen & ~inside]).all()
 
-    def test_large_spaces_are_sampled_and_say_so(self):
+    def test_coverage_of_large_spaces_is_an_estimate(self):
         space = GroupSpace.from_cardinalities([6] * 12)
         # Values below 3 are all connected, values from 3 on were never seen: a share of 2^-12 is inside.
         star = np.zeros((25, 12), dtype=int)
@@ -223,6 +223,6 @@ class TestCoverage:
             AffineHull(GroupSpace.from_cardinalities([2, 2, 2]), [[0, 0, 0]]).components()
 
 
-def test_more_values_than_exact_arithmetic_can_hold():
+def test_too_many_values_for_exact_arithmetic_are_an_error():
     with pytest.raises(InputError, match="20001 values in all"):
         AffineHull(GroupSpace.from_cardinalities([20_000, 1]), [[0, 0]])

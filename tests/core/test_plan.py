@@ -72,7 +72,7 @@ class TestComplete:
         with pytest.raises(InputError, match="its rank is 2, and ranks 3 to 3 are out of reach"):
             hull.plan(forbidden=[[0, 1], [1, 0]])
 
-    def test_two_thousand_million_groups(self):
+    def test_a_space_of_two_thousand_million_groups(self):
         rng = np.random.default_rng(0)
         space = GroupSpace.from_cardinalities([6] * 12)
         hull = AffineHull(space, rng.integers(0, 5, size=(30, 12)))
@@ -141,7 +141,7 @@ class TestTarget:
             gaps.append(plan.cost / best)
         assert np.mean(gaps) < 1.15
 
-    def test_nothing_to_do_and_nothing_that_helps(self):
+    def test_targets_already_inside_and_targets_out_of_reach(self):
         space = GroupSpace.from_cardinalities([2, 2])
         hull = AffineHull(space, [[0, 0], [1, 1]])
         assert len(hull.plan(target=[[0, 0]])) == 0

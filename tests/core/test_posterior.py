@@ -49,7 +49,7 @@ def test_posteriors_equal_loops(problem, library):
 
 @pytest.mark.parametrize("offset", [1e4, 1e12, 1e16, 1e150])
 def test_posteriors_keep_their_digits_whatever_an_attributes_energies_have_in_common(library, offset):
-    """Offsets are multiples of a power of two, so that energies still hold the differences, to their own digits."""
+    """Offsets are multiples of a power of two, so the shifted energies hold their differences exactly."""
     space = GroupSpace.from_cardinalities([3, 4, 2])
     rng = np.random.default_rng(5)
     unit = np.spacing(8 * offset)

@@ -31,7 +31,7 @@ def slow_em(log_ratio, weight, concentration, n_iter):
 
 
 def gaussians(prior, n, seed, spread=2.0):
-    """Rows of one-dimensional Gaussians at 0, spread, 2 spread, …: log p(x|z), and the groups."""
+    """Samples of one-dimensional Gaussians at 0, spread, 2 spread, …: log p(x|z), and the groups."""
     rng = np.random.default_rng(seed)
     means = spread * np.arange(len(prior))
     group = rng.choice(len(prior), size=n, p=prior)
@@ -44,9 +44,9 @@ def problem(seed, n=40, g=4):
     return rng.normal(size=(n, g)) * 2, rng.uniform(0.5, 2, size=n)
 
 
-class TestTheMaximum:
+class TestMaximum:
     @pytest.mark.parametrize("concentration", [1.0, 1.5, 4.0])
-    def test_it_is_where_a_slow_loop_ends(self, concentration):
+    def test_maximum_equals_that_of_a_loop(self, concentration):
         log_ratio, weight = problem(0)
         prior, _ = slow_em(log_ratio, weight, concentration, 600)
         found = estimate_log_prior(log_ratio, weight, concentration=concentration, tol=1e-10)
@@ -54,7 +54,7 @@ class TestTheMaximum:
         np.testing.assert_allclose(np.exp(found.log_prior), prior, atol=1e-5)
 
     @pytest.mark.parametrize("concentration", [1.0, 2.0])
-    def test_a_step_is_that_of_the_loop_and_raises_the_objective(self, concentration):
+    def test_an_em_step_equals_the_loop_and_raises_the_objective(self, concentration):
         log_ratio, weight = problem(1)
         prior, expected = slow_em(log_ratio, weight, concentration, 6)
         mixture = Mixture.of(log_ratio, weight, concentration)
@@ -67,7 +67,7 @@ class TestTheMaximum:
         assert (np.diff(objectives) > 0).all()
 
     @given(seed=st.integers(0, 10_000), concentration=st.sampled_from([1.0, 1.01, 2.0]))
-    def test_iterations_never_lower_it_and_the_gap_bounds_what_is_left(self, seed, concentration):
+    def test_iterations_never_lower_the_objective_and_the_gap_bounds_the_rest(self, seed, concentration):
         log_ratio, weight = problem(seed)
         parts = [
             estimate_log_prior(log_ratio, weight, concentration=concentration, max_iter=n) for n in (1, 2, 4, 8, 500)
@@ -80,14 +80,14 @@ class TestTheMaximum:
             assert (part.lower <= np.exp(part.log_prior) + 1e-12).all()
             assert (part.upper >= np.exp(part.log_prior) - 1e-12).all()
 
-    def test_what_depends_on_the_row_alone_cancels(self):
+    def test_a_shift_of_a_sample_cancels(self):
         log_ratio, weight = problem(2)
         found = estimate_log_prior(log_ratio, weight)
         shift = np.random.default_rng(0).normal(size=(len(weight), 1)) * 1e4
         moved = estimate_log_prior(log_ratio + shift, weight)
         np.testing.assert_allclose(moved.log_prior, found.log_prior, atol=1e-8)
 
-    def test_a_weight_of_two_is_the_row_twice(self):
+    def test_a_weight_of_two_equals_a_repeated_sample(self):
         log_ratio, _ = problem(3)
         weight = np.where(np.arange(40) < 10, 2.0, 1.0)
         found = estimate_log_prior(log_ratio, weight)
@@ -95,7 +95,7 @@ class TestTheMaximum:
         for name in ("log_prior", "lower", "upper", "effective_rows", "separability", "objective"):
             np.testing.assert_allclose(getattr(found, name), getattr(twice, name), rtol=1e-7)
 
-    def test_a_high_concentration_is_the_uniform_prior_and_1_follows_the_data(self):
+    def test_a_high_concentration_gives_the_uniform_prior_and_1_maximum_likelihood(self):
         log_ratio, _ = gaussians([0.97, 0.03, 0.0], 400, seed=0, spread=3.0)
         far = estimate_log_prior(log_ratio, np.ones(400), concentration=1e6)
         np.testing.assert_allclose(np.exp(far.log_prior), 1 / 3, atol=1e-3)
@@ -113,7 +113,7 @@ class TestTheMaximum:
 
 
 def slow_excess(log_ratio, weight, prior, z2):
-    """The excess of each group at a maximum of the likelihood: information by loops, bordered by Σ of changes = 0."""
+    """Excess variance of each group at the maximum of the likelihood, from information by loops with Σ change = 0."""
     n_groups, total = len(prior), sum(weight)
     information, score = np.zeros((n_groups, n_groups)), np.zeros(n_groups)
     for row, omega in zip(log_ratio, weight, strict=True):
@@ -146,9 +146,9 @@ def slow_interval(estimate, excess, total, z2):
     return max(min(roots), 0.0), min(max(roots), 1.0)
 
 
-class TestTheIntervals:
+class TestIntervals:
     @pytest.mark.parametrize("concentration", [1.0, 2.0])
-    def test_with_known_groups_they_are_wilsons(self, concentration):
+    def test_intervals_of_known_groups_are_wilsons(self, concentration):
         group = np.repeat([0, 1, 2], [5, 20, 75])
         log_ratio = np.where(group[:, None] == np.arange(3), 0.0, -1e3)
         found = estimate_log_prior(log_ratio, np.ones(100), concentration=concentration, confidence=0.8)
@@ -160,7 +160,7 @@ class TestTheIntervals:
 
     @pytest.mark.parametrize("concentration", [1.0, 1.5, 2.0])
     @pytest.mark.parametrize("log_odds", [12.0, 1e3, np.inf])
-    def test_an_absent_group_has_wilsons_too_and_leaves_the_others_theirs(self, concentration, log_odds):
+    def test_intervals_are_wilsons_if_a_group_is_absent(self, concentration, log_odds):
         group = np.repeat([0, 1], [180, 120])
         log_ratio = np.where(group[:, None] == np.arange(4), 0.0, -log_odds)
         found = estimate_log_prior(log_ratio, np.ones(300), concentration=concentration)
@@ -170,7 +170,7 @@ class TestTheIntervals:
         np.testing.assert_allclose(found.effective_rows, 300 + 4 * (concentration - 1), rtol=1e-3)
 
     @pytest.mark.parametrize("separation", [8.0, 100.0])
-    def test_gaussians_far_apart_of_which_two_are_absent(self, separation):
+    def test_intervals_of_distant_gaussians_with_two_absent_groups(self, separation):
         log_ratio, group = gaussians([0.5, 0.0, 0.5, 0.0], 300, seed=0, spread=separation)
         found = estimate_log_prior(log_ratio, np.ones(300))
         lower, upper = wilson_interval(np.bincount(group, minlength=4), [300] * 4, 0.9)
@@ -178,7 +178,7 @@ class TestTheIntervals:
         np.testing.assert_allclose(found.upper, upper, atol=0.004)
 
     @pytest.mark.parametrize("weight_of_a_row", [1e-8, 1e-3, 1e6])
-    def test_a_group_of_one_row_of_hardly_any_weight(self, weight_of_a_row):
+    def test_intervals_with_a_group_of_one_sample_of_small_weight(self, weight_of_a_row):
         group = np.repeat([0, 1, 2], [180, 119, 1])
         log_ratio = np.where(group[:, None] == np.arange(3), 0.0, -np.inf)
         weight = weight_of_a_row * np.where(group == 2, 1e-3, 1.0)
@@ -192,7 +192,7 @@ class TestTheIntervals:
         ("prior", "spread", "n_present"),
         [([0.7, 0.3, 0.0, 0.0], 1.5, 2), ([0.4, 0.3, 0.3], 1.0, 3), ([1.0, 0.0], 3.0, 1)],
     )
-    def test_they_equal_those_of_a_loop(self, prior, spread, n_present):
+    def test_intervals_equal_a_loop(self, prior, spread, n_present):
         log_ratio, _ = gaussians(prior, 80, seed=3, spread=spread)
         weight = np.random.default_rng(1).uniform(0.5, 2, size=80)
         found = estimate_log_prior(log_ratio, weight, concentration=1.0, confidence=0.8, tol=1e-9)
@@ -205,15 +205,17 @@ class TestTheIntervals:
             assert found.lower[group] == pytest.approx(lower, rel=1e-5, abs=1e-6)
             assert found.upper[group] == pytest.approx(upper, rel=1e-5)
 
-    def test_the_variance_is_that_of_repeated_draws(self):
+    def test_effective_rows_give_the_variance_over_repeated_draws(self):
         prior = [0.6, 0.3, 0.1]
         parts = [estimate_log_prior(gaussians(prior, 500, seed)[0], np.ones(500)) for seed in range(150)]
         spread = np.std([np.exp(part.log_prior) for part in parts], axis=0)
-        told = np.mean([np.exp(part.log_prior) * -np.expm1(part.log_prior) / part.effective_rows for part in parts], 0)
-        np.testing.assert_allclose(np.sqrt(told), spread, rtol=0.15)
+        variance = np.mean(
+            [np.exp(part.log_prior) * -np.expm1(part.log_prior) / part.effective_rows for part in parts], 0
+        )
+        np.testing.assert_allclose(np.sqrt(variance), spread, rtol=0.15)
 
     @pytest.mark.parametrize("prior", [[0.7, 0.2, 0.1], [0.9, 0.1, 0.0], [1 / 3, 1 / 3, 1 / 3]])
-    def test_they_hold_the_truth_as_often_as_they_say(self, prior):
+    def test_intervals_contain_the_truth_at_their_confidence(self, prior):
         held = []
         for seed in range(150):
             found = estimate_log_prior(gaussians(prior, 300, seed)[0], np.ones(300), confidence=0.9)
@@ -224,7 +226,7 @@ class TestTheIntervals:
         assert (np.mean(held, axis=0)[inner] < 0.98).all()
 
     @pytest.mark.parametrize("spread", [2.0, 6.0])
-    def test_they_hold_rare_groups_and_are_no_wider_than_that_takes(self, spread):
+    def test_intervals_contain_rare_groups_and_stay_narrow(self, spread):
         prior = np.array([0.98, 0.01, 0.01, 0.0])
         parts = [estimate_log_prior(gaussians(prior, 300, seed, spread)[0], np.ones(300)) for seed in range(60)]
         held = np.mean([(part.lower <= prior) & (prior <= part.upper) for part in parts], axis=0)

@@ -98,7 +98,7 @@ class TestCompositionalRisk:
         report = group_report(["a", "b"], ["a", "b"], [0, 1], np.log(np.full((2, 4), 0.25)))
         assert report.compositional_risk == pytest.approx(math.log(4))
 
-    def test_impossible_group_costs_infinitely_much(self):
+    def test_a_group_of_probability_zero_has_infinite_risk(self):
         assert group_report([0, 1], [0, 1], group_log_proba=[-np.inf, 0.0]).compositional_risk == math.inf
 
 
@@ -145,3 +145,11 @@ def test_large_classes_are_compared_exactly():
     true = np.array([2**53, 2**53 + 1, 5])
     report = group_report(true, np.array([2.0**53, 2.0**53, 5.0]))
     assert report.accuracy.tolist() == [1, 1, 0]
+
+
+def test_intervals_have_a_confidence_of_nine_tenths_by_default():
+    y_true, y_pred = [0] * 20 + [1], [0] * 15 + [1] * 6
+    report = group_report(y_true, y_pred)
+    assert report.confidence == 0.9
+    np.testing.assert_array_equal(report.lower, group_report(y_true, y_pred, confidence=0.9).lower)
+    assert (report.lower > group_report(y_true, y_pred, confidence=0.95).lower).all()

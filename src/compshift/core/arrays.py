@@ -1,7 +1,7 @@
 """Arrays: types, helpers that work on any array library, and stable sums of exponentials.
 
 The maths of ``core`` follows the array API standard, so that NumPy arrays and PyTorch tensors share one implementation:
-the library of the arguments is the library of the result. ``*_like`` and ``namespace`` return at once for NumPy.
+the library of the arguments is the library of the result.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Candidates:
                 return uniform_log_prior(self.inside_hull)
             if prior == "train":
                 if not self.weight.any():
-                    raise InputError("prior='train' has nothing to stand on: support lists no group that training has")
+                    raise InputError("prior='train' is undefined: support lists no group that training has")
                 return log_probabilities(self.weight / self.weight.sum())
             raise unknown_name("prior", prior, PRIORS)
         given = prior.as_mapping() if hasattr(prior, "as_mapping") else prior
@@ -125,7 +125,7 @@ def uniform_log_prior(chosen: BoolArray) -> FloatArray:
     """Return the log prior (g,) that is uniform over the chosen groups and −inf on the others."""
     count = int(np.count_nonzero(chosen))
     if count == 0:
-        raise InputError("the prior has no group to stand on: none of the candidate groups is inside the hull")
+        raise InputError("the prior is empty: none of the candidate groups is inside the hull")
     return np.where(chosen, -np.log(count), -np.inf)
 
 

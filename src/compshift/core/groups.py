@@ -325,7 +325,10 @@ class GroupSpace:
             Codes of the groups.
         """
         self._check_flat()
-        flat = np.atleast_1d(np.asarray(index))
+        try:
+            flat = np.atleast_1d(np.asarray(index))
+        except (TypeError, ValueError):  # nested lists of different lengths
+            raise InputError("index must be a whole number or a list of them") from None
         if flat.dtype.kind not in "iu" or flat.ndim != 1:
             raise InputError("index must be a whole number or a list of them")
         if flat.size and (flat.min() < 0 or flat.max() >= self.n_groups):
