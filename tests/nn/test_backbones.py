@@ -107,7 +107,7 @@ def test_texts_are_cut_and_paired(tmp_path):
     pair = Texts(np.array(["a cat"], dtype=object), np.array(["sat"], dtype=object))
     tokens = backbone.tokenise(pair)
     assert tokens["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1]]
-    with pytest.raises(InputError, match=r"max_length is 65, and the model .* takes 64 tokens at most"):
+    with pytest.raises(InputError, match=r"max_length is 65, and the model .* takes at most 64 tokens"):
         load_backbone(str(tmp_path / "m"), "text", max_length=65)
 
 
@@ -132,7 +132,7 @@ def test_a_model_that_pools_in_a_way_of_its_own(tmp_path):
     backbone = load_backbone(str(folder), "text")
     assert (backbone.pooling, backbone.normalised) == ("cls", True)
     (folder / "1_Pooling/config.json").write_text('{"pooling_mode_max_tokens": true}')
-    with pytest.raises(InputError, match=r"pools in a way of its own .*: choose one with --pooling mean or cls"):
+    with pytest.raises(InputError, match=r"pools in a way of its own .*: choose the pooling 'mean' or 'cls'"):
         load_backbone(str(folder), "text")
     assert load_backbone(str(folder), "text", pooling="mean").normalised is False
 

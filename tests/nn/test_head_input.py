@@ -46,7 +46,7 @@ def test_candidates_that_are_listed():
     assert head.log_prob(X).shape == (20, 40)
     with pytest.raises(InputError, match="not among the candidate groups"):
         head.set_train_groups(np.zeros((1, 15), dtype=int))
-    with pytest.raises(InputError, match="pass groups="):
+    with pytest.raises(InputError, match="pass groups with the codes"):
         AdditiveEnergyHead(3, [6] * 15)
 
 
@@ -111,6 +111,6 @@ def test_an_empty_batch():
     head = AdditiveEnergyHead(3, [2, 2])
     head.set_train_groups([[0, 0], [0, 1], [1, 1]])
     features, codes = torch.zeros(0, 3), torch.zeros(0, 2, dtype=torch.int64)
-    with pytest.raises(InputError, match="features has no rows, and no mean: pass a batch of at least one"):
+    with pytest.raises(InputError, match="features has no rows to average over: pass at least one"):
         head.loss(features, codes)
     assert head.loss(features, codes, reduction="sum").item() == 0

@@ -142,7 +142,7 @@ def test_a_state_of_other_groups_is_refused():
     head = AdditiveEnergyHead(5, [2, 2], groups=groups)
     AdditiveEnergyHead(5, [2, 2], groups=groups[::-1]).load_state_dict(head.state_dict())
     other = AdditiveEnergyHead(5, [2, 2], groups=[[0, 0], [1, 0], [1, 1]])
-    with pytest.raises(InputError, match="the state is that of a head of other groups"):
+    with pytest.raises(InputError, match="the state belongs to a head with other groups"):
         other.load_state_dict(head.state_dict())
     earlier = {name: part for name, part in head.state_dict().items() if name != "_extra_state"}
     other.load_state_dict(earlier)  # which say nothing of groups

@@ -8,7 +8,7 @@ pytest.importorskip("transformers")
 from huggingface_hub import constants
 
 from compshift import InputError
-from compshift.nn import backbones as hub
+from compshift.nn import huggingface as hub
 from compshift.nn.backbones import load_backbone
 
 

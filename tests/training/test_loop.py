@@ -14,7 +14,7 @@ from torch import nn
 
 import compshift as cs
 from compshift import GroupSpace, InputError
-from compshift.data.dataset import GroupedDataset
+from compshift.data.dataset import GroupedDataset, Texts
 from compshift.methods.registry import METHODS
 from compshift.training import Settings, TrainedClassifier, train
 from tests.training.small_runs import QUICK, Interrupt, Wobbly, assert_same, gaussians, weights
@@ -201,7 +201,7 @@ def test_bad_input_gets_a_sentence(tmp_path):
     with pytest.raises(InputError, match="there are 3 features, and the model was trained on 5"):
         clf.predict(np.zeros((2, 3)))
     with pytest.raises(InputError, match="takes features, and the samples are text"):
-        clf.predict(cs.data.samples.Texts(["a"]))
+        clf.predict(Texts(["a"]))
     with pytest.raises(InputError, match=r"pass its samples"):
         clf.predict(data)
     with pytest.raises(InputError, match="have 1 dimensions"):

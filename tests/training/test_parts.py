@@ -17,7 +17,7 @@ from compshift.methods.base import Sampling
 from compshift.nn import AdditiveEnergyHead
 from compshift.training import Settings
 from compshift.training.batches import Sampler
-from compshift.training.run import make_optimiser, parameter_groups
+from compshift.training.optimiser import make_optimiser, parameter_groups
 
 
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(0, 5))

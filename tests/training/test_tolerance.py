@@ -14,7 +14,7 @@ pytest.importorskip("accelerate")
 from compshift.methods.registry import make_method
 from compshift.nn.networks import FeatureBackbone
 from compshift.training import Settings, train
-from compshift.training.run import largest_gradient, make_optimiser
+from compshift.training.optimiser import largest_gradient, make_optimiser
 from tests.bench.small import birds
 
 FULL = {"optimiser": "sgd", "learning_rate": 0.3, "weight_decay": 0.1, "eval_every": 50}

@@ -30,7 +30,7 @@ def test_networks_that_are_larger_than_their_weights(run):
     about = json.loads((run / "run.json").read_text())
     about["model"]["backbone"] |= {"in_features": 10**7, "widths": [10**7]}
     (run / "run.json").write_text(json.dumps(about))
-    with pytest.raises(InputError, match="the network that is described has 100,000,010,000,000 weights"):
+    with pytest.raises(InputError, match="the described network has 100,000,010,000,000 weights"):
         cs.load(run)
 
 

@@ -21,8 +21,8 @@ from compshift.bench.results import Results, printed
 from compshift.bench.runner import BenchListener, Outcome
 from compshift.bench.store import Record
 from compshift.report.tables import main_numbers, short_tables
+from compshift.training.evaluation import Listener, ValidationStep
 from compshift.training.folder import RunFolder
-from compshift.training.progress import Listener, ValidationStep
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
