@@ -224,7 +224,7 @@ def test_several_attributes_count_as_one(seed):
 def test_a_task_needs_rows_of_every_class():
     with pytest.raises(InputError, match="y 1 has no training rows"):
         task([1.0], np.array([[0, 0]]))
-    with pytest.raises(InputError, match="one value only"):
+    with pytest.raises(InputError, match="z1 has only one value"):
         task([1.0], np.array([[0, 0]]), GroupSpace.from_cardinalities([1, 2]))
 
 

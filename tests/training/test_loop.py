@@ -189,7 +189,7 @@ def test_bad_input_gets_a_sentence(tmp_path):
     land = data.rows(data.codes[:, 0] == 0)
     with pytest.raises(InputError, match="bird 'water' has no training rows"):
         train(land, "crm", "mlp", QUICK, device="cpu")
-    with pytest.raises(InputError, match="no training rows: the split 'train' is empty"):
+    with pytest.raises(InputError, match="there are no training rows: put rows into the split 'train'"):
         train(replace(data, split=np.full(len(data), 2)), "crm", "mlp", QUICK)
     with pytest.raises(InputError, match="holds no run"):
         TrainedClassifier.load(tmp_path)
@@ -227,7 +227,7 @@ def test_bad_input_gets_a_sentence(tmp_path):
             train(data, "erm", "mlp", QUICK, folder=tmp_path / "other", **extra)
     with pytest.raises(InputError, match="no validation rows to be patient with"):
         train(replace(data, split=None), "erm", "mlp", replace(QUICK, patience=2))
-    with pytest.raises(InputError, match="knows no prior"):
+    with pytest.raises(InputError, match="has no prior over groups"):
         clf.set_prior("train")
     (tmp_path / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(InputError, match="damaged"):

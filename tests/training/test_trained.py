@@ -69,7 +69,7 @@ def test_a_method_of_ones_own(tmp_path, monkeypatch):
     data = gaussians()
     clf = train(data, Plain, "mlp", QUICK, folder=tmp_path, device="cpu")
     assert_same(weights(clf), weights(train(data, "erm", "mlp", QUICK, device="cpu")))
-    with pytest.raises(InputError, match=r"method 'plain', which is not one of compshift's: pass it, as method="):
+    with pytest.raises(InputError, match=r"method 'plain', which is not one of compshift's: pass it as method"):
         TrainedClassifier.load(tmp_path)
     assert_same(weights(TrainedClassifier.load(tmp_path, method=Plain())), weights(clf))
     monkeypatch.setitem(METHODS, "plain", Plain)
