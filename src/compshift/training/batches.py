@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.data.dataset import GroupedDataset, ImageFiles, Samples
-from compshift.features.embedder import (
+from compshift.features.reading import (
     Batches,
     InputBatch,
     batch_rows,
