@@ -44,7 +44,7 @@ class Interrupt(Listener):
 
 
 class Wobbly(Backbone):
-    """Dropout and BatchNorm, of a user's own making."""
+    """A user's own backbone with dropout and batch normalisation."""
 
     name, kind, pretrained, out_features = "wobbly", "features", False, 6
 
