@@ -18,9 +18,9 @@ from compshift.core.affine import (
     log_floored,
     log_loss,
     log_partition,
-    log_softmax,
     value_weights,
 )
+from compshift.core.arrays import log_softmax
 from tests.core.test_folds import seen_groups
 from tests.core.test_hull import random_support
 

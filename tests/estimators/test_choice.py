@@ -7,7 +7,8 @@ import pytest
 
 from compshift import CombinationKFold, CRMClassifier, GroupSpace, InputError
 from compshift.core.candidates import Candidates
-from compshift.crm.fit import FitParams, step_one, step_two
+from compshift.crm.cv import check_scoring
+from compshift.crm.fit import FitParams, Setting, step_one, step_two
 from compshift.crm.inputs import Labelled
 from compshift.crm.selection import (
     LEVEL,
@@ -15,12 +16,10 @@ from compshift.crm.selection import (
     CombinationScores,
     Fold,
     Options,
-    Setting,
     _ahead,
     _clearly_better,
     _climb,
     _score_fold,
-    check_scoring,
     choose,
     combination_scores,
     held_out_points,

@@ -12,9 +12,10 @@ from compshift import AffineHull, CRMClassifier, GroupSpace, InputError
 from compshift.core.candidates import Candidates
 from compshift.core.energy import log_evidence
 from compshift.crm.blocks import ArrayRows
-from compshift.crm.fit import FitParams, StandardisedRows, TemperatureProblem, check_parts, step_one, step_two
+from compshift.crm.fit import FitParams, StandardisedRows, check_parts, step_one, step_two
 from compshift.crm.gaussian import fit_shared, gaussian_energies
 from compshift.crm.inputs import row_folds
+from compshift.crm.problem import TemperatureProblem
 from compshift.crm.solver import Start, solve
 
 SPACE = GroupSpace.from_cardinalities([3, 3])

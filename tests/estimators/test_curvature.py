@@ -6,8 +6,7 @@ import pytest
 from compshift import GroupSpace
 from compshift.core.energy import GroupTable
 from compshift.crm.blocks import ArrayRows, spread_of
-from compshift.crm.fit import StepOneProblem
-from compshift.crm.problem import softmax_curvature, standardise
+from compshift.crm.problem import StepOneProblem, softmax_curvature, standardise
 from compshift.crm.solver import solve
 
 

@@ -11,8 +11,8 @@ from compshift.core.arrays import BLOCK_CELLS
 from compshift.core.bias import energy_moments
 from compshift.core.candidates import Candidates
 from compshift.core.posterior import known_patterns
-from compshift.crm.base import Incomplete
 from compshift.crm.fit import FitParams
+from compshift.crm.inputs import Incomplete
 from compshift.crm.partial import PartialProblem, PartialRows, alternate
 from compshift.crm.solver import Start
 from tests.estimators.made_data import hide, make_data

@@ -4,8 +4,7 @@ import pytest
 from compshift import GroupSpace, InputError
 from compshift.core.energy import GroupTable
 from compshift.crm.blocks import ArrayRows
-from compshift.crm.fit import StepOneProblem
-from compshift.crm.problem import standardise
+from compshift.crm.problem import StepOneProblem, standardise
 from compshift.crm.solver import RiskGradient, solve
 
 

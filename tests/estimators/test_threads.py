@@ -12,7 +12,7 @@ import compshift.crm.blocks as row_sums
 from compshift import CRMClassifier, GroupSpace
 from compshift.core.energy import GroupTable
 from compshift.crm.blocks import ArrayRows, Sums, one_thread_for_numpy, one_thread_for_scipy
-from compshift.crm.fit import block_risk
+from compshift.crm.problem import block_risk
 from tests.estimators.made_data import hide, make_data
 
 

@@ -53,7 +53,7 @@ LOGITS = [[2.0, 0.0], [0.0, 0.0], [0.0, 1.0], [1.0, -1.0]]
 GROUPS = [0, 0, 1, 2]  # classes 0, 0, 0, 1; attributes 0, 0, 1, 1
 
 ROW_LOSSES = [np.log1p(np.exp(-2.0)), np.log(2.0), np.log1p(np.exp(1.0)), np.log1p(np.exp(2.0))]
-"""−log softmax of the own class: log(1 + exp(other − own))."""
+"""Cross-entropy of each row with two classes: log(1 + exp(other − own))."""
 
 
 def loss_of(method, logits=LOGITS, groups=GROUPS, step=0, state=None, the_task=None):

@@ -58,7 +58,7 @@ def test_loss_and_gradient_equal_the_loop(seed, cardinalities, hidden):
             assert parameter.grad.view(-1)[index].item() == pytest.approx((above - below) / (2 * step), abs=1e-6)
 
 
-def test_sample_weight_is_repetition():
+def test_sample_weight_equals_repeated_rows():
     rng = np.random.default_rng(1)
     head, seen, _ = random_head(rng, (2, 3), 4)
     X, codes = torch.as_tensor(rng.normal(size=(3, 4))), seen[[0, 1, 3]]
@@ -67,7 +67,7 @@ def test_sample_weight_is_repetition():
     assert weighted.item() == pytest.approx(repeated.item(), abs=1e-12)
 
 
-def test_groups_that_training_lacks_are_not_in_the_softmax():
+def test_absent_groups_are_not_in_the_softmax():
     """Energies that make an absent group far more likely than all others change nothing."""
     head = AdditiveEnergyHead(2, [2, 2])
     head.set_train_groups([[0, 1], [1, 0]], [1, 1])
@@ -124,7 +124,7 @@ def test_bias_does_not_depend_on_the_batch_size_nor_on_the_mode(batch_size):
     assert all(parameter.grad is None for parameter in backbone.parameters())
 
 
-def test_weights_of_rows_are_repetition():
+def test_row_weights_of_extrapolate_equal_repeated_rows():
     _, head, _ = noisy_case()
     features = torch.randn(5, 4)
     first = head.extrapolate([(features, torch.tensor([1.0, 1, 3, 1, 1]))], weighted=True)
@@ -151,7 +151,7 @@ def test_probabilities_equal_the_definition():
 
 
 def test_learned_bias_does_not_depend_on_where_the_features_are_centred():
-    """A shift of all features moves constants between energies and biases; the ablation's predictor stays."""
+    """A shift of all features moves constants from energies to biases; predictions by the learned bias stay."""
     rng = np.random.default_rng(4)
     head, _, _ = random_head(rng, (2, 2), 3)
     X = torch.as_tensor(rng.normal(size=(8, 4)))
@@ -180,8 +180,8 @@ def test_a_constant_on_all_energies_changes_nothing(shift):
     assert head.loss(ones, seen[[0, 1, 2, 3, 0, 1, 2, 3, 0]]).item() == pytest.approx(before, abs=1e-9)
 
 
-def test_a_user_loop_learns():
-    """Ten lines of a user's own loop."""
+def test_a_training_loop_of_ten_lines_learns():
+    """A user's own training loop."""
     rng = torch.Generator().manual_seed(0)
     codes = torch.tensor([[0, 0], [0, 1], [1, 1]]).repeat(200, 1)
     X = torch.randn(600, 2, generator=rng) + 4 * codes

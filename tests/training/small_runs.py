@@ -13,7 +13,7 @@ from compshift import GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.nn.backbones import Backbone
 from compshift.training import Settings
-from compshift.training.progress import Listener
+from compshift.training.evaluation import Listener
 
 QUICK = Settings(steps=12, batch_size=16, eval_every=4, learning_rate=0.1, seed=3)
 
@@ -44,7 +44,7 @@ class Interrupt(Listener):
 
 
 class Wobbly(Backbone):
-    """Dropout and BatchNorm, of a user's own making."""
+    """A user's own backbone with dropout and batch normalisation."""
 
     name, kind, pretrained, out_features = "wobbly", "features", False, 6
 

@@ -1,4 +1,4 @@
-"""What a run learns, which of its weights are kept, and the sentences that bad input gets."""
+"""``train``: what is learnt, which weights are kept, and the errors for bad input."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from torch import nn
 
 import compshift as cs
 from compshift import GroupSpace, InputError
-from compshift.data.dataset import GroupedDataset
+from compshift.data.dataset import GroupedDataset, Texts
 from compshift.methods.registry import METHODS
 from compshift.training import Settings, TrainedClassifier, train
 from tests.training.small_runs import QUICK, Interrupt, Wobbly, assert_same, gaussians, weights
@@ -40,7 +40,7 @@ def test_every_method_trains_saves_and_predicts(method, tmp_path):
     assert not (tmp_path / "run/last.safetensors").exists()
 
 
-def test_the_final_biases_rest_on_all_training_rows():
+def test_the_final_biases_use_all_training_rows():
     data = gaussians()
     clf = train(data, "crm", "mlp", replace(QUICK, refresh_rows=20), device="cpu")
     found = clf.model.head.bias.clone()
@@ -51,7 +51,7 @@ def test_the_final_biases_rest_on_all_training_rows():
 
 
 def test_the_loop_reaches_the_convex_optimum():
-    """Fixed features, a linear head: the loss and the biases are those of the estimator."""
+    """On fixed features with a linear head, loss and biases equal those of CRMClassifier."""
     data = gaussians(n=150)
     alpha, part = 1e-2, data.part("train")
     clf = cs.CRMClassifier(alpha=alpha).fit(part.X, part.codes[:, 0], attributes=part.codes[:, 1])
@@ -84,7 +84,7 @@ def test_the_loop_reaches_the_convex_optimum():
     assert head.bias_gap < 0.05
 
 
-def test_frozen_batch_statistics_stay():
+def test_frozen_batch_statistics_do_not_change():
     backbone = Wobbly()
     before = backbone.layers[1].running_mean.clone()
     train(gaussians(), "erm", backbone, replace(QUICK, freeze_batchnorm=True), device="cpu")
@@ -105,7 +105,7 @@ def test_reduced_precision_learns_the_same():
         assert not np.array_equal(full.predict_proba(data.X), reduced.predict_proba(data.X))
 
 
-def test_another_seed_is_another_run():
+def test_another_seed_gives_another_run():
     data = gaussians()
     first, same, other = (
         weights(train(data, "erm", "mlp", replace(QUICK, seed=seed), device="cpu")) for seed in (3, 3, 4)
@@ -130,7 +130,7 @@ def test_test_rows_have_no_influence():
 
 
 def test_the_checkpoint_that_is_best_on_validation_is_kept(tmp_path):
-    """Validation whose labels are turned round is best at the start, before anything is learnt."""
+    """With inverted validation labels, the first checkpoint is the best."""
     data = gaussians(drop=None)
     codes = data.codes.copy()
     codes[data.split == 1, 0] = 1 - codes[data.split == 1, 0]
@@ -166,7 +166,7 @@ def test_gradient_clipping_bounds_a_step():
 
 
 def test_balanced_classes_are_sampled_and_known_to_crm():
-    """With batches in balance the head's frequencies are those of the batches, and B* of seen groups is still B."""
+    """With balanced batches, the head uses the frequencies in the batches, and B* of seen groups still equals B."""
     data = gaussians(n=150)
     settings = Settings(
         steps=800, batch_size=256, eval_every=800, learning_rate=0.3, weight_decay=1e-2, balanced_classes=True,
@@ -178,7 +178,7 @@ def test_balanced_classes_are_sampled_and_known_to_crm():
     assert clf.model.head.bias_gap < 0.1
 
 
-def test_bad_input_gets_a_sentence(tmp_path):
+def test_bad_input_raises_a_clear_error(tmp_path):
     data = gaussians()
     with pytest.raises(InputError, match="method 'crn' is not known"):
         train(data, "crn", "mlp", QUICK)
@@ -189,7 +189,7 @@ def test_bad_input_gets_a_sentence(tmp_path):
     land = data.rows(data.codes[:, 0] == 0)
     with pytest.raises(InputError, match="bird 'water' has no training rows"):
         train(land, "crm", "mlp", QUICK, device="cpu")
-    with pytest.raises(InputError, match="no training rows: the split 'train' is empty"):
+    with pytest.raises(InputError, match="there are no training rows: put rows into the split 'train'"):
         train(replace(data, split=np.full(len(data), 2)), "crm", "mlp", QUICK)
     with pytest.raises(InputError, match="holds no run"):
         TrainedClassifier.load(tmp_path)
@@ -201,7 +201,7 @@ def test_bad_input_gets_a_sentence(tmp_path):
     with pytest.raises(InputError, match="there are 3 features, and the model was trained on 5"):
         clf.predict(np.zeros((2, 3)))
     with pytest.raises(InputError, match="takes features, and the samples are text"):
-        clf.predict(cs.data.samples.Texts(["a"]))
+        clf.predict(Texts(["a"]))
     with pytest.raises(InputError, match=r"pass its samples"):
         clf.predict(data)
     with pytest.raises(InputError, match="have 1 dimensions"):
@@ -227,14 +227,14 @@ def test_bad_input_gets_a_sentence(tmp_path):
             train(data, "erm", "mlp", QUICK, folder=tmp_path / "other", **extra)
     with pytest.raises(InputError, match="no validation rows to be patient with"):
         train(replace(data, split=None), "erm", "mlp", replace(QUICK, patience=2))
-    with pytest.raises(InputError, match="knows no prior"):
+    with pytest.raises(InputError, match="has no prior over groups"):
         clf.set_prior("train")
     (tmp_path / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(InputError, match="damaged"):
         TrainedClassifier.load(tmp_path)
 
 
-def test_the_ridge_is_the_middle_one_where_nothing_can_be_held_out():
+def test_the_middle_ridge_is_used_if_nothing_can_be_held_out():
     codes = np.array([[0, 0], [1, 1], [2, 0], [3, 1]])  # no group inside the hull of the others, and one row of each
     data = GroupedDataset(np.eye(4), GroupSpace.from_cardinalities([4, 2]), codes)
     with pytest.warns(cs.ExtrapolationWarning, match="determine"):

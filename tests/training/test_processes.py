@@ -45,7 +45,7 @@ def test_two_processes_reach_the_weights_of_one(folders, method):
 
 
 @pytest.mark.slow
-def test_the_bias_of_two_processes_is_that_of_one(folders):
+def test_the_bias_of_two_processes_equals_that_of_one(folders):
     first, second = (torch.load(folder / "bias.pt", weights_only=True) for folder in folders)
     np.testing.assert_allclose(second[0], first[0], atol=1e-6)
     np.testing.assert_allclose(second[1], first[1], rtol=1e-6)

@@ -171,11 +171,11 @@ def _protocol(
     if source.features:
         return feature_protocol(steps=steps, **choices)
     from compshift.nn.backbones import FRESH
-    from compshift.training.backbone import DEFAULTS
+    from compshift.nn.networks import DEFAULT_BACKBONES
 
     known = source.known
     embedded = known is not None and known.embedded
-    name = backbone or (SMALL_IMAGES if embedded else DEFAULTS[data.kind])
+    name = backbone or (SMALL_IMAGES if embedded else DEFAULT_BACKBONES[data.kind])
     return tuning_protocol(
         source.name,
         data.kind,

@@ -61,7 +61,7 @@ def train_method(
 ) -> Trained:
     """Train a method on the train rows, its checkpoint chosen by the val rows."""
     from compshift.methods.registry import make_method
-    from compshift.training.backbone import named_backbone
+    from compshift.nn.networks import named_backbone
     from compshift.training.folder import BusyError, RunFolder, read_json
     from compshift.training.loop import train
     from compshift.training.run import DivergenceError
@@ -213,7 +213,7 @@ def _step_seconds(data: PlannedData) -> float:
     """One forward and backward pass of the backbone on a batch of middling size."""
     import torch
 
-    from compshift.training.backbone import named_backbone
+    from compshift.nn.networks import named_backbone
     from compshift.training.batches import Reader
 
     samples, known = data.source.load(), data.source.known

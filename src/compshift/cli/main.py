@@ -117,6 +117,9 @@ def _unheeded(stream: TextIO | None) -> TextIO | None:
 ROW = re.compile(r"\brow \d")
 """A row by its number; as everywhere in Python, the first one is row 0."""
 
+PARAMETER = re.compile(r"(?<=\bwith )(?:overwrite|skip_broken)\b|(?<=\bor )overwrite\b")
+"""Parameters that remedies of the library name; the command line shows them as options."""
+
 MAY_BE_EMPTY = ("--attributes", "--title")
 """No attributes are a choice, and so is no title."""
 
@@ -219,6 +222,7 @@ def _sentence(error: Exception) -> str | None:
     if isinstance(error, UsageError):
         return usage_sentence(error)
     sentence = system_sentence(error) if isinstance(error, OSError) else str(error)
+    sentence = PARAMETER.sub(lambda found: "--" + found[0].replace("_", "-"), sentence)
     return f"{sentence} (rows are counted from 0, without the heading)" if ROW.search(sentence) else sentence
 
 

@@ -70,8 +70,8 @@ class TrainConfig:
         self, *, device: str, workers: int | None, overwrite: bool, tensorboard: bool, quiet: bool
     ) -> dict[str, Any]:
         """Train, and give back what the run found."""
+        from compshift.nn.networks import named_backbone
         from compshift.report.run_progress import run_listener
-        from compshift.training.backbone import named_backbone
         from compshift.training.folder import RunFolder, read_json
         from compshift.training.loop import train
 

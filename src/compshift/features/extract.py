@@ -1,10 +1,8 @@
-"""A folder of feature shards: what made it, which shards are whole, and how one is written.
+"""``extract_features``: the features of a data set, computed once and stored in Parquet shards.
 
-``_features.json`` tells the backbone, its settings and a digest of its weights, all hashed into a key. Every shard
-carries that key and digests of the very samples and labels that it was made from, so neither another backbone nor a
-changed image or text can be mistaken for what is there. One process at a time writes to a folder.
-
-Features of every row of a data set, computed once, in shards that survive being killed.
+The manifest ``_features.json`` holds the backbone, its settings and a digest of its weights, all hashed into a key.
+Every shard carries that key and digests of its samples and labels, so a changed backbone, image or text is noticed. A
+killed extraction resumes after its last complete shard. Only one process at a time writes to a folder.
 """
 
 from __future__ import annotations
@@ -29,177 +27,53 @@ from compshift.core.arrays import IntArray
 from compshift.data.dataset import GroupedDataset, check_dataset
 from compshift.data.shards import MANIFEST, SHARD, SHARD_METADATA, shard_about
 from compshift.data.splits import SPLITS
-from compshift.features.embedder import Embedder, sample_digests
+from compshift.features.embedder import Embedder
+from compshift.features.reading import sample_digests
 
-FORMAT_VERSION = 1
+SHARD_FORMAT = 1
+"""Version of the format, part of every key."""
+
 LOCK = "_lock"
+"""File that a process locks while it writes to the folder."""
+
 DAMAGED = "damaged"
-"""In place of a key."""
+"""Stands for the key of a damaged manifest."""
 
 RESERVED = ("row", "split", "features")
-"""Columns of a shard that are no attributes."""
-
-
-def network_key(about: dict[str, Any]) -> str:
-    """A digest of everything that decides about features beside the samples: settings, weights, precision."""
-    parts = {name: about[name] for name in ("settings", "weights", "dtype")}
-    text = json.dumps({"format_version": FORMAT_VERSION, **parts}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class ShardFolder:
-    """Where the shards of one extraction lie."""
-
-    folder: Path
-    key: str
-    n_rows: int
-    shard_rows: int
-
-    @property
-    def n_shards(self) -> int:
-        """Number of shards."""
-        return math.ceil(self.n_rows / self.shard_rows)
-
-    def rows(self, shard: int) -> IntArray:
-        """The rows of the data set that a shard holds."""
-        return np.arange(shard * self.shard_rows, min((shard + 1) * self.shard_rows, self.n_rows))
-
-    def path(self, shard: int) -> Path:
-        """The file of a shard."""
-        return self.folder / SHARD.format(shard)
-
-    def finished(self, shard: int) -> dict[str, Any] | None:
-        """What a whole shard of this key says of itself; None if there is none."""
-        content = shard_about(self.path(shard))
-        return content if content.get("key") == self.key else None
-
-    def discard(self, shard: int) -> None:
-        """Remove a shard that is not up to date, so that nobody reads it meanwhile."""
-        self.path(shard).unlink(missing_ok=True)
-
-    def stored(self, shard: int) -> tuple[Any, IntArray]:
-        """Features (n, p) and row numbers (n,) of a whole shard."""
-        import pyarrow.parquet as pq
-
-        table = pq.read_table(self.path(shard), columns=["row", "features"])
-        features = table.column("features").combine_chunks()
-        width = features.type.list_size
-        return features.flatten().to_numpy().reshape(len(table), width), table.column("row").to_numpy()
-
-    def write(
-        self,
-        shard: int,
-        features: Any,
-        data: GroupedDataset,
-        rows: IntArray,
-        digests: Sequence[str],
-        broken: Sequence[str],
-    ) -> None:
-        """Write a shard whole or not at all: features (n, p), attributes and split of ``data``, numbers of the rows.
-
-        ``digests`` are those of the samples and of the labels.
-        """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        columns: dict[str, Any] = {"row": pa.array(rows)}
-        for position, name in enumerate(data.space.names):
-            values = pa.array(list(data.space.values[position]))
-            columns[name] = pa.DictionaryArray.from_arrays(pa.array(data.codes[:, position], pa.int32()), values)
-        if data.split is not None:
-            columns["split"] = pa.array([SPLITS[code] for code in data.split], pa.string())
-        flat = pa.array(np.ascontiguousarray(features, dtype=np.float32).ravel())
-        columns["features"] = pa.FixedSizeListArray.from_arrays(flat, features.shape[1])
-        about = {"key": self.key, "samples": digests[0], "labels": digests[1], "broken": list(broken)}
-        table = pa.table(columns).replace_schema_metadata({SHARD_METADATA: json.dumps(about, sort_keys=True).encode()})
-        with replacing(self.path(shard)) as temporary:
-            pq.write_table(table, temporary)
-
-
-@contextmanager
-def open_folder(
-    folder: Path, about: dict[str, Any], names: Sequence[str], n_rows: int, shard_rows: int, *, overwrite: bool = False
-) -> Iterator[ShardFolder]:
-    """A new or resumed folder, for this process alone. Features of another network are refused, or emptied."""
-    taken = [name for name in RESERVED if name in names]
-    if taken:
-        raise InputError(f"an attribute is called {taken[0]!r}, which feature files use themselves: rename it")
-    check_folder(folder, "to write features to")
-    if folder.is_dir() and not (folder / MANIFEST).is_file() and any(map(_is_foreign, folder.iterdir())):
-        raise InputError(f"{str(folder)!r} holds other files: pass an empty or a new folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / LOCK) as alone:
-        if not alone:
-            raise InputError(f"another process is writing features to {str(folder)!r}: wait for it to end")
-        yield _opened(folder, about, n_rows, shard_rows, overwrite=overwrite)
-
-
-def _opened(folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, *, overwrite: bool) -> ShardFolder:
-    """Settle what the folder holds, and note it in the manifest."""
-    for leftover in folder.glob(".*.tmp*"):  # of a run that was killed while it wrote
-        leftover.unlink()
-    key = network_key(about)
-    before = _read_manifest(folder / MANIFEST)
-    if before.get("key") == key:
-        shard_rows = int(before["shard_rows"])  # shards that are whole stay, whatever is asked for now
-    elif before.get("key") == DAMAGED and not overwrite:
-        raise InputError(f"{str(folder / MANIFEST)!r} is damaged: compute the features again with --overwrite")
-    elif before and not overwrite:
-        names = ("backbone", "settings", "weights", "dtype")
-        changed = ", ".join(name for name in names if before.get(name) != about[name])
-        raise InputError(
-            f"{str(folder)!r} holds features of another network (they differ in {changed or 'their format'}): pass "
-            "another folder, or --overwrite to replace them"
-        )
-    shards = ShardFolder(folder, key, n_rows, shard_rows)
-    whole = {shards.path(shard) for shard in range(shards.n_shards)} if before.get("key") == key else set()
-    for path in folder.glob(SHARD.format(0).replace("00000", "*")):
-        if path not in whole:
-            path.unlink()
-    content = {**about, "key": key, "rows": n_rows, "shard_rows": shard_rows, "shards": shards.n_shards}
-    if content != before:
-        with replacing(folder / MANIFEST) as temporary:
-            temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
-    return shards
-
-
-def _is_foreign(path: Path) -> bool:
-    """Whether a file is none that an extraction leaves behind."""
-    return path.name != LOCK and not path.match(".*.tmp*")
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    """What the manifest says; of a damaged one, that it is."""
-    if not check_ordinary(path).is_file():
-        return {}
-    try:
-        content = read_json_object(path)
-    except ValueError:
-        return {"key": DAMAGED}
-    whole = type(content.get("shard_rows")) is int and content["shard_rows"] > 0
-    return content if whole else {"key": DAMAGED}
-
+"""Columns of a shard that are not attributes."""
 
 SHARD_ROWS = 1024
+"""Default number of rows of a shard."""
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """What an extraction did.
+    """Result of an extraction.
 
-    Attributes
+    Parameters
     ----------
     folder : path
-        Where the features are.
-    rows, features : int
-        Rows that have features, and how many each has.
-    shards, reused : int
-        Files, and how many of them were there already.
+        Folder of the features.
+    rows : int
+        Number of rows that have features.
+    features : int
+        Number of features of a row.
+    shards : int
+        Number of files.
+    reused : int
+        Number of files that an earlier extraction had written.
     broken : tuple of str
         One sentence for every sample that was left out.
-    seconds, forward_seconds : float
-        In all, and in the backbone's forward pass.
+    seconds : float
+        Duration.
+    forward_seconds : float
+        Time spent in the backbone's forward pass.
+
+    Examples
+    --------
+    >>> found = extract_features(data, embedder, "features")  # doctest: +SKIP
+    >>> found.rows, found.reused  # doctest: +SKIP
+    (4795, 0)
     """
 
     folder: Path
@@ -222,28 +96,41 @@ def extract_features(
     overwrite: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Extraction:
-    """Write the features of all rows to ``folder``; shards that a former run finished are not computed again.
+    """Compute the features of a data set and write them to a folder; complete shards are not computed again.
 
     Parameters
     ----------
     data : GroupedDataset
         Images or texts.
     embedder : Embedder
-        The backbone, on its device.
+        The backbone on its device.
     folder : str or path
-        Parquet shards, as ``FeatureStore`` and every command read them.
+        Folder of the Parquet shards, which ``FeatureStore`` and all commands read.
     shard_rows : int, default=1024
         Rows of a shard.
     skip_broken : bool, default=False
-        Leave out samples that cannot be read, and list them; otherwise the first one stops the extraction.
+        Leave out samples that cannot be read and list them in the result, instead of raising.
     overwrite : bool, default=False
-        Whether features of something else in the folder may go.
+        Whether to replace features of another network in the folder.
     progress : callable, optional
-        Called with the number of rows that were finished since the last call.
+        Called with the number of rows done since the last call.
 
     Returns
     -------
     Extraction
+        Numbers of rows and shards, and the samples that were left out.
+
+    Raises
+    ------
+    InputError
+        If a sample cannot be read, or the folder holds something else or is in use.
+
+    Examples
+    --------
+    >>> from compshift.nn import load_backbone
+    >>> embedder = Embedder(load_backbone("efficientnet-lite0", "images"))  # doctest: +SKIP
+    >>> extract_features(data, embedder, "features").rows  # doctest: +SKIP
+    4795
     """
     start = time.perf_counter()
     check_dataset(data)
@@ -286,9 +173,9 @@ def extract_features(
 
 
 def _reused(data: GroupedDataset, shards: ShardFolder, shard: int, *, skip_broken: bool) -> list[str] | None:
-    """The broken samples of a shard whose features can stay; None if they must be computed.
+    """Broken samples of a shard that can be reused; None if it must be computed.
 
-    Where only labels or splits have changed, the shard is written anew with the features that it has.
+    If only labels or splits have changed, the shard is rewritten with its old features.
     """
     found = shards.finished(shard)
     rows = shards.rows(shard)
@@ -305,13 +192,155 @@ def _reused(data: GroupedDataset, shards: ShardFolder, shard: int, *, skip_broke
 
 
 def _joined(digests: list[bytes]) -> str:
+    """One digest of several."""
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 def _label_digest(data: GroupedDataset, rows: IntArray) -> str:
-    """A digest of the attributes and splits of some rows."""
+    """Digest of the attributes and splits of some rows."""
     digest = hashlib.sha256(repr((data.space.names, data.space.values)).encode())
     digest.update(np.ascontiguousarray(data.codes[rows]).tobytes())
     if data.split is not None:
         digest.update(np.ascontiguousarray(data.split[rows]).tobytes())
     return digest.hexdigest()
+
+
+def network_key(about: dict[str, Any]) -> str:
+    """Digest of everything besides the samples that determines features: settings, weights and precision."""
+    parts = {name: about[name] for name in ("settings", "weights", "dtype")}
+    text = json.dumps({"format_version": SHARD_FORMAT, **parts}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ShardFolder:
+    """Folder with the shards of one extraction."""
+
+    folder: Path
+    key: str
+    n_rows: int
+    shard_rows: int
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards."""
+        return math.ceil(self.n_rows / self.shard_rows)
+
+    def rows(self, shard: int) -> IntArray:
+        """Rows of the data set that a shard holds."""
+        return np.arange(shard * self.shard_rows, min((shard + 1) * self.shard_rows, self.n_rows))
+
+    def path(self, shard: int) -> Path:
+        """File of a shard."""
+        return self.folder / SHARD.format(shard)
+
+    def finished(self, shard: int) -> dict[str, Any] | None:
+        """Metadata of a complete shard with this key; None if there is no such shard."""
+        content = shard_about(self.path(shard))
+        return content if content.get("key") == self.key else None
+
+    def discard(self, shard: int) -> None:
+        """Remove an outdated shard, so that nobody reads it until it is rewritten."""
+        self.path(shard).unlink(missing_ok=True)
+
+    def stored(self, shard: int) -> tuple[Any, IntArray]:
+        """Features (n, p) and row numbers (n,) of a complete shard."""
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(self.path(shard), columns=["row", "features"])
+        features = table.column("features").combine_chunks()
+        width = features.type.list_size
+        return features.flatten().to_numpy().reshape(len(table), width), table.column("row").to_numpy()
+
+    def write(
+        self,
+        shard: int,
+        features: Any,
+        data: GroupedDataset,
+        rows: IntArray,
+        digests: Sequence[str],
+        broken: Sequence[str],
+    ) -> None:
+        """Write a shard atomically: features (n, p), attributes and split of ``data``, and row numbers.
+
+        ``digests`` are those of the samples and of the labels, ``broken`` a sentence per sample that was left out.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns: dict[str, Any] = {"row": pa.array(rows)}
+        for position, name in enumerate(data.space.names):
+            values = pa.array(list(data.space.values[position]))
+            columns[name] = pa.DictionaryArray.from_arrays(pa.array(data.codes[:, position], pa.int32()), values)
+        if data.split is not None:
+            columns["split"] = pa.array([SPLITS[code] for code in data.split], pa.string())
+        flat = pa.array(np.ascontiguousarray(features, dtype=np.float32).ravel())
+        columns["features"] = pa.FixedSizeListArray.from_arrays(flat, features.shape[1])
+        about = {"key": self.key, "samples": digests[0], "labels": digests[1], "broken": list(broken)}
+        table = pa.table(columns).replace_schema_metadata({SHARD_METADATA: json.dumps(about, sort_keys=True).encode()})
+        with replacing(self.path(shard)) as temporary:
+            pq.write_table(table, temporary)
+
+
+@contextmanager
+def open_folder(
+    folder: Path, about: dict[str, Any], names: Sequence[str], n_rows: int, shard_rows: int, *, overwrite: bool = False
+) -> Iterator[ShardFolder]:
+    """Open a new or resumed folder for this process alone; raise if it holds anything else."""
+    taken = [name for name in RESERVED if name in names]
+    if taken:
+        raise InputError(f"an attribute is called {taken[0]!r}, which feature files use themselves: rename it")
+    check_folder(folder, "to write features to")
+    if folder.is_dir() and not (folder / MANIFEST).is_file() and any(map(_is_foreign, folder.iterdir())):
+        raise InputError(f"{str(folder)!r} holds other files: pass an empty or a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / LOCK) as alone:
+        if not alone:
+            raise InputError(f"another process is writing features to {str(folder)!r}: wait for it to end")
+        yield _opened(folder, about, n_rows, shard_rows, overwrite=overwrite)
+
+
+def _opened(folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, *, overwrite: bool) -> ShardFolder:
+    """Remove outdated files, write the manifest, and return the folder's shards."""
+    for leftover in folder.glob(".*.tmp*"):  # of a process that was killed while writing
+        leftover.unlink()
+    key = network_key(about)
+    before = _read_manifest(folder / MANIFEST)
+    if before.get("key") == key:
+        shard_rows = int(before["shard_rows"])  # complete shards stay, so their size stays too
+    elif before.get("key") == DAMAGED and not overwrite:
+        raise InputError(f"{str(folder / MANIFEST)!r} is damaged: compute the features again with overwrite")
+    elif before and not overwrite:
+        names = ("backbone", "settings", "weights", "dtype")
+        changed = ", ".join(name for name in names if before.get(name) != about[name])
+        raise InputError(
+            f"{str(folder)!r} holds features of another network (they differ in {changed or 'their format'}): pass "
+            "another folder, or overwrite to replace them"
+        )
+    shards = ShardFolder(folder, key, n_rows, shard_rows)
+    whole = {shards.path(shard) for shard in range(shards.n_shards)} if before.get("key") == key else set()
+    for path in folder.glob(SHARD.format(0).replace("00000", "*")):
+        if path not in whole:
+            path.unlink()
+    content = {**about, "key": key, "rows": n_rows, "shard_rows": shard_rows, "shards": shards.n_shards}
+    if content != before:
+        with replacing(folder / MANIFEST) as temporary:
+            temporary.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+    return shards
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a file was not written by an extraction."""
+    return path.name != LOCK and not path.match(".*.tmp*")
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    """Content of the manifest; empty if there is none, with the key ``DAMAGED`` if it cannot be read."""
+    if not check_ordinary(path).is_file():
+        return {}
+    try:
+        content = read_json_object(path)
+    except ValueError:
+        return {"key": DAMAGED}
+    valid = type(content.get("shard_rows")) is int and content["shard_rows"] > 0
+    return content if valid else {"key": DAMAGED}

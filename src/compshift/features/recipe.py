@@ -1,4 +1,4 @@
-"""How the columns of a user's table become features: numbers as they are, images and texts through a backbone."""
+"""``Recipe``: how columns of a table become features, by a backbone if they hold images or texts."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from compshift.features.extract import Extraction
 
 KEYWORDS = {"features": "features", "images": "path", "text": "text"}
-"""Kind of samples → keyword of ``load_table`` that names their columns."""
+"""Kind of samples → parameter of ``load_table`` that names their columns."""
 
 MOST_COLUMNS = {"images": 1, "text": 2}
-"""Of features there may be any number."""
+"""Largest number of columns of each kind; features may have any number."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Columns and backbone. A fitted model keeps it, so that it can predict from a table of the same kind."""
+    """Columns and backbone from which features are made; stored with a fitted model, so that it can predict tables."""
 
     kind: str  # "features", "images" or "text"
     columns: tuple[str, ...]
@@ -41,16 +41,16 @@ class Recipe:
     pooling: str = "auto"
     max_length: int | None = None
     dtype: str = "auto"
-    network: str = ""  # digest of the backbone's weights and settings, once it was used
-    split: Mapping[str, Any] | None = None  # the options that split the table, and a digest of its labels
+    network: str = ""  # digest of the backbone's weights and settings, once it has been used
+    split: Mapping[str, Any] | None = None  # how the table was split: a column, or shares, seed and a label digest
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Fields as values that JSON can hold."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Recipe:
-        """What ``to_dict`` gave, which anybody may have changed since."""
+        """Recipe from ``to_dict``'s result, which is checked because it comes from a file."""
         try:
             recipe = cls(**{**content, "columns": tuple(content["columns"])})
             recipe._check()
@@ -61,7 +61,7 @@ class Recipe:
         return recipe
 
     def _check(self) -> None:
-        """Refuse entries of another kind than the command line writes."""
+        """Check the types of all fields."""
         check_name("the kind", self.kind, tuple(KEYWORDS))
         if not all(isinstance(name, str) for name in self.columns) or len(set(self.columns)) < len(self.columns):
             raise InputError(f"columns is {shown(list(self.columns))}")
@@ -77,13 +77,13 @@ class Recipe:
             raise InputError(f"split is {shown(self.split)}")
 
     def load_table(self, table: Any, **options: Any) -> GroupedDataset:
-        """A labelled table with this recipe's columns as samples."""
+        """Read a labelled table with the recipe's columns as samples."""
         return load_table(table, **self._columns(), **options)
 
     def load_again(self, table: Any, **options: Any) -> GroupedDataset:
-        """A labelled table, split as the one that the model was fitted to.
+        """Read a labelled table, and split it as the table that the model was fitted to.
 
-        A column of splits is used if the table has it; a random split is drawn again only if the labels are the same.
+        A split column is used if the table has it. A random split is drawn again only if the labels are the same.
         """
         split = self.split or {}
         if "column" in split:
@@ -95,7 +95,7 @@ class Recipe:
         return data
 
     def with_split(self, data: GroupedDataset, split: str | Mapping[str, float] | None, seed: int) -> Recipe:
-        """The recipe with a note of how the table was split."""
+        """Copy of the recipe that records how the table was split."""
         if isinstance(split, str):
             return replace(self, split={"column": split})
         if split is None:
@@ -103,11 +103,11 @@ class Recipe:
         return replace(self, split={"shares": dict(split), "seed": seed, "labels": _label_digest(data)})
 
     def load_samples(self, table: Any, root: str | PathLike[str] | None = None) -> Samples:
-        """The samples of a table that may lack labels."""
+        """Read the samples of a table, which needs no labels."""
         return load_samples(table, **self._columns(), root=root)
 
     def embedder(self, **options: Any) -> Embedder:
-        """The backbone, ready to embed; one with other weights than before is refused."""
+        """Load the backbone into an ``Embedder``; raise if its weights differ from those the model was fitted with."""
         if self.kind == "features":
             raise InputError("columns of numbers need no backbone")
         try:
@@ -134,7 +134,7 @@ class Recipe:
         progress: Callable[[int], None] = lambda _: None,
         **options: Any,
     ) -> tuple[Any, IntArray, list[str]]:
-        """Features (n, p) of the samples, the rows that have them, and a sentence for every one that has not."""
+        """Features (n, p) of the samples, their rows, and one sentence for every sample that was left out."""
         rows = np.arange(len(samples))
         if self.kind == "features":
             return samples, rows, []
@@ -153,7 +153,7 @@ class Recipe:
         progress: Callable[[int], None] = lambda _: None,
         **options: Any,
     ) -> tuple[GroupedDataset, Recipe, Extraction]:
-        """The data set with features in place of images or texts, computed once and kept in ``folder``."""
+        """Replace images or texts by features, which are computed once and stored in ``folder``."""
         embedder = self.embedder(**options)
         from compshift.features.extract import extract_features, network_key
 
@@ -165,12 +165,13 @@ class Recipe:
         return features, replace(self, network=network_key(about), dtype=about["dtype"]), found
 
     def _columns(self) -> dict[str, Any]:
+        """Keyword arguments of ``load_table`` that name the columns."""
         columns = self.columns[0] if self.kind == "images" else list(self.columns)
         return {KEYWORDS[self.kind]: columns}
 
 
 def _is_split(split: Any) -> bool:
-    """Whether it is what ``with_split`` notes: a column, or shares with their seed and a digest of the labels."""
+    """Whether a value has the form that ``with_split`` records."""
     if not isinstance(split, Mapping):
         return False
     if set(split) == {"column"}:
@@ -185,7 +186,7 @@ def _is_split(split: Any) -> bool:
 
 
 def _label_digest(data: GroupedDataset) -> str:
-    """A digest of all labels, which tells whether a table is the one that was split."""
+    """Digest of all labels, which shows whether a table is the one that was split."""
     digest = hashlib.sha256(repr((data.space.names, data.space.values)).encode())
     digest.update(np.ascontiguousarray(data.codes).tobytes())
     return digest.hexdigest()

@@ -1,10 +1,8 @@
-"""From where hyper-parameters are drawn.
+"""Base class of training methods, and what a method works with.
 
-What is to be learnt: a class, in groups of class and attributes, some of which training has.
-
-A batch as a method sees it, and averages over the whole of it, wherever its parts are.
-
-What a training method decides. The defaults are those of empirical risk minimisation.
+``Task`` describes classes, attributes and training groups; ``Batch`` is one step's batch; ``TrainingRows`` are all
+training rows after the last step; ``LogUniform`` is the range from which benchmarks draw a hyper-parameter. The
+defaults of ``Method`` are those of empirical risk minimisation.
 """
 
 from __future__ import annotations
@@ -30,10 +28,22 @@ from compshift.nn.networks import BackboneClassifier, class_head
 
 @dataclass(frozen=True)
 class LogUniform:
-    """``base`` to a power that is uniform between ``low`` and ``high``.
+    """Log-uniform distribution: ``base`` to a power that is uniform between ``low`` and ``high``.
 
-    ``steps`` says that what is drawn is a point in a training run of so many steps; it moves with a run's length.
+    Parameters
+    ----------
+    low, high : float
+        Range of the power.
+    base : float, default=10.0
+        Base of the power.
+    whole : bool, default=False
+        Whether to round down to a whole number, at least 1.
+    steps : int, optional
+        For a hyper-parameter that is a step number: the run length that ``low`` and ``high`` refer to. Draws for a run
+        of another length are scaled.
 
+    Examples
+    --------
     >>> LogUniform(5, 7, base=2, whole=True).draw(np.random.default_rng(0))
     77
     """
@@ -45,7 +55,7 @@ class LogUniform:
     steps: int | None = None
 
     def draw(self, rng: np.random.Generator, steps: int | None = None) -> float | int:
-        """A number, for a run of ``steps`` steps if those matter."""
+        """Draw a number, for a run of ``steps`` steps."""
         value = float(self.base ** rng.uniform(self.low, self.high))
         if self.steps is not None and steps is not None:
             value *= steps / self.steps
@@ -54,29 +64,42 @@ class LogUniform:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Groups that training has, and how often batches show each.
+    """Classes, attributes and training groups, with the size of each group.
 
-    Several attributes count as one for methods that know of one: each combination that training has is a value.
+    For methods that use a single attribute, every combination of attribute values that training has is one value.
+
+    Parameters
+    ----------
+    space : GroupSpace
+        Names and values of the class, which comes first, and of the attributes.
+    seen : array (k, m)
+        Codes of the training groups, in ascending order.
+    weight : array (k,)
+        Rows of each training group as the sampler draws them, scaled to add up to the number of training rows.
+    counts : array (k,)
+        Rows of each training group in the data.
     """
 
-    space: GroupSpace  # the class first, then attributes
-    seen: IntArray  # (k, m) in order of their codes
-    weight: FloatArray  # (k,) rows of each seen group, as the sampler draws them; they add up to the rows of training
-    counts: FloatArray  # (k,) rows of each seen group as they are
+    space: GroupSpace
+    seen: IntArray
+    weight: FloatArray
+    counts: FloatArray
 
     def __post_init__(self) -> None:
         check_codes(self.seen, self.space.cardinalities, "seen")
         if not self.weight.shape == self.counts.shape == (len(self.seen),):
-            raise InputError(f"there are {len(self.seen)} groups, and weights or counts of another number")
+            raise InputError(f"there are {len(self.seen)} groups: pass as many weights and counts")
         present = np.unique(self.seen[:, 0])
         if len(present) < self.n_classes:
             absent = next(code for code in range(self.n_classes) if code not in present)
             raise InputError(
-                f"{self.space.names[0]} {self.space.values[0][absent]!r} has no training rows: nothing can be learnt "
-                "of it; add rows, or leave it out of the data"
+                f"{self.space.names[0]} {self.space.values[0][absent]!r} has no training rows, so it cannot be "
+                "learnt: add rows, or leave it out of the data"
             )
         if self.n_classes < 2:
-            raise InputError(f"{self.space.names[0]} has one value only: there is nothing to classify")
+            raise InputError(
+                f"{self.space.names[0]} has only one value, so there is nothing to classify: pass two or more"
+            )
 
     @property
     def n_classes(self) -> int:
@@ -85,17 +108,17 @@ class Task:
 
     @property
     def n_groups(self) -> int:
-        """Number of groups that training has."""
+        """Number of training groups, k."""
         return len(self.seen)
 
     @property
     def class_of(self) -> IntArray:
-        """Class of each seen group, (k,)."""
+        """Class of each training group, (k,)."""
         return self.seen[:, 0]
 
     @cached_property
     def attribute_of(self) -> IntArray:
-        """Which of the attribute combinations that occur each seen group has, (k,); 0 if there are no attributes."""
+        """Attribute combination of each training group, (k,), numbered from 0; 0 if there are no attributes."""
         if self.seen.shape[1] == 1:
             return np.zeros(self.n_groups, dtype=np.int64)
         names, values = self.space.names[1:], self.space.values[1:]
@@ -103,11 +126,11 @@ class Task:
 
     @property
     def n_attributes(self) -> int:
-        """Number of attribute combinations that occur."""
+        """Number of attribute combinations that training has."""
         return int(self.attribute_of.max()) + 1
 
     def class_by_attribute(self) -> FloatArray:
-        """Rows of each class and attribute combination, (c, a); 0 where training has none."""
+        """Rows of each class and attribute combination, (c, a), as the sampler draws them."""
         table = np.zeros((self.n_classes, self.n_attributes))
         table[self.class_of, self.attribute_of] = self.weight
         return table
@@ -115,45 +138,45 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The part of a step's batch that falls to one process."""
+    """One process's share of a step's batch."""
 
-    inputs: dict[str, Tensor]
-    group: Tensor  # (b,) position of each row's group among the seen ones
+    inputs: dict[str, Tensor]  # samples, as ``model(batch.inputs)`` takes them
+    group: Tensor  # (b,) position of each row's group in ``task.seen``
     task: Task
-    rng: np.random.Generator  # of this step and process
-    processes: Collective = ALONE
+    rng: np.random.Generator  # random numbers of this step and process
+    processes: Collective = ALONE  # processes that share the batch
 
     @property
     def codes(self) -> Tensor:
         """Codes (b, m) of each row."""
-        return self._of_group(self.task.seen)
+        return self._per_row(self.task.seen)
 
     @property
     def classes(self) -> Tensor:
         """Class of each row, (b,)."""
-        return self._of_group(self.task.class_of)
+        return self._per_row(self.task.class_of)
 
     @property
     def attributes(self) -> Tensor:
         """Attribute combination of each row, (b,)."""
-        return self._of_group(self.task.attribute_of)
+        return self._per_row(self.task.attribute_of)
 
     def mean(self, values: Tensor) -> Tensor:
-        """Mean of one value per row, over the rows of all processes."""
+        """Mean over the rows of all processes, of values (b,) of this process's rows."""
         return self.mean_of(values.sum())
 
     def mean_of(self, total: Tensor) -> Tensor:
-        """Mean over the rows of all processes, from the sum over this one's."""
-        if self.processes.size == 1:  # a short step notices two more tensors
+        """Mean over the rows of all processes, from the sum over this process's rows."""
+        if self.processes.size == 1:  # saves two tensors, which matters in short steps
             return total / len(self.group)
         both = self.processes.sum(torch.stack([total, total.new_tensor(float(len(self.group)))]))
         mean: Tensor = both[0] / both[1]
         return mean
 
     def means_by(self, values: Tensor, index: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """Mean of the values of each index from 0 to ``size``, over all processes, and the number of its rows.
+        """Mean of the values (b,) with each index below ``size``, over all processes, and their number.
 
-        An index without rows has mean 0.
+        The mean of an index without rows is 0.
         """
         sums = values.new_zeros(2, size)
         sums = sums.index_add(1, index, torch.stack([values, torch.ones_like(values)]))
@@ -161,42 +184,44 @@ class Batch:
         return total / count.clamp_min(1), count.detach()
 
     def rank_within(self, index: Tensor, size: int) -> Tensor:
-        """How many earlier rows of the whole batch have the same index, (b,); earlier processes come first."""
+        """Number of earlier rows of the whole batch with the same index, (b,); rows of lower ranks come first."""
         one_hot = torch.nn.functional.one_hot(index, size)  # (b, size)
         before = (one_hot.cumsum(dim=0) - one_hot).gather(1, index[:, None])[:, 0]
         counts = self.processes.gather(one_hot.sum(dim=0).cpu().numpy())
         earlier = sum(counts[: self.processes.rank], start=np.zeros(size, dtype=np.int64))
         return before + torch.as_tensor(earlier, device=index.device)[index]
 
-    def _of_group(self, values: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Tensor:
+    def _per_row(self, values: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Tensor:
         return torch.as_tensor(values, device=self.group.device)[self.group]
 
 
 State = dict[str, Tensor]
+"""Tensors that a method carries from step to step."""
+
 Predictor = Callable[[Tensor], Tensor]
-"""Features (b, p) → log-probabilities of classes (b, c)."""
+"""Function from features (b, p) to log-probabilities of the classes (b, c)."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How often a row of each seen group is drawn, relative to others, and how many of its rows are used."""
+    """How the rows of each training group are drawn."""
 
-    weight: FloatArray | None = None  # (k,) per row; None: all alike
-    limit: int | None = None  # rows of a group
+    weight: FloatArray | None = None  # (k,) relative frequency of a row of each group; None: every row alike
+    limit: int | None = None  # largest number of rows used per group; None: all
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """The training rows in order, for what follows the steps: this process's share of them, batch by batch."""
+    """Training rows for the hooks ``refresh`` and ``finish``: this process's share, batch by batch."""
 
     batches: Callable[[], Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]]  # inputs, group (b,), weight (b,)
     task: Task
-    processes: Collective
-    seed: int
+    processes: Collective  # processes that share the rows
+    seed: int  # of the run
 
     @torch.no_grad()
     def features(self, model: BackboneClassifier) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Features (n, p), group (n,) and weight (n,) of all training rows, on every process."""
+        """Features (n, p), group (n,) and weight (n,) of the rows of all processes."""
         parts = [
             (model.features(inputs).float().cpu().double().numpy(), group.cpu().numpy(), weight.cpu().numpy())
             for inputs, group, weight in self.batches()
@@ -208,12 +233,29 @@ class TrainingRows:
 
 
 class Method(ABC):
-    """A training method: a small object of pure functions, whose fields are its hyper-parameters.
+    """Base class of training methods: stateless objects whose fields are their hyper-parameters.
 
-    A method of one's own is a frozen dataclass with a name and a loss. ``model(batch.inputs)`` are the head's outputs,
-    ``model.features(batch.inputs)`` the backbone's; a ``Batch`` has ``classes``, ``attributes``, ``group`` and
-    ``codes`` of its rows, and ``mean`` and ``means_by``, which average over the rows of all processes.
+    A method of your own is a frozen dataclass with a ``name`` and a ``loss``. ``model(batch.inputs)`` returns the
+    head's outputs and ``model.features(batch.inputs)`` the backbone's features. A ``Batch`` has ``classes``,
+    ``attributes``, ``group`` and ``codes`` of its rows; its methods ``mean`` and ``means_by`` average over the rows of
+    all processes.
 
+    ``train`` takes the object itself. To load a model that it trained, add the class to
+    ``compshift.methods.METHODS``, or pass ``method`` to ``TrainedClassifier.load``.
+
+    Attributes
+    ----------
+    name : str
+        Name of the method.
+    summary : str
+        A few words that say what the method does.
+    uses_prior : bool
+        Whether a predictor uses the frequencies of the groups. Default: False.
+    ranges : mapping of str to LogUniform
+        Ranges from which benchmarks draw hyper-parameters.
+
+    Examples
+    --------
     >>> from dataclasses import dataclass
     >>> from torch.nn.functional import cross_entropy
     >>> @dataclass(frozen=True)
@@ -227,57 +269,169 @@ class Method(ABC):
     ...         return batch.mean(rows), state
     >>> Smooth(0.2).hyperparameters()
     {'smoothing': 0.2}
-
-    ``train`` takes it as it is; to load what it trained, name it in ``compshift.methods.METHODS`` or pass ``method=``.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str] = ""
-    uses_prior: ClassVar[bool] = False  # whether some predictor uses the frequencies of groups
-    ranges: ClassVar[Mapping[str, LogUniform]] = {}  # from where benchmarks draw its hyper-parameters
+    uses_prior: ClassVar[bool] = False
+    ranges: ClassVar[Mapping[str, LogUniform]] = {}
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Names and values of the fields."""
+        """Names and values of the hyper-parameters.
+
+        Returns
+        -------
+        dict
+            The fields of the dataclass.
+        """
         return dataclasses.asdict(self) if dataclasses.is_dataclass(self) and not isinstance(self, type) else {}
 
     def head(self, in_features: int, task: Task) -> nn.Module:
-        """The head on top of the backbone."""
+        """Make the head.
+
+        Parameters
+        ----------
+        in_features : int
+            Number of features of the backbone.
+        task : Task
+            Classes, attributes and training groups.
+
+        Returns
+        -------
+        torch.nn.Module
+            By default a linear layer with one output per class.
+        """
         return class_head(in_features, task.n_classes)
 
     def sampling(self, counts: FloatArray) -> Sampling:
-        """How rows are drawn, from the number of rows of each seen group, (k,)."""
+        """Choose how training rows are drawn.
+
+        Parameters
+        ----------
+        counts : array (k,)
+            Rows of each training group.
+
+        Returns
+        -------
+        Sampling
+            By default every row is equally likely.
+        """
         return Sampling()
 
     def announce(self, task: Task) -> None:  # noqa: B027 - a hook
-        """Called before the first step, to warn of what the data do not allow."""
+        """Warn if the data do not suit the method; called before the first step.
+
+        Parameters
+        ----------
+        task : Task
+            Classes, attributes and training groups.
+        """
 
     def state(self, task: Task) -> State:
-        """What the method carries from step to step, before the first."""
+        """Make the state that is carried from step to step.
+
+        Parameters
+        ----------
+        task : Task
+            Classes, attributes and training groups.
+
+        Returns
+        -------
+        dict of str to tensor
+            The state before the first step; by default empty.
+        """
         return {}
 
     @abstractmethod
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
-        """The loss of a batch, the same number on every process, and the state after it."""
+        """Compute the loss of a batch.
+
+        Parameters
+        ----------
+        model : BackboneClassifier
+            The model in training.
+        batch : Batch
+            This process's share of the batch.
+        state : dict of str to tensor
+            The method's state before the step.
+        step : int
+            Number of the step, from 0.
+
+        Returns
+        -------
+        loss : tensor
+            The scalar loss; the same number on every process.
+        state : dict of str to tensor
+            The state after the step.
+        """
 
     def settles_at(self) -> int:
-        """The step from which on the loss stays the same function of the model."""
+        """First step after which the loss function no longer changes; training cannot converge before it.
+
+        Returns
+        -------
+        int
+            By default 0.
+        """
         return 0
 
     def resets_optimiser(self, step: int) -> bool:
-        """Whether the optimiser forgets its moments before this step."""
+        """Whether to clear the optimiser's moments before a step.
+
+        Parameters
+        ----------
+        step : int
+            Number of the step, from 0.
+
+        Returns
+        -------
+        bool
+            By default False.
+        """
         return False
 
     def refresh(self, model: BackboneClassifier, rows: TrainingRows) -> None:  # noqa: B027 - a hook
-        """Called before an evaluation, in eval mode, with a fixed part of the training rows."""
+        """Prepare the model for an evaluation; called in eval mode.
+
+        Parameters
+        ----------
+        model : BackboneClassifier
+            The model in training.
+        rows : TrainingRows
+            A fixed subset of the training rows.
+        """
 
     def finish(self, model: BackboneClassifier, rows: TrainingRows) -> dict[str, Any]:
-        """Called once after the last step, with the best weights and all training rows; what is worth reporting."""
+        """Complete the model after the last step; called in eval mode with the best weights.
+
+        Parameters
+        ----------
+        model : BackboneClassifier
+            The trained model.
+        rows : TrainingRows
+            All training rows.
+
+        Returns
+        -------
+        dict
+            Values to report in the run's result.
+        """
         self.refresh(model, rows)
         return {}
 
     def predictors(self, model: BackboneClassifier, prior: Any = None) -> dict[str, Predictor]:
-        """Predictors by name. The first is the one that is selected and reported.
+        """Predictors by name; the first one selects checkpoints and is reported.
 
-        ``prior`` are the frequencies of the groups of the rows in question, for predictors that use them.
+        Parameters
+        ----------
+        model : BackboneClassifier
+            The model.
+        prior : array, optional
+            Frequencies of the groups among the evaluated rows, for predictors that use them.
+
+        Returns
+        -------
+        dict of str to callable
+            Functions from features (b, p) to log-probabilities of the classes (b, c).
         """
         return {"default": lambda features: model.head(features).float().log_softmax(dim=1)}

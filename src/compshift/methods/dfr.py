@@ -17,11 +17,11 @@ from compshift.nn.networks import BackboneClassifier
 
 @dataclass(frozen=True)
 class DFR(ERM):
-    """Features of empirical risk minimisation; the last layer is solved again with all training groups in balance.
+    """Deep feature reweighting: ERM, then the last layer is refitted with all training groups in balance.
 
-    Solved on the training rows, each group with the same total weight, by a logistic regression with ridge ``alpha``
-    on standardised features. (The authors prefer held-out rows, which would leave none to select by.) Checkpoints
-    are selected with the head as it was trained.
+    The refit is a logistic regression with ridge ``alpha`` on standardised features of the training rows, where each
+    group has the same total weight. (The authors refit on held-out rows, which would leave none for selection.)
+    Checkpoints are selected with the head before the refit.
     """
 
     alpha: float = 1e-2
@@ -33,7 +33,7 @@ class DFR(ERM):
         check_positive(self.alpha, "alpha", most=MAX_FACTOR)
 
     def finish(self, model: BackboneClassifier, rows: TrainingRows) -> dict[str, Any]:
-        """Solve the last layer."""
+        """Refit the last layer."""
         from sklearn.linear_model import LogisticRegression
 
         X, group, _ = rows.features(model)
@@ -45,7 +45,7 @@ class DFR(ERM):
         solver = LogisticRegression(C=1 / (self.alpha * len(X)), max_iter=2000)
         solver.fit((X - mean) / scale, task.class_of[group], sample_weight=weight)
         coefficients, intercept = solver.coef_ / scale, solver.intercept_
-        if task.n_classes == 2:  # scikit-learn gives the difference of the two
+        if task.n_classes == 2:  # scikit-learn returns the difference of the two logits
             coefficients, intercept = (
                 np.stack([-coefficients[0], coefficients[0]]) / 2,
                 np.stack([-intercept[0], intercept[0]]) / 2,

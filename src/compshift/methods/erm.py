@@ -1,4 +1,4 @@
-"""Empirical risk minimisation: the mean cross-entropy."""
+"""Empirical risk minimisation."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from compshift.nn.networks import BackboneClassifier
 
 @dataclass(frozen=True)
 class ERM(Method):
-    """Mean cross-entropy of the class."""
+    """Empirical risk minimisation: the mean cross-entropy of the class."""
 
     name = "erm"
     summary = "mean cross-entropy"
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
-        """Mean over rows."""
+        """Mean cross-entropy over the rows."""
         return batch.mean(row_losses(model, batch)), state
 
 

@@ -17,11 +17,11 @@ from compshift.nn.networks import BackboneClassifier
 
 @dataclass(frozen=True)
 class GroupDRO(Method):
-    r"""Weights over the training groups that rise with their losses.
+    r"""Group DRO: the loss is a weighted mean over the training groups, whose weights grow with their losses.
 
     .. math:: q_g \propto q_g \exp(\eta \bar L_g) \text{ for the groups of the batch}, \qquad L = \sum_g q_g \bar L_g
 
-    Groups that training lacks have no weight: they would shrink the loss without ever adding to it.
+    Only training groups have a weight: the weight of an unseen group would shrink the loss without adding to it.
     """
 
     eta: float = 0.01
@@ -35,11 +35,11 @@ class GroupDRO(Method):
         check_positive(self.eta, "eta", allow_zero=True)
 
     def state(self, task: Task) -> State:
-        """Equal weights."""
+        """Equal weights of all training groups."""
         return {"group_weight": torch.full((task.n_groups,), 1 / task.n_groups)}
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
-        """Weighted sum of the group means."""
+        """Weighted sum of the groups' mean losses."""
         means, _ = batch.means_by(row_losses(model, batch), batch.group, batch.task.n_groups)
         # A group without rows in the batch has mean 0, so its weight is multiplied by 1.
         log_weight = state["group_weight"].log() + self.eta * means.detach()

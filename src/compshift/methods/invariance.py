@@ -1,8 +1,6 @@
-"""Methods that add a penalty, weakly at first and then, from one step on, with its full weight.
+"""Invariance penalties: IRM (Arjovsky et al., 2019) and V-REx (Krueger et al., 2021).
 
-Invariant risk minimisation (Arjovsky et al., 2019).
-
-Risk extrapolation (Krueger et al., 2021).
+The penalty has weight 1 at first, and its full weight after some steps.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from compshift.nn.networks import BackboneClassifier
 
 @dataclass(frozen=True)
 class Penalised(Method):
-    """Weight 1 before step ``anneal``, ``penalty`` from then on; the optimiser starts afresh at the switch."""
+    """Base of methods whose penalty has weight 1 before step ``anneal`` and ``penalty`` from then on."""
 
     penalty: float = 100.0
     anneal: int = 500
@@ -37,37 +35,39 @@ class Penalised(Method):
         check_count(self.anneal, "anneal")
 
     def penalty_weight(self, step: int) -> float:
-        """The weight in this step."""
+        """Weight of the penalty in a step."""
         return self.penalty if step >= self.anneal else 1.0
 
     def settles_at(self) -> int:
-        """The switch."""
+        """Step at which the penalty gets its full weight."""
         return self.anneal
 
     def resets_optimiser(self, step: int) -> bool:
-        """At the switch, since moments were gathered on another loss."""
+        """Whether the penalty's weight changes at this step: earlier moments belong to another loss."""
         return step == self.anneal
 
 
 @dataclass(frozen=True)
 class IRM(Penalised):
-    r"""Mean risk over environments, the attribute combinations, plus a penalty on what a rescaling would gain.
+    r"""Invariant risk minimisation: mean risk over environments plus a penalty on the gradient of a rescaling.
+
+    Environments are the attribute combinations. The penalty of an environment is
 
     .. math::
 
         \left\langle \nabla_s \mathrm{CE}(s z_{even}), \nabla_s \mathrm{CE}(s z_{odd}) \right\rangle_{s=1}, \qquad
         \nabla_s \mathrm{CE}(s z, y) = \langle \mathrm{softmax}(z), z \rangle - z_y
 
-    over every other row of an environment and the remaining ones, averaged over the environments of the batch. The
-    derivative is in closed form. An environment with a single row has no odd rows, and no penalty. With full batches
-    the halves are the same in every step.
+    computed from its even and its odd rows, and averaged over the environments of the batch. The derivative is in
+    closed form. An environment with a single row has no penalty. With full batches the halves are the same in every
+    step.
     """
 
     name = "irm"
     summary = "risk and invariance penalty over attributes"
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
-        """Mean of the environments' risks and weighted penalties."""
+        """Mean over the environments of risk plus weighted penalty."""
         logits, classes, size = model(batch.inputs).float(), batch.classes, batch.task.n_attributes
         environment = batch.attributes
         risks, count = batch.means_by(cross_entropy(logits, classes, reduction="none"), environment, size)
@@ -81,13 +81,13 @@ class IRM(Penalised):
 
 @dataclass(frozen=True)
 class VREx(Penalised):
-    """Mean risk over environments, the groups, plus the weighted population variance of their risks."""
+    """Risk extrapolation: mean of the groups' risks plus their weighted population variance."""
 
     name = "vrex"
     summary = "mean and variance of the risks of groups"
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
-        """Mean and variance over the groups of the batch."""
+        """Mean plus weighted variance over the groups of the batch."""
         risks, count = batch.means_by(row_losses(model, batch), batch.group, batch.task.n_groups)
         present = risks[count > 0]
         variance = ((present - present.mean()) ** 2).mean()

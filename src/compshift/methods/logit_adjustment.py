@@ -1,8 +1,7 @@
-"""Cross-entropy of logits that are shifted, in training only, by how class and attribute occur together.
+"""Cross-entropy of logits that are shifted, in training only, by frequencies of class and attribute.
 
-Logit correction with known attributes (Liu et al., 2022).
-
-Supervised logit adjustment (Tsirigotis et al., 2024).
+LC is logit correction with known attributes (Liu et al., 2022), SLA supervised logit adjustment (Tsirigotis et al.,
+2024).
 """
 
 from __future__ import annotations
@@ -23,28 +22,28 @@ from compshift.nn.networks import BackboneClassifier
 
 
 class LogitOffset(Method):
-    """Logits plus an offset of class and attribute."""
+    """Base of methods that add an offset per class and attribute combination to the logits."""
 
     @abstractmethod
     def offset(self, task: Task) -> FloatArray:
-        """Offset (c, a) of each class, given the attribute combination."""
+        """Offset (c, a) of each class and attribute combination."""
 
     def state(self, task: Task) -> State:
-        """The offsets, (a, c)."""
+        """Offsets (a, c), which do not change."""
         return {"offset": torch.as_tensor(self.offset(task).T.astype(np.float32))}
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
-        """Mean over rows."""
+        """Mean cross-entropy of the shifted logits over the rows."""
         logits = model(batch.inputs).float() + state["offset"][batch.attributes]  # (b, c)
         return batch.mean(cross_entropy(logits, batch.classes, reduction="none")), state
 
 
 @dataclass(frozen=True)
 class LC(LogitOffset):
-    r"""Cross-entropy of ``logits + log(p̂(y, a) + ε)``.
+    r"""Logit correction: cross-entropy of ``logits + log(p̂(y, a) + ε)``.
 
-    With the attribute known, ``log p̂(a)`` is the same for every class and cancels in the softmax: but for the
-    treatment of groups that training lacks (ε here, added counts there) this is the same as sLA.
+    Since ``log p̂(a)`` is the same for every class, it cancels in the softmax. LC therefore differs from sLA only in
+    how it treats absent groups: ε here, smoothed counts there.
     """
 
     epsilon: float = 1e-8
@@ -56,13 +55,13 @@ class LC(LogitOffset):
         check_positive(self.epsilon, "epsilon", allow_zero=True)
 
     def offset(self, task: Task) -> FloatArray:
-        """From the frequencies in the whole of training."""
+        """Log of the smoothed joint frequencies."""
         return correction_offset(task.class_by_attribute(), self.epsilon)
 
 
 @dataclass(frozen=True)
 class SLA(LogitOffset):
-    """Cross-entropy of ``logits + τ · log p̂(y | a)``, with ``smoothing`` added to every count."""
+    """Supervised logit adjustment: cross-entropy of ``logits + τ · log p̂(y | a)``, with counts plus ``smoothing``."""
 
     tau: float = 1.0
     smoothing: float = 1.0
@@ -75,5 +74,5 @@ class SLA(LogitOffset):
         check_positive(self.smoothing, "smoothing", allow_zero=True, most=MAX_FACTOR)
 
     def offset(self, task: Task) -> FloatArray:
-        """From the frequencies in the whole of training."""
+        """Log of the smoothed conditional frequencies, times τ."""
         return adjustment_offset(task.class_by_attribute(), self.tau, self.smoothing)

@@ -17,7 +17,7 @@ from compshift.nn.networks import BackboneClassifier
 
 @dataclass(frozen=True)
 class Mixup(Method):
-    """Features of pairs of rows, mixed in the proportion λ ~ Beta(α, α), with losses of both classes mixed alike."""
+    """Mixup: features of pairs of rows and the losses of both classes, mixed in the proportion λ ~ Beta(α, α)."""
 
     alpha: float = 0.2
 
@@ -30,7 +30,7 @@ class Mixup(Method):
         check_positive(self.alpha, "alpha")
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
-        """Mean over the pairs, each row with one of its process's rows."""
+        """Mean over pairs of rows, which are formed within a process."""
         features = model.features(batch.inputs)
         share = float(batch.rng.beta(self.alpha, self.alpha))
         other = torch.as_tensor(batch.rng.permutation(len(features)), device=features.device)

@@ -1,7 +1,4 @@
-"""Methods from elsewhere: a Python file of one's own, or another package.
-
-Every training method by its name.
-"""
+"""Training methods by name: compshift's own, those of installed packages, and those in a user's Python file."""
 
 from __future__ import annotations
 
@@ -30,22 +27,123 @@ from compshift.methods.mixup import Mixup
 from compshift.methods.resampling import RWG, SUBG
 
 ENTRY_POINTS = "compshift.methods"
-"""Group of the entry points by which a package names its methods."""
+"""Entry-point group in which installed packages register their methods."""
 
-MODULE = "compshift_plugin_"
-"""What the names of plugins' modules begin with."""
+PLUGIN_MODULE = "compshift_plugin_"
+"""Prefix of the module names of plugins."""
+
+
+METHODS: dict[str, type[Method]] = {
+    "erm": ERM,
+    "groupdro": GroupDRO,
+    "lc": LC,
+    "sla": SLA,
+    "irm": IRM,
+    "vrex": VREx,
+    "mixup": Mixup,
+    "crm": CRM,
+    "rwg": RWG,
+    "subg": SUBG,
+    "dfr": DFR,
+    "crm-resolved": CRMResolved,
+}
+"""Methods by name; methods of your own can be added."""
+
+
+def make_method(name: str, hyperparameters: Mapping[str, Any] | None = None) -> Method:
+    """Make a method with the given hyper-parameters.
+
+    Parameters
+    ----------
+    name : str
+        Name of the method; one of ``METHODS``, or of an installed package.
+    hyperparameters : mapping, optional
+        Hyper-parameters by name, as numbers or as text. The others keep their defaults.
+
+    Returns
+    -------
+    Method
+        The method.
+
+    Raises
+    ------
+    InputError
+        If the method or a hyper-parameter is not known, or a value cannot be used.
+
+    Examples
+    --------
+    >>> make_method("groupdro", {"eta": "0.1"})
+    GroupDRO(eta=0.1)
+    """
+    kind = method_class(name)
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    values = {}
+    if hyperparameters is not None and not isinstance(hyperparameters, Mapping):
+        raise InputError(f"hyperparameters is {hyperparameters!r}: pass a mapping from names to values")
+    for key, value in (hyperparameters or {}).items():
+        if key not in fields:
+            if not fields:
+                raise InputError(f"the method {name!r} has no hyper-parameters, and {key!r} was given: leave it out")
+            raise unknown_name(f"hyper-parameter of {name!r}", key, tuple(fields))
+        values[key] = _as_type_of(fields[key].default, value, key)
+    return kind(**values)
+
+
+def _as_type_of(default: Any, value: Any, name: str) -> Any:
+    """Convert a value, which may be text, to the type of the default."""
+    try:
+        number = type(default)(value)
+        if isinstance(default, int) and float(value) != number:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        wanted = {int: "a whole number", float: "a number", str: "text"}[type(default)]
+        raise InputError(f"{name} is {value!r}: pass {wanted}, as in {name}={default}") from None
+    return number
+
+
+def method_class(name: str) -> type[Method]:
+    """Class of a method, which may come from an installed package."""
+    if not isinstance(name, str) or name not in METHODS:
+        load_installed()
+    check_name("method", name, tuple(METHODS))
+    return METHODS[name]
+
+
+def load_installed() -> dict[str, str]:
+    """Add the methods of installed packages to ``METHODS``; return the package and version of each."""
+    found = installed_methods()
+    for name, (kind, _) in found.items():
+        METHODS.setdefault(name, kind)
+    return {name: version for name, (kind, version) in found.items() if METHODS[name] is kind}
+
+
+def installed_methods() -> dict[str, tuple[type[Method], str]]:
+    """Methods that installed packages register as entry points, by name, with the package's name and version."""
+    found: dict[str, tuple[type[Method], str]] = {}
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            kind = entry.load()
+        except Exception as error:
+            raise InputError(
+                f"the method {entry.name!r} of the package {entry.dist and entry.dist.name!r} cannot be loaded "
+                f"({type(error).__name__}: {error}): repair or remove that package"
+            ) from error
+        if not (inspect.isclass(kind) and issubclass(kind, Method)):
+            raise InputError(f"the entry point {entry.name!r} is not a compshift method: repair or remove its package")
+        found[kind.name] = kind, f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
+    return found
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A Python file with methods. It is known by its content, so that it can be sent to other machines."""
+    """A Python file that defines methods. It holds the file's text, so that it can be sent to other machines."""
 
     name: str
     source: str
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Plugin:
-        """The file, as text."""
+        """Read the file."""
         try:
             return cls(Path(path).name, check_ordinary(Path(path), given_pipes=True).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
@@ -53,15 +151,15 @@ class Plugin:
 
     @property
     def digest(self) -> str:
-        """Tells one content from another."""
+        """Digest of the file's text."""
         return hashlib.sha256(self.source.encode()).hexdigest()[:16]
 
     def methods(self) -> dict[str, type[Method]]:
-        """The methods that the file defines, by name. Its code runs once in a process."""
-        name = MODULE + self.digest
+        """Methods that the file defines, by name. Its code runs once per process."""
+        name = PLUGIN_MODULE + self.digest
         if name not in sys.modules:
             module = ModuleType(name)
-            sys.modules[name] = module  # where dataclasses look for it
+            sys.modules[name] = module  # dataclasses look their module up there
             try:
                 exec(compile(self.source, self.name, "exec"), module.__dict__)
             except Exception as error:
@@ -81,92 +179,11 @@ class Plugin:
         return concrete
 
 
-def installed_methods() -> dict[str, tuple[type[Method], str]]:
-    """Methods that installed packages offer as entry points of the group ``compshift.methods``, with their versions."""
-    found: dict[str, tuple[type[Method], str]] = {}
-    for entry in entry_points(group=ENTRY_POINTS):
-        try:
-            kind = entry.load()
-        except Exception as error:
-            raise InputError(
-                f"the method {entry.name!r} of the package {entry.dist and entry.dist.name!r} cannot be loaded "
-                f"({type(error).__name__}: {error}): mend or remove that package"
-            ) from error
-        if not (inspect.isclass(kind) and issubclass(kind, Method)):
-            raise InputError(f"the entry point {entry.name!r} is no compshift method: mend or remove its package")
-        found[kind.name] = kind, f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
-    return found
-
-
-METHODS: dict[str, type[Method]] = {
-    "erm": ERM,
-    "groupdro": GroupDRO,
-    "lc": LC,
-    "sla": SLA,
-    "irm": IRM,
-    "vrex": VREx,
-    "mixup": Mixup,
-    "crm": CRM,
-    "rwg": RWG,
-    "subg": SUBG,
-    "dfr": DFR,
-    "crm-resolved": CRMResolved,
-}
-
-
-def method_class(name: str) -> type[Method]:
-    """The method of a name, also if an installed package brings it."""
-    if not isinstance(name, str) or name not in METHODS:
-        load_installed()
-    check_name("method", name, tuple(METHODS))
-    return METHODS[name]
-
-
-def load_installed() -> dict[str, str]:
-    """Name the methods of installed packages along with all others; the package and version of each."""
-    found = installed_methods()
-    for name, (kind, _) in found.items():
-        METHODS.setdefault(name, kind)
-    return {name: version for name, (kind, version) in found.items() if METHODS[name] is kind}
-
-
 def add_plugin(plugin: Plugin) -> tuple[str, ...]:
-    """Name a plugin's methods along with all others; what their names are."""
+    """Add a plugin's methods to ``METHODS``; return their names."""
     found = plugin.methods()
     for name in found:
-        if name in METHODS and not METHODS[name].__module__.startswith(MODULE):
+        if name in METHODS and not METHODS[name].__module__.startswith(PLUGIN_MODULE):
             raise InputError(f"the plugin {plugin.name!r} defines {name!r}, which exists already: choose another name")
     METHODS.update(found)
     return tuple(found)
-
-
-def make_method(name: str, hyperparameters: Mapping[str, Any] | None = None) -> Method:
-    """The method, with some of its hyper-parameters set, as numbers or as text.
-
-    >>> make_method("groupdro", {"eta": "0.1"})
-    GroupDRO(eta=0.1)
-    """
-    kind = method_class(name)
-    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    values = {}
-    if hyperparameters is not None and not isinstance(hyperparameters, Mapping):
-        raise InputError(f"hyperparameters is {hyperparameters!r}: pass a mapping from names to values")
-    for key, value in (hyperparameters or {}).items():
-        if key not in fields:
-            if not fields:
-                raise InputError(f"the method {name!r} has no hyper-parameters, and {key!r} was given: leave it out")
-            raise unknown_name(f"hyper-parameter of {name!r}", key, tuple(fields))
-        values[key] = _as_type_of(fields[key].default, value, key)
-    return kind(**values)
-
-
-def _as_type_of(default: Any, value: Any, name: str) -> Any:
-    """A number or name of the kind that the default is, also from text."""
-    try:
-        number = type(default)(value)
-        if isinstance(default, int) and float(value) != number:
-            raise ValueError
-    except (TypeError, ValueError, OverflowError):
-        wanted = {int: "a whole number", float: "a number", str: "text"}[type(default)]
-        raise InputError(f"{name} is {value!r}: pass {wanted}, as in {name}={default}") from None
-    return number

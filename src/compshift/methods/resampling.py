@@ -1,7 +1,4 @@
-"""Reweighted sampling of groups (Idrissi et al., 2022).
-
-Subsampling of groups (Idrissi et al., 2022).
-"""
+"""Balancing groups by reweighted sampling or by subsampling (Idrissi et al., 2022)."""
 
 from __future__ import annotations
 
@@ -14,23 +11,23 @@ from compshift.methods.erm import ERM
 
 @dataclass(frozen=True)
 class RWG(ERM):
-    """Cross-entropy on batches in which every training group is as likely as another."""
+    """Cross-entropy on batches in which all training groups are equally likely."""
 
     name = "rwg"
     summary = "groups drawn in balance"
 
     def sampling(self, counts: FloatArray) -> Sampling:
-        """Rows of small groups more often."""
+        """Draw a row with probability inversely proportional to the size of its group."""
         return Sampling(weight=1 / counts)
 
 
 @dataclass(frozen=True)
 class SUBG(ERM):
-    """Cross-entropy on as many rows of every training group as the smallest one has."""
+    """Cross-entropy on a subsample in which every training group has the size of the smallest one."""
 
     name = "subg"
     summary = "groups cut to the size of the smallest"
 
     def sampling(self, counts: FloatArray) -> Sampling:
-        """Some rows of large groups."""
+        """Keep as many rows of each group as the smallest group has."""
         return Sampling(limit=int(counts.min()))

@@ -1,4 +1,4 @@
-"""PyTorch: backbones and heads. Needs ``compshift[torch]``."""
+"""PyTorch backbones and the CRM head. Needs ``compshift[torch]``."""
 
 from typing import TYPE_CHECKING
 

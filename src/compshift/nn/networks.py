@@ -1,7 +1,4 @@
-"""A backbone and a head, trained together.
-
-Small backbones that start from random weights, or from none: for small images, and for features.
-"""
+"""Networks that are trained from random weights: small backbones for images and features, and the layers of heads."""
 
 from __future__ import annotations
 
@@ -9,17 +6,37 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compshift._checks import check_count
-from compshift._errors import InputError, check_name
+from compshift._checks import check_count, check_list
+from compshift._errors import InputError, check_name, rough
+from compshift.data.dataset import GroupedDataset
 from compshift.data.images import Geometry, ImagePreprocessing, Resize, scaled
-from compshift.nn.backbones import FRESH, Backbone, VisionBackbone
+from compshift.nn.backbones import FRESH, Backbone, VisionBackbone, check_own_pooling, load_backbone
+
+DEFAULT_BACKBONES = {"features": "linear", "images": "efficientnet-lite0", "text": "minilm"}
+"""Backbone used for each kind of samples if none is named."""
+
+MLP_WIDTHS = (256,)
+"""Widths of the hidden layers of the backbone ``mlp``."""
+
+CNN_SIDE = 32
+"""Height and width, in pixels, of the images that ``small-cnn`` takes."""
+
+CNN_LAYERS = ((32, 5), (64, 3), (128, 3))
+"""Channels and kernel size of each convolution of ``small-cnn``; each halves the image."""
+
+CNN_POOLED = 2
+"""Rows and columns of the feature map after the pooling of ``small-cnn``."""
+
+MAX_WEIGHTS = 1 << 38
+"""Largest number of weights of a head (a terabyte)."""
 
 
 class BackboneClassifier(nn.Module):
-    """Samples through a backbone to features, and through a head to class logits or energies."""
+    """A backbone followed by a head that returns class logits or energies."""
 
     def __init__(self, backbone: Backbone, head: nn.Module) -> None:
         super().__init__()
@@ -27,58 +44,80 @@ class BackboneClassifier(nn.Module):
         self.head = head
 
     def features(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Features (b, p) of a batch as it was read."""
+        """Features (b, p) of a batch as the reader returns it."""
         return self.backbone(**self.backbone.prepare(inputs))  # type: ignore[no-any-return]
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """The head's output: logits (b, c) or energies (b, D)."""
+        """Output of the head: class logits (b, c) or energies (b, D)."""
         return self.head(self.features(inputs))  # type: ignore[no-any-return]
 
 
 def class_head(in_features: int, n_classes: int) -> nn.Linear:
-    """A linear head that starts at zero, so that all methods start from the same predictions."""
+    """Linear head that starts at zero, so that all methods start from the same predictions."""
     head = nn.Linear(in_features, n_classes)
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
     return head
 
 
-SIDE = 32
-"""Pixels of the side of the images that the small network takes."""
+def energy_layers(
+    in_features: int, cardinalities: Sequence[int], hidden: int | Sequence[int] | None = None
+) -> nn.ModuleList:
+    """One network per attribute, linear or with hidden layers, from features to the energies of its values.
 
-CONVOLUTIONS = ((32, 5), (64, 3), (128, 3))
-"""Channels and width of its convolutions; each halves the image."""
+    The last layer has no intercept, which the groups' bias would absorb. It starts at zero, because energies of zero
+    are closer to the optimum than random ones.
+    """
+    widths: list[Any] = []
+    if hidden is not None:
+        widths = [hidden] if np.ndim(hidden) == 0 else check_list(hidden, "hidden", "widths of layers")
+    sizes = [in_features, *(check_count(width, "hidden") for width in widths)]
+    count = len(cardinalities) * sum(a * b for a, b in pairwise(sizes)) + sizes[-1] * sum(cardinalities)
+    if count > MAX_WEIGHTS:
+        raise InputError(
+            f"the head would have {rough(count)} weights, more than a machine can hold: choose fewer in_features "
+            f"({in_features!r}), narrower hidden layers ({hidden!r}) or attributes of fewer values"
+        )
+    networks = []
+    for cardinality in cardinalities:
+        layers = _hidden_layers(sizes)
+        last = nn.Linear(sizes[-1], cardinality, bias=False)
+        nn.init.zeros_(last.weight)
+        networks.append(nn.Sequential(*layers, last) if layers else last)
+    return nn.ModuleList(networks)
 
-POOLED = 2
-"""Features are averaged over this many rows and columns of fields."""
 
-MLP_WIDTHS = (256,)
+def _hidden_layers(sizes: Sequence[int]) -> list[nn.Module]:
+    """Linear layers between the given sizes, each followed by a ReLU."""
+    return [layer for size in pairwise(sizes) for layer in (nn.Linear(*size), nn.ReLU())]
 
 
 class SmallConvolutions(nn.Sequential):
-    """Three convolutions, averaged over the quarters of the image, 512 features.
+    """Three convolutions with average pooling over the quarters of the image: 512 features.
 
-    Group normalisation sees one sample at a time, so features do not depend on the batch, nor on the mode.
+    Group normalisation works on one sample at a time, so features depend neither on the batch nor on the mode.
     """
 
     def __init__(self) -> None:
         layers: list[nn.Module] = []
         previous = 3
-        for channels, width in CONVOLUTIONS:
+        for channels, width in CNN_LAYERS:
             convolution = nn.Conv2d(previous, channels, width, stride=2, padding=width // 2, bias=False)
             layers += [convolution, nn.GroupNorm(8, channels), nn.ReLU()]
             previous = channels
-        super().__init__(*layers, nn.AdaptiveAvgPool2d(POOLED), nn.Flatten())
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(CNN_POOLED), nn.Flatten())
 
     def settings(self) -> dict[str, Any]:
-        """What decides about the features beside the weights."""
-        return {"convolutions": [list(pair) for pair in CONVOLUTIONS], "pooled": POOLED}
+        """Architecture, for JSON."""
+        return {"convolutions": [list(pair) for pair in CNN_LAYERS], "pooled": CNN_POOLED}
 
 
 def small_cnn(geometry: Geometry | None = None) -> VisionBackbone:
-    """A small convolutional network with random weights, for images of 32 × 32."""
+    """Small convolutional network with random weights, for images of 32 × 32 pixels."""
     preprocessing = ImagePreprocessing(
-        geometry=(Resize(SIDE, SIDE),) if geometry is None else scaled(geometry, SIDE), mean=(0.5,) * 3, std=(0.25,) * 3
+        geometry=(Resize(CNN_SIDE, CNN_SIDE),) if geometry is None else scaled(geometry, CNN_SIDE),
+        mean=(0.5,) * 3,
+        std=(0.25,) * 3,
     )
     network = VisionBackbone("small-cnn", SmallConvolutions(), preprocessing)
     network.pretrained = False
@@ -86,10 +125,10 @@ def small_cnn(geometry: Geometry | None = None) -> VisionBackbone:
 
 
 class FeatureBackbone(Backbone):
-    """Features (n, p), centred and brought to one scale, through hidden layers if there are any.
+    """Backbone for features (n, p): centres and scales them, then applies hidden layers if there are any.
 
-    The scale is one number for all features, the root of the mean square over the training rows: weight decay on a
-    linear head then means what ``alpha`` means to ``CRMClassifier``.
+    The scale is one number for all features, the root mean square over the training rows, so that weight decay on a
+    linear head corresponds to ``alpha`` of ``CRMClassifier``.
     """
 
     kind = "features"
@@ -104,13 +143,13 @@ class FeatureBackbone(Backbone):
         self.widths = tuple(widths)
         self.register_buffer("mean", torch.zeros(in_features))
         self.register_buffer("scale", torch.ones(()))
-        self._kept: tuple[tuple[int, ...], Tensor, Tensor] | None = None  # key, features (so that its id stays), scaled
+        self._kept: tuple[tuple[int, ...], Tensor, Tensor] | None = None  # key, features (keeping their id), scaled
         sizes = (in_features, *self.widths)
-        self.layers = nn.Sequential(*(layer for size in pairwise(sizes) for layer in (nn.Linear(*size), nn.ReLU())))
+        self.layers = nn.Sequential(*_hidden_layers(sizes))
         self.out_features = sizes[-1]
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features of the last hidden layer, or the scaled ones."""
+        """Output of the last hidden layer, or the scaled features."""
         if features.ndim != 2 or features.shape[1] != self.in_features:
             raise InputError(
                 f"there are {features.shape[-1]} features, and the model was trained on {self.in_features}: pass "
@@ -119,7 +158,7 @@ class FeatureBackbone(Backbone):
         return self.layers(self._scaled(features))  # type: ignore[no-any-return]
 
     def _scaled(self, features: Tensor) -> Tensor:
-        """Scaled features. The last are kept while nothing changes: a full batch is the same in every step."""
+        """Scale the features. The last result is cached, because a full batch is the same in every step."""
         if features.requires_grad or features.is_inference() or torch.is_inference_mode_enabled():
             return (features - self.mean) / self.scale
         used = (features, self.mean, self.scale)
@@ -129,26 +168,50 @@ class FeatureBackbone(Backbone):
         return self._kept[2]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the last batch."""
+        """Leave the cached batch out of copies."""
         return {**self.__dict__, "_kept": None}
 
     def set_scale(self, X: Any) -> None:
-        """Centre and scale by the training rows (n, p)."""
+        """Set mean and scale to those of the training rows (n, p)."""
         mean = X.mean(axis=0, dtype="float64")
         spread = ((X - mean) ** 2).mean() ** 0.5
         self.mean.copy_(torch.as_tensor(mean))
         self.scale.fill_(float(spread) or 1.0)
 
     def settings(self) -> dict[str, Any]:
-        """The widths of its layers."""
+        """Widths of the layers, for JSON."""
         return {"in_features": self.in_features, "widths": list(self.widths)}
 
 
 def fresh_backbone(name: str, *, in_features: int = 0, geometry: Geometry | None = None, seed: int = 0) -> Backbone:
-    """A backbone that starts from random weights: ``small-cnn``, ``mlp`` (one hidden layer) or ``linear`` (none)."""
+    """Backbone with random weights: ``small-cnn``, ``mlp`` (one hidden layer) or ``linear`` (no hidden layer)."""
     check_name("backbone", name, tuple(FRESH))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if name == "small-cnn":
             return small_cnn(geometry)
         return FeatureBackbone(name, in_features, MLP_WIDTHS if name == "mlp" else ())
+
+
+def named_backbone(
+    name: str | None,
+    data: GroupedDataset,
+    seed: int,
+    *,
+    geometry: Geometry | None = None,
+    max_length: int | None = None,
+    default_length: int | None = None,
+    pooling: str = "auto",
+) -> Backbone:
+    """Backbone to train on a data set, pretrained or with random weights drawn from ``seed``.
+
+    Without a name it is the default for the kind of samples. The other options are those of ``load_backbone``.
+    """
+    name = name or DEFAULT_BACKBONES[data.kind]
+    if FRESH.get(name) == data.kind:
+        check_own_pooling(name, pooling)
+        width = data.samples.shape[1] if data.kind == "features" else 0
+        return fresh_backbone(name, in_features=width, geometry=geometry, seed=seed)
+    return load_backbone(
+        name, data.kind, geometry=geometry, max_length=max_length, default_length=default_length, pooling=pooling
+    )

@@ -1,4 +1,4 @@
-"""The processes of a torch.distributed job, started by torchrun."""
+"""Sums and gathers over the processes of a torch.distributed job, such as torchrun starts."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ class TorchProcesses(Collective):
         self.size = distributed.get_world_size()
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sum over processes.
+        """Sum of ``values`` over all processes.
 
-        Its gradient is summed too: with every process computing the same loss from the sum, and the gradients of
-        parameters averaged afterwards, as DistributedDataParallel does, the outcome is the gradient of that loss.
+        Its gradient is summed too. If every process computes the same loss from the sum, and DistributedDataParallel
+        averages the parameters' gradients afterwards, the result is the gradient of that loss.
         """
         return _Sum.apply(values)  # type: ignore[no-any-return, no-untyped-call]
 
     def gather(self, value: Any) -> list[Any]:
-        """What each process passes, in order of rank."""
+        """Values passed by all processes, in order of rank."""
         found: list[Any] = [None] * self.size
         distributed.all_gather_object(found, value)
         return found
 
 
 def current_processes() -> Collective:
-    """The processes of this job, or this one alone if torch.distributed is not in use."""
+    """Processes of this job, or this one alone if torch.distributed is not in use."""
     started = distributed.is_available() and distributed.is_initialized()
     return TorchProcesses() if started and distributed.get_world_size() > 1 else ALONE
 
 
 class _Sum(torch.autograd.Function):
+    """All-reduce whose gradient is an all-reduce too."""
+
     @staticmethod
     def forward(_: Any, values: Tensor) -> Tensor:
         total = values.clone()

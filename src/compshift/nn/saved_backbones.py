@@ -1,7 +1,4 @@
-"""Configuration, tokeniser and image processor of a Hugging Face backbone, written to a folder and read again.
-
-A backbone's architecture on disk, so that a trained model can be built again without the original.
-"""
+"""A backbone's architecture on disk, so that a trained model can be rebuilt without the original files."""
 
 from __future__ import annotations
 
@@ -15,13 +12,63 @@ from torch import nn
 
 from compshift._errors import InputError
 from compshift.data.images import ImagePreprocessing
-from compshift.nn.backbones import Backbone, VisionBackbone, efficientnet_lite0
+from compshift.nn.backbones import Backbone, VisionBackbone, efficientnet_lite0, require
 from compshift.nn.huggingface import PooledVision, ProcessorPreprocessing, TextBackbone, load_config, load_part, quiet
 from compshift.nn.networks import FeatureBackbone, small_cnn
 
+WHOLE_TO_PART = 10
+"""Largest ratio of a whole model's weights to those of the part that was trained, such as its text model."""
 
-def save(backbone: Any, folder: Path) -> dict[str, Any]:
-    """Write what ``restore`` needs beside the weights."""
+
+def save_architecture(backbone: Backbone, folder: Path) -> dict[str, Any]:
+    """Describe a backbone without its weights: returned for JSON, with files of Hugging Face models in ``folder``."""
+    about: dict[str, Any] = {"name": backbone.name, "kind": backbone.kind}
+    if isinstance(backbone, FeatureBackbone):
+        return {**about, "type": "features", **backbone.settings()}
+    if isinstance(backbone, VisionBackbone):
+        own = isinstance(backbone.preprocessing, ImagePreprocessing)
+        about["preprocessing"] = backbone.preprocessing.to_dict() if own else None
+        if backbone.name in ("small-cnn", "efficientnet-lite0"):
+            return {**about, "type": backbone.name}
+    if getattr(backbone, "source_config", None) is None:
+        return {**about, "type": "custom"}
+    return {**about, **_save_huggingface(backbone, folder)}
+
+
+def restore_architecture(about: dict[str, Any], folder: Path, n_weights: int) -> Backbone:
+    """Build the backbone that ``save_architecture`` described; its weights are loaded afterwards.
+
+    A description that needs more weights than the file has, ``n_weights``, raises before memory is allocated.
+    """
+    kind = about.get("type")
+    if not isinstance(about.get("name"), str):
+        raise InputError(f"the backbone has the name {about.get('name')!r}")
+    if kind == "features":
+        build = partial(FeatureBackbone, about["name"], about["in_features"], about["widths"])
+        check_size(build, n_weights)
+        return build()
+    if kind in ("small-cnn", "efficientnet-lite0"):
+        backbone = small_cnn() if kind == "small-cnn" else efficientnet_lite0()
+        backbone.preprocessing = ImagePreprocessing.from_dict(about["preprocessing"])
+        return backbone
+    if kind in ("huggingface-vision", "huggingface-text"):
+        require("transformers")
+        return _restore_huggingface(about, folder, n_weights)
+    if kind == "custom":
+        raise InputError(f"the backbone {about['name']!r} is not one of compshift's: pass it as backbone")
+    raise InputError(f"the backbone is of the kind {kind!r}, which this release does not know")
+
+
+def check_size(build: Callable[[], nn.Module], n_weights: int) -> None:
+    """Check that a network has no more weights than the file; it is built on the meta device to count them."""
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in build().parameters())
+    if size > n_weights:
+        raise InputError(f"the described network has {size:,} weights, and the file has {n_weights:,}")
+
+
+def _save_huggingface(backbone: Any, folder: Path) -> dict[str, Any]:
+    """Write configuration, tokeniser and image processor to ``folder``; return the rest for JSON."""
     folder.mkdir(parents=True, exist_ok=True)
     backbone.source_config.save_pretrained(folder)
     if isinstance(backbone, TextBackbone):
@@ -33,17 +80,13 @@ def save(backbone: Any, folder: Path) -> dict[str, Any]:
     return {"type": "huggingface-vision", "pooling": backbone.network.pooling}
 
 
-PARTS = 10
-"""A whole model may be this many times as large as the part of it that was trained, such as its text model."""
-
-
-def restore(about: dict[str, Any], folder: Path, n_weights: int) -> Backbone:
-    """The backbone, with random weights; a configuration that asks for far more than there are is refused."""
+def _restore_huggingface(about: dict[str, Any], folder: Path, n_weights: int) -> Backbone:
+    """Build a Hugging Face backbone with random weights, after checking how many its configuration asks for."""
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
     with quiet():
         config = load_config(str(folder))
-        load_part(lambda _, **options: _check_config(config, PARTS * n_weights, **options), str(folder))
+        load_part(lambda _, **options: _check_config(config, WHOLE_TO_PART * n_weights, **options), str(folder))
         model = load_part(lambda _, **options: AutoModel.from_config(config, **options), str(folder))  # type: ignore[no-untyped-call]
         if about["type"] == "huggingface-text":
             text: Backbone = TextBackbone(
@@ -66,58 +109,10 @@ def restore(about: dict[str, Any], folder: Path, n_weights: int) -> Backbone:
 
 
 def _check_config(config: Any, most: int, **options: Any) -> None:
+    """Check the number of weights that a configuration asks for, without allocating them."""
     from transformers import AutoModel
 
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in AutoModel.from_config(config, **options).parameters())  # type: ignore[no-untyped-call]
     if size > most:
-        raise ValueError(f"its configuration asks for {size:,} weights, and the run has not even a tenth of that")
-
-
-def save_architecture(backbone: Backbone, folder: Path) -> dict[str, Any]:
-    """Everything but the weights: small things as the result, for JSON, and files of a model in ``folder``."""
-    about: dict[str, Any] = {"name": backbone.name, "kind": backbone.kind}
-    if isinstance(backbone, FeatureBackbone):
-        return {**about, "type": "features", **backbone.settings()}
-    if isinstance(backbone, VisionBackbone):
-        own = isinstance(backbone.preprocessing, ImagePreprocessing)
-        about["preprocessing"] = backbone.preprocessing.to_dict() if own else None
-        if backbone.name in ("small-cnn", "efficientnet-lite0"):
-            return {**about, "type": backbone.name}
-    if getattr(backbone, "source_config", None) is None:
-        return {**about, "type": "custom"}
-    return {**about, **save(backbone, folder)}
-
-
-def restore_architecture(about: dict[str, Any], folder: Path, n_weights: int) -> Backbone:
-    """The backbone that ``save_architecture`` described, with weights that are yet to be loaded.
-
-    One that would need more than the ``n_weights`` that there are is refused before it takes their memory.
-    """
-    kind = about.get("type")
-    if not isinstance(about.get("name"), str):
-        raise InputError(f"the backbone has the name {about.get('name')!r}")
-    if kind == "features":
-        build = partial(FeatureBackbone, about["name"], about["in_features"], about["widths"])
-        check_size(build, n_weights)
-        return build()
-    if kind in ("small-cnn", "efficientnet-lite0"):
-        backbone = small_cnn() if kind == "small-cnn" else efficientnet_lite0()
-        backbone.preprocessing = ImagePreprocessing.from_dict(about["preprocessing"])
-        return backbone
-    if kind in ("huggingface-vision", "huggingface-text"):
-        from compshift.nn.backbones import require
-
-        require("transformers")
-        return restore(about, folder, n_weights)
-    if kind == "custom":
-        raise InputError(f"the backbone {about['name']!r} is not one of compshift's: pass it, as backbone=")
-    raise InputError(f"the backbone is of the kind {kind!r}, which this release does not know")
-
-
-def check_size(build: Callable[[], nn.Module], n_weights: int) -> None:
-    """Refuse a network with more weights than there are; it is built without memory to count them."""
-    with torch.device("meta"):
-        size = sum(parameter.numel() for parameter in build().parameters())
-    if size > n_weights:
-        raise InputError(f"the network that is described has {size:,} weights, and the file has {n_weights:,}")
+        raise ValueError(f"its configuration asks for {size:,} weights, over {WHOLE_TO_PART} times the run's")

@@ -1,13 +1,14 @@
-"""The groups that training has, laid out for the sums of step 1 on one device.
+"""State of a CRM head: its training groups on one device, and biases that stay consistent with its weights.
 
-Whether the biases of a head still belong to its weights.
-
-What copies, moves, casts and loaded states do to a head: its biases go with its weights and its groups.
+A head must survive copying, moving, casting and loading: its biases belong to particular weights and to particular
+groups, and predicting with biases of other ones would be wrong without any error.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compshift._checks import check_codes, check_same_rows
-from compshift._errors import InputError
+from compshift._checks import check_codes, check_same_rows, check_sample_weight
+from compshift._errors import InputError, an
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable
@@ -25,25 +26,28 @@ from compshift.core.hull import AffineHull
 from compshift.nn.tensors import moved_buffer, row_tensor, to_numpy
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+"""Data types accepted for codes."""
 
 MAX_LOOKUP = 1 << 22
-"""Spaces with more groups than this are searched, not looked up."""
+"""Largest number of groups for which a table from flat index to position is kept; beyond it codes are searched."""
+
+DAMAGED_STATE = "training has diverged, or the state that was loaded is damaged; train or load it again"
 
 
 @dataclass(frozen=True, eq=False)
 class SeenGroups:
-    """Training groups among the candidates."""
+    """The k training groups of a head, laid out for the sums of step 1 on one device."""
 
     candidates: Candidates
     table: GroupTable  # of the k training groups
     index: Tensor  # (k,) their positions among the candidates
-    log_frequency: Tensor  # (k,) log p̂, in 64 bits on the CPU, since some devices have no more than 32
-    lookup: Tensor | None  # (n_groups,) flat index → position among the training groups, −1 if it is none
+    log_frequency: Tensor  # (k,) log p̂, in 64 bits on the CPU, since some devices have only 32
+    lookup: Tensor | None  # (n_groups,) flat index → position among the training groups, −1 for all others
     device: torch.device
 
     @classmethod
     def of(cls, space: GroupSpace, groups: IntArray, weight: FloatArray, device: torch.device) -> SeenGroups:
-        """Those of the candidate ``groups`` (g, m) whose ``weight`` (g,) is above 0."""
+        """Select the candidate ``groups`` (g, m) whose ``weight`` (g,) is above 0."""
         (index,) = np.nonzero(weight > 0)
         seen = groups[index]
         lookup = None
@@ -62,7 +66,7 @@ class SeenGroups:
         )
 
     def locate(self, codes: Any, n_rows: int) -> Tensor:
-        """Position (n,) among the training groups of each row's codes (n, m); any other group is refused."""
+        """Position (n,) of each row's group among the training groups; raise for a row of any other group."""
         codes = row_tensor(codes, "codes", "pass one row of integers per sample", self.device)
         check_same_rows(n_rows, codes, "codes", "features")
         space = self.candidates.space
@@ -89,45 +93,82 @@ class SeenGroups:
 
 
 def _strides(cardinalities: tuple[int, ...]) -> IntArray:
-    """Steps of the flat index, the last attribute's being 1."""
+    """Stride of each attribute in the flat group index; the last attribute has stride 1."""
     return np.cumprod((1, *cardinalities[:0:-1]))[::-1].copy()
 
 
-class BiasAge:
-    """The versions of the weights that biases were computed for; numbers that grow whenever a weight is changed.
+def _all_codes(codes: Any, n_attributes: int) -> Any:
+    """Codes of all training rows: an array is returned unchanged, the last parts of batches are concatenated."""
+    if hasattr(codes, "shape") or (isinstance(codes, list) and not _holds_batches(codes)):
+        return codes
+    if not isinstance(codes, Iterable):
+        raise InputError(f"codes is {codes!r}: pass the codes of all training rows (n, {n_attributes}), or a loader")
+    parts = []
+    for batch in codes:
+        last = to_numpy(_last_part(batch), "codes")
+        is_array = isinstance(last, np.ndarray)
+        if not is_array or last.dtype.kind not in "iu" or last.shape[1:] != (n_attributes,):
+            found = f"{last.dtype} {last.shape}" if is_array else an(type(last).__name__)
+            raise InputError(
+                f"a batch does not end in integer codes (b, {n_attributes}) but in {found}: pass batches such as "
+                "(inputs, codes)"
+            )
+        parts.append(last)
+    return np.concatenate(parts) if parts else np.zeros((0, 0))
 
-    Whatever makes other parameters of the same weights (a copy, a move, a loaded state) has to say so by ``carry``.
-    Parameters that were exchanged otherwise, as by pruning, are not judged.
+
+def _holds_batches(codes: list[Any]) -> bool:
+    """Whether a list holds batches (tensors of codes, or tuples that end in one) rather than the codes of rows."""
+    return bool(codes) and getattr(_last_part(codes[0]), "ndim", 0) >= 2
+
+
+def _last_part(batch: Any) -> Any:
+    """Last part of a tuple or list; a batch of another type itself."""
+    if isinstance(batch, tuple | list):
+        return batch[-1] if batch else None
+    return batch
+
+
+class BiasAge:
+    """Tells whether a head's weights have changed since its biases were computed.
+
+    PyTorch counts the in-place changes of every parameter. Anything that replaces the parameters themselves (a copy, a
+    move, a loaded state) must call ``carry``. Parameters replaced in another way, as by pruning, are not judged.
     """
 
     def __init__(self) -> None:
         self._versions: dict[int, int] | None = None
 
     def start(self, module: nn.Module) -> None:
-        """Biases belong to the weights as they are."""
+        """Record that the biases belong to the present weights."""
         self._versions = _versions(module)
 
     def outdated(self, module: nn.Module) -> bool:
-        """Whether weights have changed since, as far as can be told."""
+        """Whether weights are known to have changed since ``start``."""
         now = _versions(module)
         return self._versions is not None and self._versions.keys() == now.keys() and self._versions != now
 
     def carry(self, module: nn.Module, *, outdated: bool) -> None:
-        """Go on with other parameters, whose biases were up to date or not."""
+        """Keep the verdict ``outdated`` for a module whose parameters were replaced by equal ones."""
         if self._versions is not None:
             self._versions = dict.fromkeys(_versions(module), -1) if outdated else _versions(module)
 
 
 def _versions(module: nn.Module) -> dict[int, int]:
-    """Versions by parameter; those made in inference mode have none."""
+    """Version counter of each parameter by its id; parameters made in inference mode have none and get −2."""
     return {id(part): -2 if part.is_inference() else part._version for part in module.parameters()}
 
 
 class HeadState(nn.Module):
-    """A module with biases of groups in its state."""
+    """Base of the head: a module whose state holds biases of groups, and stays consistent when copied or loaded."""
 
     space: GroupSpace
     groups: IntArray  # (g, m)
+    learned_bias: nn.Parameter  # (g,)
+    group_weight: Tensor  # (g,)
+    bias: Tensor  # (g,)
+    effective_sample_size: Tensor  # (g,)
+    mean_energy: Tensor  # (D,)
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,21 +176,92 @@ class HeadState(nn.Module):
         self._age = BiasAge()
         self.register_load_state_dict_post_hook(_state_loaded)  # type: ignore[no-untyped-call]
 
+    def set_train_groups(self, codes: Any, counts: Any = None) -> None:
+        """Set which groups training has, and how many rows each has.
+
+        With a balancing sampler, the counts must describe the rows that it draws. A loader that drops its last batch
+        leaves those rows out of the counts.
+
+        Parameters
+        ----------
+        codes : array or tensor (q, m), or iterable of batches
+            Codes of the groups, with ``counts``; or, without ``counts``, the codes of all rows, or batches (a
+            DataLoader, for example) whose last part is the codes.
+        counts : array (q,), optional
+            Rows of each group.
+
+        Raises
+        ------
+        InputError
+            If there are no codes, or a group is not among the candidates.
+        """
+        codes = to_numpy(codes, "codes")
+        if counts is None:
+            codes = _all_codes(codes, len(self.space.names))
+        codes = check_codes(codes, self.space.cardinalities)
+        if not len(codes):
+            raise InputError("codes is empty: pass the codes of the training rows")
+        weight = check_sample_weight(to_numpy(counts, "counts"), len(codes), "counts")
+        position = self.space.locate(codes, self.groups)
+        if (position < 0).any():
+            outside = self.space.label(codes[int(np.argmax(position < 0))])
+            raise InputError(f"training has the group {outside}, which is not among the candidate groups: add it")
+        total = np.bincount(position, weights=weight, minlength=len(self.groups))
+        self.group_weight.copy_(torch.as_tensor(total))
+        for result in (self.bias, self.effective_sample_size, self.mean_energy):
+            result.fill_(math.nan)  # they belong to the former training groups
+        self._seen = None
+
+    @property
+    def seen(self) -> SeenGroups:
+        """Training groups, laid out for the sums of step 1 on the head's device."""
+        device = self.learned_bias.device
+        if self._seen is None or self._seen.device != device:
+            weight = to_numpy(self.group_weight, "group_weight")
+            if not weight.any():
+                raise InputError("the head knows no training groups: call set_train_groups first")
+            if not math.isfinite(weight.sum()) or weight.min() < 0:
+                raise InputError(f"group_weight is negative, NaN or infinite: {DAMAGED_STATE}")
+            self._seen = SeenGroups.of(self.space, self.groups, weight, device)
+        return self._seen
+
+    @property
+    def candidates(self) -> Candidates:
+        """Groups that can be predicted, with their training counts and their place in the affine hull."""
+        return self.seen.candidates
+
     def get_extra_state(self) -> Tensor:
-        """A digest of the groups that biases and weights of groups belong to: one number, kept with the state."""
+        """Digest of the candidate groups, stored in the state dict so that states of other groups are recognised.
+
+        Returns
+        -------
+        tensor
+            One 64-bit integer.
+        """
         about = repr((self.space.cardinalities, self.groups.shape)).encode() + self.groups.tobytes()
         return torch.tensor(int.from_bytes(hashlib.sha256(about).digest()[:8], signed=True))
 
     def set_extra_state(self, state: Any) -> None:
-        """Refuse a state of other groups."""
+        """Check that a loaded state belongs to the same candidate groups.
+
+        Parameters
+        ----------
+        state : tensor
+            The digest in the state dict.
+
+        Raises
+        ------
+        InputError
+            If the state belongs to other groups.
+        """
         if isinstance(state, Tensor) and not state.is_meta and not bool(state.cpu() == self.get_extra_state()):
             raise InputError(
-                "the state is that of a head of other groups, whose biases would be taken for those of its own: load "
-                "it into a head of the same cardinalities and groups="
+                "the state belongs to a head with other groups, so its biases would be assigned to the wrong groups: "
+                "load it into a head with the same cardinalities and groups"
             )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any) -> None:
-        state_dict.setdefault(f"{prefix}_extra_state", self.get_extra_state())  # which earlier states have not
+        state_dict.setdefault(f"{prefix}_extra_state", self.get_extra_state())  # absent from states of older releases
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -161,7 +273,7 @@ class HeadState(nn.Module):
         self._age.carry(self, outdated=outdated)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Move and cast, but leave the buffers their 64 bits wherever the device has them."""
+        """Move and cast the head, but keep 64-bit buffers on devices that have 64-bit floats."""
         buffers, self._buffers = self._buffers, {}
         outdated = self._age.outdated(self)
         try:
@@ -177,6 +289,6 @@ class HeadState(nn.Module):
 
 
 def _state_loaded(head: HeadState, _: Any) -> None:
-    """Biases and weights that were loaded belong together."""
+    """Mark loaded biases as belonging to the loaded weights."""
     head._seen = None
     head._age.start(head)

@@ -1,9 +1,4 @@
-"""What callers pass where tensors are expected.
-
-Training and eval mode of modules.
-
-The precision of numbers, whatever a head is cast to and whatever surrounds it.
-"""
+"""Checks and conversions of the tensors that a head is given, and contexts for eval mode and full precision."""
 
 from __future__ import annotations
 
@@ -19,13 +14,13 @@ from compshift._errors import InputError, an
 
 
 def check_content(values: Tensor, name: str, device: torch.device | None = None) -> None:
-    """Refuse tensors on the device meta, unless that is where they are used."""
+    """Check that a tensor has content: it may be on the meta device only if ``device`` is that one."""
     if values.is_meta and (device is None or device.type != "meta"):
         raise InputError(f"{name} is on the device meta, where tensors have no content: pass one that has")
 
 
 def check_readable(values: Tensor, name: str, device: torch.device | None = None) -> None:
-    """Refuse tensors that do not hold one number per entry."""
+    """Check that a tensor is dense, with one ordinary number per entry."""
     if values.is_nested:
         raise InputError(f"{name} is a nested tensor: pass a dense one, with rows of one length")
     if values.is_quantized:
@@ -36,7 +31,7 @@ def check_readable(values: Tensor, name: str, device: torch.device | None = None
 
 
 def as_tensor(values: Any, name: str, expected: str, device: torch.device) -> Tensor:
-    """A tensor on a device; ``expected`` ends the sentence for what cannot be one."""
+    """Convert to a tensor on ``device``; ``expected`` ends the error message if that is impossible."""
     if isinstance(values, Tensor):
         check_content(values, name, device)
     try:
@@ -46,32 +41,30 @@ def as_tensor(values: Any, name: str, expected: str, device: torch.device) -> Te
 
 
 def row_tensor(values: Any, name: str, expected: str, device: torch.device) -> Tensor:
-    """A tensor on a device, one number per entry, whose rows belong to those of the features."""
+    """Convert values given per row, such as codes or weights, to a dense tensor on ``device``."""
     if isinstance(values, Tensor):
         check_readable(values, name, device)
     return as_tensor(values, name, expected, device)
 
 
 def to_numpy(values: Any, name: str) -> Any:
-    """A tensor as an array, numbers that are not whole in 64 bits; anything else as it is."""
+    """Convert a tensor to an array, floats to 64 bits; return anything else unchanged."""
     if not isinstance(values, Tensor):
         return values
     check_readable(values, name)
     values = values.detach().cpu()
-    if values.is_floating_point() or values.is_complex():  # NumPy has no bfloat16, for one
+    if values.is_floating_point() or values.is_complex():  # NumPy has no bfloat16
         values = values.to(torch.complex128 if values.is_complex() else torch.float64)
     return values.numpy(force=True)
 
 
 def check_features(features: Any, n_features: int, device: torch.device) -> None:
-    """Refuse anything but real features (n, p) on the device where they are used."""
+    """Check that features are a real tensor (n, n_features) on ``device``."""
     if not isinstance(features, Tensor):
         raise InputError(f"features are {an(type(features).__name__)}: pass a tensor (n, {n_features})")
     check_readable(features, "features", device)
     if features.ndim != 2 or features.shape[1] != n_features:
-        raise InputError(
-            f"features have shape {tuple(features.shape)}: pass (n, {n_features}), what the backbone gives"
-        )
+        raise InputError(f"features have shape {tuple(features.shape)}: pass (n, {n_features}), the backbone's output")
     if features.device != device:
         raise InputError(f"features are on {features.device} and the head on {device}: move one to the other by .to()")
     if features.is_complex():
@@ -79,7 +72,7 @@ def check_features(features: Any, n_features: int, device: torch.device) -> None
 
 
 def check_energies(energies: Tensor) -> Tensor:
-    """Energies as they are, unless some are NaN or infinite."""
+    """Return the energies; raise if any is NaN or infinite."""
     if not bool(torch.isfinite(energies).all()):
         raise InputError(
             "energies are NaN or infinite: the network has diverged, or its inputs are too large or not finite"
@@ -88,7 +81,7 @@ def check_energies(energies: Tensor) -> Tensor:
 
 
 def row_weights(values: Any, n_rows: int, like: Tensor, name: str) -> Tensor:
-    """Weights (n,) of n rows, finite and none negative, in the precision and on the device of ``like``."""
+    """Convert row weights (n,) to the precision and device of ``like``; check that they are finite and not negative."""
     weight = row_tensor(values, name, "pass one number per row", like.device)
     if weight.ndim != 1 or weight.is_complex():
         raise InputError(f"{name} is {weight.dtype} of shape {tuple(weight.shape)}: pass one number per row")
@@ -104,7 +97,7 @@ def row_weights(values: Any, n_rows: int, like: Tensor, name: str) -> Tensor:
 
 @contextlib.contextmanager
 def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
-    """Eval mode for the modules; afterwards every part of them has the mode it had."""
+    """Put modules into eval mode, and restore the mode of every submodule afterwards."""
     training = [(part, part.training) for module in modules for part in module.modules()]
     for module in modules:
         module.eval()
@@ -116,7 +109,7 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
 
 
 def moved_buffer(buffer: Tensor, fn: Any) -> Tensor:
-    """The buffer where ``fn`` puts it, in the precision that it has, or in 32 bits where the device has no more."""
+    """Move a buffer by ``fn`` without changing its precision, except to 32 bits on devices without 64-bit floats."""
     try:
         moved: Tensor = fn(buffer)
         return moved if moved.dtype == buffer.dtype else buffer.to(moved.device)
@@ -125,11 +118,11 @@ def moved_buffer(buffer: Tensor, fn: Any) -> Tensor:
 
 
 def full_precision(energies: Tensor) -> Tensor:
-    """Energies in 32 bits at least."""
+    """Widen 16-bit energies to 32 bits."""
     return energies.float() if energies.dtype in (torch.float16, torch.bfloat16) else energies
 
 
 def no_autocast(reference: Tensor) -> Any:
-    """A context without autocasting, on devices that know of it."""
+    """Context that turns autocasting off, on devices that support it."""
     kind = reference.device.type
     return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()

@@ -24,8 +24,8 @@ from compshift.bench.store import Record
 from compshift.report.grid import to_rich
 from compshift.report.tables import main_numbers, short_tables
 from compshift.report.terminal import counted, duration, plain_table, print_lines
+from compshift.training.evaluation import Listener, ValidationStep
 from compshift.training.folder import RunFolder
-from compshift.training.progress import Listener, ValidationStep
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -1,8 +1,8 @@
-"""Which rows a step's batch has: a function of the seed and the step alone, so that a run can go on from any step.
+"""From a data set to the batches of training: split, sampling and reading.
 
-A data set as training sees it: the class first, training rows in their groups, validation rows apart.
-
-Rows of a data set as the tensors that a backbone takes, on its device.
+``TrainingData`` holds the training and validation rows, ``Sampler`` draws the rows of every step's batch, and
+``Reader`` turns rows into tensors. The rows of a batch depend on the seed and the step alone, so a run can resume at
+any step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.data.dataset import GroupedDataset, ImageFiles, Samples
-from compshift.features.embedder import (
+from compshift.features.reading import (
     Batches,
     InputBatch,
     batch_rows,
@@ -34,21 +34,21 @@ from compshift.nn.backbones import Backbone
 from compshift.training.settings import Settings
 
 SHUFFLE, DRAW, CUT = range(3)
-"""What a generator is for; each has a stream of its own."""
+"""Random streams: shuffling of epochs, weighted draws, and subsampling of groups; ``evaluation`` has one more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sampler:
-    """Batches of training rows: in shuffled passes over all rows or, with weights, drawn with replacement."""
+    """Draws batches of training rows: shuffled epochs over all rows or, with weights, draws with replacement."""
 
     rows: IntArray  # (n,)
-    row_weight: FloatArray | None  # (n,) relative frequency
+    row_weight: FloatArray | None  # (n,) relative frequency of each row
     batch_size: int
     seed: int
 
     @classmethod
     def of(cls, group: IntArray, sampling: Sampling, batch_size: int, seed: int) -> Sampler:
-        """A sampler of rows whose groups are ``group`` (n,)."""
+        """Sampler of rows whose groups are ``group`` (n,)."""
         rows = np.arange(len(group))
         if sampling.limit is not None:
             rng = np.random.default_rng([seed, CUT])
@@ -58,13 +58,13 @@ class Sampler:
         return cls(rows, weight, batch_size, seed)
 
     def batch(self, step: int) -> IntArray:
-        """Rows of the whole batch of a step."""
+        """Rows of the batch of a step, for all processes together."""
         if self.row_weight is not None:
             draw = np.random.default_rng([self.seed, DRAW, step]).random(self.batch_size)
             return self.rows[np.searchsorted(self._cumulative, draw, side="right")]
         n = len(self.rows)
         if self.batch_size == n:
-            return self.rows[_shuffled(n, self.seed, 0)]  # all of them, so that the loss is one function
+            return self.rows[_shuffled(n, self.seed, 0)]  # in one order, so that every step has the same loss function
         parts, position, end = [], step * self.batch_size, (step + 1) * self.batch_size
         while position < end:
             epoch, first = divmod(position, n)
@@ -74,7 +74,7 @@ class Sampler:
         return chosen
 
     def group_weight(self, group: IntArray, n_groups: int) -> FloatArray:
-        """How often each group is drawn, (k,), adding up to the number of training rows."""
+        """Expected number of rows of each group, (k,), scaled to add up to the number of training rows."""
         weight = np.bincount(group[self.rows], weights=self.row_weight, minlength=n_groups).astype(np.float64)
         return np.asarray(weight * len(group) / weight.sum())
 
@@ -92,36 +92,36 @@ def _shuffled(n: int, seed: int, epoch: int) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Training and validation rows of one data set."""
+    """Training and validation rows of one data set, whose first attribute is the class."""
 
-    data: GroupedDataset  # the class first
+    data: GroupedDataset
     train: IntArray  # (n,) row numbers
     validation: IntArray  # (v,)
-    seen: IntArray  # (k, m) groups that training has
-    group: IntArray  # (n,) which of them each training row belongs to
+    seen: IntArray  # (k, m) codes of the training groups
+    group: IntArray  # (n,) position of each training row's group in ``seen``
 
     @classmethod
     def of(cls, data: GroupedDataset) -> TrainingData:
-        """The splits of a data set; without splits every row is a training row."""
+        """Split a data set; without splits every row is a training row."""
         data = data.class_first()
         split = np.zeros(len(data), dtype=np.int64) if data.split is None else data.split
         train, validation = np.flatnonzero(split == 0), np.flatnonzero(split == 1)
         if not len(train):
-            raise InputError("there are no training rows: the split 'train' is empty")
+            raise InputError("there are no training rows: put rows into the split 'train'")
         seen, group = data.space.distinct(data.codes[train])
         return cls(data, train, validation, seen, group)
 
     @cached_property
     def group_of_row(self) -> IntArray:
-        """The same for every row of the data set; −1 for rows of other splits."""
+        """Position of the group in ``seen`` of every row of the data set; −1 for rows of other splits."""
         found = np.full(len(self.data), -1)
         found[self.train] = self.group
         return found
 
     def digest(self) -> str:
-        """A digest of samples, labels and splits, which tells one data set from another.
+        """Digest of samples, labels and splits, which identifies the data set of a run.
 
-        Of image files, names and sizes must do: reading them all would take as long as a good part of the training.
+        Image files enter with their names and sizes only, because reading them all would take too long.
         """
         content = hashlib.sha256(repr((self.data.kind, self.data.space.names, self.data.space.values)).encode())
         for array in (self.data.codes, self.train, self.validation):
@@ -137,7 +137,7 @@ class TrainingData:
         return content.hexdigest()
 
     def sampler(self, method: Method, settings: Settings) -> Sampler:
-        """How the method's batches are drawn."""
+        """Sampler of the method's batches."""
         counts = np.bincount(self.group).astype(np.float64)
         sampling = method.sampling(counts)
         if settings.balanced_classes and sampling.weight is None and sampling.limit is None:
@@ -146,14 +146,14 @@ class TrainingData:
         return Sampler.of(self.group, sampling, settings.batch_size, settings.seed)
 
     def task(self, sampler: Sampler) -> Task:
-        """What is to be learnt, with the groups as often as batches show them."""
+        """Classification task, with each group weighted as often as batches contain it."""
         counts = np.bincount(self.group).astype(np.float64)
         return Task(self.data.space, self.seen, sampler.group_weight(self.group, len(self.seen)), counts)
 
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """Reads samples for a backbone. Image files are read ahead by worker processes."""
+    """Reads samples as the tensors that a backbone takes; image files are read ahead by worker processes."""
 
     samples: Samples
     backbone: Backbone
@@ -161,7 +161,7 @@ class Reader:
     workers: int | None = None
 
     def read(self, batches: Iterable[IntArray]) -> Iterator[tuple[IntArray, dict[str, Tensor]]]:
-        """The rows and inputs of each batch in turn; a sample that cannot be read is an error that names it."""
+        """Yield the rows and inputs of each batch; raise an error that names a sample which cannot be read."""
         on_disk = isinstance(self.samples, ImageFiles)
         workers = reading_workers(self.samples, self.workers if on_disk or self.workers is not None else 0)
         source = Batches(self.samples, self.backbone, digests=False)
@@ -178,20 +178,20 @@ class Reader:
             )
         for batch in found:
             if batch.broken:
-                raise InputError(f"{batch.broken[0][1]}: mend it, or remove its row")
+                raise InputError(f"{batch.broken[0][1]}: repair it, or remove its row")
             inputs = {name: tensor.to(self.device) for name, tensor in batch.inputs.items()}
             yield batch.rows, inputs
 
     def in_order(self, rows: IntArray, batch_size: int) -> Iterator[tuple[IntArray, dict[str, Tensor]]]:
-        """Every row once, samples of like length together."""
+        """Yield every row once, in batches of samples of similar length."""
         return self.read(batch_rows(rows, sample_lengths(self.samples), batch_size))
 
 
 def _features(X: FloatArray, batches: Iterable[IntArray]) -> Iterator[InputBatch]:
-    """Rows of X (n, p); those that are asked for again at once are there already."""
+    """Yield rows of X (n, p); a batch equal to the previous one is reused."""
     last: InputBatch | None = None
     for rows in batches:
         if last is None or not np.array_equal(last.rows, rows):
-            found = X.take(rows, axis=0).astype(np.float32, copy=False)  # half the time of X[rows]
+            found = X.take(rows, axis=0).astype(np.float32, copy=False)  # twice as fast as X[rows]
             last = InputBatch(rows, {"features": torch.from_numpy(found)}, [], [])
         yield last

@@ -1,7 +1,4 @@
-"""A trained head as a classifier of features, like those that are fitted.
-
-A trained model: samples in, predictions out.
-"""
+"""``TrainedClassifier``: a fine-tuned backbone with its head, which predicts samples and loads from a run's folder."""
 
 from __future__ import annotations
 
@@ -34,9 +31,15 @@ from compshift.nn.networks import BackboneClassifier
 from compshift.nn.saved_backbones import check_size, restore_architecture, save_architecture
 from compshift.training.folder import RUN_VERSION, RunFolder, load_weights, read_json, read_tensors
 
+_MATRIX = "pass a matrix of numbers, one row per sample"
+
+
+class UnknownMethodError(InputError):
+    """A run was trained by a method that is not registered."""
+
 
 def head_classifier(head: nn.Module, method: Method, task: Task) -> Any:
-    """The head's classifier: a ``CRMClassifier``, or one of classes alone."""
+    """Classifier of features that predicts as the head does: a ``CRMClassifier``, or a ``LinearHead``."""
     if isinstance(head, AdditiveEnergyHead):
         return _energy_classifier(head, getattr(method, "prior", "uniform"), task)
     assert isinstance(head, nn.Linear)
@@ -44,7 +47,7 @@ def head_classifier(head: nn.Module, method: Method, task: Task) -> Any:
 
 
 class LinearHead:
-    """Class logits that are linear in the features; it knows nothing of groups beyond what training had of them."""
+    """Classifier with class logits linear in the features, and no model of the groups."""
 
     def __init__(self, head: nn.Linear, task: Task) -> None:
         self._head = head
@@ -77,7 +80,7 @@ class LinearHead:
 
 
 def _energy_classifier(head: AdditiveEnergyHead, prior: str, task: Task) -> CRMClassifier:
-    """The classifier whose features are those of the head's last layers."""
+    """``CRMClassifier`` on the inputs of the head's last layers."""
     model = CRMModel(
         candidates=Candidates(AffineHull(head.space, task.seen), task.counts, head.groups),
         coef=head.last_weights().detach().cpu().double().numpy(),
@@ -99,7 +102,7 @@ def _energy_classifier(head: AdditiveEnergyHead, prior: str, task: Task) -> CRMC
 def describe_model(
     backbone: Backbone, method: Method, task: Task, folder: Path, inputs: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """All that a model is beside its weights, for JSON; files of the backbone go to ``folder``."""
+    """Describe a model without its weights, for JSON; files of the backbone go to ``folder``."""
     return {
         "version": RUN_VERSION,
         "method": method.name,
@@ -115,11 +118,35 @@ def describe_model(
 
 
 class TrainedClassifier:
-    """A fine-tuned backbone with its head.
+    """A fine-tuned backbone with its head, as ``train`` returns and ``load`` reads.
 
-    ``predict`` and ``predict_proba`` take samples of the kind that training had (images, texts, or features as an
-    array). ``features`` computes the backbone's features, and ``head_`` is a classifier of those: for CRM a
-    ``CRMClassifier`` with everything that it offers, such as ``group_log_proba``, ``explain`` and ``set_prior``.
+    ``predict`` and ``predict_proba`` take samples of the kind that it was trained on: images, texts, or features as an
+    array.
+
+    Parameters
+    ----------
+    model : BackboneClassifier
+        The trained network.
+    method : Method
+        The method that trained it.
+    task : Task
+        Classes, attributes and training groups.
+    inputs : mapping, optional
+        How the columns of a table become samples.
+
+    Attributes
+    ----------
+    head_ : CRMClassifier or LinearHead
+        Classifier of the features that ``features`` returns. For CRM it has all methods of ``CRMClassifier``, such as
+        ``group_log_proba`` and ``explain``.
+    inputs_ : mapping or None
+        The ``inputs``.
+
+    Examples
+    --------
+    >>> clf = TrainedClassifier.load("runs/birds")  # doctest: +SKIP
+    >>> clf.predict(["photo.jpg"])  # doctest: +SKIP
+    array(['waterbird'], dtype='<U9')
     """
 
     def __init__(self, model: BackboneClassifier, method: Method, task: Task, inputs: Mapping[str, Any] | None) -> None:
@@ -138,17 +165,36 @@ class TrainedClassifier:
         backbone: Backbone | None = None,
         method: Method | None = None,
     ) -> TrainedClassifier:
-        """The model of a finished run.
+        """Load the model of a finished run, without running any code from its folder.
 
-        ``backbone`` and ``method`` are for those that are not compshift's own; the backbone gets the run's weights.
+        Parameters
+        ----------
+        folder : path
+            Folder of the run.
+        device : str or torch.device, default="cpu"
+            Device of the network.
+        backbone : Backbone, optional
+            Needed if the run's backbone is not one of compshift's; it gets the run's weights.
+        method : Method, optional
+            Needed if the run's method is not registered.
+
+        Returns
+        -------
+        TrainedClassifier
+            The model, in eval mode.
+
+        Raises
+        ------
+        InputError
+            If there is no finished run, its files are damaged, or backbone or method are needed.
         """
         run = RunFolder(check_path(folder))
         for file in (run.about, run.model, run.backbone, *run.backbone.glob("*")):
             check_inside(file, run.path)
         if not run.about.exists():
-            raise InputError(f"{str(folder)!r} holds no run: pass the folder that `compshift train` wrote")
+            raise InputError(f"{str(folder)!r} holds no run: pass the folder of a training run")
         if not run.model.exists():
-            raise InputError(f"the run in {str(folder)!r} is not finished: run the same `compshift train` again")
+            raise InputError(f"the run in {str(folder)!r} is not finished: train with the same arguments to resume it")
         about = read_json(run.about).get("model")
         version = about.get("version") if isinstance(about, dict) else None
         if not isinstance(about, dict) or version != RUN_VERSION:
@@ -161,7 +207,10 @@ class TrainedClassifier:
             task = Task(space, np.array(about["seen"], dtype=np.int64), *rows)
             if method is None:
                 if about["method"] not in METHODS:
-                    raise unknown_method(about["method"])
+                    raise UnknownMethodError(
+                        f"the run was trained by the method {about['method']!r}, which is not one of compshift's: pass "
+                        "it as method, or add it to compshift.methods.METHODS"
+                    )
                 method = make_method(about["method"], about["hyperparameters"])
             if backbone is None:
                 backbone = restore_architecture(about["backbone"], run.backbone, n_weights)
@@ -181,7 +230,7 @@ class TrainedClassifier:
             RuntimeError,
             AssertionError,
         ) as error:
-            raise InputError(f"{str(run.about)!r} is not what a run writes ({error})") from None
+            raise InputError(f"{str(run.about)!r} is damaged, or not written by a run ({error})") from None
         load_weights(model, weights, run.model)
         return cls(model.to(device), method, task, inputs)
 
@@ -192,21 +241,21 @@ class TrainedClassifier:
 
     @property
     def kind(self) -> str:
-        """Whether samples are features, images or text."""
+        """Kind of samples: "features", "images" or "text"."""
         return self.model.backbone.kind
 
     @property
     def space_(self) -> GroupSpace:
-        """The class first, then attributes."""
+        """Names and values of the class and the attributes; the class comes first."""
         return self.task.space
 
     @property
     def classes_(self) -> Any:
-        """The values that ``predict`` returns."""
+        """Classes, in the order of ``predict_proba``."""
         return np.array(self.space_.values[0])
 
     def _columns(self) -> list[str] | None:
-        """Columns of the table of numbers that training had, if it was one."""
+        """Columns of the table of numbers that the model was trained on; None for other data."""
         columns = (self.inputs_ or {}).get("columns")
         return list(columns) if self.kind == "features" and isinstance(columns, list | tuple) else None
 
@@ -219,9 +268,34 @@ class TrainedClassifier:
         batch_size: int = 64,
         num_workers: int | None = None,
     ) -> tuple[FloatArray, IntArray, list[str]]:
-        """Features as ``head_`` takes them, the rows that have them, and a sentence for every sample that has not.
+        """Features of samples, with the option of skipping those that cannot be read.
 
-        They are the backbone's, or those of the hidden layers of energies that have some.
+        Parameters
+        ----------
+        samples : array, list of paths or list of texts
+            Samples of the kind that the model was trained on.
+        skip_broken : bool, default=False
+            Leave out samples that cannot be read, instead of raising.
+        progress : callable, optional
+            Called with the number of samples done since the last call.
+        batch_size : int, default=64
+            Samples in one forward pass.
+        num_workers : int, optional
+            Number of processes that read images.
+
+        Returns
+        -------
+        features : array (n, p)
+            Inputs of ``head_``: the backbone's features, or the outputs of the head's hidden layers.
+        rows : array (n,)
+            Positions of the samples that were read.
+        broken : list of str
+            One sentence for every sample that was left out.
+
+        Raises
+        ------
+        InputError
+            If the samples are of another kind, or one cannot be read.
         """
         samples = _readable(samples, self.kind, self._columns())
         device, rows = str(next(self.model.head.parameters()).device), np.arange(len(samples))
@@ -236,44 +310,78 @@ class TrainedClassifier:
         return X.astype(np.float64), found.rows, found.broken
 
     def features(self, samples: Samples) -> FloatArray:
-        """Features (n, p) of samples, as ``head_`` takes them."""
+        """Features of samples, as ``head_`` takes them.
+
+        Parameters
+        ----------
+        samples : array, list of paths or list of texts
+            Samples of the kind that the model was trained on.
+
+        Returns
+        -------
+        array (n, p)
+            One row per sample.
+        """
         return self.embed(samples)[0]
 
     def set_prior(self, prior: Any) -> TrainedClassifier:
-        """Predict under another prior over groups from now on; for CRM."""
+        """Predict under another prior over the groups from now on; for CRM only.
+
+        Parameters
+        ----------
+        prior : str, array or mapping
+            As in ``CRMClassifier.set_prior``.
+
+        Returns
+        -------
+        TrainedClassifier
+            This object.
+
+        Raises
+        ------
+        InputError
+            If the method is not CRM, or the prior cannot be used.
+        """
         if not hasattr(self.head_, "set_prior"):
-            raise InputError(f"the method {self.method.name!r} knows no prior over groups: use CRM")
+            raise InputError(f"the method {self.method.name!r} has no prior over groups: use CRM")
         self.head_.set_prior(prior)
         return self
 
     def predict(self, samples: Samples) -> Any:
-        """Class of each sample, (n,)."""
+        """Predict the class of each sample.
+
+        Parameters
+        ----------
+        samples : array, list of paths or list of texts
+            Samples of the kind that the model was trained on.
+
+        Returns
+        -------
+        array (n,)
+            Values of the class.
+        """
         return self.head_.predict(self.features(samples))
 
     def predict_proba(self, samples: Samples) -> FloatArray:
-        """Probability of each class, (n, c)."""
+        """Probability of each class for each sample.
+
+        Parameters
+        ----------
+        samples : array, list of paths or list of texts
+            Samples of the kind that the model was trained on.
+
+        Returns
+        -------
+        array (n, c)
+            One column per class, in the order of ``classes_``.
+        """
         return np.asarray(self.head_.predict_proba(self.features(samples)))
 
 
-MATRIX = "pass a matrix of numbers, one row per sample"
-
-
-class UnknownMethodError(InputError):
-    """A run was trained by a method that is not registered."""
-
-
-def unknown_method(name: Any) -> UnknownMethodError:
-    """What to do about it."""
-    return UnknownMethodError(
-        f"the run was trained by the method {name!r}, which is not one of compshift's: pass it, as method=, or name it "
-        "in compshift.methods.METHODS"
-    )
-
-
 def _readable(samples: Samples, kind: str, columns: Sequence[str] | None = None) -> Samples:
-    """Samples of the kind that the backbone takes; lists of paths or texts, and arrays of pixels, become such.
+    """Convert lists of paths or texts, arrays of pixels and tables to samples of the kind that the backbone takes.
 
-    A DataFrame must have the ``columns`` that training had, in their order.
+    A DataFrame must have the ``columns`` that the model was trained on, in the same order.
     """
     if isinstance(samples, GroupedDataset):
         raise InputError("a whole data set was passed: pass its samples, data.samples")
@@ -297,9 +405,9 @@ def _readable(samples: Samples, kind: str, columns: Sequence[str] | None = None)
 
 
 def _matrix(samples: Any, columns: Sequence[str] | None) -> Any:
-    """Features as finite numbers of 32 bits."""
+    """Convert features to a finite 32-bit matrix."""
     if type(samples) in KINDS:
-        raise InputError(f"the model takes features, and the samples are {KINDS[type(samples)]}: {MATRIX}")
+        raise InputError(f"the model takes features, and the samples are {KINDS[type(samples)]}: {_MATRIX}")
     samples = samples.to_pandas() if is_arrow(samples) else samples
     names = [str(name) for name in samples.columns] if hasattr(samples, "columns") else None
     if names is not None and columns is not None and names != list(columns):
@@ -317,7 +425,7 @@ def _matrix(samples: Any, columns: Sequence[str] | None) -> Any:
 
 
 def _as_numbers(samples: Any) -> Any:
-    """Numbers of 64 bits; of a table with others, the column is told rather than the table."""
+    """Convert to 64-bit numbers; an error names the column of a table that is not numeric."""
     for name in getattr(samples, "columns", ()):
         check_numbers(samples[name], f"the column {str(name)!r}", "pass columns of numbers")
-    return check_numbers(samples, "features", MATRIX)
+    return check_numbers(samples, "features", _MATRIX)

@@ -1,6 +1,6 @@
-"""Predictions of the model that is being trained, and how good they are.
+"""Evaluation of a model in training: its accuracy on the validation rows, and the training rows its method asks for.
 
-A model in training, looked at from outside: training rows for its method, validation rows for its selection.
+A ``Listener`` is told about every step and every evaluation.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +25,106 @@ from compshift.nn.tensors import evaluation_mode
 from compshift.training.batches import Reader, Sampler, TrainingData
 from compshift.training.settings import Settings
 
+REFRESH = 3
+"""Random stream that draws the rows for refreshes; ``batches`` lists the other streams."""
+
+
+@dataclass(frozen=True)
+class ValidationStep:
+    """Result of one evaluation on the validation rows."""
+
+    step: int
+    loss: float  # mean over the steps since the last evaluation
+    learning_rate: float
+    report: GroupReport | None  # None without validation rows
+    is_best: bool
+
+    def record(self) -> dict[str, Any]:
+        """Fields of the evaluation's line in the log."""
+        content: dict[str, Any] = {"step": self.step, "loss": self.loss, "learning_rate": self.learning_rate}
+        if self.report is not None:
+            content |= {name: getattr(self.report, name) for name in ("average", "balanced", "worst")}
+            content |= {"worst_group": list(self.report.worst_group), "best": self.is_best}
+        return content
+
+
+class Listener:
+    """Base class for objects that follow a run's progress; its methods do nothing."""
+
+    def started(self, step: int, steps: int) -> None:
+        """Called when training starts, or continues, at ``step`` of ``steps``."""
+
+    def stepped(self, step: int, loss: float) -> None:
+        """Called after every step with its loss."""
+
+    def evaluated(self, evaluation: ValidationStep) -> None:
+        """Called after every evaluation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """Evaluates a model and runs its method's hooks, without changing how the model is trained."""
+
+    model: BackboneClassifier
+    method: Method
+    task: Task
+    data: TrainingData
+    sampler: Sampler
+    reader: Reader
+    processes: Collective
+    autocast: Callable[[], AbstractContextManager[Any]]  # context of a forward pass in reduced precision
+    settings: Settings
+
+    def refresh(self) -> None:
+        """Call the method's ``refresh`` with a fixed subset of the training rows."""
+        with evaluation_mode(self.model), torch.no_grad():
+            self.method.refresh(self.model, self.training_rows(self.settings.refresh_rows))
+
+    def finish(self) -> dict[str, Any]:
+        """Call the method's ``finish`` with all training rows, and return what it reports."""
+        with evaluation_mode(self.model), torch.no_grad():
+            return self.method.finish(self.model, self.training_rows(None))
+
+    def validate(self, *, first_only: bool) -> dict[str, GroupReport]:
+        """Accuracy on the validation rows of every predictor of the method, or of the first one only."""
+        rows, data = self.data.validation, self.data.data
+        prior = data.space.frequencies(data.codes[rows]) if self.method.uses_prior and not first_only else None
+        with evaluation_mode(self.model):
+            predictors = self.method.predictors(self.model, prior)
+            if first_only:
+                predictors = dict(list(predictors.items())[:1])
+            predicted = predict_classes(
+                self.model,
+                predictors,
+                self.reader,
+                rows,
+                batch_size=self.settings.batch_size,
+                processes=self.processes,
+                autocast=self.autocast,
+            )
+        return {name: report_of(data, rows, found) for name, found in predicted.items()}
+
+    def training_rows(self, limit: int | None) -> TrainingRows:
+        """Rows that batches are drawn from, or a fixed subset of ``limit`` rows; each process reads its share."""
+        rows = np.arange(len(self.sampler.rows))
+        if limit is not None and limit < len(rows):
+            rng = np.random.default_rng([self.settings.seed, REFRESH])
+            rows = np.sort(rng.choice(len(rows), size=limit, replace=False))
+        weight = np.ones(len(self.sampler.rows)) if self.sampler.row_weight is None else self.sampler.row_weight
+        weight = weight / weight.mean()
+        mine = rows[self.processes.share(len(rows))]
+        own = self.sampler.rows[mine]  # positions among the training rows
+        position = {int(row): i for i, row in enumerate(self.data.train[own])}
+
+        def batches() -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]:
+            for read, inputs in self.reader.in_order(self.data.train[own], self.settings.batch_size):
+                where = [position[int(row)] for row in read]
+                group = torch.as_tensor(self.data.group[own[where]], device=self.reader.device)
+                with self.autocast():
+                    yield inputs, group, torch.as_tensor(weight[mine[where]])
+
+        return TrainingRows(batches, self.task, self.processes, self.settings.seed)
+
 
 @torch.no_grad()
 def predict_classes(
@@ -35,9 +135,9 @@ def predict_classes(
     *,
     batch_size: int,
     processes: Collective,
-    autocast: Callable[[], Any],
+    autocast: Callable[[], AbstractContextManager[Any]],
 ) -> dict[str, IntArray]:
-    """Class (v,) that each predictor gives to each of the rows; processes share the work and all get the result."""
+    """Class (v,) of each row according to each predictor; processes share the work and all get the result."""
     mine = rows[processes.share(len(rows))]
     order: list[IntArray] = []
     found: dict[str, list[IntArray]] = {name: [] for name in predictors}
@@ -58,7 +158,7 @@ def predict_classes(
 
 
 def report_of(data: GroupedDataset, rows: IntArray, predicted: IntArray) -> GroupReport:
-    """Accuracy by group of predicted classes (v,), for a data set with the class first."""
+    """Accuracy by group of the predicted classes (v,); the class must be the first attribute of the data set."""
     target = GroupSpace(data.space.names[:1], data.space.values[:1])
     true = data.space.frame(data.codes[rows])
     nuisances = true.drop(columns=target.names[0])
@@ -68,78 +168,3 @@ def report_of(data: GroupedDataset, rows: IntArray, predicted: IntArray) -> Grou
         nuisances if nuisances.shape[1] else None,
         space=data.space,
     )
-
-
-REFRESH = 3
-"""Stream of the generator that draws the rows for evaluations; see ``sampling``."""
-
-
-class Autocast(Protocol):
-    """Makes the context of a forward pass in reduced precision."""
-
-    def __call__(self) -> AbstractContextManager[Any]: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Inspection:
-    """What is needed to look at a model without changing how it is trained."""
-
-    model: BackboneClassifier
-    method: Method
-    task: Task
-    data: TrainingData
-    sampler: Sampler
-    reader: Reader
-    processes: Collective
-    autocast: Autocast
-    settings: Settings
-
-    def refresh(self) -> None:
-        """What the method does before an evaluation, with a fixed part of the training rows."""
-        with evaluation_mode(self.model), torch.no_grad():
-            self.method.refresh(self.model, self.training_rows(self.settings.refresh_rows))
-
-    def finish(self) -> dict[str, Any]:
-        """What the method does at the end, with all training rows."""
-        with evaluation_mode(self.model), torch.no_grad():
-            return self.method.finish(self.model, self.training_rows(None))
-
-    def validate(self, *, first_only: bool) -> dict[str, GroupReport]:
-        """Accuracy of the predictors on validation, all of them or the one that is reported."""
-        rows, data = self.data.validation, self.data.data
-        prior = data.space.frequencies(data.codes[rows]) if self.method.uses_prior and not first_only else None
-        with evaluation_mode(self.model):
-            predictors = self.method.predictors(self.model, prior)
-            if first_only:
-                predictors = dict(list(predictors.items())[:1])
-            predicted = predict_classes(
-                self.model,
-                predictors,
-                self.reader,
-                rows,
-                batch_size=self.settings.batch_size,
-                processes=self.processes,
-                autocast=self.autocast,
-            )
-        return {name: report_of(data, rows, found) for name, found in predicted.items()}
-
-    def training_rows(self, limit: int | None) -> TrainingRows:
-        """The rows that batches are drawn from, or a fixed part of them; this process reads its share."""
-        rows = np.arange(len(self.sampler.rows))
-        if limit is not None and limit < len(rows):
-            rng = np.random.default_rng([self.settings.seed, REFRESH])
-            rows = np.sort(rng.choice(len(rows), size=limit, replace=False))
-        weight = np.ones(len(self.sampler.rows)) if self.sampler.row_weight is None else self.sampler.row_weight
-        weight = weight / weight.mean()
-        mine = rows[self.processes.share(len(rows))]
-        own = self.sampler.rows[mine]  # positions among the training rows
-        position = {int(row): number for number, row in enumerate(self.data.train[own])}
-
-        def batches() -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]:
-            for read, inputs in self.reader.in_order(self.data.train[own], self.settings.batch_size):
-                where = [position[int(row)] for row in read]
-                group = torch.as_tensor(self.data.group[own[where]], device=self.reader.device)
-                with self.autocast():
-                    yield inputs, group, torch.as_tensor(weight[mine[where]])
-
-        return TrainingRows(batches, self.task, self.processes, self.settings.seed)

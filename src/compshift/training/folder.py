@@ -1,6 +1,6 @@
-"""The full state of a run in one file: written whole or not at all, read without running code.
+"""Files of a training run: the folder, its checkpoints, its log and its model.
 
-The files of a run.
+Files are written atomically, and read without running any code.
 """
 
 from __future__ import annotations
@@ -25,28 +25,37 @@ from compshift._errors import InputError, an, listing, reason
 from compshift._files import append_line, check_folder, check_ordinary, locked, parse_json, read_json_object, replacing
 from compshift.methods.base import State
 
+RUN_VERSION = 1
+"""Version of the format of run folders."""
+
+OWN_FILES = ("run.json", "result.json", "metrics.jsonl", "last.safetensors", "best.safetensors", "model.safetensors")
+"""Names of the run's own files, which additional files cannot have."""
+
 KEY = "compshift"
 CHECKSUM = "sha256"
+"""Keys of the metadata of a safetensors file, and of the checksum inside it."""
+
+_AGAIN = "train again with overwrite, or in another folder"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Tensors, and anything that JSON can hold; what was there stays until the new file is whole."""
+    """Write tensors with metadata for JSON to a safetensors file, atomically and with a checksum."""
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
         temporary.touch()
         mode = temporary.stat().st_mode
         try:
-            # Under one key: of several, safetensors writes them in any order, and equal runs would differ.
+            # One key only: safetensors writes several in arbitrary order, and files of equal runs would differ.
             text = json.dumps({**about, CHECKSUM: _checksum(own, json.dumps(about))})
             save_file(own, temporary, metadata={KEY: text})
         except SafetensorError as error:
             number = re.search(r"os error (\d+)", str(error))
             raise OSError(int(number[1]) if number else errno.EIO, str(error)) from None
-        temporary.chmod(mode)  # as other files, not for the owner alone
+        temporary.chmod(mode)  # safetensors makes it readable by its owner only
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What ``write_tensors`` wrote."""
+    """Read the tensors and metadata that ``write_tensors`` wrote, and check them against their checksum."""
     check_ordinary(path)
     try:
         with safe_open(path, framework="pt") as stream:
@@ -57,11 +66,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if checksum not in (None, _checksum(tensors, json.dumps(about))):
             raise ValueError("its checksum differs")
         return tensors, about
-    except Exception as error:  # damaged files make readers fail in every way there is
-        raise InputError(
-            f"{str(path)!r} is damaged, or not a file of a run ({reason(error)}): train again, with --overwrite or "
-            "elsewhere"
-        ) from None
+    except Exception as error:  # readers raise errors of many types on damaged files
+        raise InputError(f"{str(path)!r} is damaged, or not a file of a run ({reason(error)}): {_AGAIN}") from None
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
@@ -77,7 +83,7 @@ def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
 def write_checkpoint(
     path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, state: State, about: Mapping[str, Any]
 ) -> None:
-    """Model, optimiser and method state after a step. Rows and random numbers follow from the step."""
+    """Write the state of model, optimiser and method after a step; rows and random numbers follow from the step."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"method.{name}": tensor for name, tensor in state.items()}
     for number, moments in optimiser.state_dict()["state"].items():
@@ -88,7 +94,7 @@ def write_checkpoint(
 
 
 def read_checkpoint(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[State, dict[str, Any]]:
-    """Put a checkpoint into the model and the optimiser; the method's state, and what was noted beside it."""
+    """Load a checkpoint into the model and the optimiser; return the method's state and the metadata."""
     tensors, about = read_tensors(path)
     state: State = {}
     weights: dict[str, Tensor] = {}
@@ -102,7 +108,7 @@ def read_checkpoint(path: Path, model: nn.Module, optimiser: torch.optim.Optimiz
         else:
             number, _, key = rest.partition(".")
             if not number.isdecimal():
-                raise InputError(f"{str(path)!r} holds {name!r}: it is not what a run writes")
+                raise InputError(f"{str(path)!r} holds {name!r}, which a run does not write: {_AGAIN}")
             moments.setdefault(int(number), {})[key] = tensor
     load_weights(model, weights, path)
     try:
@@ -113,12 +119,11 @@ def read_checkpoint(path: Path, model: nn.Module, optimiser: torch.optim.Optimiz
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Put weights into a model of the same build."""
+    """Load weights into a model of the same architecture, and check that they are finite."""
     try:
         model.load_state_dict(dict(weights))
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(f"the weights in {str(path)!r} do not fit the model: {reason}") from None
+        raise InputError(f"the weights in {str(path)!r} do not fit the model: {reason(error)[:300]}") from None
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise InputError(
@@ -126,55 +131,49 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) ->
             )
 
 
-RUN_VERSION = 1
-
-OWN_FILES = ("run.json", "result.json", "metrics.jsonl", "last.safetensors", "best.safetensors", "model.safetensors")
-"""Names that files beside them cannot have."""
-
-
 class BusyError(InputError):
-    """Another process is at work there."""
+    """Another process is training in the folder."""
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder that holds one run: what it is, how it goes, and in the end its model."""
+    """Folder of one run: its identity, its log, its checkpoints and, in the end, its model."""
 
     path: Path
 
     @property
     def about(self) -> Path:
-        """What the run is, and what its model needs to be built again."""
+        """Identity of the run, and everything but the weights that its model needs to be rebuilt."""
         return self.path / "run.json"
 
     @property
     def last(self) -> Path:
-        """Full state of the last evaluation."""
+        """Checkpoint of the last evaluation."""
         return self.path / "last.safetensors"
 
     @property
     def best(self) -> Path:
-        """Weights of the best evaluation."""
+        """Weights of the best evaluation so far."""
         return self.path / "best.safetensors"
 
     @property
     def model(self) -> Path:
-        """The final weights."""
+        """Final weights."""
         return self.path / "model.safetensors"
 
     @property
     def metrics(self) -> Path:
-        """One line of JSON per evaluation."""
+        """Log with one line of JSON per evaluation."""
         return self.path / "metrics.jsonl"
 
     @property
     def result(self) -> Path:
-        """Written at the very end."""
+        """Summary that is written when the run is finished."""
         return self.path / "result.json"
 
     @property
     def backbone(self) -> Path:
-        """Files of the backbone beside its weights."""
+        """Configuration files of the backbone."""
         return self.path / "backbone"
 
     @property
@@ -184,18 +183,18 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training in the folder at the same time."""
+        """Create the folder, and keep other processes from training in it at the same time."""
         check_folder(self.path, "for the run")
         self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path / ".lock") as alone:
             if not alone:
-                raise BusyError(f"another process is training in {str(self.path)!r}: wait, or choose a folder")
+                raise BusyError(f"another process is training in {str(self.path)!r}: wait, or choose another folder")
             yield
 
     def is_new(self, identity: Mapping[str, Any], *, overwrite: bool) -> bool:
-        """Whether the folder holds no run yet. Another run than this one is refused, or on request removed."""
-        for torn in self.path.glob(".*.tmp*"):
-            torn.unlink()  # of a process that was killed while it wrote
+        """Whether the folder holds no run yet; raise if it holds another run, or remove that with ``overwrite``."""
+        for leftover in self.path.glob(".*.tmp*"):
+            leftover.unlink()  # of a process that was killed while writing
         if overwrite:
             for file in (self.about, self.result, self.model, self.last, self.best, self.metrics):
                 file.unlink(missing_ok=True)
@@ -211,20 +210,21 @@ class RunFolder:
         return True
 
     def start(self, about: Mapping[str, Any], files: Mapping[str, str]) -> None:
-        """Write what the run is, with some further files before it."""
+        """Write the additional files, then the run's identity and description."""
         for name, text in files.items():
             with replacing(self.path / name) as temporary:
                 temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
         write_json(self.about, about)
 
     def clear_checkpoints(self) -> None:
-        """Remove what a finished run needs no more."""
+        """Remove the checkpoints of a finished run."""
         for file in (self.last, self.best):
             file.unlink(missing_ok=True)
 
     def _check_same(self, old: Any, new: Mapping[str, Any]) -> None:
+        """Check that the identity of the run in the folder is that of this run."""
         if not isinstance(old, dict):
-            raise InputError(f"{str(self.about)!r} is not what a run writes: choose another folder")
+            raise InputError(f"{str(self.about)!r} is damaged, or not written by a run: choose another folder")
         same = json.loads(json.dumps(new))
         differing = [name for name in same if old.get(name) != same[name]]
         if differing:
@@ -233,7 +233,7 @@ class RunFolder:
             detail = f" ({name}: {old.get(name)!r} there, {same[name]!r} now)" if short else ""
             raise InputError(
                 f"{str(self.path)!r} holds a run that differs in {listing(differing, 4)}{detail}: choose another "
-                "folder, or start again with --overwrite"
+                "folder, or start again with overwrite"
             )
 
     def append(self, record: Mapping[str, Any]) -> None:
@@ -241,13 +241,13 @@ class RunFolder:
         append_line(self.metrics, json.dumps(record))
 
     def truncate(self, step: int) -> None:
-        """Drop the lines of the log that are later than a step, or torn."""
+        """Remove incomplete lines of the log, and those later than a step."""
         kept = [json.dumps(record) for record in self.records() if record["step"] <= step]
         with replacing(self.metrics) as temporary:
             temporary.write_text("".join(line + "\n" for line in kept))
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """The lines of the log that are whole."""
+        """Complete lines of the log."""
         if self.metrics.exists():
             for line in check_ordinary(self.metrics).read_bytes().splitlines():
                 try:
@@ -259,7 +259,7 @@ class RunFolder:
 
 
 def check_extras(inputs: Any, files: Any) -> None:
-    """Refuse what cannot be kept with a run: inputs that JSON does not know, and files but for texts beside its own."""
+    """Check that ``inputs`` can be written as JSON, and that ``files`` are texts with names of their own."""
     try:
         json.dumps(dict(inputs), allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -276,15 +276,15 @@ def check_extras(inputs: Any, files: Any) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write whole or not at all."""
+    """Write a JSON object atomically."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object."""
+    """Read a JSON object of a run."""
     check_ordinary(path)
     try:
         return read_json_object(path)
     except ValueError as error:
-        raise InputError(f"{str(path)!r} is damaged ({error}): train again, with --overwrite or elsewhere") from None
+        raise InputError(f"{str(path)!r} is damaged ({error}): {_AGAIN}") from None

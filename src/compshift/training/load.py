@@ -1,50 +1,53 @@
-"""Read any fitted classifier that compshift saved.
-
-Read any model that compshift wrote.
-"""
+"""``load``: read any model that compshift wrote, a model file or the folder of a training run."""
 
 from os import PathLike
 from typing import Any
 
-from compshift._errors import InputError, listing
+from compshift._errors import InputError
 from compshift._files import check_path
 from compshift.crm import io as model_file
 from compshift.crm.classifier import CRMClassifier
 
-KINDS: dict[str, Any] = {"CRMClassifier": CRMClassifier}
-
 
 def load_file(path: str | PathLike[str]) -> Any:
-    """The fitted classifier in a model file. Nothing in the file is ever executed."""
+    """Read the fitted classifier in a model file, without running any code from it."""
     kind, header, arrays = model_file.read(path)
-    if kind not in KINDS:
-        raise InputError(f"{str(path)!r} holds a {kind!r}: this release can load_file {listing(KINDS)}")
+    if kind != CRMClassifier.__name__:
+        raise InputError(f"{str(path)!r} holds a {kind!r}: this release can load CRMClassifier")
     try:
-        return KINDS[kind]._from_file(header, arrays)
+        return CRMClassifier._from_file(header, arrays)
     except InputError as error:
         raise InputError(f"{str(path)!r} cannot be loaded: {error}") from None
 
 
 def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
-    """The fitted classifier in a model file, or the trained one in the folder of a run, on a device.
+    """Read the fitted classifier in a model file, or the trained classifier in the folder of a run.
 
-    Nothing in a file is ever executed. A run needs ``compshift[torch]``.
+    No code from the file is run. The folder of a run needs ``compshift[torch]``.
 
     Parameters
     ----------
     path : str or path
-        A file that ``save`` or ``compshift fit`` wrote, or the folder of a run of ``compshift train``.
-    device : default="cpu"
-        Where the network of a run goes; a fitted model has none.
+        A file written by ``save`` or ``compshift fit``, or a folder written by ``train`` or ``compshift train``.
+    device : str or torch.device, default="cpu"
+        Device of a trained network; a fitted model has no device.
 
     Returns
     -------
     CRMClassifier or TrainedClassifier
-        Of a ``CRMClassifierCV``, the ``CRMClassifier`` that has what was chosen.
+        A saved ``CRMClassifierCV`` is loaded as the ``CRMClassifier`` with the selected settings.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, or not written by compshift.
 
     Examples
     --------
-    ``clf.save("birds.safetensors")``, and elsewhere ``clf = compshift.load("birds.safetensors")``.
+    >>> import compshift
+    >>> clf = compshift.CRMClassifier().fit([[0.0], [1.0], [2.0]], [0, 1, 1], attributes=[0, 0, 1])
+    >>> clf.save("birds.safetensors")  # doctest: +SKIP
+    >>> clf = compshift.load("birds.safetensors")  # doctest: +SKIP
     """
     if check_path(path).is_dir():
         from compshift.training.classifier import TrainedClassifier

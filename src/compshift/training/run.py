@@ -1,25 +1,18 @@
-"""The device and the processes of a run, through accelerate.
-
-Optimisers, and which parameters they let decay.
-
-One training run: its steps, its evaluations, its checkpoints.
-"""
+"""One training run: its steps, evaluations and checkpoints."""
 
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
-from compshift._errors import InputError, check_name
+from compshift._errors import InputError
 from compshift.core.arrays import IntArray
 from compshift.methods.base import Batch, Method, State
 from compshift.metrics import GroupReport
@@ -28,7 +21,7 @@ from compshift.nn.networks import BackboneClassifier
 from compshift.nn.processes import current_processes
 from compshift.training.batches import Reader, TrainingData
 from compshift.training.classifier import TrainedClassifier, describe_model
-from compshift.training.evaluation import Inspection
+from compshift.training.evaluation import Inspection, Listener, ValidationStep
 from compshift.training.folder import (
     RunFolder,
     load_weights,
@@ -38,111 +31,24 @@ from compshift.training.folder import (
     write_json,
     write_tensors,
 )
-from compshift.training.progress import Listener, ValidationStep
+from compshift.training.optimiser import (
+    forget_moments,
+    largest_gradient,
+    make_accelerator,
+    make_optimiser,
+    seed_generators,
+    set_rate,
+    step_seed,
+)
 from compshift.training.settings import Settings
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-DEVICES = ("auto", "cpu", "cuda")
-MIXED = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
-
-
-def start(device: str, precision: str, *, find_unused: bool) -> Accelerator:
-    """One process, or this one of those that torchrun started.
-
-    ``find_unused`` is for networks with parts that the loss does not reach, such as a pooler that is not asked.
-    """
-    from accelerate import Accelerator, DistributedDataParallelKwargs
-    from accelerate.state import AcceleratorState
-
-    check_name("device", device, DEVICES)
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("the device 'cuda' cannot be used, as PyTorch finds none: pass cpu")
-    if precision == "auto":
-        cuda = device != "cpu" and torch.cuda.is_available()
-        able = cuda and torch.cuda.is_bf16_supported(including_emulation=False)
-        precision = "bfloat16" if able else "float32"
-    alone = not (distributed.is_available() and distributed.is_initialized())
-    AcceleratorState._reset_state(reset_partial_state=alone)  # another run in this process may have had other choices
-    options = DistributedDataParallelKwargs(find_unused_parameters=find_unused)
-    # Without a device of its own to choose, accelerate would start no process group.
-    on_cpu = device == "cpu" or not torch.accelerator.is_available()
-    accelerator = Accelerator(cpu=on_cpu, mixed_precision=MIXED[precision], kwargs_handlers=[options])
-    wanted = int(os.environ.get("WORLD_SIZE", "1"))
-    if accelerator.num_processes != wanted:
-        raise InputError(f"torchrun started {wanted} processes, and {accelerator.num_processes} came together")
-    return accelerator
-
-
-def step_seed(seed: int, step: int, rank: int) -> int:
-    """A seed for what a process draws in a step: a run that goes on draws what it would have drawn."""
-    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
-
-
-def seed_generators(seed: int, device: torch.device) -> None:
-    """Seed what dropout draws from. (torch.manual_seed remembers every call for devices that are not there.)"""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
-    elif device.type == "mps":
-        torch.mps.manual_seed(seed)
-
-
-@contextmanager
-def own_randomness(device: torch.device) -> Iterator[None]:
-    """Torch's generators, which dropout uses, are put back as they were."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield
-
-
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Weight matrices and kernels decay; biases, scales of normalisation layers and biases of groups do not."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return [
-        {"params": [parameter for parameter in trained if parameter.ndim > 1], "weight_decay": weight_decay},
-        {"params": [parameter for parameter in trained if parameter.ndim <= 1], "weight_decay": 0.0},
-    ]
-
-
-def make_optimiser(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """Stochastic gradients with momentum, or AdamW."""
-    groups = [group for group in parameter_groups(model, settings.weight_decay) if group["params"]]
-    rate = settings.rate(0)
-    if settings.optimiser == "sgd":
-        return torch.optim.SGD(groups, lr=rate, momentum=settings.momentum)
-    return torch.optim.AdamW(groups, lr=rate)
-
-
-def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
-    """Use another learning rate from now on."""
-    for group in optimiser.param_groups:
-        group["lr"] = rate
-
-
-@torch.no_grad()
-def largest_gradient(optimiser: torch.optim.Optimizer) -> float:
-    """Largest entry of the gradient of the loss with its quadratic penalty, which decaying weights stand for."""
-    entries = [
-        (parameter.grad + group["weight_decay"] * parameter).abs().max()
-        for group in optimiser.param_groups
-        for parameter in group["params"]
-        if parameter.grad is not None
-    ]
-    return float(torch.stack(entries).max()) if entries else 0.0
-
-
-def forget_moments(optimiser: torch.optim.Optimizer) -> None:
-    """Start afresh, as if no step had been made."""
-    optimiser.state.clear()
 
 
 class DivergenceError(InputError):
-    """The loss or the weights stopped being finite numbers."""
+    """The loss or the weights are no longer finite."""
 
 
 class _Objective(nn.Module):
-    """The loss as a module, so that DistributedDataParallel sees the forward pass that it wraps."""
+    """The loss as a module, so that DistributedDataParallel wraps the whole forward pass."""
 
     def __init__(self, model: BackboneClassifier, method: Method) -> None:
         super().__init__()
@@ -154,7 +60,7 @@ class _Objective(nn.Module):
 
 
 class Run:
-    """What lives as long as a run."""
+    """Model, optimiser and progress of one training run in one folder."""
 
     def __init__(
         self,
@@ -168,7 +74,7 @@ class Run:
         listener: Listener,
     ) -> None:
         self.data, self.method, self.settings, self.listener = data, method, settings, listener
-        self.accelerator = start(device, settings.precision, find_unused=backbone.pretrained)
+        self.accelerator = make_accelerator(device, settings.precision, find_unused=backbone.pretrained)
         self.device: torch.device = self.accelerator.device
         self.processes = current_processes()
         self.main = self.processes.rank == 0
@@ -205,12 +111,12 @@ class Run:
         self.saved = 0  # step of the last checkpoint
         self.best: dict[str, Any] = {"step": 0, "score": -math.inf}
         self.stale = 0  # evaluations since the best one
-        self.gradient: float | None = None  # of the last step, if a tolerance asks for it
+        self.gradient: float | None = None  # largest entry in the last step, if there is a tolerance
 
     def complete(
         self, *, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]
     ) -> TrainedClassifier:
-        """Take up what the folder holds, make the steps that are left, and finish."""
+        """Resume what the folder holds, make the remaining steps, and write the model."""
         started = time.monotonic()
         self._enter_folder(overwrite, inputs, files)
         if self.folder.result.exists():
@@ -224,6 +130,7 @@ class Run:
         return TrainedClassifier(self.model, self.method, self.task, inputs)
 
     def _enter_folder(self, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]) -> None:
+        """Start a new run in the folder, or load the last checkpoint of the same run."""
         identity = self._identity(inputs)
         if self.main and self.folder.is_new(identity, overwrite=overwrite):
             model = describe_model(self.model.backbone, self.method, self.task, self.folder.backbone, inputs)
@@ -243,6 +150,7 @@ class Run:
             self.folder.truncate(self.step)
 
     def _steps(self) -> None:
+        """Make the remaining steps, until convergence or until patience runs out."""
         losses: list[float] = []
         plan = (self._share(step) for step in range(self.step, self.settings.steps))
         stream = self.reader.read(self.data.train[rows] for rows in plan)
@@ -257,6 +165,7 @@ class Run:
                 losses = []
 
     def _make_step(self, rows: IntArray, inputs: dict[str, Tensor]) -> float:
+        """Make one step on this process's share of a batch; return the loss of the whole batch."""
         step, settings = self.step, self.settings
         seed = step_seed(settings.seed, step, self.processes.rank)
         seed_generators(seed, self.device)
@@ -274,7 +183,7 @@ class Run:
         return value
 
     def _descend(self, loss: Tensor) -> None:
-        """One step of the optimiser; through accelerate where gradients are scaled, which costs a while."""
+        """One step of the optimiser; through accelerate only where gradients are scaled, since it is slower."""
         if self.scaled is not None:
             self.accelerator.backward(loss)
         else:
@@ -287,7 +196,7 @@ class Run:
         self.optimiser.zero_grad()
 
     def _evaluate(self, loss: float) -> None:
-        """Look at validation, keep the weights if they are the best so far, and write the state."""
+        """Evaluate on the validation rows, keep the weights if they are the best so far, and write a checkpoint."""
         for name, parameter in self.model.named_parameters():
             if not bool(torch.isfinite(parameter).all()):
                 raise self._divergence(f"the weights {name!r} are no longer finite at step {self.step}")
@@ -314,7 +223,7 @@ class Run:
         self.listener.evaluated(evaluation)
 
     def _finish(self, seconds: float) -> None:
-        """Take the best weights, do what the method does at the end, and write the model."""
+        """Load the best weights, let the method finish, and write the model and its result."""
         self._meet()
         load_weights(self.model, read_tensors(self.folder.best)[0], self.folder.best)
         found = self.inspection.finish()
@@ -339,6 +248,7 @@ class Run:
         return batch[self.processes.share(len(batch))]
 
     def _train_mode(self) -> None:
+        """Put the model into train mode, except frozen batch normalisation."""
         self.objective.train()
         if self.settings.freeze_batchnorm:
             for module in self.model.modules():
@@ -353,13 +263,13 @@ class Run:
         return 0 < self.settings.patience <= self.stale
 
     def _share_buffers(self) -> None:
-        """Running statistics, which each process has of its own rows, become those of the first."""
+        """Copy the first process's buffers to all; each has running statistics of its own rows."""
         if self.processes.size > 1:
             for buffer in self.model.buffers():
                 distributed.broadcast(buffer, 0)
 
     def _meet(self) -> None:
-        """Wait until every process is here."""
+        """Wait for all processes."""
         self.accelerator.wait_for_everyone()
 
     def _on_device(self, state: State) -> State:
@@ -368,12 +278,12 @@ class Run:
     def _divergence(self, what: str) -> DivergenceError:
         kept = f"the checkpoint of step {self.saved} is kept" if self.saved else "there is no checkpoint yet"
         return DivergenceError(
-            f"{what}: {kept}; start again, in another folder or with --overwrite, at a lower learning rate (now "
-            f"{self.settings.learning_rate:g}) or with the gradient clipped"
+            f"{what}: {kept}; start again, in another folder or with overwrite, at a lower learning_rate (now "
+            f"{self.settings.learning_rate:g}) or with clip"
         )
 
     def _identity(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-        """What makes this run another than another one."""
+        """Everything that determines the run's result; another run in the same folder must not differ in it."""
         backbone = self.model.backbone
         return {
             **self.settings.to_dict(),

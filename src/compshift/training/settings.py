@@ -1,4 +1,4 @@
-"""Everything about a training run that is not the data, the method or the backbone."""
+"""Settings of a training run other than its data, method and backbone."""
 
 from __future__ import annotations
 
@@ -15,54 +15,106 @@ from compshift._errors import InputError, check_name, unknown_name
 OPTIMISERS = ("auto", "sgd", "adamw")
 SCHEDULES = ("auto", "constant", "linear")
 METRICS = ("balanced", "worst", "average")
-MAX_BATCH = 1 << 24
-"""Samples that are drawn at a time, at most."""
-
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 CHOICES = {"optimiser": OPTIMISERS, "schedule": SCHEDULES, "metric": METRICS, "precision": PRECISIONS}
+"""Accepted values of the settings that are names."""
+
+MAX_BATCH = 1 << 24
+"""Largest batch size."""
 
 LEARNING_RATES = {"sgd": 1e-3, "adamw": 2e-5}
-"""For pretrained backbones."""
+"""Default learning rate of pretrained backbones, by optimiser."""
 
-FRESH_LEARNING_RATE = {"sgd": 0.05, "adamw": 1e-3}
-"""For networks that start from random weights, and for heads alone."""
+FRESH_LEARNING_RATES = {"sgd": 0.05, "adamw": 1e-3}
+"""Default learning rate of networks that start from random weights and of heads alone, by optimiser."""
 
 WARM_UP = 0.1
-"""Share of the steps over which a linear schedule rises."""
+"""Default share of the steps over which a linear schedule warms up."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the loop. What is ``"auto"`` or None is filled in for the backbone by ``resolved``.
+    """Settings of a training run. Values of ``"auto"`` or None are chosen for the backbone by ``resolved``.
 
-    The paper's protocol: stochastic gradients with momentum for images, AdamW with a rising and then falling rate for
-    texts, one rate for backbone and head, weight decay on weight matrices only, the checkpoint of the best balanced
-    validation accuracy.
+    The defaults are the paper's protocol: stochastic gradient descent with momentum for images, AdamW with linear
+    warm-up and decay for texts, one learning rate for backbone and head, weight decay on weight matrices only, and the
+    checkpoint with the best balanced validation accuracy.
+
+    Parameters
+    ----------
+    steps : int, default=1000
+        Number of optimiser steps.
+    batch_size : int, default=64
+        Samples of a batch, over all processes.
+    optimiser : {"auto", "sgd", "adamw"}, default="auto"
+        "auto" is AdamW for texts and stochastic gradient descent otherwise.
+    learning_rate : float, optional
+        Default: depends on the optimiser, and on whether the backbone is pretrained.
+    weight_decay : float, default=1e-4
+        Applied to weight matrices and kernels only.
+    momentum : float, default=0.9
+        Momentum of stochastic gradient descent.
+    schedule : {"auto", "constant", "linear"}, default="auto"
+        Learning rate over the steps: constant, or linear warm-up and decay to 0. "auto" is linear for AdamW.
+    warmup : int, optional
+        Steps over which the learning rate rises. Default: a tenth of the steps of a linear schedule, else 0.
+    clip : float, default=0.0
+        Largest norm of the gradient; 0 turns clipping off.
+    tolerance : float, default=0.0
+        Training stops once the largest entry of a batch's gradient, weight decay included, is at most this; 0 turns
+        this off.
+    eval_every : int, default=100
+        Steps between evaluations. A checkpoint is written at each, so this is also the most a killed run loses.
+    metric : {"balanced", "worst", "average"}, default="balanced"
+        Validation accuracy that decides which checkpoint is kept.
+    patience : int, default=0
+        Training stops after this many evaluations without improvement; 0 turns this off.
+    balanced_classes : bool, default=False
+        Whether batches are drawn with all classes equally often.
+    freeze_batchnorm : bool, default=False
+        Whether batch normalisation keeps the statistics of the pretrained network.
+    precision : {"auto", "float32", "bfloat16", "float16"}, default="auto"
+        Precision of the forward pass; "auto" is bfloat16 on a CUDA device that supports it, else float32.
+    refresh_rows : int, default=5000
+        Training rows from which CRM's bias is computed at evaluations; at the end all rows are used.
+    seed : int, default=0
+        Seed of initial weights, batches and dropout.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> settings = Settings(steps=200).resolved("images", pretrained=True)
+    >>> settings.optimiser, settings.learning_rate, settings.schedule
+    ('sgd', 0.001, 'constant')
     """
 
     steps: int = 1000
-    batch_size: int = 64  # over all processes
+    batch_size: int = 64
     optimiser: str = "auto"
     learning_rate: float | None = None
     weight_decay: float = 1e-4
-    momentum: float = 0.9  # of stochastic gradients
-    schedule: str = "auto"  # of the learning rate: constant, or linear warm-up and decay to 0
-    warmup: int | None = None  # steps
-    clip: float = 0.0  # largest norm of the gradient; 0: any
-    tolerance: float = 0.0  # largest entry of a batch's gradient, decay included, at which training stops; 0: never
-    eval_every: int = 100  # steps between evaluations, which are also what a kill can cost
-    metric: str = "balanced"  # of validation, that decides which checkpoint is kept
-    patience: int = 0  # evaluations without a better one after which training stops; 0: never
-    balanced_classes: bool = False  # whether batches have all classes equally often
-    freeze_batchnorm: bool = False  # whether batch statistics stay those of the pretrained network
-    precision: str = "auto"  # of the forward pass; auto: bfloat16 on a CUDA device that has it
-    refresh_rows: int = 5000  # training rows that CRM's bias is computed from at evaluations; all of them at the end
+    momentum: float = 0.9
+    schedule: str = "auto"
+    warmup: int | None = None
+    clip: float = 0.0
+    tolerance: float = 0.0
+    eval_every: int = 100
+    metric: str = "balanced"
+    patience: int = 0
+    balanced_classes: bool = False
+    freeze_batchnorm: bool = False
+    precision: str = "auto"
+    refresh_rows: int = 5000
     seed: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if hasattr(value, "item") and np.ndim(value) == 0:  # NumPy's numbers, which JSON does not know
+            if hasattr(value, "item") and np.ndim(value) == 0:  # NumPy numbers, which JSON cannot hold
                 object.__setattr__(self, field.name, value.item())
         for name in ("steps", "batch_size", "eval_every", "refresh_rows"):
             check_count(getattr(self, name), name)
@@ -86,17 +138,30 @@ class Settings:
             check_name(name, getattr(self, name), known)
 
     def _check_number(self, name: str, most: float, *, allow_zero: bool = False) -> None:
-        """Check a number, and keep one that JSON does not know, such as a Decimal, as a float."""
+        """Check a number, and convert types that JSON cannot hold, such as Decimal, to float."""
         value = getattr(self, name)
         number = check_positive(value, name, allow_zero=allow_zero, most=most)
         if not isinstance(value, int | float):
             object.__setattr__(self, name, number)
 
     def resolved(self, kind: str, *, pretrained: bool) -> Settings:
-        """With everything decided, for a backbone that takes ``kind``."""
+        """Choose all settings that are ``"auto"`` or None, except the precision.
+
+        Parameters
+        ----------
+        kind : {"images", "text", "features"}
+            Kind of samples that the backbone takes.
+        pretrained : bool
+            Whether the backbone is pretrained.
+
+        Returns
+        -------
+        Settings
+            A copy with the optimiser, its learning rate, the schedule and the warm-up set.
+        """
         optimiser = ("adamw" if kind == "text" else "sgd") if self.optimiser == "auto" else self.optimiser
         schedule = ("linear" if optimiser == "adamw" else "constant") if self.schedule == "auto" else self.schedule
-        rates = LEARNING_RATES if pretrained else FRESH_LEARNING_RATE
+        rates = LEARNING_RATES if pretrained else FRESH_LEARNING_RATES
         warmup = (round(WARM_UP * self.steps) if schedule == "linear" else 0) if self.warmup is None else self.warmup
         return replace(
             self,
@@ -107,7 +172,18 @@ class Settings:
         )
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step, a function of the step alone."""
+        """Learning rate of a step; resolved settings only.
+
+        Parameters
+        ----------
+        step : int
+            Number of the step, from 0.
+
+        Returns
+        -------
+        float
+            Depends on nothing but the settings and the step.
+        """
         assert self.learning_rate is not None
         assert self.warmup is not None
         if step < self.warmup:
@@ -117,12 +193,34 @@ class Settings:
         return self.learning_rate * (self.steps - step) / max(1, self.steps - self.warmup)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Settings as a dictionary.
+
+        Returns
+        -------
+        dict
+            Values that JSON can hold.
+        """
         return asdict(self)
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Settings:
-        """What ``to_dict`` gave; unknown names are refused."""
+        """Settings from a dictionary, as ``to_dict`` returns.
+
+        Parameters
+        ----------
+        content : mapping
+            Names and values; the others keep their defaults.
+
+        Returns
+        -------
+        Settings
+            The settings.
+
+        Raises
+        ------
+        InputError
+            If a name is not known or a value is out of range.
+        """
         known = [field.name for field in fields(cls)]
         if not isinstance(content, Mapping):
             raise InputError(f"the settings are {content!r}: pass a mapping from names to values")

@@ -1,4 +1,4 @@
-"""Weights, tensors, states and sizes that a head cannot use, each with its sentence."""
+"""Inputs of the head: groups, loaders, batches and weights, and the errors for bad ones."""
 
 import math
 
@@ -9,12 +9,124 @@ torch = pytest.importorskip("torch")
 
 from torch import nn
 
-from compshift import InputError
+from compshift import GroupSpace, InputError
 from compshift.nn import AdditiveEnergyHead
 
+
+def test_train_groups_from_a_loader():
+    codes = torch.tensor([[0, 0], [1, 1], [1, 1], [0, 1], [1, 1]])
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(5, 3), codes), batch_size=2)
+    head = AdditiveEnergyHead(3, [2, 2])
+    head.set_train_groups(loader)
+    assert head.group_weight.tolist() == [1, 1, 0, 3]
+    head.extrapolate(loader)
+    assert head.bias.shape == (4,)
+
+
+def test_the_loss_of_many_groups_is_a_softmax_over_seen_groups():
+    head = AdditiveEnergyHead(3, [2] * 16)
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 2, size=(50, 16))  # all different
+    head.set_train_groups(codes)
+    X = torch.as_tensor(rng.normal(size=(50, 3)), dtype=torch.float32)
+    with torch.no_grad():
+        for layer in head.layers:
+            layer.weight.copy_(torch.as_tensor(rng.normal(size=layer.weight.shape)))
+    energies = [layer(X).detach().double().numpy() for layer in head.layers]
+    logits = -sum(part[:, codes[:, attribute]] for attribute, part in enumerate(energies))  # (n, k)
+    expected = -(np.diag(logits) - np.log(np.exp(logits).sum(axis=1))).mean()
+    assert head.loss(X, codes).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_listed_candidate_groups():
+    listed = np.random.default_rng(0).integers(0, 6, size=(40, 15))
+    head = AdditiveEnergyHead(3, [6] * 15, groups=listed)
+    head.set_train_groups(listed[:20])
+    X = torch.randn(20, 3)
+    head.loss(X, listed[:20]).backward()
+    head.extrapolate([X])
+    assert head.log_prob(X).shape == (20, 40)
+    with pytest.raises(InputError, match="not among the candidate groups"):
+        head.set_train_groups(np.zeros((1, 15), dtype=int))
+    with pytest.raises(InputError, match="pass groups with the codes"):
+        AdditiveEnergyHead(3, [6] * 15)
+
+
+def test_batches_in_a_list_and_attributes_by_name():
+    head = AdditiveEnergyHead(3, GroupSpace(("bird", "place"), (("land", "water"), ("forest", "sea"))))
+    batches = [(torch.randn(2, 3), torch.tensor([[0, 0], [0, 1]])), (torch.randn(1, 3), torch.tensor([[1, 1]]))]
+    head.set_train_groups(batches)
+    assert head.group_weight.tolist() == [1, 1, 0, 1]
+    head.extrapolate(batches)
+    by_name, by_number = (head.marginal_log_prob(batches[0][0], name) for name in ("place", 1))
+    assert torch.equal(by_name, by_number)
+    with pytest.raises(InputError, match="attribute 'plaice' is not known"):
+        head.marginal_log_prob(batches[0][0], "plaice")
+    with pytest.raises(InputError, match="pass a list of batches"):
+        head.extrapolate(batches[0][0])
+    with pytest.raises(InputError, match="sample_weight is zero"):
+        head.loss(*batches[0], sample_weight=torch.zeros(2))
+
+
+def test_bad_input_raises_a_clear_error():
+    head = AdditiveEnergyHead(3, GroupSpace(("bird", "place"), (("land", "water"), ("forest", "sea"))))
+    X = torch.randn(2, 3)
+    with pytest.raises(InputError, match="call set_train_groups first"):
+        head.loss(X, [[0, 0], [0, 1]])
+    head.set_train_groups([[0, 0], [0, 1]], [1, 2])
+    with pytest.raises(InputError, match=r"row 1 belongs to the group \(water, sea\), which training does not have"):
+        head.loss(X, [[0, 0], [1, 1]])
+    with pytest.raises(InputError, match="codes run from 0 to 1"):
+        head.loss(X, [[0, 0], [0, 2]])
+    with pytest.raises(InputError, match="codes has 1 rows but features has 2"):
+        head.loss(X, [[0, 0]])
+    with pytest.raises(InputError, match="integer codes"):
+        head.loss(X, torch.zeros(2, 2))
+    with pytest.raises(InputError, match="reduction 'none' is not known"):
+        head.loss(X, [[0, 0], [0, 1]], reduction="none")
+    with pytest.raises(InputError, match="call extrapolate with the training inputs first"):
+        head.log_prob(X)
+    with pytest.raises(InputError, match="given no rows"):
+        head.extrapolate([])
+    with torch.no_grad():
+        head.layers[0].weight.fill_(1.0)
+    with pytest.raises(InputError, match="NaN or infinite"):
+        head.extrapolate([torch.full((1, 3), math.nan)])
+    head.extrapolate([X])
+    with pytest.raises(InputError, match="from 0 to 1"):
+        head.marginal_log_prob(X, 2)
+    with pytest.raises(InputError, match="bias 'best' is not known"):
+        head.log_prob(X, bias="best")
+    with pytest.raises(InputError, match="in_features"):
+        AdditiveEnergyHead(0, [2])
+    with pytest.raises(InputError, match="cardinalities is 2: pass a list of whole numbers, one for each attribute"):
+        AdditiveEnergyHead(3, 2)
+    with pytest.raises(InputError, match=r"features have shape \(2, 5\): pass \(n, 3\)"):
+        head(torch.randn(2, 5))
+    with pytest.raises(InputError, match="does not end in integer codes"):
+        head.set_train_groups([(torch.zeros(2, 2, dtype=torch.long), torch.randn(2, 3))])
+    with pytest.raises(InputError, match="codes is empty"):
+        head.set_train_groups(np.zeros((0, 2), dtype=int))
+
+
+def test_an_empty_batch():
+    head = AdditiveEnergyHead(3, [2, 2])
+    head.set_train_groups([[0, 0], [0, 1], [1, 1]])
+    features, codes = torch.zeros(0, 3), torch.zeros(0, 2, dtype=torch.int64)
+    with pytest.raises(InputError, match="features has no rows to average over: pass at least one"):
+        head.loss(features, codes)
+    assert head.loss(features, codes, reduction="sum").item() == 0
+
+
 CODES = torch.cartesian_prod(torch.arange(3), torch.arange(3)).repeat(3, 1)
+
+
 FEATURES = torch.randn(27, 4, generator=torch.Generator().manual_seed(0))
+
+
 WEIGHT = torch.linspace(0.5, 1.5, 27, dtype=torch.float64)
+
+
 DOUBLES = {"dtype": torch.float64}
 
 
@@ -50,7 +162,7 @@ def with_entry(values, entry):
         (None, "weight cannot be made a tensor"),
     ],
 )
-def test_weights_of_rows_that_cannot_be_used(weight, sentence):
+def test_bad_row_weights_raise(weight, sentence):
     head = new_head()
     with pytest.raises(InputError, match=sentence):
         head.extrapolate([(FEATURES, weight)], weighted=True)
@@ -67,7 +179,7 @@ def test_the_scale_of_weights_changes_nothing(scale):
 
 
 @pytest.mark.parametrize("batch", [FEATURES, (FEATURES,), []])
-def test_batches_without_weights(batch):
+def test_batches_without_weights_raise(batch):
     with pytest.raises(InputError, match="with weighted=True, pass tuples"):
         new_head().extrapolate([batch], weighted=True)
 
@@ -84,12 +196,12 @@ def test_batches_without_weights(batch):
         ({"processes": 3}, "processes is 3"),
     ],
 )
-def test_arguments_of_extrapolate(arguments, sentence):
+def test_bad_arguments_of_extrapolate_raise(arguments, sentence):
     with pytest.raises(InputError, match=sentence):
         new_head().extrapolate(**{"batches": [FEATURES], **arguments})
 
 
-def test_a_function_is_a_backbone():
+def test_a_function_can_be_the_backbone():
     head, expected = new_head(), new_head()
     head.extrapolate([FEATURES], lambda features: 2 * features)
     expected.extrapolate([2 * FEATURES])
@@ -106,7 +218,7 @@ def test_a_function_is_a_backbone():
         ([(FEATURES, CODES), (FEATURES, CODES[:, :1])], r"integer codes \(b, 2\) but in int64 \(27, 1\)"),
     ],
 )
-def test_codes_that_are_none(codes, sentence):
+def test_bad_codes_raise(codes, sentence):
     with pytest.raises(InputError, match=sentence):
         new_head().set_train_groups(codes)
 
@@ -121,7 +233,7 @@ UNREADABLE = {
 
 @pytest.mark.filterwarnings("ignore")  # that such tensors are prototypes
 @pytest.mark.parametrize("kind", UNREADABLE)
-def test_tensors_without_one_number_per_entry(kind):
+def test_sparse_nested_quantized_and_meta_tensors_raise(kind):
     head = new_head()
     head.extrapolate([FEATURES])
     change = UNREADABLE[kind]
@@ -144,7 +256,7 @@ def test_tensors_without_one_number_per_entry(kind):
             call()
 
 
-def test_numbers_of_few_bits():
+def test_inputs_of_low_precision():
     head = new_head()
     head.set_train_groups(CODES[:9], torch.ones(9).bfloat16())
     assert head.group_weight.tolist() == [1] * 9
@@ -154,11 +266,11 @@ def test_numbers_of_few_bits():
     head.loss(FEATURES, CODES, sample_weight=torch.ones(27).bfloat16())
 
 
-def test_a_head_without_content_gives_shapes():
+def test_a_head_on_the_meta_device_gives_shapes():
     assert new_head().to("meta")(FEATURES.to("meta")).shape == (27, 6)
 
 
-def test_weights_of_the_loss_that_overflow():
+def test_sample_weights_that_overflow_raise():
     head = new_head()
     with pytest.raises(InputError, match=r"too large for torch\.float32"):
         head.loss(FEATURES, CODES, sample_weight=torch.full((27,), 1e300, **DOUBLES))
@@ -176,7 +288,7 @@ def test_weights_of_the_loss_that_overflow():
         ("layers.0.weight", "extrapolated", "energies are NaN or infinite"),
     ],
 )
-def test_a_damaged_state_does_not_predict(name, bias, sentence, entry):
+def test_a_damaged_state_raises_on_prediction(name, bias, sentence, entry):
     trained, loaded = new_head(), new_head()
     trained.extrapolate([FEATURES])
     state = trained.state_dict()
@@ -200,6 +312,6 @@ def test_a_damaged_state_does_not_predict(name, bias, sentence, entry):
         ((4, np.full(2000, 2)), "the attributes have 1e[+]602 combinations"),
     ],
 )
-def test_sizes_that_no_machine_holds(arguments, sentence):
+def test_sizes_beyond_any_memory_raise(arguments, sentence):
     with pytest.raises(InputError, match=sentence):
         AdditiveEnergyHead(*arguments)

@@ -1,5 +1,6 @@
-"""Runs that are interrupted, killed, out of disk or divergent, and what their folders are good for afterwards."""
+"""Runs that resume, stop at a small gradient, diverge, or meet a full disk or a kill."""
 
+import json
 import math
 import os
 import signal
@@ -17,13 +18,14 @@ pytest.importorskip("accelerate")
 from compshift import InputError
 from compshift.methods.erm import ERM
 from compshift.methods.registry import make_method
-from compshift.training import TrainedClassifier, train
+from compshift.training import Settings, TrainedClassifier, train
 from compshift.training.run import DivergenceError
+from tests.bench.small import birds
 from tests.training.small_runs import QUICK, Interrupt, Wobbly, assert_same, gaussians, weights
 
 
 @pytest.mark.parametrize("method", ["erm", "groupdro", "lc", "irm", "vrex", "mixup", "crm", "rwg", "crm-resolved"])
-def test_an_interrupted_run_goes_on_to_the_same_weights(method, tmp_path):
+def test_an_interrupted_run_resumes_to_the_same_weights(method, tmp_path):
     data = gaussians()
     settings = replace(QUICK, steps=13, optimiser="adamw" if method == "mixup" else "sgd")
     chosen = make_method(method, {"anneal": 6, "penalty": 2} if method in ("irm", "vrex") else {})
@@ -37,7 +39,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(method, tmp_path):
     assert_same(weights(train(data, chosen, "mlp", settings, folder=tmp_path / "parts", device="cpu")), weights(whole))
 
 
-def test_dropout_and_batch_statistics_resume_too(tmp_path):
+def test_dropout_and_batch_statistics_are_resumed(tmp_path):
     data = gaussians()
     data = replace(data, split=np.where(data.split == 1, 2, data.split))  # so that the last weights are kept
     whole = train(data, "crm", Wobbly(), QUICK, folder=tmp_path / "whole", device="cpu")
@@ -54,7 +56,7 @@ def test_dropout_and_batch_statistics_resume_too(tmp_path):
 
 
 class Explosive(ERM):
-    """NaN at one step."""
+    """Loss of NaN at one step."""
 
     name = "explosive"
 
@@ -128,7 +130,7 @@ class Fill(Interrupt):
 try:
     train(gaussians(), "crm", "mlp", QUICK, folder=sys.argv[1], listener=Fill(0), device="cpu")
 except OSError as error:
-    print("refused:", error)
+    print("raised:", error)
 """
 
 
@@ -137,7 +139,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path):
     whole = train(data, "crm", "mlp", QUICK, folder=tmp_path / "whole", device="cpu")
     script = [sys.executable, "-c", FULL_DISK, str(tmp_path / "run")]
     printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout
-    assert "refused:" in printed
+    assert "raised:" in printed
     assert "safetensors" in printed
     left = sorted(path.name for path in (tmp_path / "run").glob("[!.]*"))
     assert left == ["best.safetensors", "last.safetensors", "metrics.jsonl", "run.json"]
@@ -145,7 +147,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path):
     assert_same(weights(resumed), weights(whole))
 
 
-def test_a_folder_with_another_run_is_refused(tmp_path):
+def test_a_folder_with_another_run_raises(tmp_path):
     data = gaussians()
     train(data, "erm", "mlp", QUICK, folder=tmp_path, device="cpu")
     with pytest.raises(
@@ -156,3 +158,41 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
         train(gaussians(n=61), "erm", "mlp", QUICK, folder=tmp_path, device="cpu")
     train(data, "groupdro", "mlp", QUICK, folder=tmp_path, overwrite=True, device="cpu")
     assert TrainedClassifier.load(tmp_path).method.name == "groupdro"
+
+
+FULL = {"optimiser": "sgd", "learning_rate": 0.3, "weight_decay": 0.1, "eval_every": 50}
+
+
+@pytest.fixture
+def data(tmp_path):
+    return birds(tmp_path / "birds.npz").load()
+
+
+def result(folder):
+    return json.loads((folder / "result.json").read_text())
+
+
+def test_a_run_stops_at_the_gradient_tolerance(data, tmp_path):
+    n = int((data.split == 0).sum())
+    settings = Settings(steps=2000, batch_size=n, tolerance=1e-3, **FULL)
+    clf = train(data, "erm", "linear", settings, folder=tmp_path / "run", device="cpu")
+    found = result(tmp_path / "run")
+    assert 10 < found["steps"] < 1000
+    assert 0 < found["gradient"] <= 1e-3
+    short = Settings(steps=60, batch_size=n, **FULL)
+    train(data, "erm", "linear", short, folder=tmp_path / "b", device="cpu")
+    assert result(tmp_path / "b")["gradient"] is None
+    # It is near the optimum of the penalised risk: further steps hardly change the weights.
+    longer = Settings(steps=2000, batch_size=n, tolerance=1e-6, **FULL)
+    best = train(data, "erm", "linear", longer, folder=tmp_path / "c", device="cpu")
+    gap = (clf.model.head.weight - best.model.head.weight).detach().abs().max()
+    assert float(gap) < 0.02
+
+
+def test_a_run_does_not_converge_before_the_penalty_has_its_full_weight(data, tmp_path):
+    """Before the switch the loss is another function, so reaching its optimum must not stop the run."""
+    n = int((data.split == 0).sum())
+    method = make_method("vrex", {"penalty": 1.0, "anneal": 400})
+    settings = Settings(steps=1000, batch_size=n, tolerance=1e-2, **FULL)
+    train(data, method, "linear", settings, folder=tmp_path / "run", device="cpu")
+    assert 400 < result(tmp_path / "run")["steps"] < 1000

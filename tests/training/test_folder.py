@@ -1,4 +1,4 @@
-"""What a run's folder is taken for, and what it survives."""
+"""The folder of a run: other runs, leftovers, damaged and untrusted files."""
 
 import json
 from dataclasses import replace
@@ -6,14 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.training.small_runs import QUICK, gaussians
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
 import compshift as cs
 from compshift import InputError
 from compshift.training import TrainedClassifier, train
-from compshift.training.folder import RunFolder
-from tests.training.small_runs import QUICK, Interrupt, assert_same, gaussians, weights
+from compshift.training.folder import RunFolder, read_tensors, write_tensors
+from tests.training.small_runs import Interrupt, assert_same, weights
 
 
 def texts(n=40):
@@ -36,7 +38,7 @@ def bert(tmp_path):
     return bert(tmp_path / "bert")
 
 
-def test_a_refused_run_leaves_the_finished_one_as_it_was(bert, tmp_path):
+def test_a_rejected_run_does_not_change_the_finished_one(bert, tmp_path):
     data, settings = texts(), replace(QUICK, steps=4)
     clf = train(data, "crm", str(bert), settings, folder=tmp_path / "run", device="cpu")
     config = bert / "config.json"
@@ -47,8 +49,8 @@ def test_a_refused_run_leaves_the_finished_one_as_it_was(bert, tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(data.samples), clf.predict_proba(data.samples))
 
 
-def test_weights_that_a_model_lacks_are_the_same_every_time(bert, tmp_path):
-    """A language model has no pooler; the random one that is put in its place must not stop a run from going on."""
+def test_missing_pooler_weights_are_the_same_in_every_run(bert, tmp_path):
+    """A language model has no pooler; the random weights in its place must not keep a run from resuming."""
     import transformers
 
     transformers.BertForMaskedLM(transformers.BertConfig.from_pretrained(bert)).save_pretrained(bert)
@@ -60,7 +62,7 @@ def test_weights_that_a_model_lacks_are_the_same_every_time(bert, tmp_path):
     assert_same(weights(whole), weights(parts))
 
 
-def test_a_folder_never_brings_code(bert, tmp_path, monkeypatch):
+def test_loading_a_run_never_runs_its_code(bert, tmp_path, monkeypatch):
     data = texts()
     train(data, "crm", str(bert), replace(QUICK, steps=2), folder=tmp_path / "run", device="cpu")
     backbone = tmp_path / "run/backbone"
@@ -75,7 +77,7 @@ def test_a_folder_never_brings_code(bert, tmp_path, monkeypatch):
     assert not witness.exists()
 
 
-def test_other_samples_are_another_run(tmp_path):
+def test_other_samples_make_another_run(tmp_path):
     data = gaussians()
     train(data, "erm", "mlp", QUICK, folder=tmp_path, device="cpu")
     moved = data.X.copy()
@@ -86,7 +88,7 @@ def test_other_samples_are_another_run(tmp_path):
         train(data, "erm", "mlp", QUICK, folder=tmp_path, inputs={"columns": ["a"]}, device="cpu")
 
 
-def test_what_a_killed_process_leaves_behind_is_cleared(tmp_path):
+def test_leftovers_of_a_killed_process_are_removed(tmp_path):
     data = gaussians()
     with pytest.raises(KeyboardInterrupt):
         train(data, "erm", "mlp", QUICK, folder=tmp_path, listener=Interrupt(5), device="cpu")
@@ -101,13 +103,13 @@ def test_what_a_killed_process_leaves_behind_is_cleared(tmp_path):
     assert not (tmp_path / "last.safetensors").exists()
 
 
-def test_one_process_at_a_time(tmp_path):
+def test_only_one_process_writes_at_a_time(tmp_path):
     run = RunFolder(tmp_path)
     with run.locked(), pytest.raises(InputError, match="another process is training in"):
         train(gaussians(), "erm", "mlp", QUICK, folder=tmp_path, device="cpu")
 
 
-def test_a_foreign_folder_is_left_alone(tmp_path):
+def test_a_folder_with_other_files_raises(tmp_path):
     (tmp_path / "bert.safetensors").write_bytes(b"somebody's weights")
     with pytest.raises(InputError, match="holds models but no run"):
         train(gaussians(), "erm", "mlp", QUICK, folder=tmp_path, device="cpu")
@@ -129,7 +131,7 @@ def test_a_foreign_folder_is_left_alone(tmp_path):
         lambda _: {},
     ],
 )
-def test_damaged_runs_give_a_sentence(tmp_path, damage):
+def test_damaged_runs_raise(tmp_path, damage):
     train(gaussians(), "crm", "mlp", replace(QUICK, steps=4), folder=tmp_path, device="cpu")
     about = json.loads((tmp_path / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps(damage(about)))
@@ -137,7 +139,7 @@ def test_damaged_runs_give_a_sentence(tmp_path, damage):
         TrainedClassifier.load(tmp_path)
 
 
-def test_balanced_batches_do_not_change_the_counts_that_are_reported():
+def test_balanced_batches_do_not_change_the_reported_counts():
     data = gaussians(drop=None)
     counts = np.bincount(data.space.index(data.codes[data.split == 0]))
     for method in ("rwg", "crm"):
@@ -145,7 +147,56 @@ def test_balanced_batches_do_not_change_the_counts_that_are_reported():
         np.testing.assert_array_equal(clf.head_.group_weight_, counts)
 
 
-def test_compshift_load_takes_the_folder(tmp_path):
+def test_load_reads_the_folder_of_a_run(tmp_path):
     data = gaussians()
     clf = train(data, "crm", "mlp", QUICK, folder=tmp_path, device="cpu")
     np.testing.assert_array_equal(cs.load(tmp_path).predict(data.X), clf.predict(data.X))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    cs.training.train(gaussians(), "erm", "mlp", QUICK, folder=folder, device="cpu")
+    return folder
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    import shutil
+
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def test_networks_larger_than_their_weights_raise(run):
+    about = json.loads((run / "run.json").read_text())
+    about["model"]["backbone"] |= {"in_features": 10**7, "widths": [10**7]}
+    (run / "run.json").write_text(json.dumps(about))
+    with pytest.raises(InputError, match="the described network has 100,000,010,000,000 weights"):
+        cs.load(run)
+
+
+def test_changed_weights_raise(run):
+    tensors, about = read_tensors(run / "model.safetensors")
+    content = bytearray((run / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (run / "model.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match="its checksum differs"):
+        cs.load(run)
+    broken = {name: tensor * float("nan") for name, tensor in tensors.items()}
+    write_tensors(run / "model.safetensors", broken, about)
+    with pytest.raises(InputError, match="are not finite"):
+        cs.load(run)
+
+
+@pytest.mark.parametrize("name", ["run.json", "model.safetensors"])
+def test_links_out_of_the_folder_raise(run, tmp_path, name):
+    (run / name).rename(tmp_path / "secret")
+    (run / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(InputError, match="leads out of"):
+        cs.load(run)
+
+
+def test_deeply_nested_json_raises(run):
+    (run / "run.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match="nested too deeply"):
+        cs.load(run)

@@ -1,4 +1,4 @@
-"""The head as a PyTorch module: checkpoints, casts, moves, autocast and gradients."""
+"""State of the head: checkpoints, copies, casts, and biases of earlier weights."""
 
 import copy
 import pickle
@@ -14,7 +14,7 @@ from compshift.nn import AdditiveEnergyHead
 from tests.nn.heads import noisy_case
 
 
-def test_a_checkpoint_predicts_by_itself(tmp_path):
+def test_a_state_dict_is_enough_to_predict(tmp_path):
     _, head, _ = noisy_case()
     features = torch.randn(6, 4)
     head.extrapolate([features])
@@ -26,7 +26,7 @@ def test_a_checkpoint_predicts_by_itself(tmp_path):
     assert other.loss(features[:1], [[1, 2]]).item() == head.loss(features[:1], [[1, 2]]).item()
 
 
-def test_casting_leaves_the_statistics_their_precision():
+def test_casting_keeps_buffers_in_64_bits():
     _, head, _ = noisy_case()
     head.extrapolate([torch.randn(6, 4)])
     bias = head.bias.clone()
@@ -57,7 +57,7 @@ def test_under_autocast_sums_are_in_full_precision():
 
 
 def test_the_loss_is_differentiable_once():
-    """A penalty on the gradient would be silently wrong: it is refused."""
+    """A penalty on the gradient would be silently wrong, so it raises."""
     head = AdditiveEnergyHead(3, [2, 2])
     head.set_train_groups([[0, 0], [1, 1]], [1, 1])
     with torch.no_grad():
@@ -67,7 +67,7 @@ def test_the_loss_is_differentiable_once():
         torch.autograd.grad(head.loss(X, [[0, 0], [1, 1]]), X, create_graph=True)
 
 
-def test_a_move_that_fails_leaves_the_head_whole():
+def test_a_failed_move_leaves_the_head_unchanged():
     _, head, _ = noisy_case()
     names = set(head.state_dict())
 
@@ -79,7 +79,7 @@ def test_a_move_that_fails_leaves_the_head_whole():
     assert set(head.state_dict()) == names
 
 
-def test_biases_of_earlier_weights_are_announced():
+def test_outdated_biases_warn():
     _, head, _ = noisy_case()
     features = torch.randn(4, 4)
     head.extrapolate([features])
@@ -109,7 +109,7 @@ def test_biases_of_earlier_weights_are_announced():
     ],
     ids=["copied", "pickled", "moved", "loaded", "averaged"],
 )
-def test_biases_of_earlier_weights_are_announced_however_the_head_came(same):
+def test_outdated_biases_warn_after_copies_moves_and_loads(same):
     _, head, _ = noisy_case()
     features = torch.randn(4, 4)
     head.extrapolate([features])
@@ -129,7 +129,7 @@ def _loaded(state):
     return head
 
 
-def test_heads_made_for_inference():
+def test_heads_made_in_inference_mode_predict():
     _, head, _ = noisy_case()
     features = torch.randn(4, 4)
     head.extrapolate([features])
@@ -137,12 +137,12 @@ def test_heads_made_for_inference():
         assert torch.equal(_loaded(head.state_dict()).log_prob(features), head.log_prob(features))
 
 
-def test_a_state_of_other_groups_is_refused():
+def test_loading_a_state_of_other_groups_raises():
     groups = [[0, 0], [0, 1], [1, 1]]
     head = AdditiveEnergyHead(5, [2, 2], groups=groups)
     AdditiveEnergyHead(5, [2, 2], groups=groups[::-1]).load_state_dict(head.state_dict())
     other = AdditiveEnergyHead(5, [2, 2], groups=[[0, 0], [1, 0], [1, 1]])
-    with pytest.raises(InputError, match="the state is that of a head of other groups"):
+    with pytest.raises(InputError, match="the state belongs to a head with other groups"):
         other.load_state_dict(head.state_dict())
     earlier = {name: part for name, part in head.state_dict().items() if name != "_extra_state"}
     other.load_state_dict(earlier)  # which say nothing of groups

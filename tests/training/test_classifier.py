@@ -1,4 +1,4 @@
-"""The classifier that a run gives: its predictors, priors, targets and methods of a user's own."""
+"""Trained classifiers: predictors, priors, targets, samples, and methods of a user's own."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from compshift.training import TrainedClassifier, train
 from tests.training.small_runs import QUICK, assert_same, gaussians, weights
 
 
-def test_the_four_predictors_differ_as_they_should():
+def test_predictors_differ_by_bias_and_prior():
     data = gaussians()
     clf = train(data, "crm", "mlp", replace(QUICK, steps=60, eval_every=60), device="cpu")
     prior = np.array([[0.97, 0.01], [0.01, 0.01]])
@@ -32,7 +32,7 @@ def test_the_four_predictors_differ_as_they_should():
     np.testing.assert_allclose(found["extrapolated-uniform"], clf.predict_proba(data.X[:50]), atol=1e-5)
 
 
-def test_priors_of_a_trained_model():
+def test_the_prior_of_a_trained_model_can_be_set():
     data = gaussians()
     clf = train(data, "crm", "linear", QUICK, device="cpu")
     before = clf.predict_proba(data.X)
@@ -42,7 +42,7 @@ def test_priors_of_a_trained_model():
     assert after[:, 0].mean() > before[:, 0].mean() + 0.1
 
 
-def test_a_target_that_is_not_the_first_attribute():
+def test_the_target_need_not_be_the_first_attribute():
     data = gaussians(drop=None)
     clf = train(replace(data, targets=("place",)), "crm", "linear", replace(QUICK, steps=40), device="cpu")
     assert clf.space_.names == ("place", "bird")
@@ -51,7 +51,7 @@ def test_a_target_that_is_not_the_first_attribute():
         train(replace(data, targets=("place", "bird")), "crm", "linear", QUICK, device="cpu")
 
 
-def test_one_attribute_alone():
+def test_methods_train_without_attributes():
     data = gaussians(drop=None)
     alone = replace(data, space=GroupSpace(("bird",), (("land", "water"),)), codes=data.codes[:, :1])
     for method in ("erm", "irm", "crm", "crm-resolved", "sla"):
@@ -65,18 +65,18 @@ class Plain(ERM):
     name = "plain"
 
 
-def test_a_method_of_ones_own(tmp_path, monkeypatch):
+def test_a_method_of_a_users_own_trains_and_loads(tmp_path, monkeypatch):
     data = gaussians()
     clf = train(data, Plain, "mlp", QUICK, folder=tmp_path, device="cpu")
     assert_same(weights(clf), weights(train(data, "erm", "mlp", QUICK, device="cpu")))
-    with pytest.raises(InputError, match=r"method 'plain', which is not one of compshift's: pass it, as method="):
+    with pytest.raises(InputError, match=r"method 'plain', which is not one of compshift's: pass it as method"):
         TrainedClassifier.load(tmp_path)
     assert_same(weights(TrainedClassifier.load(tmp_path, method=Plain())), weights(clf))
     monkeypatch.setitem(METHODS, "plain", Plain)
     assert repr(cs.load(tmp_path)) == "<TrainedClassifier: plain, mlp, bird × place (2 × 2)>"
 
 
-def test_samples_of_another_kind():
+def test_samples_are_converted_or_raise():
     from pathlib import Path
 
     pd = pytest.importorskip("pandas")
