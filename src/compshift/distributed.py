@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from compshift._errors import InputError
-from compshift.core.bias import BiasSums, merge_sums
 
 
 class Collective:
@@ -38,11 +37,3 @@ def check_processes(processes: Any) -> None:
     """Check that an argument is a collective."""
     if not isinstance(processes, Collective):
         raise InputError(f"processes is {processes!r}: pass what current_processes() gives, or leave it out")
-
-
-def merge_everywhere(sums: BiasSums, processes: Collective) -> BiasSums:
-    """Return the sums over the samples of all processes, merged in order of rank: the same bits on each process."""
-    first, *others = processes.gather(sums)
-    for other in others:
-        first = merge_sums(first, other)
-    return BiasSums(*first)

@@ -20,6 +20,7 @@ from compshift.core.bias import (
     EnergyMoments,
     ExtrapolatedBias,
     cumulant_bias,
+    empty_sums,
     extrapolated_bias,
     merge_sums,
     no_lower_than_samples,
@@ -210,6 +211,11 @@ class StepTwoSums(NamedTuple):
     energy: Any  # (D,) Σ ω E
     moments: Sums | None  # Σ ω E by seen group (k, D), and Σ ω E Eᵀ (D, D)
     evidence: tuple[Any, ...]  # c(x) of each block, (b,) each, where it is asked for
+
+    @classmethod
+    def empty(cls, table: GroupTable, reference: Any) -> StepTwoSums:
+        """Sums over no samples; ``reference`` (D,) is zero, of the library and precision of the energies."""
+        return cls((empty_sums(table, reference),), reference, None, ())
 
     @staticmethod
     def merge(one: StepTwoSums, other: StepTwoSums) -> StepTwoSums:

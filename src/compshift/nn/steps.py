@@ -8,6 +8,7 @@ over those blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,11 @@ from torch import Tensor, nn
 
 from compshift._errors import InputError, an, reason
 from compshift.core.arrays import FloatArray
-from compshift.core.bias import (
-    ExtrapolatedBias,
-    block_sums,
-    empty_sums,
-    extrapolated_bias,
-    merge_sums,
-    rows_worth_merging,
-)
-from compshift.core.energy import GroupTable, log_evidence, step_one_risk
-from compshift.distributed import Collective, merge_everywhere
+from compshift.core.bias import ExtrapolatedBias, extrapolated_bias, rows_worth_merging
+from compshift.core.energy import GroupTable, step_one_risk
+from compshift.crm.blocks import Block
+from compshift.crm.fit import StepTwoSums, step_two_sums
+from compshift.distributed import Collective
 from compshift.nn.state import SeenGroups
 from compshift.nn.tensors import as_tensor, check_energies, full_precision, row_weights
 
@@ -72,26 +68,24 @@ def step_two_bias(
     training groups. Each of the ``processes`` passes its own blocks, and all get the same result.
     """
     table = seen.candidates.table
-    sums = empty_sums(table, torch.zeros((), dtype=torch.float64))
-    energy_sum = np.zeros(table.space.width)
+    sums = StepTwoSums.empty(table, torch.zeros(table.space.width, dtype=torch.float64))
     for energies, weight in blocks:
-        sums = merge_sums(sums, block_sums(table, energies, log_evidence(energies, seen.table, log_score), weight))
-        part = energies if weight is None else energies * weight[:, None]
-        energy_sum += part.sum(dim=0).numpy()
-    sums = merge_everywhere(sums, processes)
-    energy_sum = np.sum(processes.gather(energy_sum), axis=0)
-    if not sums.total_weight:
+        block = Block(energies, None, weight)
+        sums = StepTwoSums.merge(sums, step_two_sums(block, None, seen.table, log_score, (table,)))
+    sums = reduce(StepTwoSums.merge, processes.gather(sums))
+    bias_sums, energy_sum = sums.bias[0], sums.energy.numpy()
+    if not bias_sums.total_weight:
         raise InputError(
             "extrapolate was given no rows, or none with a weight above 0: pass the training inputs, batch by batch"
         )
-    result = extrapolated_bias(table, sums)
-    finite = sums.total_weight >= np.finfo(np.float64).tiny and np.isfinite(energy_sum).all()
+    result = extrapolated_bias(table, bias_sums)
+    finite = bias_sums.total_weight >= np.finfo(np.float64).tiny and np.isfinite(energy_sum).all()
     if not finite or not bool(torch.isfinite(result.bias).all()):
         raise InputError(
             "the weights of rows, or energies, are too large or too small to add up: divide the weights by their mean, "
             "and see whether training has diverged"
         )
-    return result, energy_sum / sums.total_weight
+    return result, energy_sum / bias_sums.total_weight
 
 
 def energy_blocks(
