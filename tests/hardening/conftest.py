@@ -6,6 +6,7 @@ variables HARDENING_SHARE=n (try every n-th case) and HARDENING_SEED=n (other ra
 
 import contextlib
 import os
+import resource
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.hardening.verdicts import FAILURES, Tally
 HERE = Path(__file__).parent
 UNITS = {"inputs": "inputs tried", "files": "files fuzzed", "faults": "faults injected"}
 MAX_SHOWN = 20  # failures per test
+MAX_ADDRESSES = 12 << 30  # bytes of address space of a command
 TALLIES: list[Tally] = []
 """Counts of all finished tests; filled in the process that prints the table, also when xdist's workers run the tests."""
 
@@ -98,3 +100,19 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     console.print(table)
     console.print(", ".join(tried))
     console.print(", ".join(f"{plural} {kinds.count(kind)}" for kind, plural in FAILURES.items()))
+
+
+@pytest.fixture(scope="session")
+def _good_files(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from tests.hardening.commands import Ground
+
+    return Ground(tmp_path_factory.mktemp("ground").resolve())
+
+
+@pytest.fixture
+def ground(_good_files: Any) -> Iterator[Any]:
+    """Good input files; the address space is limited, so that a huge number cannot exhaust the machine."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESSES, before[1]))
+    yield _good_files
+    resource.setrlimit(resource.RLIMIT_AS, before)
