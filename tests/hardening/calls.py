@@ -325,7 +325,10 @@ def odd_values(call: str, name: str, good: Any) -> list[Odd]:
         if isinstance(good, kind):
             return values()
     if isinstance(good, torch.Tensor):
-        return odd.tensors(good) if good.is_floating_point() else odd.unequal(odd.codes(CODES))
+        if not good.is_floating_point():
+            return odd.unequal(odd.codes(CODES))
+        predicts = name == "features" and "log_prob" in call  # NaN is legal where PyTorch's modules take it
+        return [*odd.tensors(good), *(odd.odd(*(good * v for v in (math.nan, math.inf, 1e308))) if predicts else [])]
     if isinstance(good, np.ndarray) and good.dtype.kind == "i":
         return odd.codes(good)
     if isinstance(good, np.ndarray):

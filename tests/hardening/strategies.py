@@ -76,7 +76,8 @@ def replaced(array: Any, where: Any, value: Any, dtype: Any = None) -> Any:
 def objects(values: Any) -> Any:
     """Return a one-dimensional array of objects."""
     array = np.empty(len(values), object)
-    array[:] = values
+    for position, value in enumerate(values):
+        array[position] = value
     return array
 
 
@@ -241,7 +242,6 @@ def tensors(X: Any) -> list[Odd]:
         *same(strided=X.T.contiguous().T), *odd(**_named(unreadable(array))), *OBJECTS,
         *odd(no_rows=X[:0], column_missing=X[:, :-1], one_dimension=X[:, 0], three_dimensions=X[None], whole=X.long()),
         *odd(float32=X.float(), float16=X.half(), complex=X.to(torch.complex128), array=array, lists=X.tolist()),
-        *odd(*(X * value for value in (math.nan, math.inf, 1e308))),
     ]  # fmt: skip
 
 

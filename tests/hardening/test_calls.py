@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 import compshift as cs
 from tests.hardening import calls
 from tests.hardening.calls import BIRD, CODES, ESTIMATORS, PLACE, SEEN, X
-from tests.hardening.strategies import ANYTHING, FLOATS, random_values
+from tests.hardening.strategies import ANYTHING, FLOATS, objects, random_values
 from tests.hardening.verdicts import SEED, SHARE, Tally, differs_from, has_nan, no_probabilities, share
 
 RANDOM_VALUES = 12  # per parameter
@@ -179,8 +179,7 @@ def labels(draw: st.DrawFn, n: int, *, odd: bool = False) -> Any:
     values = st.sampled_from(draw(st.sampled_from(ODD_VALUES if odd else VALUES)))
     found = draw(st.lists(values, min_size=size, max_size=size))
     form = draw(st.sampled_from(["list", "texts", "series", "objects", "column", "categorical"]))
-    array = np.empty(size, dtype=object)
-    array[:] = found
+    array = objects(found)
     if form == "categorical":
         with contextlib.suppress(TypeError, ValueError):
             return pd.Categorical(found)
