@@ -50,6 +50,8 @@ def check_same_rows(n_rows: int, values: Any, name: str, reference: str = "X") -
     """Refuse ``values`` unless it has one row per sample."""
     try:
         count = len(values)
+    except RuntimeError:
+        raise unreadable(values, name) from None
     except TypeError:  # a number, or a sparse matrix
         count = (getattr(values, "shape", ()) or (0,))[0]
     if count != n_rows:
@@ -141,7 +143,7 @@ def as_array(values: Any, name: str) -> Any:
     """Values as an array; a tensor that is part of a computation is refused with a sentence, not by its library."""
     try:
         return np.asarray(values)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise unreadable(values, name) from None
 
 
@@ -171,8 +173,12 @@ def check_numbers(values: Any, name: str, expected: str) -> Any:
 def check_list(values: Any, name: str, of: str) -> list[Any]:
     """A list from anything that can be run through, but for a text."""
     if not isinstance(values, str | bytes):
-        with contextlib.suppress(TypeError):
+        try:
             return list(values)
+        except RuntimeError:
+            raise unreadable(values, name) from None
+        except TypeError:
+            pass
     raise InputError(f"{name} is {values!r}: pass a list of {of}")
 
 
@@ -218,8 +224,10 @@ def check_codes(codes: Any, cardinalities: Sequence[int], name: str = "codes") -
     """Group codes as (q, m) int64, every code within its attribute's range; a single (m,) code becomes one row."""
     check_unmasked(codes, name)
     try:
-        array = np.asarray(codes)
-    except (TypeError, ValueError):
+        array = as_array(codes, name)
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{name} has rows of different lengths: pass {len(cardinalities)} integers in each") from None
     if array.size == 0 and array.ndim < 2:
         array = array.reshape(0, len(cardinalities)).astype(np.int64)

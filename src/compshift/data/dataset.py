@@ -157,7 +157,12 @@ def check_dataset(data: Any) -> GroupedDataset:
 
 def check_split(split: Any, n_rows: int) -> IntArray:
     """Split codes (n,), from 0, 1, 2 or the names of the splits."""
-    array = as_array(split, "split")
+    try:
+        array = as_array(split, "split")
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError("split has rows of different lengths: pass one split per row") from None
     if array.ndim != 1:
         raise InputError(f"split has {array.ndim} dimensions: pass one split per row")
     check_same_rows(n_rows, array, "split")

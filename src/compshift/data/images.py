@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, an, unknown_name
 from compshift.data.geometry import RESIZE_AND_CROP, STEPS, Geometry
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class ImagePreprocessing:
     def __post_init__(self) -> None:
         if self.resample not in RESAMPLING:
             raise unknown_name("resampling filter", self.resample, RESAMPLING)
+        if not isinstance(self.geometry, tuple | list) or not all(hasattr(step, "apply") for step in self.geometry):
+            raise InputError(f"geometry is {an(type(self.geometry).__name__)}: pass a tuple of steps, such as Resize")
 
     def pixels(self, image: Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The cut and scaled image, (height, width, 3) of 8 bits."""

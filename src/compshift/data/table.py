@@ -210,7 +210,7 @@ def _images(names: Any, folder: Path, root: Path | None, column: str) -> ImageFi
 
 def _odd_value(values: Any) -> object:
     """The first value that is no number, as text; what Python alone takes for one, such as 1_500, is none."""
-    for value in values:
+    for value in np.ravel(values):
         if isinstance(value, str) and not NUMBER.fullmatch(value.strip(" \t")):
             return value
         try:

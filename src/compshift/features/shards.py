@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,6 +121,8 @@ def open_folder(
     if taken:
         raise InputError(f"an attribute is called {taken[0]!r}, which feature files use themselves: rename it")
     check_folder(folder, "to write features to")
+    if not os.fsencode(folder).isascii() and str(folder) != os.fsencode(folder).decode("utf-8", "replace"):
+        raise InputError(f"{str(folder)!r} is not valid UTF-8, which Parquet needs: pass another folder")
     if folder.is_dir() and not (folder / MANIFEST).is_file() and any(map(_is_foreign, folder.iterdir())):
         raise InputError(f"{str(folder)!r} holds other files: pass an empty or a new folder")
     folder.mkdir(parents=True, exist_ok=True)

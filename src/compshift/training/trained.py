@@ -18,7 +18,7 @@ from compshift.core.columns import is_arrow
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.data.samples import KINDS, ImageArrays, ImageFiles, Samples, Texts
-from compshift.features.embedder import Embedder
+from compshift.features.embedder import Embedder, chosen_device
 from compshift.methods.method import Method
 from compshift.methods.registry import METHODS, make_method
 from compshift.methods.task import Task
@@ -118,7 +118,7 @@ class TrainedClassifier:
         ) as error:
             raise InputError(f"{str(run.about)!r} is not what a run writes ({error})") from None
         load_weights(model, weights, run.model)
-        return cls(model.to(device), method, task, inputs)
+        return cls(model.to(chosen_device(device)), method, task, inputs)
 
     def __repr__(self) -> str:
         shape = " × ".join(map(str, self.space_.cardinalities))
