@@ -32,7 +32,9 @@ _rng = np.random.default_rng(0)
 _moves = _rng.normal(size=(2, 3, 4))
 X = (_rng.normal(size=(84, 4)) + _moves[0, CODES[:, 0]] + _moves[1, CODES[:, 1]]).astype("f4").astype("f8")
 SPACE = cs.GroupSpace.from_table(np.stack([BIRD, PLACE], axis=1), names=["bird", "place"])
-FRAME = pd.DataFrame({"bird": BIRD, "place": PLACE, "f0": X[:, 0], "f1": X[:, 1], "split": ["train", "val", "test"] * 28})
+FRAME = pd.DataFrame({"bird": BIRD, "place": PLACE, "f0": X[:, 0], "f1": X[:, 1]}).assign(
+    split=["train", "val", "test"] * 28
+)
 DATA = cs.data.load_table(FRAME, target="bird", attributes="place", features=["f0", "f1"], split="split")
 WIDE = cs.data.load_table(
     {"bird": BIRD, "place": PLACE}, target="bird", attributes="place", features=X, split={"train": 0.7, "val": 0.3}
@@ -211,7 +213,7 @@ def make_call(name: str) -> Call:
     known, own = usual(), special().get(name, {})
     good = {}
     for parameter in inspect.signature(value or getattr(receiver(owner), method)).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name in ("progress", "verbose"):
+        if parameter.kind.name.startswith("VAR") or parameter.name in ("progress", "verbose"):
             continue
         required = parameter.default is parameter.empty
         if parameter.name in own:
@@ -288,10 +290,11 @@ def odd_values(call: str, name: str, good: Any) -> list[Odd]:
         matrices = odd.unequal(odd.matrix(X)) if name == "features" else []
         return [*odd.SCALARS, *matrices, *(odd.weights(ONES) if name == "sample_weight" else [])]
     group, other = (("duck", "lake"), ("duck", "moon")) if "nn." not in call else ((0, 0), (9, 9))
+    groups = odd.unequal(odd.codes(MISSING)) + odd.SCALARS
     by_name: dict[str, Callable[[], list[Odd]]] = {
         "prior": lambda: odd.priors(9, group, other),
         "cost": lambda: [*odd.unequal(odd.priors(9, group, other)), *odd.NUMBERS],
-        **dict.fromkeys(("target", "forbidden", "candidates", "support"), lambda: [*odd.unequal(odd.codes(MISSING)), *odd.SCALARS]),
+        **dict.fromkeys(("target", "forbidden", "candidates", "support"), lambda: groups),
         "groups": lambda: odd.unequal(odd.codes(SEEN)),
         "drop": lambda: [*odd.DROPS, *odd.unequal(odd.codes(SEEN[:1]))],
         "split": lambda: odd.SPLITS + (odd.unequal(odd.weights(ONES)) if "Grouped" in call else []),

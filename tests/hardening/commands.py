@@ -27,6 +27,7 @@ FEATURES = ["x0", "x1", "x2"]
 LABELS = ["--target", "bird", "--attributes", "place"]
 GROUPS = ["--attributes", "bird,place"]
 NUMBERS = ["--features", ",".join(FEATURES)]
+BENCH = ["bench", *["--drop=none", "--drop=duck,sea", "--methods=erm,crm", "--draws=1", "--seeds=1", "--jobs=1"]]
 TRAINING = ["--steps", "1", "--eval-every", "1", "--batch-size", "4", "--backbone", "linear", "--device", "cpu"]
 
 
@@ -61,12 +62,11 @@ class Ground:
         frame.to_parquet(f"{self.shards}/part-0.parquet")
         pd.DataFrame({"bird": ["duck", "gull"], "place": ["lake", "sea"], "prior": 0.5}).to_csv(self.prior, index=False)
         self._draw_pictures()
-        bench = "--drop none --drop duck,sea --methods erm,crm --draws 1 --seeds 1 --jobs 1".split()
         for arguments in (
             ["fit", self.features, *LABELS, "-o", self.model],
             ["fit", self.table, *NUMBERS, *LABELS, "-o", self.table_model],
             ["train", self.features, *LABELS, *TRAINING, "-o", self.run],
-            ["bench", self.features, *bench, "-o", self.results],
+            [*BENCH, self.features, "-o", self.results],
         ):
             ran = run_command(arguments, folder, 300)
             if ran.code:
@@ -113,7 +113,7 @@ def good_frame(n_rows: int = 60) -> pd.DataFrame:
     columns = {name: np.array(VALUES[name])[codes[:, column]] for column, name in enumerate(VALUES)}
     X = np.random.default_rng(0).normal(size=(n_rows, 3)) + codes[:, :1] * [1, 2, 0] + codes[:, 1:2] * [0, 1, 2]
     numbers = dict(zip(FEATURES, X.T, strict=True))
-    return pd.DataFrame({**columns, **numbers, "rows": np.arange(n_rows) % 7 + 1, "note": [f"n{i}" for i in codes[:, 0]]})
+    return pd.DataFrame({**columns, **numbers, "rows": np.arange(n_rows) % 7 + 1, "note": codes[:, 0]})
 
 
 def good_arrays() -> dict[str, Any]:

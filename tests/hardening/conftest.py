@@ -28,13 +28,13 @@ UNITS = {"inputs": "inputs tried", "files": "files fuzzed", "faults": "faults in
 MAX_SHOWN = 20  # failures per test
 MAX_ADDRESSES = 12 << 30  # bytes of address space of a command
 TALLIES: list[Tally] = []
-"""Counts of all finished tests; filled in the process that prints the table, also when xdist's workers run the tests."""
+"""Counts of all finished tests, in the process that prints the table."""
 
 collect_ignore = ["fuzz.py"]  # needs atheris
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:
-    """Collect these tests only if ``-m`` mentions them: they need every optional dependency and a quarter of an hour."""
+    """Collect these tests only if ``-m`` mentions them: they take a quarter of an hour."""
     return None if "hardening" in config.getoption("markexpr") else True
 
 

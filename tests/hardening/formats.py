@@ -62,7 +62,8 @@ def small_data() -> Any:
     """Features of six groups, 60 samples in three splits."""
     rng = np.random.default_rng(0)
     codes = np.stack([np.arange(60) % 2, np.arange(60) // 2 % 3], axis=1)
-    return cs.data.GroupedDataset(rng.normal(size=(60, 4)) + codes @ rng.normal(size=(2, 4)), SPACE, codes, np.arange(60) % 3)
+    X = rng.normal(size=(60, 4)) + codes @ rng.normal(size=(2, 4))
+    return cs.data.GroupedDataset(X, SPACE, codes, np.arange(60) % 3)
 
 
 def train_run(folder: Path, method: str = "erm", backbone: str = "linear", steps: int = 2) -> Path:
@@ -86,7 +87,8 @@ def valid_data(data: Any) -> bool:
     """Whether codes, split and features of a data set are in range."""
     inside = (data.codes >= 0).all() and (data.codes < np.array(data.space.cardinalities)).all()
     split = data.split is None or np.isin(data.split, (0, 1, 2)).all()
-    return len(data.codes) == len(data) > 0 and inside and split and (data.kind != "features" or np.isfinite(data.X).all())
+    finite = data.kind != "features" or np.isfinite(data.X).all()
+    return len(data.codes) == len(data) > 0 and inside and split and finite
 
 
 def predictions_problem(model: Any) -> str | None:
@@ -210,9 +212,11 @@ def cache_formats(folder: Path) -> Iterator[Format]:
             options = {"_use_new_zipfile_serialization": kind == "zip"}
             trees.pickled(features, lambda found, path=path, options=options: torch.save(found, path, **options))
         rectangular = require(
-            lambda found: len({found[name].shape for name in ("ids", "mask", "segments")}) == 1
-            and found["label"].shape == found["ids"].shape[:1]
-            and len(found["label"])
+            lambda found: (
+                len({found[name].shape for name in ("ids", "mask", "segments")}) == 1
+                and found["label"].shape == found["ids"].shape[:1]
+                and len(found["label"])
+            )
         )
         yield Format(path.name, path, lambda path=path: read_glue_cache(path), rectangular, BYTES, 250)
 
@@ -247,7 +251,7 @@ def model_formats(folder: Path) -> Iterator[Format]:
 
 def backbone_formats(folder: Path) -> Iterator[Format]:
     """Folders of a vision model and of a text model as sentence-transformers publishes them."""
-    photos, texts = ImageArrays(np.zeros((2, 40, 30, 3), dtype=np.uint8)), Texts(np.array(["a", "the sea"], dtype=object))
+    photos, texts = ImageArrays(np.zeros((2, 40, 30, 3), np.uint8)), Texts(np.array(["a", "the sea"], object))
     with quiet():
         vision, text = resnet(folder / "resnet", side=16), bert(folder / "bert", vocabulary=30522)
     (text / "1_Pooling").mkdir()
@@ -289,7 +293,9 @@ def result_formats(folder: Path) -> Iterator[Format]:
     jobs, log = [Job(2, 2, share, 0, n_train=100) for share in (0.5, 1.0)], folder / "growth.jsonl"
     lines = [json.dumps(asdict(Outcome(job, 1.0, 0.1, 2, 0.5, 0.8, 0.9, 0.7, 0.95))) for job in jobs]
     log.write_text("".join(f"{line}\n" for line in lines))
-    shares = require(lambda found: all(v != v or 0 <= v <= 1 for o in found for v in (o.accuracy, o.accuracy_unseen, o.bayes)))
+    shares = require(
+        lambda found: all(v != v or 0 <= v <= 1 for o in found for v in (o.accuracy, o.accuracy_unseen, o.bayes))
+    )
     yield Format("growth.jsonl", log, lambda: run_growth(jobs, log), shares, LINES, 50)
 
 

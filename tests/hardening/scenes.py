@@ -46,15 +46,15 @@ class Ended(NamedTuple):
     note: Any = None
 
 
-class Lost(Exception):
+class LostError(Exception):
     """A result was lost, counted twice, or half a file was taken for a whole one."""
 
 
-class Broken(Exception):
+class BrokenCommandError(Exception):
     """The command failed in a way that it must never fail in."""
 
 
-class Unclear(Exception):
+class UnclearError(Exception):
     """The command did not say in one sentence what was wrong."""
 
 
@@ -194,29 +194,31 @@ class Scene:
         try:
             state = self.state(cwd)
         except (ValueError, KeyError) as error:
-            raise Lost(f"half a file has its final name ({error})") from None
+            raise LostError(f"half a file has its final name ({error})") from None
         for name, content in state.items():
             kept = old and (cwd / name).is_file() and (cwd / name).read_bytes() == OLD
             if not (name in GROWING or content == self.found.get(name, content) or kept):
-                raise Lost(f"{name} is neither whole nor what it was")
+                raise LostError(f"{name} is neither whole nor what it was")
         if old and not self.resumes and (gone := [name for name in self.files if not (cwd / name).exists()]):
-            raise Lost(f"{gone[0]} is gone, and was there before")
+            raise LostError(f"{gone[0]} is gone, and was there before")
 
     def check_same_end(self, cwd: Path, inject: Inject | None = None, *, recomputed: bool = False) -> None:
         """Run the command again: it must end as if nothing had happened, and keep finished parts."""
         kept = self.parts(cwd)
         again = self.run(cwd, inject)
         if again.code != 0:
-            raise Lost(f"the same command then ended with {again.code}: {again.err.strip()[-300:]}")
+            raise LostError(f"the same command then ended with {again.code}: {again.err.strip()[-300:]}")
         check_equal(self.found, self.state(cwd))
         if recomputed:
             return
         if kept != {path: moment for path, moment in self.parts(cwd).items() if path in kept}:
-            raise Lost("finished parts were computed again")
+            raise LostError("finished parts were computed again")
         if self.name == "bench":
             told = json.loads(again.out[again.out.index("{") :])
             if (told["known"], told["new"]) != (len(kept), self.jobs - len(kept)):
-                raise Lost(f"{len(kept)} of {self.jobs} jobs were finished, but it reports {told['known']} + {told['new']}")
+                raise LostError(
+                    f"{len(kept)} of {self.jobs} jobs were finished; it reports {told['known']}, {told['new']}"
+                )
 
     def check_rejected(self, cwd: Path, ended: Ended, *, old: bool = False) -> bool:
         """Check a command that may have been stopped by the system; return whether it was."""
@@ -230,7 +232,8 @@ class Scene:
 def _content(path: Path) -> Any:
     """Return what is compared of a file."""
     content = path.read_bytes()
-    if path.parent.name in ("jobs", "failures") or path.name in ("bench.json", "result.json"):
+    record_of_job = path.parent.name in ("jobs", "failures") and path.suffix == ".json"
+    if record_of_job or path.name in ("bench.json", "result.json"):
         record = json.loads(content)
         parts = [record, record["detail"]] if isinstance(record.get("detail"), dict) else [record]
         for part in parts:
@@ -246,7 +249,7 @@ def check_equal(wanted: dict[str, Any], found: dict[str, Any]) -> None:
     """Check that two states have the same files with the same contents."""
     different = [name for name in sorted({*wanted, *found}) if wanted.get(name) != found.get(name)]
     if different:
-        raise Lost(f"the output differs in {different[:3]}")
+        raise LostError(f"the output differs in {different[:3]}")
 
 
 def check_sentence(ended: Ended) -> None:
@@ -254,11 +257,11 @@ def check_sentence(ended: Ended) -> None:
     said = [line for line in ended.err.strip().splitlines() if not line.startswith("warning: ")]
     internal = any(word in ended.err for word in ("Traceback", "for the traceback", "Exception ignored"))
     if internal or ended.code != 2:
-        raise Broken(f"exit code {ended.code}: {ended.err.strip()[-400:]}")
+        raise BrokenCommandError(f"exit code {ended.code}: {ended.err.strip()[-400:]}")
     raw = [word for word in ("[Errno", "None", "os error") if said and word in said[-1]]
     problem = unclear("\n".join(said)) or (f"{raw[0]!r} is shown" if raw else None)
     if problem:
-        raise Unclear(f"{problem}: {ended.err.strip()[-400:]}")
+        raise UnclearError(f"{problem}: {ended.err.strip()[-400:]}")
 
 
 def try_fault(tally: Tally, label: str, call: Callable[..., Any], *arguments: Any) -> None:
@@ -269,9 +272,9 @@ def try_fault(tally: Tally, label: str, call: Callable[..., Any], *arguments: An
         rejected = call(*arguments, cwd)
         tally.rejected += bool(rejected)
         tally.accepted += not rejected
-    except Lost as error:
+    except LostError as error:
         tally.fail("lost result", f"{label}: {error}")
-    except Unclear as error:
+    except UnclearError as error:
         tally.fail("unclear sentence", f"{label}: {error}")
     except Exception as error:
         tally.fail("internal error", f"{label}: {type(error).__name__}: {error}")

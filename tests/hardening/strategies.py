@@ -192,7 +192,8 @@ def labels(y: Any) -> list[Odd]:
         *odd(large=codes + 2**62, uint64=codes.astype("u8") + np.uint64(2**63), different=np.arange(n).astype(str)),
         *odd(pair=pair, constant_pair=np.stack([y, np.full(n, "a")], axis=1), frame=pd.DataFrame({"u": y, "v": y})),
         *odd(repeated_names=pd.DataFrame(pair, columns=["a", "a"]), numbered_names=pd.DataFrame(pair)),
-        *odd(masked=np.ma.masked_array(y, mask=np.arange(n) == 0), NUL=pd.Categorical([("a", "b\0")[int(c > 0)] for c in codes])),
+        *odd(masked=np.ma.masked_array(y, mask=np.arange(n) == 0)),
+        *odd(NUL_category=pd.Categorical([("a", "b\0")[int(c > 0)] for c in codes])),
         *odd(Arrow=pa.array(y.tolist()), views=pa.table({"bird": pa.array(y.tolist(), pa.string_view())})),
     ]  # fmt: skip
 

@@ -49,8 +49,8 @@ def test_odd_arguments(name: str, tally: Tally) -> None:
 
 
 def test_no_public_callable_is_forgotten() -> None:
-    unused = [known for known in calls.NO_INPUT if not any(calls.re.fullmatch(known, n) for n, _ in calls.public_callables())]
-    assert not unused
+    names = [name for name, _ in calls.public_callables()]
+    assert not [known for known in calls.NO_INPUT if not any(calls.re.fullmatch(known, name) for name in names)]
 
 
 def attempt(tally: Tally, label: str, use: Callable[[Any], Any], arguments: Mapping[str, Any], check: Any) -> None:
@@ -96,7 +96,7 @@ def data_sets() -> dict[str, tuple[Any, Any, Any]]:
     """Features, classes and attributes that are odd only together."""
     rng = np.random.default_rng(1)
     many = rng.integers(320, size=(2, 1000))  # 10^5 candidate groups
-    singles = [np.flatnonzero((CODES == group).all(axis=1))[0] for group in SEEN]
+    singles = [np.flatnonzero((group == CODES).all(axis=1))[0] for group in SEEN]
     return {
         "one sample": (X[:1], BIRD[:1], PLACE[:1]),
         "two samples": (X[:2], BIRD[[0, 20]], PLACE[:2]),
@@ -195,8 +195,9 @@ def test_random_fits(name: str, tally: Tally) -> None:
     def drive(data: st.DataObject) -> None:
         n = data.draw(st.integers(4, 25))
         odd = data.draw(st.sampled_from(["nothing", "nothing", "X", "y", "attributes", "sample_weight", "options"]))
-        chosen = sorted(data.draw(st.sets(st.sampled_from(sorted(OPTIONS[name])), min_size=odd == "options", max_size=2)))
-        options = {key: data.draw(ANYTHING if odd == "options" else st.sampled_from(OPTIONS[name][key])) for key in chosen}
+        keys = st.sets(st.sampled_from(sorted(OPTIONS[name])), min_size=odd == "options", max_size=2)
+        values = {key: ANYTHING if odd == "options" else st.sampled_from(OPTIONS[name][key]) for key in OPTIONS[name]}
+        options = {key: data.draw(values[key]) for key in sorted(data.draw(keys))}
         if name == "AffineExtrapolation":
             options |= {"base_estimator": LogisticRegression(max_iter=20)}
         X, y = data.draw(features(n, odd=odd == "X")), data.draw(labels(n, odd=odd == "y"))
@@ -210,7 +211,7 @@ def test_random_fits(name: str, tally: Tally) -> None:
             if clf is not None:
                 tally.attempt(f"queries: {label}", lambda: _query(clf, X))
                 other = data.draw(features(3, odd=True))
-                tally.attempt(f"predict_proba({other!r}): {label}", lambda: clf, lambda c: probabilities_problem(c, other))
+                tally.attempt(f"{other!r}: {label}", lambda: clf, lambda c: probabilities_problem(c, other))
 
     drive()
 

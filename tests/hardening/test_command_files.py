@@ -246,9 +246,12 @@ def test_tables(name: str, ground: Ground, tally: Tally) -> None:
     attempt(tally, name, ["features", path, *text, "-o", "{out}/f"], "reject")
 
 
-@pytest.mark.parametrize(("kind", "name"), share([(".npz", n) for n in archives()] + [(".parquet", n) for n in parquets()]))
+KINDS = {".npz": archives, ".parquet": parquets}
+
+
+@pytest.mark.parametrize(("kind", "name"), share([(kind, name) for kind in KINDS for name in KINDS[kind]()]))
 def test_feature_files(kind: str, name: str, ground: Ground, tally: Tally) -> None:
-    content, signs = (archives() if kind == ".npz" else parquets())[name]
+    content, signs = KINDS[kind]()[name]
     path = f"spoilt features{kind}"
     Path(path).write_bytes(content)
     labels, features, both = (SIGNS[sign] for sign in signs)

@@ -22,7 +22,17 @@ import pytest
 from compshift.bench import job
 from compshift.report import made_with
 from tests.hardening import scenes as s
-from tests.hardening.scenes import Broken, Inject, Lost, Scene, Unclear, kill_before, points, try_fault, watch
+from tests.hardening.scenes import (
+    BrokenCommandError,
+    Inject,
+    LostError,
+    Scene,
+    UnclearError,
+    kill_before,
+    points,
+    try_fault,
+    watch,
+)
 from tests.hardening.verdicts import Tally, generator, share
 
 UNIT = "faults"
@@ -38,7 +48,7 @@ READERS = {
     "features": "fit shards --target bird --attributes place -o read.safetensors",
     "fit": "evaluate model.safetensors {home}/birds.npz",
 }
-all_scenes = pytest.mark.parametrize("name", (*SCENES, *TWINS))
+all_scenes = pytest.mark.parametrize("name", [*SCENES, *TWINS])
 most_scenes = pytest.mark.parametrize("name", SCENES)
 folder_scenes = pytest.mark.parametrize("name", FOLDERS)
 
@@ -56,7 +66,7 @@ def scenes(home: Path) -> dict[str, Scene]:
 
 
 @pytest.fixture
-def scene(name: str, scenes: dict[str, Scene], home: Path, monkeypatch: pytest.MonkeyPatch, tally: Tally) -> Scene:
+def scene(name: str, scenes: dict[str, Scene], home: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: ARG001
     """One command; the working directory is a folder in memory."""
     monkeypatch.chdir(home)
     return scenes[name]
@@ -83,7 +93,7 @@ def _killed(scene: Scene, inject: Inject, old: bool, cwd: Path) -> None:
         scene.put_old(cwd)
     ended = scene.run(cwd, inject)
     if ended.code is None or (ended.code >= 0 and "_die_after" not in inject.__qualname__):
-        raise Broken(f"it should have died, but ended with {ended.code}: {ended.err[-300:]}")
+        raise BrokenCommandError(f"it should have died, but ended with {ended.code}: {ended.err[-300:]}")
     scene.check_whole(cwd, old=old)
     scene.check_same_end(cwd)
 
@@ -149,7 +159,8 @@ def _on_small_disk(scene: Scene, size: int, cwd: Path) -> bool:
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[None]:
     """Mount a file system of some size."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True, capture_output=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
     try:
         yield
     finally:
@@ -186,7 +197,7 @@ def test_wrong_places(scene: Scene, tally: Tally) -> None:
 
 def _must_stop(scene: Scene, cwd: Path, ended: s.Ended) -> bool:
     if ended.code == 0:
-        raise Lost("it reports success")
+        raise LostError("it reports success")
     return scene.check_rejected(cwd, ended)
 
 
@@ -213,11 +224,11 @@ def _no_right_to_read(scene: Scene, cwd: Path) -> bool:
     arguments = [str(cwd / source.name) if word == str(source) else word for word in scene.arguments]
     s.check_sentence(s.Forked(arguments, cwd, _drop_rights).end())
     if (cwd / scene.output).is_file():
-        raise Lost("there is an output without an input")
+        raise LostError("there is an output without an input")
     closed.chmod(0o644)
     again = s.Forked(arguments, cwd, _drop_rights).end()
     if again.code != 0:
-        raise Lost(f"it then ended with {again.code}: {again.err[-300:]}")
+        raise LostError(f"it then ended with {again.code}: {again.err[-300:]}")
     return True
 
 
@@ -227,7 +238,7 @@ def _another_kind(scene: Scene, cwd: Path) -> bool:
     path.write_bytes(s.OLD) if scene.resumes else path.mkdir()
     ended = scene.run(cwd)
     if path.is_file() and path.read_bytes() != s.OLD:
-        raise Lost("a file of the user was overwritten")
+        raise LostError("a file of the user was overwritten")
     path.unlink() if path.is_file() else path.rmdir()
     return _must_stop(scene, cwd, ended)
 
@@ -236,7 +247,7 @@ def _link(scene: Scene, target: str, cwd: Path) -> bool:
     (cwd / scene.output).symlink_to(target)
     ended = scene.run(cwd)
     if not (cwd / scene.output).is_symlink():
-        raise Lost("the link was replaced")
+        raise LostError("the link was replaced")
     (cwd / scene.output).unlink()
     return _must_stop(scene, cwd, ended)
 
@@ -244,7 +255,7 @@ def _link(scene: Scene, target: str, cwd: Path) -> bool:
 def _full_standard_output(scene: Scene, cwd: Path) -> bool:
     ended = scene.run(cwd, lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1))
     if ended.code == 0 and scene.out:
-        raise Broken("exit code 0 without its output")
+        raise BrokenCommandError("exit code 0 without its output")
     return scene.check_rejected(cwd, ended)
 
 
@@ -283,7 +294,7 @@ def _jump(scene: Scene, seconds: int, files: bool, cwd: Path) -> None:
 def _backwards(scene: Scene, cwd: Path) -> None:
     ended = scene.run(cwd, lambda: _set_clock(0, -3600))
     if ended.code != 0:
-        raise Broken(ended.err[-300:])
+        raise BrokenCommandError(ended.err[-300:])
     scene.check_whole(cwd)
     scene.check_same_end(cwd)
 
@@ -325,10 +336,10 @@ def _at_once(scene: Scene, count: int, after_kill: bool, cwd: Path) -> bool:
     for one in stopped:
         s.check_sentence(one)
         if "another process" not in one.err or scene.name not in ("train", "features") or len(stopped) == count:
-            raise Lost(f"{len(stopped)} of {count} were stopped: {one.err.strip()}")
+            raise LostError(f"{len(stopped)} of {count} were stopped: {one.err.strip()}")
     s.check_equal(scene.found, scene.state(cwd))
     if scene.name == "bench" and sum(json.loads(one.out)["new"] for one in ended) != scene.jobs - finished:
-        raise Lost("jobs were run twice, or not at all")
+        raise LostError("jobs were run twice, or not at all")
     scene.check_same_end(cwd)
     return bool(stopped)
 
@@ -363,9 +374,9 @@ def _signalled(scene: Scene, sent: signal.Signals, at: int, cwd: Path) -> None:
     ended = scene.run(cwd, inject)
     said = [line for line in ended.err.strip().splitlines() if not line.startswith("warning: ")]
     if "Traceback" in ended.err or "Exception ignored" in ended.err or ended.code is None:
-        raise Broken(f"{ended.code}: {ended.err.strip()[-300:]}")
+        raise BrokenCommandError(f"{ended.code}: {ended.err.strip()[-300:]}")
     if ended.code != 128 + sent or len(said) != 1:
-        raise Unclear(f"exit code {ended.code}, {len(said)} lines: {ended.err.strip()[-300:]}")
+        raise UnclearError(f"exit code {ended.code}, {len(said)} lines: {ended.err.strip()[-300:]}")
     scene.check_whole(cwd, old=True)
     scene.check_same_end(cwd)
 
@@ -378,7 +389,7 @@ def _unread(scene: Scene, cwd: Path) -> None:
 
     ended = scene.run(cwd, inject)
     if ended.code != 0 or "rror" in ended.err.replace("warning: ", ""):
-        raise Broken(f"{ended.code}: {ended.err.strip()[-300:]}")
+        raise BrokenCommandError(f"{ended.code}: {ended.err.strip()[-300:]}")
     scene.check_whole(cwd)
     scene.check_same_end(cwd)
 
@@ -392,7 +403,7 @@ def test_damaged_leftovers(scene: Scene, home: Path, tally: Tally) -> None:
     for file, damage in share(cases):
         try_fault(tally, f"{scene.name}, {file} is {damage}", _damaged, scene, home, file, damage)
     files = ("last.safetensors", "best.safetensors", "metrics.jsonl", "run.json", "config.toml")
-    for file, damage in share([(file, damage) for file in files for damage in damages] if scene.name == "train" else ()):
+    for file, damage in share([(f, damage) for f in files for damage in damages] if scene.name == "train" else ()):
         try_fault(tally, f"train, {file} is {damage} half-way", _damaged_half_way, scene, base / file, damage)
 
 
@@ -411,7 +422,7 @@ def _damaged(scene: Scene, home: Path, file: Path, damage: str, cwd: Path) -> bo
     if read.code != 0:
         s.check_sentence(read)
     elif file.name not in (*HARMLESS, "result.json"):  # which only says that the run has ended
-        raise Lost(f"`compshift {reader[0]}` took it for whole")
+        raise LostError(f"`compshift {reader[0]}` took it for whole")
     for made in ("read.csv", "read.safetensors"):
         (cwd / made).unlink(missing_ok=True)
     return _mended(scene, cwd, cwd / file)
@@ -437,6 +448,6 @@ def _mended(scene: Scene, cwd: Path, file: Path) -> bool:
     elif "--overwrite" in ended.err:
         rmtree(cwd / scene.output)
     else:
-        raise Unclear(f"no remedy is named: {ended.err.strip()}")
+        raise UnclearError(f"no remedy is named: {ended.err.strip()}")
     scene.check_same_end(cwd, recomputed=True)
     return True

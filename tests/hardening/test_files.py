@@ -182,7 +182,8 @@ def npy(header: str) -> bytes:
 
 def test_archives(box: Sandbox, folder: Path, attack: Any) -> None:
     bomb, beside, codes, data = folder / "bomb.npz", folder / "beside.npz", folder / "codes.npz", small_data()
-    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive, archive.open("X.npy", "w") as one:
+    packed = zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=9)
+    with packed as archive, archive.open("X.npy", "w") as one:
         one.write(npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({4 * GIGABYTE}, 1)}}"))
         for _ in range(64):
             one.write(bytes(1 << 24))  # a gigabyte of zeros in a megabyte
