@@ -45,12 +45,12 @@ browser: ## install Chromium and its driver, which the tests of pages need; with
 bench: $(VENV)/.dev ## measure, and print one table
 	$(BIN)/python benchmarks/run.py
 
-hardening: $(VENV)/.dev ## bad input, hostile files, faults of the machine and of numbers: one table of counts (SHARE=4: a quarter, SEED=7: others)
-	HARDENING_SHARE=$(SHARE) HARDENING_SEED=$(SEED) $(BIN)/python -m hardening.run
+hardening: $(VENV)/.dev ## try to break it: bad input, hostile files, faults; one table of counts (SHARE=4: a quarter, SEED=7: others)
+	HARDENING_SHARE=$(SHARE) HARDENING_SEED=$(SEED) $(BIN)/pytest -q -n 2 --dist worksteal -m hardening tests/hardening
 
 fuzz: $(VENV)/.dev ## look for inputs that break the parsers, guided by coverage; a minute each (atheris: CPython 3.11 to 3.13)
 	$(PIP) atheris
-	for target in cache footer manifest npz header record; do $(BIN)/python -m hardening.files.coverage_guided $$target 60 || exit 1; done
+	for target in cache footer manifest npz header record; do $(BIN)/python -m tests.hardening.fuzz $$target 60 || exit 1; done
 
 docs: $(VENV)/.dev ## build the documentation with its examples into out/docs; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -b html docs out/docs

@@ -58,6 +58,8 @@ def check_same_rows(n_rows: int, values: Any, name: str, reference: str = "X") -
     """Check that ``values`` has ``n_rows`` rows, one per sample."""
     try:
         count = len(values)
+    except RuntimeError:
+        raise unreadable(values, name) from None
     except TypeError:  # a number, or a sparse matrix
         count = (getattr(values, "shape", ()) or (0,))[0]
     if count != n_rows:
@@ -144,7 +146,7 @@ def as_array(values: Any, name: str) -> Any:
     """Return values as an array; a tensor that requires a gradient raises an InputError instead of torch's error."""
     try:
         return np.asarray(values)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise unreadable(values, name) from None
 
 
@@ -174,8 +176,12 @@ def check_numbers(values: Any, name: str, expected: str) -> Any:
 def check_list(values: Any, name: str, of: str) -> list[Any]:
     """Return any iterable except a text as a list; ``of`` says in the error what it should hold."""
     if not isinstance(values, str | bytes):
-        with contextlib.suppress(TypeError):
+        try:
             return list(values)
+        except RuntimeError:
+            raise unreadable(values, name) from None
+        except TypeError:
+            pass
     raise InputError(f"{name} is {values!r}: pass a list of {of}")
 
 
@@ -221,8 +227,10 @@ def check_codes(codes: Any, cardinalities: Sequence[int], name: str = "codes") -
     """Return group codes as (q, m) int64, each within its attribute's range; a single code (m,) becomes one row."""
     check_unmasked(codes, name)
     try:
-        array = np.asarray(codes)
-    except (TypeError, ValueError):
+        array = as_array(codes, name)
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{name} has rows of different lengths: pass {len(cardinalities)} integers in each") from None
     if array.size == 0 and array.ndim < 2:
         array = array.reshape(0, len(cardinalities)).astype(np.int64)

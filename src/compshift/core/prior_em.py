@@ -130,7 +130,7 @@ def intervals(mixture: Mixture, prior: FloatArray, squared: float) -> tuple[Floa
 
     which is Wilson's own interval if groups are never confused, whether they have samples or not.
     """
-    excess = _likelihood_excess(mixture, prior, squared)
+    excess = np.minimum(_likelihood_excess(mixture, prior, squared), np.finfo(np.float64).max / 4)  # 0 · ∞ is NaN
     likely = np.where(_present(mixture, prior), prior, 0.0)
     ratio = squared / mixture.total  # z²/N
     centre = (likely + ratio / 2) / (1 + ratio)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_count, check_list, check_whole
-from compshift._errors import InputError, check_name, listing
+from compshift._checks import check_count, check_flag, check_list, check_whole
+from compshift._errors import InputError, an, check_name, listing
 from compshift._files import check_path
 from compshift.core.arrays import BoolArray
 from compshift.data.shards import list_matrix, reading, shard_files
@@ -131,8 +131,10 @@ class FeatureStore:
     @cached_property
     def kept(self) -> BoolArray | None:
         """Mask of the stored rows that are read; None if all are."""
-        if self.split is None or self.split == ALL:
+        if self.split is None or (isinstance(self.split, str) and self.split == ALL):
             return None
+        if not isinstance(self.split, str | int):
+            raise InputError(f"split is {an(type(self.split).__name__)}: pass the name of a split, for example 'train'")
         values = self.frame(["split"], every_row=True)["split"]
         mask = np.asarray(values == self.split)
         if not mask.any():
@@ -164,9 +166,10 @@ class FeatureStore:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        names = list(dict.fromkeys(check_list(names, "names", "names of columns")))
+        names = check_list(names, "names", "names of columns")
         for name in names:
             check_name("column", name, self.columns)
+        names, every_row = list(dict.fromkeys(names)), check_flag(every_row, "every_row")
         with self._reading(*self.files):
             schema = pq.read_schema(self.files[0])
             for name in names:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compshift._errors import InputError, check_name
+from compshift._errors import InputError, an, check_name
 from compshift.data.dataset import GroupedDataset, ImageFiles
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ class ImagePreprocessing:
 
     def __post_init__(self) -> None:
         check_name("resampling filter", self.resample, RESAMPLING)
+        if not isinstance(self.geometry, tuple | list) or not all(hasattr(step, "apply") for step in self.geometry):
+            raise InputError(f"geometry is {an(type(self.geometry).__name__)}: pass a tuple of steps, such as Resize")
 
     def pixels(self, image: Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Return the cut and scaled image, (height, width, 3) uint8."""

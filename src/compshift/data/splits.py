@@ -26,7 +26,12 @@ Rows = BoolArray | IntArray | slice
 
 def check_split(split: Any, n_rows: int) -> IntArray:
     """Return split codes (n,) from codes 0, 1, 2 or the names of the splits."""
-    array = as_array(split, "split")
+    try:
+        array = as_array(split, "split")
+    except InputError:
+        raise
+    except ValueError:
+        raise InputError("split has rows of different lengths: pass one split per row") from None
     if array.ndim != 1:
         raise InputError(f"split has {array.ndim} dimensions: pass one split per row")
     check_same_rows(n_rows, array, "split")

@@ -263,7 +263,7 @@ def _images(names: Any, folder: Path, root: Path | None, column: str) -> ImageFi
 
 def _odd_value(values: Any) -> object:
     """Return the first value that is not a number as tables write it."""
-    for value in values:
+    for value in np.ravel(values):
         if isinstance(value, str) and not NUMBER.fullmatch(value.strip(" \t")):
             return value
         try:

@@ -215,7 +215,7 @@ def chosen_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         raise InputError(f"the device {name!r} cannot be used ({str(error).splitlines()[0]}): pass cpu") from None
     return device
 

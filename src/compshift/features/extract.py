@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -291,6 +292,8 @@ def open_folder(
     if taken:
         raise InputError(f"an attribute is called {taken[0]!r}, which feature files use themselves: rename it")
     check_folder(folder, "to write features to")
+    if not os.fsencode(folder).isascii() and str(folder) != os.fsencode(folder).decode("utf-8", "replace"):
+        raise InputError(f"{str(folder)!r} is not valid UTF-8, which Parquet needs: pass another folder")
     if folder.is_dir() and not (folder / MANIFEST).is_file() and any(map(_is_foreign, folder.iterdir())):
         raise InputError(f"{str(folder)!r} holds other files: pass an empty or a new folder")
     folder.mkdir(parents=True, exist_ok=True)

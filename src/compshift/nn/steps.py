@@ -99,7 +99,7 @@ def energy_blocks(
     energies: list[Tensor] = []
     weights: list[Tensor] = []
     n_rows = 0
-    if isinstance(batches, str | bytes | dict) or not isinstance(batches, Iterable):
+    if isinstance(batches, str | bytes | dict) or not isinstance(batches, Iterable) or getattr(batches, "ndim", 1) == 0:
         raise InputError(f"batches are {an(type(batches).__name__)}: pass a loader or a list of batches of features")
     for batch in batches:
         inputs, *further = _batch_parts(batch, weighted)

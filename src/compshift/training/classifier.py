@@ -22,7 +22,7 @@ from compshift.core.hull import AffineHull
 from compshift.crm.classifier import CRMClassifier
 from compshift.crm.model import CRMModel
 from compshift.data.dataset import KINDS, GroupedDataset, ImageArrays, ImageFiles, Samples, Texts
-from compshift.features.embedder import Embedder
+from compshift.features.embedder import Embedder, chosen_device
 from compshift.methods.base import Method, Task
 from compshift.methods.registry import METHODS, make_method
 from compshift.nn.backbones import Backbone
@@ -232,7 +232,7 @@ class TrainedClassifier:
         ) as error:
             raise InputError(f"{str(run.about)!r} is damaged, or not written by a run ({error})") from None
         load_weights(model, weights, run.model)
-        return cls(model.to(device), method, task, inputs)
+        return cls(model.to(chosen_device(device)), method, task, inputs)
 
     def __repr__(self) -> str:
         shape = " × ".join(map(str, self.space_.cardinalities))

@@ -1,1 +1,0 @@
-"""Attempts to break compshift; see run.py."""

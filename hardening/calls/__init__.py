@@ -1,1 +1,0 @@
-"""Every public function with every kind of bad input."""

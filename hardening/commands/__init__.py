@@ -1,1 +1,0 @@
-"""Every command with every kind of bad input."""

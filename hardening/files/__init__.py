@@ -1,1 +1,0 @@
-"""Files of others, damaged and hostile."""

@@ -1,1 +1,0 @@
-"""Numbers that are hard on a computer."""

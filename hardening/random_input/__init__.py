@@ -1,1 +1,0 @@
-"""Random input, by Hypothesis."""

@@ -1,0 +1,366 @@
+"""Small commands run in forks of this process, faults injected into them, and what must hold afterwards."""
+
+import fcntl
+import hashlib
+import importlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from compshift.bench import engines
+from compshift.cli.main import main
+from compshift.nn.huggingface import quiet
+from tests.bench.small import write_birds
+from tests.hardening.verdicts import Tally, unclear
+from tests.nn.models import photographs, resnet
+
+Inject = Callable[[], Any]
+"""Called in the fork before the command; a callable that it returns is called after it, and its value is noted."""
+TIMEOUT = 60.0  # seconds that a command may take
+PIPE = 1 << 20  # bytes that a command may print
+OLD = b"an older file\n"
+VOLATILE = ("seconds", "finished", "versions")
+GROWING = ("metrics.jsonl", "last.safetensors", "best.safetensors")  # files of a run that change while it goes
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod")
+
+
+class Ended(NamedTuple):
+    """Exit code (negative: the signal; None: stopped after the timeout), output, and what the injection noted."""
+
+    code: int | None
+    out: str
+    err: str
+    note: Any = None
+
+
+class LostError(Exception):
+    """A result was lost, counted twice, or half a file was taken for a whole one."""
+
+
+class BrokenCommandError(Exception):
+    """The command failed in a way that it must never fail in."""
+
+
+class UnclearError(Exception):
+    """The command did not say in one sentence what was wrong."""
+
+
+class Forked:
+    """A command line started in a fork, where everything is imported: a tenth of a second instead of three."""
+
+    def __init__(self, arguments: Sequence[str], cwd: Path, inject: Inject | None = None) -> None:
+        ends = [os.pipe() for _ in range(3)]
+        for _, write in ends:
+            fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE)  # so that nobody has to read while the command runs
+        self.process = os.fork()
+        if self.process == 0:
+            _become(arguments, cwd, inject, [write for _, write in ends])
+        for _, write in ends:
+            os.close(write)
+        self.ends = [read for read, _ in ends]
+
+    def end(self) -> Ended:
+        """Wait for the command, and kill it after the timeout."""
+        limit, code = time.monotonic() + TIMEOUT, None
+        while code is None and time.monotonic() < limit:
+            found, status = os.waitpid(self.process, os.WNOHANG)
+            code = os.waitstatus_to_exitcode(status) if found else None
+            time.sleep(0.002)
+        if code is None:
+            os.kill(self.process, signal.SIGKILL)
+            os.waitpid(self.process, 0)
+        out, err, note = (_drain(end) for end in self.ends)
+        return Ended(code, out, err, json.loads(note) if note else None)
+
+
+def _drain(end: int) -> str:
+    os.set_blocking(end, False)
+    parts = []
+    with suppress(BlockingIOError):
+        while part := os.read(end, PIPE):
+            parts.append(part)
+    os.close(end)
+    return b"".join(parts).decode(errors="replace")
+
+
+def _become(arguments: Sequence[str], cwd: Path, inject: Inject | None, ends: Sequence[int]) -> None:
+    """Turn the fork into the command, and exit."""
+    code: Any = 70
+    try:
+        os.setsid()
+        os.dup2(ends[0], 1)
+        os.dup2(ends[1], 2)
+        os.chdir(cwd)
+        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        sys.argv = ["compshift", *arguments]
+        engines.start_engine = _inline_engine
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        after = inject() if inject else None
+        try:
+            code = main() or 0
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            print(f"Exception ignored: {error!r}", file=sys.stderr)
+            code = 120
+        if callable(after):
+            os.write(ends[2], json.dumps(after()).encode())
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+class Inline:
+    """An engine that runs jobs at once, in this process."""
+
+    slots = 1
+
+    def submit(self, function: Callable[[Any], Any], argument: Any) -> Any:
+        """Return a finished future."""
+        future: Any = Future()
+        future.set_result(function(argument))
+        return future
+
+
+@contextmanager
+def _inline_engine(*_: Any, **__: Any) -> Iterator[Inline]:
+    yield Inline()
+
+
+class Scene:
+    """A command line, the file or folder that it writes, and what it leaves when nothing disturbs it."""
+
+    def __init__(self, name: str, line: str, output: str, *, resumes: bool = False, beside: Sequence[str] = ()) -> None:
+        self.name, self.output, self.resumes, self.files = name, output, resumes, (output, *beside)
+        self.arguments = [*line.split(), "-o", output]
+        self.found: dict[str, Any] = {}
+        self.events = self.largest = self.jobs = 0  # changes of files; bytes of the largest file; jobs of a benchmark
+        self.seconds, self.out = 0.0, ""
+
+    def run(self, cwd: Path, inject: Inject | None = None) -> Ended:
+        """Run the command in a folder."""
+        return Forked(self.arguments, cwd, inject).end()
+
+    def measure(self, cwd: Path) -> None:
+        """Run the command undisturbed and note what it leaves."""
+        cwd.mkdir()
+        start = time.perf_counter()
+        ended = self.run(cwd, lambda: watch(lambda *_: None))
+        if ended.code != 0:
+            raise RuntimeError(f"{self.name} ended with {ended.code} without a fault: {ended.err}")
+        self.seconds, self.events, self.out = time.perf_counter() - start, ended.note, ended.out
+        self.found = self.state(cwd)
+        self.largest = max(path.stat().st_size for path in cwd.rglob("*") if path.is_file())
+        self.jobs = sum(name.startswith("jobs/") for name in self.found)
+
+    def state(self, cwd: Path) -> dict[str, Any]:
+        """Return the contents of the output, without times and locks."""
+        if not self.resumes:
+            return {name: _content(cwd / name) for name in self.files if (cwd / name).is_file()}
+        root = cwd / self.output
+        paths = [path for path in root.rglob("*") if path.is_file() and not path.name.startswith((".", "_lock"))]
+        names = {str(path.relative_to(root)): path for path in sorted(paths)}
+        return {name: _content(path) for name, path in names.items() if not name.startswith(("locks", "runs"))}
+
+    def parts(self, cwd: Path) -> dict[Path, int]:
+        """Return finished parts of the output, with the times at which they were written."""
+        pattern = {"bench": "bench/jobs/[!.]*.json", "features": "shards/[!.]*.parquet"}.get(self.name, "nothing")
+        return {path: path.stat().st_mtime_ns for path in cwd.glob(pattern)}
+
+    def put_old(self, cwd: Path) -> None:
+        """Write an older output, unless the command would continue it."""
+        for file in self.files if not self.resumes else ():
+            (cwd / file).write_bytes(OLD)
+
+    def check_whole(self, cwd: Path, *, old: bool = False) -> None:
+        """Check that every file under its final name is whole, or what was there before."""
+        try:
+            state = self.state(cwd)
+        except (ValueError, KeyError) as error:
+            raise LostError(f"half a file has its final name ({error})") from None
+        for name, content in state.items():
+            kept = old and (cwd / name).is_file() and (cwd / name).read_bytes() == OLD
+            if not (name in GROWING or content == self.found.get(name, content) or kept):
+                raise LostError(f"{name} is neither whole nor what it was")
+        if old and not self.resumes and (gone := [name for name in self.files if not (cwd / name).exists()]):
+            raise LostError(f"{gone[0]} is gone, and was there before")
+
+    def check_same_end(self, cwd: Path, inject: Inject | None = None, *, recomputed: bool = False) -> None:
+        """Run the command again: it must end as if nothing had happened, and keep finished parts."""
+        kept = self.parts(cwd)
+        again = self.run(cwd, inject)
+        if again.code != 0:
+            raise LostError(f"the same command then ended with {again.code}: {again.err.strip()[-300:]}")
+        check_equal(self.found, self.state(cwd))
+        if recomputed:
+            return
+        if kept != {path: moment for path, moment in self.parts(cwd).items() if path in kept}:
+            raise LostError("finished parts were computed again")
+        if self.name == "bench":
+            told = json.loads(again.out[again.out.index("{") :])
+            if (told["known"], told["new"]) != (len(kept), self.jobs - len(kept)):
+                raise LostError(
+                    f"{len(kept)} of {self.jobs} jobs were finished; it reports {told['known']}, {told['new']}"
+                )
+
+    def check_rejected(self, cwd: Path, ended: Ended, *, old: bool = False) -> bool:
+        """Check a command that may have been stopped by the system; return whether it was."""
+        self.check_whole(cwd, old=old)
+        if ended.code != 0:
+            check_sentence(ended)
+        self.check_same_end(cwd)
+        return ended.code != 0
+
+
+def _content(path: Path) -> Any:
+    """Return what is compared of a file."""
+    content = path.read_bytes()
+    record_of_job = path.parent.name in ("jobs", "failures") and path.suffix == ".json"
+    if record_of_job or path.name in ("bench.json", "result.json"):
+        record = json.loads(content)
+        parts = [record, record["detail"]] if isinstance(record.get("detail"), dict) else [record]
+        for part in parts:
+            for name in VOLATILE:
+                part.pop(name, None)
+        return record
+    if path.name == "results.parquet":
+        return content[:4] == content[-4:] == b"PAR1"
+    return hashlib.sha256(re.sub(rb"20\d\d-\d\d-\d\d \d\d:\d\d UTC", b"", content)).hexdigest()
+
+
+def check_equal(wanted: dict[str, Any], found: dict[str, Any]) -> None:
+    """Check that two states have the same files with the same contents."""
+    different = [name for name in sorted({*wanted, *found}) if wanted.get(name) != found.get(name)]
+    if different:
+        raise LostError(f"the output differs in {different[:3]}")
+
+
+def check_sentence(ended: Ended) -> None:
+    """Check that a command ended with exit code 2 and one clear sentence."""
+    said = [line for line in ended.err.strip().splitlines() if not line.startswith("warning: ")]
+    internal = any(word in ended.err for word in ("Traceback", "for the traceback", "Exception ignored"))
+    if internal or ended.code != 2:
+        raise BrokenCommandError(f"exit code {ended.code}: {ended.err.strip()[-400:]}")
+    raw = [word for word in ("[Errno", "None", "os error") if said and word in said[-1]]
+    problem = unclear("\n".join(said)) or (f"{raw[0]!r} is shown" if raw else None)
+    if problem:
+        raise UnclearError(f"{problem}: {ended.err.strip()[-400:]}")
+
+
+def try_fault(tally: Tally, label: str, call: Callable[..., Any], *arguments: Any) -> None:
+    """Count one fault in a folder of its own; the call returns whether the command ended with a sentence."""
+    cwd = Path.cwd() / "fault"
+    cwd.mkdir()
+    try:
+        rejected = call(*arguments, cwd)
+        tally.rejected += bool(rejected)
+        tally.accepted += not rejected
+    except LostError as error:
+        tally.fail("lost result", f"{label}: {error}")
+    except UnclearError as error:
+        tally.fail("unclear sentence", f"{label}: {error}")
+    except Exception as error:
+        tally.fail("internal error", f"{label}: {type(error).__name__}: {error}")
+    finally:
+        rmtree(cwd, ignore_errors=True)
+
+
+def make_scenes(home: Path) -> dict[str, Scene]:
+    """Write the inputs, measure each command undisturbed, and import all that it imports."""
+    write_birds(home / "birds.npz")
+    rows = [f"{name},{('land', 'water')[n % 2]},{('sea', 'sand')[n // 2 % 2]}"
+            for n, name in enumerate(photographs(home / "photos", 12))]  # fmt: skip
+    (home / "photos.csv").write_text("\n".join(["path,bird,place", *rows]) + "\n")
+    with quiet():
+        resnet(home / "resnet", side=8)
+    birds, model, labels = f"{home}/birds.npz", f"{home}/made/model.safetensors", "--target bird --attributes place"
+    bench = f"bench {birds} --methods erm,mixup --drop water,sea --draws 2 --seeds 2 --steps 4 --features --json"
+    train = f"train {birds} {labels} --steps 12 --eval-every 4 --batch-size 16 --method crm --json"
+    network = f"--backbone {home}/resnet --root {home}/photos --workers 0 --shard-rows 4 --json"
+    scenes = [
+        Scene("fit", f"fit {birds} {labels}", "model.safetensors"),
+        Scene("bench", bench, "bench", resumes=True),
+        Scene("train", train, "run", resumes=True),
+        Scene("features", f"features {home}/photos.csv --path path {labels} {network}", "shards", resumes=True),
+        Scene("predict", f"predict {model} {birds}", "p.csv"),
+        Scene("predict to Parquet", f"predict {model} {birds}", "p.parquet"),
+        Scene("tables", f"tables {home}/made/bench", "t.md"),
+        Scene("report", f"report {home}/photos.csv --attributes bird,place", "r.html"),
+        Scene("export", f"export {model}", "m.onnx"),
+        Scene("datasets export", "datasets export penguins", "d.npz"),
+        Scene("figure", "figure hull", "f.png", beside=["f.csv"]),
+    ]
+    (home / "made").mkdir()
+    for scene in scenes:
+        ended = scene.run(home / "made", lambda: lambda: sorted(sys.modules))
+        for name in ended.note or ():
+            if name not in sys.modules and not name.startswith(("__", "ray", "distributed")):
+                with suppress(Exception):
+                    importlib.import_module(name)
+    for path in (home, *home.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)  # also for a user without rights
+    for scene in scenes:
+        scene.measure(home / f"undisturbed {scene.name}")
+    return {scene.name: scene for scene in scenes}
+
+
+def points(number: int, most: int) -> list[int]:
+    """Return up to ``most`` of 1 … number, evenly spaced, with both ends."""
+    return sorted({round(value) for value in np.linspace(1, number, min(number, most))})
+
+
+def watch(act: Callable[[int, str, Any], None]) -> Callable[[], int]:
+    """Call ``act(number, event, subject)`` before every change of a file in this folder; return their count."""
+    here, seen, synchronise = os.getcwd(), 0, os.fsync
+
+    def count(event: str, subject: Any) -> None:
+        nonlocal seen
+        seen += 1
+        act(seen, event, subject)
+
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+        opens = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
+        if (opens or event in CHANGES) and isinstance(arguments[0], (str, bytes, os.PathLike)):
+            path = os.fsdecode(arguments[0])
+            if not os.path.isabs(path) or path.startswith(here):
+                count(event, path)
+
+    def fsync(handle: Any) -> None:
+        count("fsync", handle)
+        synchronise(handle)
+
+    os.fsync = fsync
+    sys.addaudithook(hear)
+    return lambda: seen
+
+
+def kill_before(number: int, *, torn: bool = False) -> Inject:
+    """Kill the command before a change; ``torn`` leaves half of the file that was about to be synchronised."""
+
+    def act(seen: int, event: str, subject: Any) -> None:
+        if seen == number:
+            path = f"/proc/self/fd/{subject}"
+            if torn and event == "fsync" and os.path.isfile(path):
+                content = Path(path).read_bytes()
+                log = os.readlink(path).endswith(".jsonl")  # whose earlier lines are safe already
+                os.truncate(path, ((content[:-1].rfind(b"\n") + 1 if log else 0) + len(content)) // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return lambda: watch(act)
