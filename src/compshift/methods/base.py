@@ -1,6 +1,4 @@
-"""From where hyper-parameters are drawn.
-
-What is to be learnt: a class, in groups of class and attributes, some of which training has.
+"""What is to be learnt: a class, in groups of class and attributes, some of which training has.
 
 A batch as a method sees it, and averages over the whole of it, wherever its parts are.
 
@@ -25,31 +23,9 @@ from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.distributed import ALONE, Collective
+from compshift.methods.sampling import LogUniform as LogUniform
+from compshift.methods.sampling import Sampling as Sampling
 from compshift.nn.networks import BackboneClassifier, class_head
-
-
-@dataclass(frozen=True)
-class LogUniform:
-    """``base`` to a power that is uniform between ``low`` and ``high``.
-
-    ``steps`` says that what is drawn is a point in a training run of so many steps; it moves with a run's length.
-
-    >>> LogUniform(5, 7, base=2, whole=True).draw(np.random.default_rng(0))
-    77
-    """
-
-    low: float
-    high: float
-    base: float = 10.0
-    whole: bool = False
-    steps: int | None = None
-
-    def draw(self, rng: np.random.Generator, steps: int | None = None) -> float | int:
-        """A number, for a run of ``steps`` steps if those matter."""
-        value = float(self.base ** rng.uniform(self.low, self.high))
-        if self.steps is not None and steps is not None:
-            value *= steps / self.steps
-        return max(1, int(value)) if self.whole else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,14 +151,6 @@ class Batch:
 State = dict[str, Tensor]
 Predictor = Callable[[Tensor], Tensor]
 """Features (b, p) → log-probabilities of classes (b, c)."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How often a row of each seen group is drawn, relative to others, and how many of its rows are used."""
-
-    weight: FloatArray | None = None  # (k,) per row; None: all alike
-    limit: int | None = None  # rows of a group
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compshift.core.arrays import FloatArray
-from compshift.methods.base import Sampling
 from compshift.methods.erm import ERM
+from compshift.methods.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class RWG(ERM):
 
     def sampling(self, counts: FloatArray) -> Sampling:
         """Rows of small groups more often."""
-        return Sampling(weight=1 / counts)
+        return Sampling.balanced(counts)
 
 
 @dataclass(frozen=True)
@@ -33,4 +33,4 @@ class SUBG(ERM):
 
     def sampling(self, counts: FloatArray) -> Sampling:
         """Some rows of large groups."""
-        return Sampling(limit=int(counts.min()))
+        return Sampling.subsampled(counts)

@@ -49,11 +49,7 @@ class Sampler:
     @classmethod
     def of(cls, group: IntArray, sampling: Sampling, batch_size: int, seed: int) -> Sampler:
         """A sampler of rows whose groups are ``group`` (n,)."""
-        rows = np.arange(len(group))
-        if sampling.limit is not None:
-            rng = np.random.default_rng([seed, CUT])
-            order = rng.permutation(len(group))
-            rows = np.sort(np.concatenate([order[group[order] == g][: sampling.limit] for g in np.unique(group)]))
+        rows = sampling.rows(group, np.random.default_rng([seed, CUT]))
         weight = None if sampling.weight is None else sampling.weight[group[rows]]
         return cls(rows, weight, batch_size, seed)
 
