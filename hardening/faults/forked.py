@@ -141,7 +141,7 @@ def _tame() -> None:
     def inline(*_: Any, **__: Any) -> Iterator[Inline]:
         yield Inline()
 
-    engines.start_engine = inline
+    engines.start_executor = inline
     threadpool_limits(1)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)

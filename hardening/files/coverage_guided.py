@@ -20,7 +20,7 @@ with atheris.instrument_imports(
     include=["compshift.data", "compshift._files", "compshift.bench", "compshift.estimators"]
 ):
     from compshift._errors import InputError
-    from compshift.bench.store import check_about, check_record
+    from compshift.bench.records import check_about, check_record
     from compshift.crm.io import from_file
     from compshift.data.feature_files import read_features
     from compshift.data.glue_cache import read_glue_cache

@@ -128,10 +128,9 @@ def _run_problem(found: Any) -> str | None:
 
 def result_formats(folder: Path) -> Iterator[Format]:
     """Folders of benchmark results."""
-    from compshift.bench.group_results import group_results
-    from compshift.bench.results import chosen_records, stored_results
-    from compshift.bench.runner import write_view
-    from compshift.bench.store import Store
+    from compshift.bench.results import group_results, stored_results
+    from compshift.bench.selection import chosen_records
+    from compshift.bench.store import Store, write_view
 
     store = write_results(folder / "bench", Made(draws=2, seeds=2))
 

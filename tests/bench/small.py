@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compshift.bench.campaign import make_campaign
+from compshift.bench.plan import make_plan
 from compshift.bench.runner import Runner
 from compshift.bench.sources import file_source
 
@@ -46,8 +46,8 @@ class Inline:
 
 
 def run(folder: Path, sources, methods=("erm", "crm"), drops=("each",), **options):
-    """A whole campaign in this process: its store, what happened, and the jobs that were run."""
-    campaign = make_campaign(sources, methods, drops, **{"draws": 2, "seeds": 2, "steps": 20, **options})
-    store, engine = campaign.store(folder), Inline()
-    outcome = Runner(campaign.units, store, engine, plugins=campaign.plugins).run()
+    """A whole plan in this process: its store, what happened, and the jobs that were run."""
+    plan = make_plan(sources, methods, drops, **{"draws": 2, "seeds": 2, "steps": 20, **options})
+    store, engine = plan.store(folder), Inline()
+    outcome = Runner(plan.units, store, engine, plugins=plan.plugins).run()
     return store, outcome, engine.submitted

@@ -1,6 +1,6 @@
 """What is missing is counted by what was planned, whatever else a folder has."""
 
-from compshift.bench.results import chosen_records, lacking_results
+from compshift.bench.selection import chosen_records, unfinished_units
 from tests.report.records import Made, write_results
 
 
@@ -17,7 +17,7 @@ def lacking(path, **without):
         return None if gone else {**record, "right": {**record["right"], "val": right}}
 
     chosen = chosen_records(write_results(path, made, change=change))
-    return [(item.method, item.finished, item.planned) for item in lacking_results(chosen.about, chosen.units)]
+    return [(item.method, item.finished, item.planned) for item in unfinished_units(chosen.about, chosen.units)]
 
 
 def test_a_finished_folder_lacks_nothing(tmp_path):

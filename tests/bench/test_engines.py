@@ -7,7 +7,7 @@ import time
 import pytest
 
 from compshift import InputError
-from compshift.bench.executors import start_engine
+from compshift.bench.executors import start_executor
 
 
 def test_addresses_that_do_not_answer():
@@ -23,7 +23,7 @@ def test_addresses_that_do_not_answer():
             ("127.0.0.1:99999", "nothing answers"),
         ):
             start = time.monotonic()
-            with pytest.raises(InputError, match=sentence), start_engine(backend, 1, patience=2, **{option: address}):
+            with pytest.raises(InputError, match=sentence), start_executor(backend, 1, patience=2, **{option: address}):
                 pass
             assert time.monotonic() - start < 10
 
@@ -47,7 +47,7 @@ def test_something_else_listens_there(answer):
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         with (
             pytest.raises(InputError, match=r"nothing answers|does not answer as a Dask scheduler"),
-            start_engine("dask", 1, scheduler=address, patience=2),
+            start_executor("dask", 1, scheduler=address, patience=2),
         ):
             pass
         for connection in open_connections:
@@ -55,18 +55,21 @@ def test_something_else_listens_there(answer):
 
 
 def test_options_of_other_backends():
-    with pytest.raises(InputError, match="--scheduler is for --backend dask"), start_engine("loky", 1, scheduler="a:1"):
+    with (
+        pytest.raises(InputError, match="scheduler is for the backend 'dask'"),
+        start_executor("loky", 1, scheduler="a:1"),
+    ):
         pass
-    with pytest.raises(InputError, match="--address is for --backend ray"), start_engine("loky", 1, address="a:1"):
+    with pytest.raises(InputError, match="address is for the backend 'ray'"), start_executor("loky", 1, address="a:1"):
         pass
-    with pytest.raises(InputError, match="backend 'spark' is not known"), start_engine("spark", 1):
+    with pytest.raises(InputError, match="backend 'spark' is not known"), start_executor("spark", 1):
         pass
-    with pytest.raises(InputError, match="jobs is 0"), start_engine("loky", 0):
+    with pytest.raises(InputError, match="jobs is 0"), start_executor("loky", 0):
         pass
 
 
 def test_a_scheduler_that_is_gone_ends_in_one_sentence():
-    from compshift.bench.executors import _Dask
+    from compshift.bench.executors import _DaskExecutor
 
     class Client:
         status = "closed"
@@ -74,7 +77,7 @@ def test_a_scheduler_that_is_gone_ends_in_one_sentence():
         def get_executor(self, **_):
             return None
 
-    engine = _Dask(Client(), patience=1.0)
+    engine = _DaskExecutor(Client(), patience=1.0)
     for attempt in (lambda: engine.slots, lambda: engine.submit(print, None)):
         with pytest.raises(InputError, match="the Dask scheduler is gone: start it again"):
             attempt()

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compshift import ExtrapolationWarning, InputError
-from compshift.bench.campaign import choose_methods, make_campaign, scenario_name
-from compshift.bench.plan import Job, PlannedData, PlannedMethod, seed_for
+from compshift.bench.jobs import Job, PlannedData, PlannedMethod, seed_for
+from compshift.bench.plan import choose_methods, make_plan, scenario_name
 from compshift.bench.protocol import Protocol, feature_protocol, tuning_protocol
 from compshift.bench.sources import DataSource, data_digest, file_source, named_source
 from compshift.data import benchmark
-from compshift.methods.base import LogUniform
+from compshift.methods.sampling import LogUniform
 from tests.bench.small import birds, write_birds
 from tests.data.trees import waterbirds
 
@@ -62,7 +62,7 @@ def test_anneal_moves_with_the_length_of_a_run():
 
 @pytest.fixture
 def job(tmp_path):
-    return make_campaign([birds(tmp_path / "birds.npz")], ["crm"], ["each"]).units[0].job(1, 0)
+    return make_plan([birds(tmp_path / "birds.npz")], ["crm"], ["each"]).units[0].job(1, 0)
 
 
 def test_a_job_is_named_by_everything_that_decides_about_it(job):
@@ -99,7 +99,7 @@ def test_seeds_of_runs_depend_on_names_alone(job):
 
 
 def test_the_second_stage_repeats_the_chosen_draw(tmp_path):
-    units = make_campaign([birds(tmp_path / "birds.npz")], ["erm", "subg"], ["each", "none"], draws=3, seeds=4).units
+    units = make_plan([birds(tmp_path / "birds.npz")], ["erm", "subg"], ["each", "none"], draws=3, seeds=4).units
     assert len(units) == 2 * 7
     solved, random = units[:2]
     assert [(job.draw, job.seed) for job in solved.first()] == [(0, 0), (1, 0), (2, 0)]
@@ -127,14 +127,14 @@ def test_data_are_told_apart_by_content(tmp_path):
 def test_the_class_comes_first(tmp_path):
     source = replace(birds(tmp_path / "birds.npz"), target="place")
     assert source.load().space.names == ("place", "bird")
-    assert make_campaign([source], ["erm"], ["sand,land"]).units[0].dropped == ((2, 0),)
+    assert make_plan([source], ["erm"], ["sand,land"]).units[0].dropped == ((2, 0),)
 
 
 def test_scenarios(tmp_path):
     source = birds(tmp_path / "birds.npz")
 
     def dropped(*drops):
-        return [unit.dropped for unit in make_campaign([source], ["erm"], drops).units]
+        return [unit.dropped for unit in make_plan([source], ["erm"], drops).units]
 
     assert len(dropped("each")) == 6
     assert dropped("none", "water,sand") == [(), ((1, 2),)]
@@ -145,19 +145,19 @@ def test_scenarios(tmp_path):
     with pytest.warns(
         ExtrapolationWarning, match=r"1 of the scenarios of each are left out; without \(-1, 1\), the cl"
     ):
-        assert len(make_campaign([gaussians], ["erm"], ["each"]).units) == 2
+        assert len(make_plan([gaussians], ["erm"], ["each"]).units) == 2
     with pytest.raises(InputError, match=r"gaussian2d: without \(-1, 1\), the class -1 has no training rows"):
-        make_campaign([gaussians], ["erm"], ["0,1"])
+        make_plan([gaussians], ["erm"], ["0,1"])
 
 
 def test_the_same_groups_are_the_same_job_however_they_were_chosen(tmp_path):
     source = birds(tmp_path / "birds.npz")
-    (drawn,) = make_campaign([source], ["erm"], ["random:0.34"]).units
+    (drawn,) = make_plan([source], ["erm"], ["random:0.34"]).units
     values = source.load().space.values
     text = ";".join(",".join(values[column][code] for column, code in enumerate(group)) for group in drawn.dropped)
-    (named,) = make_campaign([source], ["erm"], [text]).units
+    (named,) = make_plan([source], ["erm"], [text]).units
     assert named.job(0, 0).key == drawn.job(0, 0).key
-    assert make_campaign([source], ["erm"], ["random:0.340"]).units[0].job(0, 0).key == drawn.job(0, 0).key
+    assert make_plan([source], ["erm"], ["random:0.340"]).units[0].job(0, 0).key == drawn.job(0, 0).key
     many = source.load().space.codes(np.arange(6))
     assert scenario_name(source.load().space, many).startswith("(land, forest) (land, sea) and 4 more, ")
     assert scenario_name(source.load().space, many[:5]) != scenario_name(source.load().space, many[1:])
@@ -170,9 +170,9 @@ def test_a_scenario_that_leaves_no_validation_rows(tmp_path):
     np.savez(tmp_path / "lone.npz", **archive)
     source = file_source(str(tmp_path / "lone.npz"), None, None, None, 0)
     with pytest.warns(ExtrapolationWarning, match=r"without \(land, forest\), there are no val rows to choose among 5"):
-        assert len(make_campaign([source], ["erm"], ["each"]).units) == 5
+        assert len(make_plan([source], ["erm"], ["each"]).units) == 5
     with pytest.raises(InputError, match="there are no val rows to choose among 2 draws by"):
-        make_campaign([source], ["erm"], ["land,forest"], draws=2)
+        make_plan([source], ["erm"], ["land,forest"], draws=2)
 
 
 @pytest.mark.parametrize(
@@ -190,24 +190,24 @@ def test_a_scenario_that_leaves_no_validation_rows(tmp_path):
 )
 def test_bad_plans(tmp_path, options, sentence):
     with pytest.raises(InputError, match=sentence):
-        make_campaign([birds(tmp_path / "birds.npz")], ["erm"], options.pop("drops", ["each"]), **options)
+        make_plan([birds(tmp_path / "birds.npz")], ["erm"], options.pop("drops", ["each"]), **options)
 
 
 def test_data_that_cannot_be_used(tmp_path):
     source = birds(tmp_path / "birds.npz")
     with pytest.raises(InputError, match="2 data sets are called 'birds'"):
-        make_campaign([source, source], ["erm"])
+        make_plan([source, source], ["erm"])
     archive = dict(np.load(tmp_path / "birds.npz"))
     np.savez(tmp_path / "two.npz", **{**archive, "split": np.where(archive["split"] == 1, 0, archive["split"])})
     two = replace(source, path=str(tmp_path / "two.npz"))
     with pytest.raises(InputError, match=r"without \(land, forest\), there are no val rows to choose among 5 draws"):
-        make_campaign([two], ["erm"])
-    assert make_campaign([two], ["erm"], draws=1).units
+        make_plan([two], ["erm"])
+    assert make_plan([two], ["erm"], draws=1).units
     archive.pop("split")
     np.savez(tmp_path / "whole.npz", **archive)
     whole = replace(source, path=str(tmp_path / "whole.npz"))
     with pytest.raises(InputError, match="needs train and test rows; split a file"):
-        make_campaign([whole], ["erm"])
+        make_plan([whole], ["erm"])
     shared = replace(whole, shares=(("train", 0.6), ("val", 0.2), ("test", 0.2)))
     assert shared.load().splits == ("train", "val", "test")
 
@@ -219,7 +219,7 @@ def test_digits_are_planned_without_computing_features():
 
 
 def test_methods_without_torch(monkeypatch):
-    monkeypatch.setattr("compshift.bench.campaign.find_spec", lambda _: None)
+    monkeypatch.setattr("compshift.bench.plan.find_spec", lambda _: None)
 
     def chosen(*names, tuning=False):
         return [method.name for method in choose_methods(names, tuning=tuning)]

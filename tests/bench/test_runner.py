@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from compshift.bench import runner as runner_module
-from compshift.bench.campaign import make_campaign
+from compshift.bench.plan import make_plan
+from compshift.bench.records import scores
 from compshift.bench.results import stored_results
 from compshift.bench.runner import Runner
-from compshift.bench.store import scores
 from compshift.report.tables import make_tables, to_csv
 from tests.bench.small import Inline, birds, run
 
@@ -114,9 +114,9 @@ class Dying(Inline):
 
 
 def test_a_job_that_kills_its_worker_is_given_up_and_the_others_are_not(tmp_path):
-    campaign = make_campaign([birds(tmp_path / "b.npz")], ["erm", "crm", "lc"], ["each"], draws=1, seeds=1)
-    store, engine = campaign.store(tmp_path / "out"), Dying("crm")
-    outcome = Runner(campaign.units, store, engine).run()
+    plan = make_plan([birds(tmp_path / "b.npz")], ["erm", "crm", "lc"], ["each"], draws=1, seeds=1)
+    store, engine = plan.store(tmp_path / "out"), Dying("crm")
+    outcome = Runner(plan.units, store, engine).run()
     assert outcome.new == 12
     assert len(outcome.failures) == 6
     assert {record["config"]["method"] for record in outcome.failures} == {"crm"}
@@ -125,12 +125,12 @@ def test_a_job_that_kills_its_worker_is_given_up_and_the_others_are_not(tmp_path
 
 
 def test_two_runners_share_a_folder(tmp_path):
-    campaign = make_campaign([birds(tmp_path / "b.npz")], ["erm", "subg"], ["each"], draws=3, seeds=2)
+    plan = make_plan([birds(tmp_path / "b.npz")], ["erm", "subg"], ["each"], draws=3, seeds=2)
     engines = [Inline(), Inline()]
     outcomes = {}
 
     def work(number):
-        outcomes[number] = Runner(campaign.units, campaign.store(tmp_path / "out"), engines[number]).run()
+        outcomes[number] = Runner(plan.units, plan.store(tmp_path / "out"), engines[number]).run()
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
@@ -138,9 +138,9 @@ def test_two_runners_share_a_folder(tmp_path):
     for thread in threads:
         thread.join()
     ran = [job.key for engine in engines for job in engine.submitted]
-    assert len(ran) == len(set(ran)) == campaign.n_jobs == 6 * 7
+    assert len(ran) == len(set(ran)) == plan.n_jobs == 6 * 7
     for outcome in outcomes.values():
-        assert outcome.new + outcome.known == campaign.n_jobs
+        assert outcome.new + outcome.known == plan.n_jobs
 
 
 def test_diverged_draws_are_not_chosen(tmp_path, monkeypatch):
@@ -148,7 +148,7 @@ def test_diverged_draws_are_not_chosen(tmp_path, monkeypatch):
 
     solve = runner_module.run_job.__globals__["solve_method"]
     source = birds(tmp_path / "b.npz")
-    alphas = [make_campaign([source], ["erm"]).units[0].job(draw, 0).drawn[0]["alpha"] for draw in range(2)]
+    alphas = [make_plan([source], ["erm"]).units[0].job(draw, 0).drawn[0]["alpha"] for draw in range(2)]
 
     def unstable(method, *arguments, alpha, **options):
         if method == "erm" or alpha == alphas[0]:
@@ -260,9 +260,9 @@ def test_a_run_that_someone_else_is_at_is_waited_for(tmp_path):
     pytest.importorskip("accelerate")
     from compshift.training.folder import RunFolder
 
-    campaign = make_campaign([birds(tmp_path / "b.npz")], ["groupdro"], ["water,sea"], draws=1, seeds=1, steps=3)
-    store = campaign.store(tmp_path / "out")
-    (job,) = campaign.units[0].first()
+    plan = make_plan([birds(tmp_path / "b.npz")], ["groupdro"], ["water,sea"], draws=1, seeds=1, steps=3)
+    store = plan.store(tmp_path / "out")
+    (job,) = plan.units[0].first()
     holder = ExitStack()
     holder.enter_context(RunFolder(store.run_path(job.key)).locked())
 
@@ -273,7 +273,7 @@ def test_a_run_that_someone_else_is_at_is_waited_for(tmp_path):
             return future
 
     engine = Releasing()
-    outcome = Runner(campaign.units, store, engine).run()
+    outcome = Runner(plan.units, store, engine).run()
     assert (outcome.new, outcome.failures) == (1, [])
     assert len(engine.submitted) == 2
     assert not store.run_path(job.key).exists()

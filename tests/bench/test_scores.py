@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 import compshift as cs
-from compshift.bench.campaign import make_campaign
 from compshift.bench.jobs import Work, run_job
-from compshift.bench.results import Score, choose_draw
+from compshift.bench.plan import make_plan
+from compshift.bench.records import dropped_accuracy, n_unseen, reported, scores
+from compshift.bench.results import Score
+from compshift.bench.selection import choose_draw
 from compshift.bench.sources import file_source
-from compshift.bench.store import dropped_accuracy, n_unseen, reported, scores
 from tests.bench.small import birds
 
 RECORD = {
@@ -37,7 +38,7 @@ def test_scores_by_hand():
 
 
 def test_a_records_scores_are_those_of_a_group_report(tmp_path):
-    job = make_campaign([birds(tmp_path / "b.npz")], ["crm"], ["water,sea"]).units[0].job(0, 0)
+    job = make_plan([birds(tmp_path / "b.npz")], ["crm"], ["water,sea"]).units[0].job(0, 0)
     record = run_job(Work(job, threads=1))
     assert record["status"] == "done", record
     data = job.data.source.load()
@@ -104,7 +105,7 @@ def test_every_variant_of_crm_is_what_it_says(tmp_path):
     X = rng.normal(size=(len(codes), 5)) + codes[:, :1] * [1, 2, 0, 1, 0] + codes[:, 1:] * [2, 1, 1, 0, 0]
     np.savez(tmp_path / "b.npz", X=X, Z=codes, split=np.arange(len(codes)) % 3, attribute_names=["bird", "place"])
     source = file_source(str(tmp_path / "b.npz"), None, None, None, 0)
-    job = make_campaign([source], ["crm"], ["1,0"]).units[0].job(2, 0)
+    job = make_plan([source], ["crm"], ["1,0"]).units[0].job(2, 0)
     record = run_job(Work(job, threads=1))
     data = source.load()
     train, test = data.part("train"), data.part("test")

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from compshift import InputError
-from compshift.bench.runner import write_view
-from compshift.bench.store import Store
+from compshift.bench.store import Store, write_view
 from tests.bench.small import birds, run
 
 ABOUT = {"birds": {"digest": "d", "protocol": {"steps": 5, "mode": "features"}}}

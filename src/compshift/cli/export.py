@@ -1,4 +1,4 @@
-"""``compshift export``: from a model to an ONNX file."""
+"""``compshift export``: write a model as an ONNX file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,18 +17,18 @@ def export(
         bool, typer.Option("--fixed-prior", metavar="", help="Leave out the input by which the prior can be changed.")
     ] = False,
     float64: Annotated[
-        bool, typer.Option("--float64", metavar="", help="Features and probabilities of 64 bits in place of 32.")
+        bool, typer.Option("--float64", metavar="", help="Use 64 bits for features and probabilities instead of 32.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Write a model as one ONNX file, to be run without compshift.
 
-    Of a trained folder the head is written: its input is what the backbone gives.
+    For a folder of `compshift train`, the head is written: its input is the backbone's features.
     """
     from compshift.export.onnx import check_onnx_path, export_onnx
 
     check_onnx_path(output, model, prior)
-    from compshift.cli.inputs import load_model
+    from compshift.cli.model_inputs import load_model
 
     loaded = load_model(model, prior)
     written = export_onnx(

@@ -19,7 +19,7 @@ def figure(
     samples: Annotated[int, typer.Option(help="Training rows (gaussian2d).", min=3)] = 3000,
     trials: Annotated[int, typer.Option(help="Trials of each setting (hull-growth).", min=1)] = 100,
     quick: Annotated[bool, typer.Option("--quick", metavar="", help="A few settings with one seed (growth).")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of whatever is random.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of data and trials.", min=0)] = 0,
     json: Json = False,
 ) -> None:
     """Draw a figure of the paper, print its numbers, and write them as CSV beside it."""

@@ -8,7 +8,7 @@ import typer
 from compshift._errors import InputError, unknown_name
 
 FORMATS = ("markdown", "latex", "csv")
-NAMES = ("all", "main", "scenarios", "ablations", "standard")
+TABLES = ("all", "main", "scenarios", "ablations", "standard")
 
 
 def tables(
@@ -17,9 +17,10 @@ def tables(
         typer.Argument(metavar="[DIR]", help="Folder that `compshift bench` wrote.", show_default=False),
     ] = None,
     format_: Annotated[str, typer.Option("--format", help="markdown, latex or csv.")] = "markdown",
-    table: Annotated[str, typer.Option(help="Which: all, main, scenarios, ablations or standard.")] = "all",
+    table: Annotated[str, typer.Option(help="Table to print: all, main, scenarios, ablations or standard.")] = "all",
     paper: Annotated[
-        bool, typer.Option("--paper", metavar="", help="Beside the paper's numbers; without DIR, those alone.")
+        bool,
+        typer.Option("--paper", metavar="", help="Add the paper's numbers; without DIR, print those alone."),
     ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write.", show_default="standard output")
@@ -28,13 +29,12 @@ def tables(
     """Print the tables of a benchmark: methods, every scenario, ablations, and the case of no group dropped."""
     if format_ not in FORMATS:
         raise unknown_name("format", format_, FORMATS)
-    if table not in NAMES:
-        raise unknown_name("table", table, NAMES)
+    if table not in TABLES:
+        raise unknown_name("table", table, TABLES)
     if folder is None and not paper:
         raise InputError("there is nothing to show: pass the folder of a benchmark, or --paper for the paper's numbers")
     from compshift._files import check_target, replacing
-    from compshift.bench.group_results import paper_results
-    from compshift.bench.results import Results, stored_results
+    from compshift.bench.results import Results, paper_results, stored_results
     from compshift.bench.store import Store
     from compshift.report.grid import to_latex, to_markdown
     from compshift.report.tables import make_tables, to_csv
@@ -59,6 +59,7 @@ def tables(
 
 
 def _nothing(datasets: list[str], *, paper: bool) -> str:
+    """Return why there is no table to print."""
     if not datasets:
         return "there are no results yet: run `compshift bench` to its end first"
     if paper:

@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from compshift import __version__
 from compshift._errors import InputError
+from compshift.bench.records import package_versions
 from compshift.report.grid import Grid
 
 TEMPLATES = files("compshift.report") / "templates"
@@ -180,9 +180,6 @@ def _vega() -> str:
     return text.replace("\r", "").replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
-
-
 def made_section(*pairs: tuple[str, str], command: Sequence[str] | None = None) -> Section:
     """Facts on what is shown, then on the page itself."""
     arguments = sys.argv[1:] if command is None else list(command)
@@ -198,10 +195,4 @@ def made_section(*pairs: tuple[str, str], command: Sequence[str] | None = None) 
 
 def versions_text() -> str:
     """compshift, Python and the packages that compute."""
-    found = [f"compshift {__version__}", f"Python {platform.python_version()}"]
-    for name in PACKAGES:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    return ", ".join(found)
+    return ", ".join(f"{name.replace('python', 'Python')} {text}" for name, text in package_versions().items())

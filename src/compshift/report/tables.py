@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from compshift.bench.results import Results, Scenario, Score, Scores
+from compshift.bench.results import Results, Score, Scores
+from compshift.bench.selection import DroppedGroups
 from compshift.report.grid import Cell, Grid
 
 HEADINGS = {
@@ -140,7 +141,7 @@ def _scenario_grids(results: Results) -> list[Grid]:
     return grids
 
 
-def scenario_label(results: Results, data: str, scenario: Scenario) -> str:
+def scenario_label(results: Results, data: str, scenario: DroppedGroups) -> str:
     """The groups that are dropped, for people."""
     return results.labels.get((data, scenario), "none") or "none"
 
@@ -209,7 +210,7 @@ def _compared(ours: Results, paper: Results) -> Iterable[Grid]:
         yield _beside("scenarios", "Each scenario", ["data set", "dropped", "method"], labels, rows, ours.notes)
 
 
-def _scenarios(results: Results, data: str) -> set[Scenario]:
+def _scenarios(results: Results, data: str) -> set[DroppedGroups]:
     """Dropped groups; the shift that data have by themselves drops none."""
     return {key[1] for key in results.scenarios if key[0] == data} - {()}
 
@@ -271,7 +272,7 @@ def to_csv(results: Results, paper: Results | None = None, only: str | None = No
     return stream.getvalue()
 
 
-def _codes(scenario: Scenario) -> str:
+def _codes(scenario: DroppedGroups) -> str:
     """Dropped groups as numbers, the same for ours and the paper's."""
     return " ".join("(" + ", ".join(map(str, code)) + ")" for code in scenario)
 
