@@ -1,4 +1,4 @@
-"""A small data set, and an engine that runs jobs where it stands, for tests of benchmarks."""
+"""A small data set, and an executor that runs jobs in this process."""
 
 from concurrent.futures import Future
 from pathlib import Path
@@ -32,7 +32,7 @@ def birds(path: Path, **options):
 
 
 class Inline:
-    """Runs everything at once, here."""
+    """Executor that runs each job at once in this process."""
 
     def __init__(self, slots=1):
         self.slots = slots
@@ -46,8 +46,8 @@ class Inline:
 
 
 def run(folder: Path, sources, methods=("erm", "crm"), drops=("each",), **options):
-    """A whole plan in this process: its store, what happened, and the jobs that were run."""
+    """Run a whole plan in this process; return its store, its outcome and the jobs that were run."""
     plan = make_plan(sources, methods, drops, **{"draws": 2, "seeds": 2, "steps": 20, **options})
-    store, engine = plan.store(folder), Inline()
-    outcome = Runner(plan.units, store, engine, plugins=plan.plugins).run()
-    return store, outcome, engine.submitted
+    store, executor = plan.store(folder), Inline()
+    outcome = Runner(plan.units, store, executor, plugins=plan.plugins).run()
+    return store, outcome, executor.submitted

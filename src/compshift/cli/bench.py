@@ -9,12 +9,12 @@ import typer
 
 from compshift._errors import InputError, unknown_name
 from compshift._files import check_apart
-from compshift.cli.options import MACHINE, Json, Shares, names, read_shares, reject_unused
+from compshift.cli.options import DATA, MACHINE, Json, Shares, names, read_shares, reject_unused
 
 if TYPE_CHECKING:
     from compshift.bench.sources import DataSource
 
-SCOPE, RUNS, FILES = "Scope", "Runs", "Feature files"
+SCOPE, RUNS = "Scope", "Runs"
 """Further headings of the help."""
 
 
@@ -108,11 +108,13 @@ def bench(
     ] = 10.0,
     target: Annotated[
         str | None,
-        typer.Option(help="Attribute to predict.", show_default="the file's first attribute", rich_help_panel=FILES),
+        typer.Option(
+            help="Attribute of a feature file to predict.", show_default="its first attribute", rich_help_panel=DATA
+        ),
     ] = None,
     attributes: Annotated[
         str | None,
-        typer.Option(help="Further attributes.", show_default="all others of the file", rich_help_panel=FILES),
+        typer.Option(help="Further attributes.", show_default="all others of the file", rich_help_panel=DATA),
     ] = None,
     shares: Shares = None,
     dry_run: Annotated[

@@ -146,8 +146,7 @@ def fit(
 ) -> None:
     """Fit a classifier and write it to a file.
 
-    With --path or --text the features are computed first, by --backbone, and kept in --cache. Settings that are auto,
-    or several values of --alpha, are chosen by accuracy on groups that are held out.
+    With --path or --text the features are computed first, by --backbone, and kept in --cache.
     """
     from compshift.cli.inputs import TableOptions, cache_beside, check_model_path, feature_maker, split_part
     from compshift.report.terminal import print_fit

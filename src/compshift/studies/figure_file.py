@@ -1,4 +1,4 @@
-"""Figures as files, with their numbers beside them."""
+"""Writing figures, and their numbers as CSV files beside them."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -9,20 +9,22 @@ from typing import Any
 from compshift._errors import InputError
 from compshift._files import check_target, replacing
 
-ENDINGS = (".png", ".svg", ".pdf")
+FIGURE_ENDINGS = (".png", ".svg", ".pdf")
 
 
 def check_figure_path(path: Path, *sources: str | Path | None) -> None:
-    """Refuse a path that a figure cannot be written to, or a Python without matplotlib."""
-    if path.suffix.lower() not in ENDINGS:
-        raise InputError(f"{path.name!r} has the ending {path.suffix!r}: figures are written as {', '.join(ENDINGS)}")
+    """Check that a figure can be written to a path that is none of the sources, and that matplotlib is installed."""
+    if path.suffix.lower() not in FIGURE_ENDINGS:
+        raise InputError(
+            f"{path.name!r} has the ending {path.suffix!r}: figures are written as {', '.join(FIGURE_ENDINGS)}"
+        )
     if find_spec("matplotlib") is None:
         raise InputError("drawing needs matplotlib: pip install 'compshift[plot]'")
     check_target(path, *sources)
 
 
 def save_figure(figure: Any, path: Path, *, legend: tuple[Any, Any] | None = None, columns: int = 3) -> None:
-    """Write a figure whole or not at all, with a legend of (handles, labels) in some columns below it."""
+    """Write a figure atomically, with a legend of (handles, labels) below it if one is given."""
     if legend is not None:
         figure.legend(*legend, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     with replacing(path) as temporary:
@@ -30,7 +32,7 @@ def save_figure(figure: Any, path: Path, *, legend: tuple[Any, Any] | None = Non
 
 
 def write_numbers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """A figure's numbers as CSV."""
+    """Write a figure's numbers as CSV."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
         writer.writeheader()

@@ -1,4 +1,4 @@
-"""Real engines: what they compute is the same to the last digit, and what does not answer is said in time."""
+"""Executors on real backends, and addresses that do not answer in time."""
 
 import socket
 import threading
@@ -10,7 +10,7 @@ from compshift import InputError
 from compshift.bench.executors import start_executor
 
 
-def test_addresses_that_do_not_answer():
+def test_addresses_without_a_server_raise_in_time():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -29,7 +29,7 @@ def test_addresses_that_do_not_answer():
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["silent", "another server"])
-def test_something_else_listens_there(answer):
+def test_servers_of_another_kind_raise_in_time(answer):
     pytest.importorskip("distributed")
     with socket.create_server(("127.0.0.1", 0)) as server:
         open_connections = []
@@ -54,7 +54,7 @@ def test_something_else_listens_there(answer):
             connection.close()
 
 
-def test_options_of_other_backends():
+def test_addresses_for_another_backend_raise():
     with (
         pytest.raises(InputError, match="scheduler is for the backend 'dask'"),
         start_executor("loky", 1, scheduler="a:1"),
@@ -68,7 +68,7 @@ def test_options_of_other_backends():
         pass
 
 
-def test_a_scheduler_that_is_gone_ends_in_one_sentence():
+def test_a_lost_scheduler_raises_one_sentence():
     from compshift.bench.executors import _DaskExecutor
 
     class Client:
@@ -77,11 +77,11 @@ def test_a_scheduler_that_is_gone_ends_in_one_sentence():
         def get_executor(self, **_):
             return None
 
-    engine = _DaskExecutor(Client(), patience=1.0)
-    for attempt in (lambda: engine.slots, lambda: engine.submit(print, None)):
+    executor = _DaskExecutor(Client(), patience=1.0)
+    for attempt in (lambda: executor.slots, lambda: executor.submit(print, None)):
         with pytest.raises(InputError, match="the Dask scheduler is gone: start it again"):
             attempt()
     Client.status = "connecting"
-    engine.patience = 0.2
+    executor.patience = 0.2
     with pytest.raises(InputError, match="the Dask scheduler is gone"):
-        engine.submit(print, None)
+        executor.submit(print, None)
