@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compshift import ExtrapolationWarning, InputError
-from compshift.bench.plan import Plan, choose_methods, make_plan, scenario_name
+from compshift.bench.plan import BenchPlan, choose_methods, make_plan, scenario_name
 from compshift.bench.protocol import Protocol
 from compshift.bench.sources import DataSource, file_source
 from tests.bench.small import birds, run, write_birds
@@ -117,7 +117,7 @@ def test_default_numbers_of_jobs_and_threads(tmp_path, monkeypatch):
     assert plan.workers(3, 2, remote=True) == (3, 2)
     (unit,) = plan.units
     tuning = replace(unit.data, protocol=Protocol("fine-tuning", 10, {}))
-    plan = Plan([replace(unit, data=tuning)], ())
+    plan = BenchPlan([replace(unit, data=tuning)], ())
     assert plan.workers(None, None, remote=False) == (1, 8)
     assert plan.workers(4, None, remote=False) == (4, 2)
     assert plan.workers(None, None, remote=True) == (1, 1)

@@ -1,7 +1,7 @@
 """Plan a benchmark before anything runs: data sets × scenarios × methods, the jobs that follow, and how long they take.
 
-``make_plan`` checks everything that can be checked without a fit. ``Plan.estimate_seconds`` uses the times of jobs that
-were run before or, where there are none, times a few matrix products or training steps.
+``make_plan`` checks everything that can be checked without a fit. ``BenchPlan.estimate_seconds`` uses the times of
+finished jobs or, where there are none, times a few matrix products or training steps.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ START_SECONDS, CONVEX_SECONDS, TRAINED_SECONDS = 8.0, 0.05, 0.3
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class BenchPlan:
     """Everything that a benchmark will run."""
 
     units: list[Unit]
@@ -141,7 +141,7 @@ def make_plan(
     backbone: str | None = None,
     strict: bool = False,
     plugins: Sequence[Any] = (),
-) -> Plan:
+) -> BenchPlan:
     """Plan every method on every scenario of every data set.
 
     ``drops`` are ``"each"``, ``"none"``, ``"random:0.3"`` or groups as text, ``"3,stripes"``; groups that are dropped
@@ -169,7 +169,7 @@ def make_plan(
         for shift in shifts:
             dropped = tuple(tuple(map(int, code)) for code in shift.dropped)
             units += [Unit(planned, shift.name, dropped, method, draws, seeds) for method in chosen]
-    return Plan(units, tuple((plugin.name, plugin.source) for plugin in plugins))
+    return BenchPlan(units, tuple((plugin.name, plugin.source) for plugin in plugins))
 
 
 def choose_methods(names: Sequence[str], plugins: Sequence[Any] = (), *, tuning: bool) -> list[PlannedMethod]:

@@ -163,9 +163,9 @@ class Store:
             _write_json(self.failure_path(key), record)
             log = self.failure_path(key).with_suffix(".log")
             with replacing(log) as temporary:
-                told = "\n".join(record.get("warnings", []))
+                warned = "\n".join(record.get("warnings", []))
                 temporary.write_text(
-                    f"{json.dumps(record['config'], indent=1)}\n{told}\n{record.get('traceback', record['error'])}\n"
+                    f"{json.dumps(record['config'], indent=1)}\n{warned}\n{record.get('traceback', record['error'])}\n"
                 )
         elif not self.has(key):
             _write_json(self.record_path(key), record)

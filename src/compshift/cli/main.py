@@ -19,17 +19,15 @@ import typer
 from compshift import __version__
 from compshift._errors import InputError, one_line, system_sentence
 from compshift.cli.audit import audit
-from compshift.cli.bench import bench
-from compshift.cli.export import export
+from compshift.cli.bench import bench, tables
 from compshift.cli.features import features
 from compshift.cli.figure import figure
 from compshift.cli.fit import fit
 from compshift.cli.interruption import Interrupted, interruptible
 from compshift.cli.listings import app as datasets
 from compshift.cli.listings import methods
-from compshift.cli.predict import evaluate, predict
+from compshift.cli.predict import evaluate, export, predict
 from compshift.cli.report import report
-from compshift.cli.tables import tables
 from compshift.cli.train import train
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
