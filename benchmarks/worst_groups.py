@@ -16,8 +16,10 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from compshift.bench.results import PAPER_METHODS, VARIANTS, choose_draw, printed
-from compshift.bench.store import Store, dropped_accuracy, group_accuracy, reported, scores
+from compshift.bench.protocol import PAPER_METHODS, VARIANTS, printed
+from compshift.bench.records import dropped_accuracy, group_accuracy, reported, scores
+from compshift.bench.selection import choose_draw
+from compshift.bench.store import Store
 
 BINS = ((0, 0), (1, 5), (6, 10**9))
 NAMES = ("dropped", "1 to 5 rows", "more rows")

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 import compshift as cs
 from compshift.methods import Method
-from compshift.methods.base import LogUniform
+from compshift.methods.sampling import LogUniform
 
 # %%
 # The method

@@ -1,11 +1,11 @@
-"""A small data set, and an engine that runs jobs where it stands, for tests of benchmarks."""
+"""A small data set, and an executor that runs jobs in this process."""
 
 from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
 
-from compshift.bench.campaign import make_campaign
+from compshift.bench.plan import make_plan
 from compshift.bench.runner import Runner
 from compshift.bench.sources import file_source
 
@@ -32,7 +32,7 @@ def birds(path: Path, **options):
 
 
 class Inline:
-    """Runs everything at once, here."""
+    """Executor that runs each job at once in this process."""
 
     def __init__(self, slots=1):
         self.slots = slots
@@ -46,8 +46,8 @@ class Inline:
 
 
 def run(folder: Path, sources, methods=("erm", "crm"), drops=("each",), **options):
-    """A whole campaign in this process: its store, what happened, and the jobs that were run."""
-    campaign = make_campaign(sources, methods, drops, **{"draws": 2, "seeds": 2, "steps": 20, **options})
-    store, engine = campaign.store(folder), Inline()
-    outcome = Runner(campaign.units, store, engine, plugins=campaign.plugins).run()
-    return store, outcome, engine.submitted
+    """Run a whole plan in this process; return its store, its outcome and the jobs that were run."""
+    plan = make_plan(sources, methods, drops, **{"draws": 2, "seeds": 2, "steps": 20, **options})
+    store, executor = plan.store(folder), Inline()
+    outcome = Runner(plan.units, store, executor, plugins=plan.plugins).run()
+    return store, outcome, executor.submitted

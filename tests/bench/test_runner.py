@@ -1,4 +1,5 @@
-import json
+"""Running plans: every job once, failures, workers that die, several runners."""
+
 import threading
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -7,15 +8,14 @@ import numpy as np
 import pytest
 
 from compshift.bench import runner as runner_module
-from compshift.bench.campaign import make_campaign
+from compshift.bench.plan import make_plan
+from compshift.bench.records import scores
 from compshift.bench.results import stored_results
 from compshift.bench.runner import Runner
-from compshift.bench.store import scores
-from compshift.report.tables import make_tables, to_csv
+from compshift.report.tables import to_csv
 from tests.bench.small import Inline, birds, run
 
 FEATURES = "b: linear heads on fixed features, 1 scenario, 2 draws."
-ALL = "b: linear heads on fixed features, 6 scenarios, 2 draws."
 
 
 def test_every_job_runs_once_and_never_again(tmp_path):
@@ -89,7 +89,7 @@ def test_a_job_that_fails_leaves_the_others_alone(tmp_path, monkeypatch):
 
 
 class Dying(Inline):
-    """An engine whose worker dies of some jobs, and takes all others with it that are running."""
+    """An executor whose worker dies of some jobs, and takes all others with it that are running."""
 
     def __init__(self, deadly):
         super().__init__(slots=2)
@@ -114,33 +114,33 @@ class Dying(Inline):
 
 
 def test_a_job_that_kills_its_worker_is_given_up_and_the_others_are_not(tmp_path):
-    campaign = make_campaign([birds(tmp_path / "b.npz")], ["erm", "crm", "lc"], ["each"], draws=1, seeds=1)
-    store, engine = campaign.store(tmp_path / "out"), Dying("crm")
-    outcome = Runner(campaign.units, store, engine).run()
+    plan = make_plan([birds(tmp_path / "b.npz")], ["erm", "crm", "lc"], ["each"], draws=1, seeds=1)
+    store, executor = plan.store(tmp_path / "out"), Dying("crm")
+    outcome = Runner(plan.units, store, executor).run()
     assert outcome.new == 12
     assert len(outcome.failures) == 6
     assert {record["config"]["method"] for record in outcome.failures} == {"crm"}
     assert "its worker died 2 times (RuntimeError: the worker is gone)" in outcome.failures[0]["error"]
-    assert sum(job.method.name == "crm" for job in engine.submitted) == 12
+    assert sum(job.method.name == "crm" for job in executor.submitted) == 12
 
 
 def test_two_runners_share_a_folder(tmp_path):
-    campaign = make_campaign([birds(tmp_path / "b.npz")], ["erm", "subg"], ["each"], draws=3, seeds=2)
-    engines = [Inline(), Inline()]
+    plan = make_plan([birds(tmp_path / "b.npz")], ["erm", "subg"], ["each"], draws=3, seeds=2)
+    executors = [Inline(), Inline()]
     outcomes = {}
 
     def work(number):
-        outcomes[number] = Runner(campaign.units, campaign.store(tmp_path / "out"), engines[number]).run()
+        outcomes[number] = Runner(plan.units, plan.store(tmp_path / "out"), executors[number]).run()
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    ran = [job.key for engine in engines for job in engine.submitted]
-    assert len(ran) == len(set(ran)) == campaign.n_jobs == 6 * 7
+    ran = [job.key for executor in executors for job in executor.submitted]
+    assert len(ran) == len(set(ran)) == plan.n_jobs == 6 * 7
     for outcome in outcomes.values():
-        assert outcome.new + outcome.known == campaign.n_jobs
+        assert outcome.new + outcome.known == plan.n_jobs
 
 
 def test_diverged_draws_are_not_chosen(tmp_path, monkeypatch):
@@ -148,7 +148,7 @@ def test_diverged_draws_are_not_chosen(tmp_path, monkeypatch):
 
     solve = runner_module.run_job.__globals__["solve_method"]
     source = birds(tmp_path / "b.npz")
-    alphas = [make_campaign([source], ["erm"]).units[0].job(draw, 0).drawn[0]["alpha"] for draw in range(2)]
+    alphas = [make_plan([source], ["erm"]).units[0].job(draw, 0).drawn[0]["alpha"] for draw in range(2)]
 
     def unstable(method, *arguments, alpha, **options):
         if method == "erm" or alpha == alphas[0]:
@@ -167,102 +167,15 @@ def test_diverged_draws_are_not_chosen(tmp_path, monkeypatch):
     assert ran == []  # that it diverges is a result
 
 
-@pytest.mark.parametrize("metric", ["balanced", "worst"])
-def test_results_by_a_loop(tmp_path, metric):
-    store, _, _ = run(
-        tmp_path / "out", [birds(tmp_path / "b.npz")], ("subg", "crm"), ("each", "none"), seeds=3, select=metric
-    )
-    records = list(store.records())
-    results = stored_results(store)
-    for method, name in (("subg", "SUBG"), ("crm", "CRM")):
-        by_seed = {}
-        for scenario in {tuple(map(tuple, record["config"]["dropped"])) for record in records}:
-            own = [
-                record
-                for record in records
-                if record["config"]["method"] == method and tuple(map(tuple, record["config"]["dropped"])) == scenario
-            ]
-            first = {
-                record["config"]["draw"]: scores(record, "val")[metric]
-                for record in own
-                if not record["config"]["seed"]
-            }
-            best = min(draw for draw in first if first[draw] == max(first.values()))
-            chosen = {
-                record["config"]["seed"]: scores(record)["worst"] for record in own if record["config"]["draw"] == best
-            }
-            found = results.scenarios["b", scenario, name] if scenario else results.standard["b", name]
-            assert found["worst"].mean == pytest.approx(100 * np.mean(list(chosen.values())))
-            if scenario:
-                for seed, value in chosen.items():
-                    by_seed.setdefault(seed, []).append(value)
-        means = [100 * np.mean(values) for values in by_seed.values()]
-        score = results.main["b", name]["worst"]
-        assert score.mean == pytest.approx(np.mean(means))
-        if method == "subg":
-            assert len(means) == score.seeds == 3
-            assert score.error == pytest.approx(np.std(means, ddof=1) / np.sqrt(3))
-        else:
-            assert score.error is None
-    assert set(results.ablations) == {
-        ("b", variant) for variant in ("CRM", "B* + Emp Prior", "B_hat + Unf Prior", "B_hat + Emp Prior")
-    }
-    assert results.ablations["b", "CRM"]["worst"] == results.main["b", "CRM"]["worst"]
-    assert results.notes == [ALL]
-    assert results.extent == {("b", "SUBG"): (6, 2), ("b", "CRM"): (6, 2)}
-
-
-def _edit(store, key, **change):
-    path = store.record_path(key)
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-
-
-def test_seeds_that_diverged_are_told_and_do_not_win(tmp_path):
-    source = birds(tmp_path / "b.npz")
-    store, _, ran = run(tmp_path / "out", [source], ("subg", "erm"), ("water,sea", "land,sand"), seeds=3)
-    lost = next(job for job in ran if job.seed == 2)
-    _edit(store, lost.key, status="diverged")
-    results = stored_results(store)
-    assert f"SUBG on b {lost.scenario}: 1 of 3 seeds diverged and are left out" in results.notes
-    assert results.partial == {("b", "SUBG")}
-    assert results.main["b", "SUBG"]["worst"].seeds == 2
-    main = make_tables(results)[0]
-    assert [row[1].text for row in main.rows] == ["ERM", "SUBG*"]
-    assert not any(cell.best for cell in main.rows[1])
-    assert any(cell.best for cell in main.rows[0])
-
-
-def test_what_is_missing_of_the_chosen_draw_is_told(tmp_path):
-    source = birds(tmp_path / "b.npz")
-    store, _, ran = run(tmp_path / "out", [source], ("subg",), ("water,sea",), seeds=3)
-    assert stored_results(store).notes == [FEATURES]
-    (store.path / "jobs" / f"{ran[-1].key}.json").unlink()
-    assert stored_results(store).notes == [
-        FEATURES,
-        "b is not finished: 1 of 1 pairs of scenario and method lack draws or seeds.",
-    ]
-
-
-def test_results_of_other_settings_are_left_out(tmp_path):
-    """Two runners that began at the same time with other options: one of them is not what the folder is of."""
-    source = birds(tmp_path / "b.npz")
-    store, _, ran = run(tmp_path / "out", [source], ("erm",), ("water,sea",))
-    record = store.read(ran[0].key)
-    strange = {**record["config"], "protocol": {**record["config"]["protocol"], "steps": 99}}
-    _edit(store, ran[0].key, config=strange)
-    results = stored_results(store)
-    assert "1 results of other data, settings or versions of a method are left out" in results.notes
-
-
-def test_a_run_that_someone_else_is_at_is_waited_for(tmp_path):
+def test_a_run_that_another_process_is_training_is_waited_for(tmp_path):
     """A worker of a runner that was killed may still be training: that is no failure."""
     pytest.importorskip("torch")
     pytest.importorskip("accelerate")
     from compshift.training.folder import RunFolder
 
-    campaign = make_campaign([birds(tmp_path / "b.npz")], ["groupdro"], ["water,sea"], draws=1, seeds=1, steps=3)
-    store = campaign.store(tmp_path / "out")
-    (job,) = campaign.units[0].first()
+    plan = make_plan([birds(tmp_path / "b.npz")], ["groupdro"], ["water,sea"], draws=1, seeds=1, steps=3)
+    store = plan.store(tmp_path / "out")
+    (job,) = plan.units[0].first()
     holder = ExitStack()
     holder.enter_context(RunFolder(store.run_path(job.key)).locked())
 
@@ -272,30 +185,14 @@ def test_a_run_that_someone_else_is_at_is_waited_for(tmp_path):
             holder.close()
             return future
 
-    engine = Releasing()
-    outcome = Runner(campaign.units, store, engine).run()
+    executor = Releasing()
+    outcome = Runner(plan.units, store, executor).run()
     assert (outcome.new, outcome.failures) == (1, [])
-    assert len(engine.submitted) == 2
+    assert len(executor.submitted) == 2
     assert not store.run_path(job.key).exists()
 
 
-def test_methods_with_fewer_draws_are_told(tmp_path):
-    source = birds(tmp_path / "b.npz")
-    run(tmp_path / "out", [source], ("erm",), ("water,sea",), draws=1)
-    store, _, _ = run(tmp_path / "out", [source], ("crm",), ("water,sea",), draws=3)
-    (note,) = stored_results(store).notes
-    assert note.endswith("methods had different numbers of draws to choose from: ERM 1, CRM 3.")
-
-
-def test_groups_outside_the_hull_are_told(tmp_path):
-    store, _, _ = run(tmp_path / "out", [birds(tmp_path / "b.npz")], ("crm",), ("land,sand;water,sand", "water,sea"))
-    assert (
-        "b: in 1 of 2 scenarios some tested groups lie outside the hull of the seen ones"
-        in stored_results(store).notes[1]
-    )
-
-
-def test_a_failure_has_a_log_that_people_can_read(tmp_path, monkeypatch):
+def test_a_failed_job_has_a_readable_log(tmp_path, monkeypatch):
     def unlucky(*_, **__):
         raise ZeroDivisionError("no luck")
 

@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from compshift import InputError
-from compshift.bench.runner import write_view
-from compshift.bench.store import Store
+from compshift.bench.store import Store, write_view
 from tests.bench.small import birds, run
 
 ABOUT = {"birds": {"digest": "d", "protocol": {"steps": 5, "mode": "features"}}}
@@ -37,7 +36,7 @@ def test_a_finished_job_is_never_replaced(store):
     assert list(store.failures()) == []
 
 
-def test_a_job_has_one_claimant(store):
+def test_a_job_is_claimed_by_one_runner(store):
     first = store.claim("k")
     assert first is not None
     assert store.claim("k") is None
@@ -50,7 +49,7 @@ def test_a_job_has_one_claimant(store):
     assert not (store.path / "locks" / "k").exists()
 
 
-def test_the_claim_of_a_killed_process_is_void(store):
+def test_the_lock_of_a_killed_process_is_released(store):
     script = (
         "import sys; from pathlib import Path; from compshift.bench.store import Store\n"
         "lock = Store(Path(sys.argv[1])).claim('k'); print('claimed', flush=True); sys.stdin.read()"
@@ -65,7 +64,7 @@ def test_the_claim_of_a_killed_process_is_void(store):
     assert store.claim("k") is not None
 
 
-def test_half_written_files_are_no_results(store):
+def test_half_written_files_are_ignored_or_raise(store):
     (store.path / "jobs" / ".k.1234abcd.tmp.json").write_text('{"key"')
     assert list(store.records()) == []
     (store.path / "jobs" / "k.json").write_text('{"key"')
@@ -73,7 +72,7 @@ def test_half_written_files_are_no_results(store):
         list(store.records())
 
 
-def test_a_write_that_fails_leaves_nothing(store, monkeypatch):
+def test_a_failed_write_leaves_no_file(store, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -100,14 +99,14 @@ def test_results_under_two_protocols_are_not_mixed(store):
     assert set(about["methods"]) == {"erm", "crm"}
 
 
-def test_plans_add_up(store):
+def test_plans_are_merged(store):
     store.write(record())
     more = [[[[0, 1]], "erm", 1, 3], [[], "crm", 1, 1]]
     Store.create(store.path, ABOUT, {"crm": ""}, {"birds": more})
     assert store.read_about()["plans"] == {"birds": [[[[0, 1]], "erm", 2, 3], [[], "crm", 1, 1]]}
 
 
-def test_folders_that_are_no_store(tmp_path):
+def test_folders_that_hold_something_else_raise(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file: pass a folder"):
         Store.create(tmp_path / "file", ABOUT, {})
@@ -123,7 +122,7 @@ def test_folders_that_are_no_store(tmp_path):
             attempt()
 
 
-def test_the_view_has_every_group_of_every_predictor(tmp_path):
+def test_results_parquet_has_every_group_of_every_predictor(tmp_path):
     pd = pytest.importorskip("pandas")
     store, outcome, _ = run(tmp_path / "out", [birds(tmp_path / "b.npz")], drops=["water,sea"])
     rows = write_view(store)
@@ -138,7 +137,7 @@ def test_the_view_has_every_group_of_every_predictor(tmp_path):
     assert frame.loc[frame["group"] == "(water, sea)", "seen_rows"].unique().tolist() == [0]
 
 
-def test_two_runners_can_make_a_folder_at_once(tmp_path):
+def test_a_folder_that_another_runner_is_creating_is_accepted(tmp_path):
     """The first has made some of it when the second looks."""
     for made in (["jobs"], ["jobs", "locks"], ["features"]):
         folder = tmp_path / "-".join(made)

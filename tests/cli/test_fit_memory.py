@@ -34,7 +34,7 @@ def test_it_finds_what_a_fit_in_memory_finds(folder, call):
         (("--memory", "1"), "--memory is '1', less than a megabyte"),
         (("--memory", "1G", "--alpha", "auto"), "choose one on rows that fit in memory"),
         (("--memory", "1G", "--split", "val"), "has no rows of the split 'val': it has 'test', 'train'"),
-        (("--memory", "1G", "--anchor", "gaussian"), "anchor='zero' and cross_fit=False"),
+        (("--memory", "1G", "--anchor", "gaussian"), "fitted with --anchor zero and without --cross-fit"),
     ],
 )
 def test_bad_input_is_one_sentence(folder, call, more, message):

@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from compshift.cli.options import Interrupted, interruptible, resumable
+from compshift.cli.interruption import Interrupted, interruptible, resumable
 from tests.bench.small import write_birds
 
 
@@ -27,7 +27,7 @@ def test_signals_end_a_command_with_one_line(call, tmp_path, monkeypatch, sent, 
 def test_work_that_can_be_taken_up_says_so():
     with pytest.raises(Interrupted) as stop, interruptible(), resumable():
         os.kill(os.getpid(), signal.SIGTERM)
-    assert stop.value.words == "interrupted: the same command goes on from here"
+    assert stop.value.message == "interrupted: the same command goes on from here"
     assert stop.value.code == 143
 
 

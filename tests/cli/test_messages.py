@@ -84,8 +84,10 @@ def test_options_that_do_not_go_together(folder, call, source, more, message):
 def test_the_offset_that_was_chosen(folder, call):
     result = call("fit", "birds.npz", *FIT, *MODEL, "--unseen-offset", "auto", "--alpha", "0.01", cwd=folder)
     assert result.returncode == 0, result.err
-    (found,) = re.findall(r"^chosen on held-out groups: unseen groups ([+-]\d\.\d\d) nats$", result.out, re.MULTILINE)
-    assert float(found) == pytest.approx(compshift.load(folder / "m.safetensors").unseen_offset_, abs=0.005001)
+    (line,) = re.findall(r"^chosen on held-out groups .*$", result.out, re.MULTILINE)
+    offset = compshift.load(folder / "m.safetensors").unseen_offset_
+    (found,) = re.findall(r"alpha 0\.01, unseen groups ([+-]\d\.\d\d) nats$", line) or ["0"]
+    assert float(found) == pytest.approx(offset, abs=0.005001)
     assert found != "-0.00"
 
 
@@ -93,7 +95,10 @@ def test_all_that_was_chosen_and_nothing_that_was_given(folder, call):
     auto = ("--bias", "auto", "--anchor", "auto", "--alpha", "0.01")
     result = call("fit", "birds.npz", *FIT, *MODEL, *auto, cwd=folder)
     clf = compshift.load(folder / "m.safetensors")
-    assert f"chosen on held-out groups: {clf.anchor_} anchor, {clf.selected_bias_} bias\n" in result.out
+    (line,) = re.findall(r"^chosen on held-out groups \(\d+ folds\): alpha 0\.01.*$", result.out, re.MULTILINE)
+    assert (f"{clf.anchor_} anchor" in line) == ((clf.anchor_, clf.chosen_bias_) != ("zero", "extrapolated"))
+    assert (f"{clf.chosen_bias_} bias" in line) == (clf.chosen_bias_ != "extrapolated")
+    assert "nats" not in line  # the offset was not chosen
     assert "chosen" not in call("fit", "birds.npz", *FIT, *MODEL, cwd=folder).out
     assert "chosen" not in call("fit", "birds", *FIT, *MODEL, "--memory", "1G", cwd=folder).out
     alphas = call("fit", "birds.npz", *FIT, *MODEL, "--alpha", "0.1,1", cwd=folder).out

@@ -15,10 +15,12 @@ import torch
 from PIL import Image
 
 import compshift as cs
-from compshift.bench.group_results import group_results
-from compshift.bench.plan import Job
-from compshift.bench.results import chosen_records, stored_results
-from compshift.bench.runner import Outcome, write_view
+from compshift.bench.results import group_results
+from compshift.bench.jobs import Job
+from compshift.bench.results import stored_results
+from compshift.bench.selection import chosen_records
+from compshift.bench.runner import Outcome
+from compshift.bench.store import write_view
 from compshift.bench.store import Store
 from compshift.cli.options import read_prior
 from compshift.cli.train_config import TrainConfig

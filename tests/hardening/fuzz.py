@@ -17,7 +17,7 @@ import numpy as np
 
 with atheris.instrument_imports(include=["compshift"]):
     import compshift as cs
-    from compshift.bench.store import check_about, check_record
+    from compshift.bench.records import check_about, check_record
     from compshift.crm.io import from_file
     from compshift.data.glue_cache import read_glue_cache
     from compshift.data.shards import read_manifest

@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from compshift.bench.group_results import paper_results
 from compshift.bench.protocol import read_table
-from compshift.bench.results import Results, Score
+from compshift.bench.results import Results, Score, paper_results
 from compshift.report.grid import Cell, Grid, to_latex, to_markdown, to_rich
 from compshift.report.tables import make_tables, shown, to_csv
 

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compshift.methods.base import Sampling
+from compshift.methods.sampling import Sampling
 from compshift.training.batches import Sampler
 
 

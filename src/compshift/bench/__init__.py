@@ -1,1 +1,1 @@
-"""Experiments: what is run, and the numbers that come out."""
+"""Benchmarks: plan jobs, run them on any executor, and turn their records into tables."""

@@ -1,131 +1,359 @@
-"""What is to be run: jobs that are named by all that decides about their result."""
+"""Plan a benchmark before anything runs: data sets × scenarios × methods, the jobs that follow, and how long they take.
+
+``make_plan`` checks everything that can be checked without a fit. ``BenchPlan.estimate_seconds`` uses the times of
+finished jobs or, where there are none, times a few matrix products or training steps.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+import os
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from compshift.bench.convex_methods import DETERMINISTIC, SOLVED
-from compshift.bench.protocol import Protocol
+import numpy as np
+
+from compshift._checks import check_count
+from compshift._errors import ExtrapolationWarning, InputError, unknown_name
+from compshift.bench.convex_methods import CONVEX_METHODS, SAME_ON_FEATURES
+from compshift.bench.jobs import Job, PlannedData, PlannedMethod, Unit
+from compshift.bench.protocol import FURTHER_METHODS, PAPER_METHODS, Protocol, feature_protocol, tuning_protocol
 from compshift.bench.sources import DataSource
-from compshift.data.shift import Scenario
-from compshift.methods.base import LogUniform
+from compshift.bench.store import Store
+from compshift.core.arrays import IntArray
+from compshift.core.groups import GroupSpace
+from compshift.data.dataset import GroupedDataset
+from compshift.data.shift import Scenario, parse_groups, scenarios, split_groups
+
+METHOD_SETS = ("paper", "all")
+"""Names for several methods: the paper's eight, and all that there are."""
+
+MAX_LISTED_GROUPS = 4
+"""Largest number of dropped groups that the name of a scenario lists; longer lists are cut and hashed."""
+
+SMALL_IMAGE_BACKBONE = "small-cnn"
+"""Default backbone for the embedded images, which are small."""
+
+MAX_DRAWS = 100_000
+"""Largest number of draws, and of seeds, that a plan accepts."""
+
+FIT_EVALUATIONS = 120
+"""Evaluations of the risk and its gradient in a typical convex fit, for estimates of time."""
+
+PRODUCTS_PER_STEP = 4.0
+"""Cost of a training step on features, in matrix products of its batch with its weights, for estimates of time."""
+
+START_SECONDS, CONVEX_SECONDS, TRAINED_SECONDS = 8.0, 0.05, 0.3
+"""Seconds that workers take to start, and that a convex or trained job takes besides its computations."""
 
 
-@dataclass(frozen=True)
-class PlannedData:
-    """A data set of a plan."""
+@dataclass(frozen=True, eq=False)
+class BenchPlan:
+    """Everything that a benchmark will run."""
 
-    source: DataSource
-    digest: str
-    protocol: Protocol
-
-
-@dataclass(frozen=True)
-class PlannedMethod:
-    """A method of a plan. ``code`` tells versions of a plugin apart."""
-
-    name: str
-    ranges: dict[str, LogUniform] = field(hash=False)
-    code: str = ""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run: a method on a scenario of a data set, with drawn hyper-parameters and a seed."""
-
-    data: PlannedData
-    scenario: str
-    dropped: tuple[tuple[int, ...], ...]  # codes, the class first
-    method: PlannedMethod
-    draw: int
-    seed: int
-
-    @property
-    def solved(self) -> bool:
-        """Whether a solver finds the optimum, instead of a training loop."""
-        return self.data.protocol.mode == "features" and self.method.name in SOLVED
-
-    @cached_property
-    def drawn(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Hyper-parameters: those that all methods have, and the method's own."""
-        return self.data.protocol.draw(self.draw, self.method.ranges)
-
-    def config(self) -> dict[str, Any]:
-        """Everything that decides about the result, and nothing else: not where the data lie, nor who runs it."""
-        common, own = self.drawn
-        return {
-            "data": self.data.source.label,
-            "digest": self.data.digest,
-            "scenario": self.scenario,
-            "dropped": [list(code) for code in self.dropped],
-            "method": self.method.name,
-            "code": self.method.code,
-            "draw": self.draw,
-            "seed": self.seed,
-            "common": common,
-            "hyperparameters": own,
-            "protocol": self.data.protocol.to_dict(),
-        }
-
-    @cached_property
-    def key(self) -> str:
-        """The job's name: a digest of its configuration."""
-        text = json.dumps(self.config(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-    @property
-    def run_seed(self) -> int:
-        """Seed of everything random in the run; another method or data set changes nothing about it."""
-        return seed_for(self.data.source.label, self.scenario, self.method.name, self.draw, self.seed)
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A method on a scenario: its draws at the first seed, then the chosen draw at the others."""
-
-    data: PlannedData
-    scenario: str
-    dropped: tuple[tuple[int, ...], ...]
-    method: PlannedMethod
-    draws: int
-    seeds: int
-
-    def job(self, draw: int, seed: int) -> Job:
-        """One of its jobs."""
-        return Job(self.data, self.scenario, self.dropped, self.method, draw, seed)
-
-    def first(self) -> list[Job]:
-        """The draws, at seed 0."""
-        return [self.job(draw, 0) for draw in range(self.draws)]
-
-    def second(self, chosen: int) -> list[Job]:
-        """The chosen draw at the other seeds; where nothing is random there is nothing to repeat."""
-        repeated = 1 if self.data.protocol.mode == "features" and self.method.name in DETERMINISTIC else self.seeds
-        return [self.job(chosen, seed) for seed in range(1, repeated)]
+    units: list[Unit]
+    plugins: tuple[tuple[str, str], ...]  # name and source code
 
     @property
     def n_jobs(self) -> int:
-        """How many jobs it takes."""
-        return self.draws + len(self.second(0))
+        """Number of jobs in both stages."""
+        return sum(unit.n_jobs for unit in self.units)
+
+    @property
+    def data(self) -> list[PlannedData]:
+        """The data sets."""
+        return list({unit.data.source.label: unit.data for unit in self.units}.values())
+
+    def store(self, folder: Path) -> Store:
+        """Open or create the folder for the results, and merge this plan into it."""
+        data = {
+            planned.source.label: {
+                "digest": planned.digest,
+                "protocol": planned.protocol.to_dict(),
+                "name": planned.source.name,
+            }
+            for planned in self.data
+        }
+        methods = {unit.method.name: unit.method.code for unit in self.units}
+        plans: dict[str, list[Any]] = {}
+        for unit in self.units:
+            planned = [[list(code) for code in unit.dropped], unit.method.name, unit.draws, unit.seeds]
+            plans.setdefault(unit.data.source.label, []).append(planned)
+        return Store.create(folder, data, methods, plans)
+
+    def workers(self, jobs: int | None, threads: int | None, *, remote: bool) -> tuple[int, int]:
+        """Return how many jobs run side by side and how many threads each has, with defaults where None is given.
+
+        Convex fits and heads are small: one thread each, as many as there are cores. A fine-tuning job uses all cores
+        of this machine, so one runs at a time; on a cluster (``remote``) each has one thread.
+        """
+        tuning = any(data.protocol.mode == "fine-tuning" for data in self.data)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        jobs = jobs or (1 if tuning else cores)
+        return jobs, threads or (max(1, cores // jobs) if tuning and not remote else 1)
+
+    def finished_jobs(self, store: Store | None) -> list[int]:
+        """Return how many jobs of each unit a store has already, whichever draw was chosen."""
+        if store is None:
+            return [0] * len(self.units)
+        found = []
+        for unit in self.units:
+            keys = {unit.job(draw, seed).key for draw in range(unit.draws) for seed in range(unit.seeds)}
+            found.append(min(unit.n_jobs, sum(store.has(key) for key in keys)))
+        return found
+
+    def estimate_seconds(self, store: Store | None) -> float:
+        """Estimate the seconds that all unfinished jobs take, one after the other; 0 if nothing is left to run."""
+        known = {} if store is None else _mean_seconds(store)
+        guesses: dict[str, Callable[[Job], float]] = {}
+        total = START_SECONDS
+        for unit, finished in zip(self.units, self.finished_jobs(store), strict=True):
+            if finished == unit.n_jobs:
+                continue
+            label = unit.data.source.label
+            if (label, unit.method.name) in known:
+                seconds = known[label, unit.method.name]
+            else:
+                if label not in guesses:
+                    guesses[label] = _time_jobs(unit.data)
+                seconds = guesses[label](unit.job(0, 0))
+            total += (unit.n_jobs - finished) * seconds
+        return total if total > START_SECONDS else 0.0
 
 
-def make_units(
-    data: Sequence[tuple[PlannedData, Sequence[Scenario]]], methods: Sequence[PlannedMethod], draws: int, seeds: int
-) -> list[Unit]:
-    """Every method on every scenario of every data set."""
-    return [
-        Unit(planned, scenario.name, tuple(tuple(map(int, code)) for code in scenario.dropped), method, draws, seeds)
-        for planned, shifts in data
-        for scenario in shifts
-        for method in methods
-    ]
+def make_plan(
+    sources: Sequence[DataSource],
+    methods: Sequence[str] = ("paper",),
+    drops: Sequence[str] = ("each",),
+    *,
+    draws: int = 5,
+    seeds: int = 3,
+    select: str = "balanced",
+    plan_seed: int = 0,
+    steps: int | None = None,
+    backbone: str | None = None,
+    strict: bool = False,
+    plugins: Sequence[Any] = (),
+) -> BenchPlan:
+    """Plan every method on every scenario of every data set.
+
+    ``drops`` are ``"each"``, ``"none"``, ``"random:0.3"`` or groups as text, ``"3,stripes"``; groups that are dropped
+    together are separated by semicolons. ``plugins`` are instances of ``compshift.methods.registry.Plugin``.
+    """
+    check_count(draws, "draws")
+    check_count(seeds, "seeds")
+    if max(draws, seeds) > MAX_DRAWS:
+        raise InputError(f"there are {draws} draws and {seeds} seeds: pass at most {MAX_DRAWS} of each")
+    labels = Counter(source.label for source in sources)
+    for label, count in labels.items():
+        if count > 1:
+            raise InputError(f"{count} data sets are called {label!r}: name each once, or rename the files")
+    if not sources or not drops:
+        raise InputError("there is nothing to run: name at least one data set and one scenario")
+    chosen = choose_methods(methods, plugins, tuning=any(not source.features for source in sources))
+    units = []
+    for source in sources:
+        data = source.labels()
+        protocol = _protocol(
+            source, data, steps=steps, backbone=backbone, select=select, plan_seed=plan_seed, strict=strict
+        )
+        shifts = _all_scenarios(data, drops, plan_seed, source.label, draws, strict=strict)
+        planned = PlannedData(source, source.digest(), protocol)
+        for shift in shifts:
+            dropped = tuple(tuple(map(int, code)) for code in shift.dropped)
+            units += [Unit(planned, shift.name, dropped, method, draws, seeds) for method in chosen]
+    return BenchPlan(units, tuple((plugin.name, plugin.source) for plugin in plugins))
 
 
-def seed_for(*names: Any) -> int:
-    """A seed that depends on the names alone."""
-    return int.from_bytes(hashlib.sha256(json.dumps(names).encode()).digest()[:7], "big")
+def choose_methods(names: Sequence[str], plugins: Sequence[Any] = (), *, tuning: bool) -> list[PlannedMethod]:
+    """Return the methods of these names; with ``tuning``, also those that differ only when a network is trained."""
+    if find_spec("torch") is None:
+        return _convex_methods(names, tuning=tuning)
+    from compshift.methods.registry import METHODS, add_plugin, load_installed, method_class
+
+    own = {name: plugin.digest for plugin in plugins for name in add_plugin(plugin)}
+    code = {**load_installed(), **own}
+    wanted: dict[str, None] = {}
+    for name in names:
+        if name == "paper":
+            wanted |= dict.fromkeys(PAPER_METHODS)
+        elif name == "all":
+            wanted |= {known: None for known in METHODS if tuning or known not in SAME_ON_FEATURES}
+        elif name in METHODS:
+            wanted[name] = None
+        else:
+            raise unknown_name("method", name, (*METHOD_SETS, *METHODS))
+        if name in SAME_ON_FEATURES and not tuning:
+            same = SAME_ON_FEATURES[name]
+            raise InputError(f"on fixed features {name!r} is the same as {same!r}: name that one, or fine-tune")
+    wanted |= dict.fromkeys(own)
+    for name in wanted:
+        fields = [field.name for field in dataclasses.fields(method_class(name))]  # type: ignore[arg-type]
+        for key in method_class(name).ranges:
+            if key not in fields:
+                raise unknown_name(f"range of the method {name!r} for the hyper-parameter", key, fields)
+    return [PlannedMethod(name, dict(method_class(name).ranges), code.get(name, "")) for name in wanted]
+
+
+def _convex_methods(names: Sequence[str], *, tuning: bool) -> list[PlannedMethod]:
+    """Return the methods of these names that can be run on features without PyTorch."""
+    known = (*PAPER_METHODS, *FURTHER_METHODS)
+    wanted: dict[str, None] = {}
+    for name in names:
+        if name not in (*METHOD_SETS, *known):
+            raise unknown_name("method", name, (*METHOD_SETS, *known))
+        wanted |= dict.fromkeys({"paper": tuple(PAPER_METHODS), "all": CONVEX_METHODS}.get(name, (name,)))
+    untrained = [name for name in wanted if tuning or name not in CONVEX_METHODS]
+    if untrained:
+        raise InputError(
+            f"{', '.join(untrained)} must be trained, and PyTorch is not installed: install compshift[torch], or use "
+            f"features with the methods {','.join(CONVEX_METHODS)}"
+        )
+    return [PlannedMethod(name, {}) for name in wanted]
+
+
+def _protocol(
+    source: DataSource, data: GroupedDataset, *, steps: int | None, backbone: str | None, **choices: Any
+) -> Protocol:
+    """Return the protocol of a data set, by its samples and backbone."""
+    if source.features:
+        return feature_protocol(steps=steps, **choices)
+    from compshift.nn.backbones import FRESH
+    from compshift.nn.networks import DEFAULT_BACKBONES
+
+    known = source.known
+    embedded = known is not None and known.embedded
+    name = backbone or (SMALL_IMAGE_BACKBONE if embedded else DEFAULT_BACKBONES[data.kind])
+    return tuning_protocol(
+        source.name,
+        data.kind,
+        fresh=name in FRESH,
+        steps=steps,
+        backbone=name,
+        balanced_classes=known is not None and known.balanced_classes,
+        **choices,
+    )
+
+
+def _all_scenarios(
+    data: GroupedDataset, drops: Sequence[str], plan_seed: int, label: str, draws: int, *, strict: bool
+) -> list[Scenario]:
+    """Return the scenarios of all drops, each once. ``each`` leaves out those with too little left to learn from."""
+    found: dict[tuple[Any, ...], Scenario] = {}
+    try:
+        for drop in drops:
+            by_name = drop in ("each", "none") or drop.startswith("random:")
+            wanted: Any = drop if by_name else parse_groups(data.space, split_groups(drop))
+            reasons: dict[str, str] = {}
+            for shift in scenarios(data, wanted, random_state=plan_seed):
+                scenario = Scenario(scenario_name(data.space, shift.dropped), shift.dropped)
+                reason = _missing_rows(scenario.apply(data, strict=strict), draws)
+                if reason is None:
+                    found[tuple(map(tuple, scenario.dropped.tolist()))] = scenario
+                else:
+                    reasons[scenario.name] = reason
+            if reasons and (drop != "each" or not found):
+                name, reason = next(iter(reasons.items()))
+                advice = "; drop fewer, or draw others with another seed" if drop.startswith("random:") else ""
+                where = "with no group dropped" if name == "none" else f"without {name}"
+                raise InputError(f"{where}, {reason}{advice}")
+            if reasons:
+                warnings.warn(
+                    f"{label}: {len(reasons)} of the scenarios of each are left out; without "
+                    + "; without ".join(f"{name}, {reason}" for name, reason in list(reasons.items())[:3]),
+                    ExtrapolationWarning,
+                    stacklevel=3,
+                )
+    except InputError as error:
+        raise InputError(f"{label}: {error}") from None
+    return list(found.values())
+
+
+def scenario_name(space: GroupSpace, dropped: IntArray) -> str:
+    """Return a name that depends on the dropped groups alone, however they were chosen."""
+    labels = [space.label(code) for code in dropped]
+    if len(labels) <= MAX_LISTED_GROUPS:
+        return " ".join(labels) or "none"
+    digest = hashlib.sha256(np.ascontiguousarray(dropped).tobytes()).hexdigest()[:6]
+    return f"{' '.join(labels[:2])} and {len(labels) - 2} more, {digest}"
+
+
+def _missing_rows(data: GroupedDataset, draws: int) -> str | None:
+    """Return why the remaining rows are too few to learn and choose from; None if they are enough."""
+    present = set(np.unique(data.codes[data.split == 0, 0]).tolist())
+    lost = [value for code, value in enumerate(data.space.values[0]) if code not in present]
+    if lost:
+        return f"the class {lost[0]!r} has no training rows"
+    if draws > 1 and "val" not in data.splits:
+        return f"there are no val rows to choose among {draws} draws by: add some, or use 1 draw"
+    return None
+
+
+def _mean_seconds(store: Store) -> dict[tuple[str, str], float]:
+    """Return the mean seconds of finished jobs, by data set and method."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for record in store.records():
+        config: dict[str, Any] = record["config"]
+        found.setdefault((config["data"], config["method"]), []).append(float(record.get("seconds", 0.0)))
+    return {key: sum(values) / len(values) for key, values in found.items()}
+
+
+def _time_jobs(data: PlannedData) -> Callable[[Job], float]:
+    """Return a function that estimates the seconds of a job, from a short measurement on the data."""
+    if data.protocol.mode != "features":
+        seconds = data.protocol.steps * _step_seconds(data)
+        return lambda _: seconds
+    train = data.source.load().part("train")
+    if train.kind != "features":  # features of a download that are not computed yet
+        return lambda _: 0.0
+    X = np.asarray(train.X, dtype=np.float64)
+    weights = np.ones((X.shape[1], train.space.width))
+    product = min(_time(lambda: X @ weights) for _ in range(3))
+
+    def seconds_of(job: Job) -> float:
+        if job.is_convex:
+            return CONVEX_SECONDS + 2 * FIT_EVALUATIONS * product
+        return TRAINED_SECONDS + data.protocol.steps * PRODUCTS_PER_STEP * product
+
+    return seconds_of
+
+
+def _step_seconds(data: PlannedData) -> float:
+    """Return the seconds of one forward and backward pass on a batch of medium size."""
+    import torch
+
+    from compshift.nn.networks import named_backbone
+    from compshift.training.batches import Reader
+
+    samples, known = data.source.load(), data.source.known
+    backbone = named_backbone(
+        data.protocol.backbone,
+        samples,
+        0,
+        geometry=None if known is None else known.geometry,
+        default_length=None if known is None else known.max_length,
+    )
+    sizes = data.protocol.ranges["batch_size"]
+    size = int(sizes.base ** ((sizes.low + sizes.high) / 2))
+    rows = np.arange(min(size, len(samples)))
+    reader = Reader(samples.samples, backbone, torch.device("cpu"), 0)
+    ((_, inputs),) = reader.read([rows])
+
+    def step() -> Any:
+        features = backbone(**backbone.prepare(inputs))
+        features.sum().backward()
+
+    return min(_time(step) for _ in range(2))
+
+
+def _time(action: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start

@@ -1,8 +1,13 @@
-"""What a benchmark runs on, as a note from which any machine can load it."""
+"""Data sets of a benchmark, described so that every worker can load them for itself.
+
+A source is a data set with a name (see ``compshift datasets list``) or a file of features. Its digest identifies the
+content, wherever the files are stored.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -10,65 +15,147 @@ from pathlib import Path
 import numpy as np
 
 from compshift._errors import InputError
+from compshift.core.arrays import FloatArray
 from compshift.data.benchmarks import MODULES, Benchmark, benchmark
 from compshift.data.dataset import GroupedDataset, ImageArrays, ImageFiles, Samples, Texts, Tokens
 from compshift.data.feature_files import load_features, read_inputs
 from compshift.data.text_tables import TEXT, ending
+
+MAX_MEASUREMENTS = 50
+"""Largest number of features that are taken for measurements, whose scales can differ, rather than an embedding."""
 
 
 @dataclass(frozen=True)
 class DataSource:
     """A data set with a name, or a feature file."""
 
-    label: str  # what tables call it
-    name: str | None = None  # of a data set
-    root: str | None = None  # of its download
-    path: str | None = None  # of a feature file, or of the features of a download
-    features: bool = True  # whether its samples are features
-    target: str | None = None  # of a feature file; its first attribute if none is named
-    attributes: tuple[str, ...] | None = None  # all others if None
-    shares: tuple[tuple[str, float], ...] | None = None  # of a file without splits
+    label: str  # name in tables
+    name: str | None = None  # name of the data set; None for a file
+    root: str | None = None  # folder of its download
+    path: str | None = None  # feature file, or features of a download
+    features: bool = True  # whether jobs work on features instead of fine-tuning
+    target: str | None = None  # attribute to predict; the file's first if None
+    attributes: tuple[str, ...] | None = None  # further attributes; all others if None
+    shares: tuple[tuple[str, float], ...] | None = None  # split a file without splits at random
     split_seed: int = 0
 
     @property
     def known(self) -> Benchmark | None:
-        """What is known of a data set with a name."""
+        """Description of the named data set; None for a file."""
         return None if self.name is None else benchmark(self.name)
 
     def load(self) -> GroupedDataset:
-        """The data set, the class first. Loaded once in a process."""
-        return _loaded(self)
+        """Return the data set with the class as first attribute. Each process loads it once."""
+        return _load_once(self)
 
     def labels(self) -> GroupedDataset:
-        """The data set with whatever samples cost least: for what looks at groups alone."""
-        return _loaded(replace(self, features=False) if self._made else self)
+        """Return the data set with whichever samples are cheapest, for callers that need the groups only."""
+        return _load_once(replace(self, features=False) if self._is_embedded else self)
 
     def digest(self) -> str:
-        """Tells the data from others, wherever they lie."""
-        return _digest(self)
+        """Return a hash of the content that does not depend on where the files are."""
+        return _digest_once(self)
+
+    def measurements(self) -> FloatArray | None:
+        """Return the features (n, p) if they are measured columns; None for images, texts and embeddings."""
+        if self.known is not None and self.known.kind != "features":
+            return None
+        X = self.labels().X
+        return X if X.shape[1] <= MAX_MEASUREMENTS else None
 
     @property
-    def _made(self) -> bool:
-        """Whether the samples are made here; they may then differ in the last bit elsewhere."""
+    def needs_features(self) -> bool:
+        """Whether features have to be computed from downloaded images or texts first."""
+        return self.known is not None and not self.known.embedded and self.known.kind != "features"
+
+    def with_features(self, folder: Path, backbone: str | None, progress: Callable[[int], None]) -> DataSource:
+        """Compute features of the download in a folder, unless they are there, and return a source that reads them."""
+        from compshift.features.embedder import Embedder
+        from compshift.features.extract import extract_features
+        from compshift.nn.backbones import load_backbone
+        from compshift.nn.networks import DEFAULT_BACKBONES
+
+        assert self.known is not None
+        data = self.known.load(self.root)
+        network = load_backbone(
+            backbone or DEFAULT_BACKBONES[data.kind],
+            data.kind,
+            geometry=self.known.geometry,
+            default_length=self.known.max_length,
+        )
+        target = folder / self.label
+        target.parent.mkdir(parents=True, exist_ok=True)
+        extract_features(data, Embedder(network), target, progress=progress)
+        return replace(self, path=str(target.resolve()))
+
+    @property
+    def _is_embedded(self) -> bool:
+        """Whether the samples are computed in this package, so that their last bits may differ between machines."""
         return self.known is not None and self.known.embedded
 
 
+def named_source(name: str, root: Path | None, *, features: bool) -> DataSource:
+    """Return a data set with a name; its download is in ``root``, or in a subfolder called like the data set."""
+    known = benchmark(name)
+    if known.embedded:
+        return DataSource(name, name, features=features or known.kind == "features")
+    try:
+        known.load(root)  # without a root, the error says what to download
+    except InputError as error:
+        if root is None:
+            raise
+        root = root / name
+        try:
+            known.load(root)
+        except InputError:
+            raise error from None
+    assert root is not None
+    return DataSource(name, name, root=str(root.resolve()), features=features)
+
+
+def file_source(
+    path: str,
+    target: str | None,
+    attributes: tuple[str, ...] | None,
+    shares: dict[str, float] | None,
+    split_seed: int,
+) -> DataSource:
+    """Return a feature file, or a folder of shards, as a source; check that it can be one."""
+    found = Path(path)
+    if not found.exists():
+        if found.suffix or "/" in path:
+            raise InputError(f"there is no file {path!r}: pass a feature file or the name of a data set")
+        benchmark(path)  # raises an error that lists the known names
+    if ending(found) in TEXT:
+        raise InputError(
+            f"{path!r} is a table: turn images or texts into features with `compshift features`, and columns of "
+            "numbers in Python, with compshift.data.write_features('features.npz', compshift.data.load_table(…, "
+            "features=[…]))"
+        )
+    return DataSource(
+        found.resolve().stem,
+        path=str(found.resolve()),
+        target=target,
+        attributes=attributes,
+        shares=None if shares is None else tuple(shares.items()),
+        split_seed=split_seed,
+    )
+
+
+def is_named(source: str) -> bool:
+    """Return whether this is the name of a data set."""
+    return source in MODULES
+
+
 @lru_cache(maxsize=4)
-def _loaded(source: DataSource) -> GroupedDataset:
+def _load_once(source: DataSource) -> GroupedDataset:
     data = _read(source).class_first()
     if "train" not in data.splits or "test" not in data.splits:
         raise InputError(
             f"{source.label} has the splits {', '.join(data.splits) or 'none'}: a benchmark needs train and test rows; "
-            "split a file at random with --shares 0.7,0.1,0.2"
+            "split a file at random with shares such as 0.7,0.1,0.2"
         )
     return data
-
-
-@lru_cache(maxsize=4)
-def _digest(source: DataSource) -> str:
-    if source._made:
-        return data_digest(source.labels(), samples=False, kind="features" if source.features else None)
-    return data_digest(source.load())
 
 
 def _read(source: DataSource) -> GroupedDataset:
@@ -94,62 +181,17 @@ def _read(source: DataSource) -> GroupedDataset:
     return replace(data, samples=X)
 
 
-def named_source(name: str, root: Path | None, *, features: bool) -> DataSource:
-    """A data set with a name; its download lies in ``root``, or in a folder of its name in there."""
-    known = benchmark(name)
-    if known.embedded:
-        return DataSource(name, name, features=features or known.kind == "features")
-    if root is None:
-        known.load(root)  # which says what to download
-    assert root is not None
-    try:
-        known.load(root)
-    except InputError as error:
-        root = root / name
-        try:
-            known.load(root)
-        except InputError:
-            raise error from None
-    return DataSource(name, name, root=str(root.resolve()), features=features)
-
-
-def file_source(
-    path: str,
-    target: str | None,
-    attributes: tuple[str, ...] | None,
-    shares: dict[str, float] | None,
-    split_seed: int,
-) -> DataSource:
-    """A feature file, or a folder of shards."""
-    found = Path(path)
-    if not found.exists():
-        if found.suffix or "/" in path:
-            raise InputError(f"there is no file {path!r}: pass a feature file or the name of a data set")
-        benchmark(path)  # refuses the name
-    if ending(found) in TEXT:
-        raise InputError(
-            f"{path!r} is a table: turn images or texts into features with `compshift features`, and columns of "
-            "numbers in Python, with compshift.data.write_features('features.npz', compshift.data.load_table(…, "
-            "features=[…]))"
-        )
-    return DataSource(
-        found.resolve().stem,
-        path=str(found.resolve()),
-        target=target,
-        attributes=attributes,
-        shares=None if shares is None else tuple(shares.items()),
-        split_seed=split_seed,
-    )
-
-
-def is_named(source: str) -> bool:
-    """Whether this is the name of a data set."""
-    return source in MODULES
+@lru_cache(maxsize=4)
+def _digest_once(source: DataSource) -> str:
+    if source._is_embedded:
+        return data_digest(source.labels(), samples=False, kind="features" if source.features else None)
+    return data_digest(source.load())
 
 
 def data_digest(data: GroupedDataset, *, samples: bool = True, kind: str | None = None) -> str:
-    """A digest of labels, splits, the kind of the samples and, on request, samples. Of image files, names and sizes
-    must do.
+    """Return a hash of labels, splits, the kind of the samples and, unless left out, the samples.
+
+    Image files enter by name and size, not by content.
     """
     content = hashlib.sha256(repr((kind or data.kind, data.space.names, data.space.values, data.targets)).encode())
     content.update(np.ascontiguousarray(data.codes).tobytes())
@@ -161,6 +203,7 @@ def data_digest(data: GroupedDataset, *, samples: bool = True, kind: str | None 
 
 
 def _add_samples(content: hashlib._Hash, samples: Samples) -> None:
+    """Add samples to a hash."""
     if isinstance(samples, ImageFiles):
         for row, name in enumerate(samples.names):
             path = samples.path(row)

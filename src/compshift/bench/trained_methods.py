@@ -1,12 +1,8 @@
-"""Methods that go through the training loop: on fixed features in full batches, or fine-tuning a backbone.
-
-How long a benchmark will take: by jobs that were run before, else by timing what jobs mostly do.
-"""
+"""Methods that go through the training loop: on fixed features in full batches, or fine-tuning a backbone."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +11,6 @@ from scipy.sparse.linalg import svds
 
 from compshift._errors import InputError
 from compshift.bench.convex_methods import extrapolated_groups
-from compshift.bench.plan import Job, PlannedData, Unit
 from compshift.bench.protocol import Protocol
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.data.benchmarks import Benchmark
@@ -25,27 +20,28 @@ if TYPE_CHECKING:
     from compshift.training import Settings, TrainedClassifier
 
 EVALUATIONS = 20
-"""How often a run looks at validation."""
+"""Number of evaluations on the validation rows in a run."""
 
-CLIP = 1.0
-"""Largest gradient norm on features: penalties of any strength are drawn."""
+FEATURE_CLIP = 1.0
+"""Gradient norm above which gradients on features are clipped, because penalties of any strength are drawn."""
 
 EVALUATION_BATCH = 256
+"""Samples in a forward pass when a trained network predicts."""
 
 
 class DivergedError(Exception):
-    """The run came to no end: its loss or weights stopped being finite numbers."""
+    """Raised when the loss or the weights of a run stop being finite."""
 
 
 class JobBusyError(Exception):
-    """Another process is training in the folder of the run."""
+    """Raised when another process is training in the folder of the run."""
 
 
-class Trained(NamedTuple):
-    """What came of a run."""
+class TrainedFit(NamedTuple):
+    """A trained method."""
 
-    predict: Callable[[GroupedDataset, FloatArray], dict[str, IntArray]]  # classes (n,) by each predictor
-    detail: dict[str, Any]
+    predict: Callable[[GroupedDataset, FloatArray], dict[str, IntArray]]  # rows, group frequencies -> classes (n,)
+    detail: dict[str, Any]  # convergence of the run
 
 
 def train_method(
@@ -58,8 +54,8 @@ def train_method(
     *,
     seed: int,
     folder: Path,
-) -> Trained:
-    """Train a method on the train rows, its checkpoint chosen by the val rows."""
+) -> TrainedFit:
+    """Train a method on the train rows and keep the checkpoint that is best on the val rows."""
     from compshift.methods.registry import make_method
     from compshift.nn.networks import named_backbone
     from compshift.training.folder import BusyError, RunFolder, read_json
@@ -92,11 +88,11 @@ def train_method(
     detail = {name: result[name] for name in ("steps", "best_step", "gradient")}
     if hasattr(clf.head_, "effective_sample_size_"):
         detail |= {"bias_gap": clf.head_.bias_gap_, "extrapolated": extrapolated_groups(clf.head_)}
-    return Trained(lambda part, frequency: _predict(clf, part, frequency), detail)
+    return TrainedFit(lambda part, frequency: _predict(clf, part, frequency), detail)
 
 
 def _feature_settings(data: GroupedDataset, common: dict[str, Any], protocol: Protocol, seed: int) -> Settings:
-    """Full batches, at the rate that the curvature of the cross-entropy on these features allows."""
+    """Return settings for full batches, with the learning rate that the curvature on these features allows."""
     from compshift.training import Settings
 
     X, alpha = data.part("train").X, common["alpha"]
@@ -104,11 +100,11 @@ def _feature_settings(data: GroupedDataset, common: dict[str, Any], protocol: Pr
         steps=protocol.steps,
         batch_size=len(X),
         optimiser="sgd",
-        learning_rate=1 / (0.5 * largest_variance(X) + alpha),  # of a softmax, the curvature is 1/2 at most
+        learning_rate=1 / (0.5 * largest_variance(X) + alpha),  # the curvature of a softmax is at most 1/2
         weight_decay=alpha,
         schedule="linear",
         warmup=0,
-        clip=CLIP,
+        clip=FEATURE_CLIP,
         tolerance=protocol.tolerance,
         eval_every=max(1, protocol.steps // EVALUATIONS),
         metric=protocol.select,
@@ -118,6 +114,7 @@ def _feature_settings(data: GroupedDataset, common: dict[str, Any], protocol: Pr
 
 
 def _tuning_settings(common: dict[str, Any], protocol: Protocol, seed: int) -> Settings:
+    """Return settings for fine-tuning with the drawn hyper-parameters."""
     from compshift.training import Settings
 
     return Settings(
@@ -131,7 +128,7 @@ def _tuning_settings(common: dict[str, Any], protocol: Protocol, seed: int) -> S
 
 
 def largest_variance(X: FloatArray) -> float:
-    """Variance of the rows (n, p) along the direction of most, in units of the mean variance of a feature."""
+    """Return the largest variance of rows (n, p) along any direction, relative to the mean variance of a feature."""
     centred = X - X.mean(axis=0, dtype=np.float64)
     mean_square = float((centred**2).mean())
     if mean_square == 0:
@@ -143,7 +140,7 @@ def largest_variance(X: FloatArray) -> float:
 
 
 def _predict(clf: TrainedClassifier, part: GroupedDataset, frequency: FloatArray) -> dict[str, IntArray]:
-    """Classes that each of the method's predictors gives."""
+    """Return the classes (n,) that each of the method's predictors gives."""
     import torch
 
     from compshift.features.embedder import Embedder
@@ -159,85 +156,3 @@ def _predict(clf: TrainedClassifier, part: GroupedDataset, frequency: FloatArray
     with torch.no_grad():
         predictors = clf.method.predictors(clf.model, frequency if clf.method.uses_prior else None)
         return {name: predictor(X).argmax(dim=1).cpu().numpy() for name, predictor in predictors.items()}
-
-
-ESTIMATED_EVALUATIONS = 120
-"""Of the risk and its gradient, in a typical fit that is solved."""
-
-PRODUCTS_PER_STEP = 4.0
-"""What a step of the training loop costs on features, in matrix products of its batch with its weights."""
-
-START, PER_SOLVED, PER_TRAINED = 8.0, 0.05, 0.3
-"""Seconds that workers take to start, and that a job takes beside its computations."""
-
-
-def estimate_seconds(units: Sequence[Unit], there: Sequence[int], known: Mapping[tuple[str, str], float]) -> float:
-    """Seconds of all jobs together, less those that are ``there``; ``known`` are means by data set and method."""
-    guesses: dict[str, Callable[[Job], float]] = {}
-    total = START
-    for unit, stored in zip(units, there, strict=True):
-        if stored == unit.n_jobs:
-            continue
-        label = unit.data.source.label
-        if (label, unit.method.name) in known:
-            seconds = known[label, unit.method.name]
-        else:
-            if label not in guesses:
-                guesses[label] = _timed(unit.data)
-            seconds = guesses[label](unit.job(0, 0))
-        total += (unit.n_jobs - stored) * seconds
-    return total if total > START else 0.0
-
-
-def _timed(data: PlannedData) -> Callable[[Job], float]:
-    """Seconds of a job, from a short measurement on the data."""
-    if data.protocol.mode != "features":
-        seconds = data.protocol.steps * _step_seconds(data)
-        return lambda _: seconds
-    train = data.source.load().part("train")
-    if train.kind != "features":  # they are to be computed first
-        return lambda _: 0.0
-    X = np.asarray(train.X, dtype=np.float64)
-    weights = np.ones((X.shape[1], train.space.width))
-    product = min(_time(lambda: X @ weights) for _ in range(3))
-
-    def seconds_of(job: Job) -> float:
-        if job.solved:
-            return PER_SOLVED + 2 * ESTIMATED_EVALUATIONS * product
-        return PER_TRAINED + data.protocol.steps * PRODUCTS_PER_STEP * product
-
-    return seconds_of
-
-
-def _step_seconds(data: PlannedData) -> float:
-    """One forward and backward pass of the backbone on a batch of middling size."""
-    import torch
-
-    from compshift.nn.networks import named_backbone
-    from compshift.training.batches import Reader
-
-    samples, known = data.source.load(), data.source.known
-    backbone = named_backbone(
-        data.protocol.backbone,
-        samples,
-        0,
-        geometry=None if known is None else known.geometry,
-        default_length=None if known is None else known.max_length,
-    )
-    spread = data.protocol.ranges["batch_size"]
-    size = int(spread.base ** ((spread.low + spread.high) / 2))
-    rows = np.arange(min(size, len(samples)))
-    reader = Reader(samples.samples, backbone, torch.device("cpu"), 0)
-    ((_, inputs),) = reader.read([rows])
-
-    def step() -> Any:
-        features = backbone(**backbone.prepare(inputs))
-        features.sum().backward()
-
-    return min(_time(step) for _ in range(2))
-
-
-def _time(action: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start

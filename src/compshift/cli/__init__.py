@@ -1,1 +1,1 @@
-"""The command line: one file per command, parsing only."""
+"""The command line: options and their values; the work is done in the other packages."""

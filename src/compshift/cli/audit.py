@@ -1,4 +1,4 @@
-"""``compshift audit``: which combinations are missing, which can be extrapolated, what to collect."""
+"""``compshift audit``: missing combinations, those that can be extrapolated, and what to collect."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,16 +16,21 @@ def audit(
         str, typer.Option(help="Columns whose combinations are the groups, separated by commas.", show_default=False)
     ],
     count: Annotated[
-        str | None, typer.Option(help="Column with the number of rows of each line, if lines stand for several.")
+        str | None, typer.Option(help="Column with the number of samples that each row stands for.")
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", metavar="", help="Write each extrapolable group as a combination of seen ones.")
+        bool,
+        typer.Option(
+            "--explain", metavar="", help="Write each extrapolable group as an affine combination of seen ones."
+        ),
     ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Draw the grid: .png, .svg or .pdf.")] = None,
     max_values: Annotated[
         int | None,
         typer.Option(
-            help="Most values an attribute may have; given, a continuous one may too.", min=1, show_default="1000"
+            help="Largest number of values of an attribute; if set, continuous ones are accepted too.",
+            min=1,
+            show_default="1000",
         ),
     ] = None,
     split: Annotated[

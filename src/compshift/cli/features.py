@@ -8,6 +8,8 @@ import typer
 from compshift._errors import InputError
 from compshift._files import check_apart
 from compshift.cli.options import (
+    DATA,
+    MACHINE,
     Attributes,
     Backbone,
     BatchSize,
@@ -37,35 +39,51 @@ def features(
     attributes: Attributes = "",
     split_column: SplitColumn = None,
     pooling: Annotated[
-        str, typer.Option(help="How a Hugging Face model is pooled: auto, pooler, cls or mean.")
+        str,
+        typer.Option(help="Pooling of a Hugging Face model: auto, pooler, cls or mean.", rich_help_panel=DATA),
     ] = "auto",
     max_length: Annotated[
-        int | None, typer.Option(help="Most tokens of a text.", min=1, show_default="as the data set or model says")
+        int | None,
+        typer.Option(
+            help="Most tokens of a text.",
+            min=1,
+            show_default="as the data set or model says",
+            rich_help_panel=DATA,
+        ),
     ] = None,
     batch_size: BatchSize = 32,
     workers: Workers = None,
     device: Device = "auto",
     dtype: Annotated[
-        str, typer.Option(help="auto, float32 or bfloat16; auto is bfloat16 on a CUDA device that has it.")
+        str,
+        typer.Option(
+            help="auto, float32 or bfloat16; auto is bfloat16 on a CUDA device that has it.", rich_help_panel=MACHINE
+        ),
     ] = "auto",
-    shard_rows: Annotated[int, typer.Option(help="Rows of a shard: what a kill can cost at most.", min=1)] = 1024,
+    shard_rows: Annotated[
+        int,
+        typer.Option(
+            help="Rows of a shard: the most that is lost when the command is killed.", min=1, rich_help_panel=MACHINE
+        ),
+    ] = 1024,
     skip_broken: SkipBroken = False,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Compute features of every row and write Parquet shards; the same command again goes on where it stopped."""
-    from compshift.cli.inputs import DEFAULT_BACKBONES, load_source, require_torch, unnamed
-    from compshift.cli.options import resumable
+    from compshift.cli.inputs import DEFAULT_BACKBONES, TableOptions, load_source, path_of, require_torch
+    from compshift.cli.interruption import resumable
     from compshift.data.benchmarks import MODULES, benchmark
 
     if source in MODULES and benchmark(source).kind == "features":
         raise InputError(f"{source} holds features already: write them with `compshift datasets export {source}`")
     if source not in MODULES and Path(source).exists() and path is None and text is None:
         raise InputError("neither --path nor --text given: name the column of image paths or of texts")
-    check_apart(output, unnamed(source), root, backbone)
-    found = load_source(
-        source, root=root, path=path, text=text, target=target, attributes=attributes, split_column=split_column
+    check_apart(output, path_of(source), root, backbone)
+    table = TableOptions(
+        target=target, attributes=attributes, path=path, text=text, root=root, split_column=split_column
     )
+    found = load_source(source, table)
     data = found.data
     require_torch()
     from compshift.features.embedder import Embedder

@@ -19,7 +19,7 @@ def figure(
     samples: Annotated[int, typer.Option(help="Training rows (gaussian2d).", min=3)] = 3000,
     trials: Annotated[int, typer.Option(help="Trials of each setting (hull-growth).", min=1)] = 100,
     quick: Annotated[bool, typer.Option("--quick", metavar="", help="A few settings with one seed (growth).")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of whatever is random.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of data and trials.", min=0)] = 0,
     json: Json = False,
 ) -> None:
     """Draw a figure of the paper, print its numbers, and write them as CSV beside it."""
@@ -75,11 +75,11 @@ def _hull_growth(output: Path, trials: int, seed: int, *, as_json: bool) -> None
 def _growth(output: Path, *, quick: bool, as_json: bool) -> None:
     from compshift.report.terminal import print_growth, progress_bar
     from compshift.studies.figure_file import write_numbers
-    from compshift.studies.growth import draw_growth, plan_jobs, run_growth
+    from compshift.studies.growth import draw_growth, plan_cases, run_growth
 
-    jobs = plan_jobs(quick=quick)
-    with progress_bar("growth", len(jobs)) as advance:
-        outcomes = run_growth(jobs, output.with_suffix(".jsonl"), lambda _: advance(1))
+    cases = plan_cases(quick=quick)
+    with progress_bar("growth", len(cases)) as advance:
+        outcomes = run_growth(cases, output.with_suffix(".jsonl"), lambda _: advance(1))
     write_numbers([outcome.to_dict() for outcome in outcomes], output.with_suffix(".csv"))
     draw_growth(outcomes, output)
     print_growth(outcomes, as_json=as_json)

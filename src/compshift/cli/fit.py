@@ -1,18 +1,18 @@
-"""Where a model is written to.
+"""``compshift fit``: from features, or a table of images, texts or numbers, to a model file."""
 
-``compshift fit``: from features, or a table of images, texts or numbers, to a model file.
-"""
+from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from compshift._errors import InputError
-from compshift._files import check_apart, check_target
+from compshift._files import check_apart
 from compshift.cli.options import (
-    PRIORS,
+    DATA,
+    MACHINE,
     Attributes,
     Backbone,
     BatchSize,
@@ -25,42 +25,20 @@ from compshift.cli.options import (
     Shares,
     SkipBroken,
     SplitColumn,
+    Target,
     TextColumns,
     Workers,
     check_prior,
-    chosen_part,
-    names,
+    is_named_prior,
     read_prior,
+    reject_unused,
 )
 
-TABLES = (".csv", ".tsv", ".txt", ".xls", ".xlsx", ".parquet", ".pq", ".npz", ".npy", ".json", ".jsonl")
-PAGES = (".html", ".htm", ".md", ".png", ".jpg", ".jpeg", ".svg", ".pdf", ".py", ".ipynb", ".toml", ".yaml")
-ARCHIVES = (".zip", ".gz", ".pkl", ".joblib", ".pt", ".pth")
-"""Endings of files that a model would be mistaken for, or would replace by mistake."""
+if TYPE_CHECKING:
+    from compshift.cli.inputs import TableOptions
 
-
-def check_model_path(output: Path, *sources: str | Path | None) -> None:
-    """Refuse a path that a model cannot be written to, or that is one of the ``sources``."""
-    check_apart(output, *sources)
-    ending = output.suffix.lower()
-    fitted = output.with_suffix(".safetensors") if ending else output
-    if ending == ".onnx":
-        raise InputError(
-            f"--output is {str(output)!r}, and `compshift fit` writes no ONNX: fit with -o {fitted} first, then run "
-            f"`compshift export {fitted} -o {output}`"
-        )
-    if ending in (*TABLES, *PAGES, *ARCHIVES):
-        raise InputError(
-            f"--output is {str(output)!r}, which names another kind of file: models are written as .safetensors, as in "
-            f"-o {fitted}"
-        )
-    check_target(output, *sources)
-
-
-def cache_beside(output: Path) -> Path:
-    """``birds.features`` for ``birds.safetensors``."""
-    stem = output.stem if output.suffix == ".safetensors" else output.name
-    return output.with_name(f"{stem}.features")
+MODEL, CHOOSING = "Model", "Choosing"
+"""Further headings of the help."""
 
 
 def fit(
@@ -72,76 +50,97 @@ def fit(
             show_default=False,
         ),
     ],
-    target: Annotated[
-        str, typer.Option(help="What to predict: one attribute, or several separated by commas.", show_default=False)
-    ],
+    target: Target,
     output: Annotated[Path, typer.Option("--output", "-o", help="Model file to write.", show_default=False)],
     attributes: Attributes = "",
     path: PathColumn = None,
     text: TextColumns = None,
     features: FeatureColumns = None,
     root: Root = None,
+    split_column: SplitColumn = None,
+    shares: Shares = None,
+    seed: Annotated[int, typer.Option(help="Seed of --shares.", min=0, rich_help_panel=DATA)] = 0,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="Rows to fit on: train, val, test or all.",
+            show_default="train if there are splits",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
     backbone: Backbone = None,
     cache: Annotated[
         Path | None,
-        typer.Option(help="Folder for the features of images or texts.", show_default="MODEL.features"),
+        typer.Option(
+            help="Folder for the features of images or texts.", show_default="MODEL.features", rich_help_panel=DATA
+        ),
     ] = None,
-    split_column: SplitColumn = None,
-    shares: Shares = None,
-    seed: Annotated[int, typer.Option(help="Seed of --shares.", min=0)] = 0,
-    skip_broken: SkipBroken = False,
     overwrite: Overwrite = False,
-    batch_size: BatchSize = 32,
-    workers: Workers = None,
-    device: Device = "auto",
+    skip_broken: SkipBroken = False,
+    prior: Annotated[
+        str,
+        typer.Option(help="Prior over groups in use: uniform, hull, train, or a CSV file.", rich_help_panel=MODEL),
+    ] = "uniform",
+    support: Annotated[
+        str, typer.Option(help="Groups that can be predicted: all, hull or observed.", rich_help_panel=MODEL)
+    ] = "all",
+    cross_fit: Annotated[
+        bool,
+        typer.Option(
+            "--cross-fit",
+            metavar="",
+            help="Estimate biases on energies of rows that were not fitted.",
+            rich_help_panel=MODEL,
+        ),
+    ] = False,
+    tol: Annotated[
+        float, typer.Option(help="Largest gradient entry at which the fit has converged.", rich_help_panel=MODEL)
+    ] = 1e-6,
+    max_iter: Annotated[int, typer.Option(help="Most iterations.", rich_help_panel=MODEL)] = 1000,
     alpha: Annotated[
         str,
         typer.Option(
-            help="Strength of the ridge penalty, free of the features' unit; several to choose from, separated by "
-            "commas, or auto: chosen by accuracy on groups that are held out."
+            help="Strength of the ridge penalty, independent of the features' unit; several to choose from, separated "
+            "by commas, or auto: chosen by accuracy on held-out groups.",
+            rich_help_panel=CHOOSING,
         ),
     ] = "1e-2",
-    prior: Annotated[
-        str, typer.Option(help="Prior over groups in use: uniform, hull, train, or a CSV file.")
-    ] = "uniform",
     bias: Annotated[
         str | None,
         typer.Option(
             help="Bias of a group: extrapolated, cumulant, shrunk, learned (0 if unseen) or auto.",
             show_default="extrapolated, or auto if alpha is chosen",
+            rich_help_panel=CHOOSING,
         ),
     ] = None,
     anchor: Annotated[
         str | None,
         typer.Option(
-            help="What the ridge pulls to: zero, gaussian or auto.", show_default="zero, or auto if alpha is chosen"
+            help="Weights that the ridge pulls to: zero, gaussian or auto.",
+            show_default="zero, or auto if alpha is chosen",
+            rich_help_panel=CHOOSING,
         ),
     ] = None,
-    cross_fit: Annotated[
-        bool, typer.Option("--cross-fit", metavar="", help="Estimate biases on energies of rows not fitted to.")
-    ] = False,
     unseen_offset: Annotated[
         str | None,
         typer.Option(
             help="Nats by which groups that training lacks are favoured, or auto.",
             show_default="0, or auto if alpha is chosen",
+            rich_help_panel=CHOOSING,
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes to choose alpha with.", min=1)] = 1,
-    support: Annotated[str, typer.Option(help="Groups that can be predicted: all, hull or observed.")] = "all",
-    split: Annotated[
-        str | None,
-        typer.Option(help="Rows to fit on: train, val, test or all.", show_default="train if there are splits"),
-    ] = None,
+    jobs: Annotated[int, typer.Option(help="Processes to choose with.", min=1, rich_help_panel=CHOOSING)] = 1,
     memory: Annotated[
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Read Parquet features in blocks that take so much memory, such as 2G, instead of whole.",
+            help="Read Parquet features in blocks that take this much memory, such as 2G, instead of whole.",
+            rich_help_panel=MACHINE,
         ),
     ] = None,
-    tol: Annotated[float, typer.Option(help="Largest gradient entry at which the fit has converged.")] = 1e-6,
-    max_iter: Annotated[int, typer.Option(help="Most iterations.")] = 1000,
+    batch_size: BatchSize = 32,
+    workers: Workers = None,
+    device: Device = "auto",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", metavar="", help="Log every iteration.")] = False,
     json: Json = False,
 ) -> None:
@@ -149,78 +148,64 @@ def fit(
 
     With --path or --text the features are computed first, by --backbone, and kept in --cache.
     """
-    from compshift.cli.inputs import made_by, refuse, samples_recipe, table_options, warn_of_scales
-    from compshift.cli.options import resumable
-    from compshift.data.table import SPLIT_COLUMN
-    from compshift.data.table_files import column_names
-    from compshift.data.text_tables import TEXT, ending
-    from compshift.report.terminal import print_extraction, print_fit, progress_bar
+    from compshift.cli.inputs import TableOptions, cache_beside, check_model_path, feature_maker, split_part
+    from compshift.report.terminal import print_fit
 
-    check_model_path(output, source, None if prior in PRIORS else prior, backbone)
-    check_apart(cache or cache_beside(output), source, root, backbone)
+    cache_folder = cache or cache_beside(output)
+    check_model_path(output, source, None if is_named_prior(prior) else prior, backbone)
+    check_apart(cache_folder, source, root, backbone)
+    table = TableOptions(
+        target=target,
+        attributes=attributes,
+        path=path,
+        text=text,
+        features=features,
+        root=root,
+        split_column=split_column,
+        shares=shares,
+        seed=seed,
+        backbone=backbone,
+        split=split,
+        skip_broken=skip_broken,
+    )
     clf = _classifier(
         alpha,
         jobs,
         bias=bias,
         anchor=anchor,
+        unseen_offset=_number_or_text(unseen_offset),
         cross_fit=cross_fit,
-        unseen_offset=_number_or_auto(unseen_offset),
         support=support,
         tol=tol,
         max_iter=max_iter,
         verbose=verbose,
     )
     check_prior(prior)
-    targets = names(target, "--target")
-    nuisances = names(attributes, "--attributes") if attributes else []
-    if path is None and text is None and features is None and ending(source) not in TEXT:
+    targets, nuisances = table.targets, table.nuisances
+    if table.is_feature_file(source):
         given = {"--root": root, "--backbone": backbone, "--cache": cache, "--split-column": split_column}
         further = {"--shares": shares, "--skip-broken": skip_broken, "--overwrite": overwrite}
         of_networks = {"--workers": workers is not None, "--device": device != "auto"}
-        refuse({**given, **further, **of_networks}, "for tables (with --path, --text or --features)")
+        reject_unused({**given, **further, **of_networks}, "for tables (with --path, --text or --features)")
+        inputs = feature_maker(source)
         if memory is not None:
             _check_streamed(alpha, bias=bias, anchor=anchor, cross_fit=cross_fit, unseen_offset=unseen_offset)
-            n_rows = _fit_store(clf, source, targets, nuisances, split, prior, memory)
-            clf.save(output, inputs=made_by(source))
+            n_rows = _fit_store(clf, source, table, prior, memory)
+            clf.save(output, inputs=inputs)
             print_fit(clf, n_rows, output, as_json=json)
             return
         from compshift.data.feature_files import read_features
 
         data = read_features(source, [*targets, *nuisances])
-        inputs = made_by(source)
     else:
         if memory is not None:
             raise InputError(
                 f"--memory given, and {source.name!r} is a table: leave it out, or pass features in Parquet, such as "
                 "`compshift features` writes"
             )
-        recipe = samples_recipe(path, text, features, backbone)
-        if shares is not None and SPLIT_COLUMN in column_names(source):
-            raise InputError("--shares given, and the table has a column 'split': leave one of them out")
-        options = table_options(target, attributes, split_column, shares, seed)
-        data = recipe.load_table(source, **options, root=root)
-        recipe = recipe.with_split(data, options["split"], seed)
-        if recipe.kind != "features":
-            folder = cache if cache is not None else cache_beside(output)
-            with resumable(), progress_bar("features", len(data), unit="rows") as advance:
-                data, recipe, done = recipe.cached(
-                    data,
-                    folder,
-                    skip_broken=skip_broken,
-                    overwrite=overwrite,
-                    progress=advance,
-                    batch_size=batch_size,
-                    num_workers=workers,
-                    device=device,
-                )
-            if not json:
-                print_extraction(done, recipe.backbone, as_json=False)
-            elif done.broken:
-                typer.echo(f"{len(done.broken)} samples cannot be read and are left out", err=True)
-        else:
-            warn_of_scales(data.X, recipe.columns)
-        inputs = recipe.to_dict()
-    data, _ = chosen_part(data, split, "train")
+        machine = {"batch_size": batch_size, "num_workers": workers, "device": device}
+        data, inputs = _table_features(table, source, cache_folder, overwrite=overwrite, quiet=json, **machine)
+    data, _ = split_part(data, split, "train")
     y = data.columns(targets)
     clf.set_params(prior=read_prior(prior, data.space)).fit(
         data.X,
@@ -228,15 +213,39 @@ def fit(
         attributes=data.columns(nuisances) if nuisances else None,
     )
     clf.save(output, inputs=inputs)
-    if not json:
-        _print_choice(clf)
     print_fit(clf, len(data), output, as_json=json)
 
 
-def _fit_store(
-    clf: Any, source: Path, targets: list[str], nuisances: list[str], split: str | None, prior: str, memory: str
-) -> int:
-    """Fit Parquet features block by block, and say how many rows there were."""
+def _table_features(
+    table: TableOptions, source: Path, cache: Path, *, overwrite: bool, quiet: bool, **machine: Any
+) -> tuple[Any, dict[str, Any]]:
+    """Return a table with features as samples, computed and cached if need be, and the recipe that a model keeps."""
+    from compshift.cli.inputs import warn_of_scales
+    from compshift.cli.interruption import resumable
+    from compshift.data.table import SPLIT_COLUMN
+    from compshift.data.table_files import column_names
+    from compshift.report.terminal import print_extraction, progress_bar
+
+    recipe = table.recipe()
+    if table.shares is not None and SPLIT_COLUMN in column_names(source):
+        raise InputError("--shares given, and the table has a column 'split': leave one of them out")
+    data, recipe = table.load_table(source, recipe)
+    if recipe.kind == "features":
+        warn_of_scales(data.X, recipe.columns)
+        return data, recipe.to_dict()
+    with resumable(), progress_bar("features", len(data), unit="rows") as advance:
+        data, recipe, done = recipe.cached(
+            data, cache, skip_broken=table.skip_broken, overwrite=overwrite, progress=advance, **machine
+        )
+    if not quiet:
+        print_extraction(done, recipe.backbone, as_json=False)
+    elif done.broken:
+        typer.echo(f"{len(done.broken)} samples cannot be read and are left out", err=True)
+    return data, recipe.to_dict()
+
+
+def _fit_store(clf: Any, source: Path, table: TableOptions, prior: str, memory: str) -> int:
+    """Fit Parquet features block by block, and return the number of rows."""
     from compshift.core.groups import GroupSpace
     from compshift.data.feature_store import FeatureStore
     from compshift.data.shards import is_parquet
@@ -245,7 +254,8 @@ def _fit_store(
         raise InputError(
             f"--memory given, and {source.name!r} is not Parquet: leave it out, or store features as Parquet"
         )
-    part = ("train" if "split" in FeatureStore(source).columns else "all") if split is None else split
+    targets, nuisances = table.targets, table.nuisances
+    part = ("train" if "split" in FeatureStore(source).columns else "all") if table.split is None else table.split
     store = FeatureStore(source, part)
     given = read_prior(prior, GroupSpace.from_table(store.frame([*targets, *nuisances])))
     clf.set_params(prior=given, memory=_size(memory)).fit(
@@ -257,7 +267,7 @@ def _fit_store(
 def _check_streamed(
     alpha: str, *, bias: str | None, anchor: str | None, cross_fit: bool, unseen_offset: str | None
 ) -> None:
-    """Refuse settings that need all rows at once."""
+    """Check that no setting needs all rows in memory."""
     options = {"--bias": bias, "--anchor": anchor, "--unseen-offset": unseen_offset}
     chosen = [f"--alpha {alpha}"] if alpha == "auto" or "," in alpha else []
     chosen += [f"{option} auto" for option, value in options.items() if value == "auto"]
@@ -270,27 +280,13 @@ def _check_streamed(
     whole += ["--cross-fit"] if cross_fit else []
     if whole:
         raise InputError(
-            f"--memory given with {' and '.join(whole)}: rows that are read in blocks are fitted with anchor='zero' "
-            "and cross_fit=False; leave one or the other out"
+            f"--memory given with {' and '.join(whole)}: rows that are read in blocks are fitted with --anchor zero "
+            "and without --cross-fit; leave one or the other out"
         )
 
 
-def _print_choice(clf: Any) -> None:
-    """What was chosen beside alpha; where alpha was chosen too, the fit's own lines tell all of it."""
-    if hasattr(clf, "n_splits_"):
-        return
-    found = {
-        "anchor": f"{clf.anchor_} anchor",
-        "bias": f"{clf.selected_bias_} bias",
-        "unseen_offset": f"unseen groups {round(clf.unseen_offset_, 2) + 0.0:+.2f} nats",  # never −0.00
-    }
-    chosen = [text for name, text in found.items() if getattr(clf, name) == "auto"]
-    if chosen:
-        typer.echo(f"chosen on held-out groups: {', '.join(chosen)}")
-
-
 def _size(text: str) -> int:
-    """Bytes of a size such as 500M or 2G."""
+    """Return the bytes of a size such as 500M or 2G."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None or float(match[1]) == 0:
         raise InputError(f"--memory is {text!r}: pass a size such as 500M or 2G")
@@ -301,11 +297,11 @@ def _size(text: str) -> int:
 
 
 def _classifier(alpha: str, jobs: int, **options: Any) -> Any:
-    """A classifier with one ridge, or with several to choose from, once its parameters have been checked."""
-    options = {name: value for name, value in options.items() if value is not None}
+    """Return a classifier with checked parameters: one that chooses if anything is "auto" or has several values."""
     from compshift.crm.classifier import CRMClassifier
     from compshift.crm.cv import ALPHAS, CRMClassifierCV
 
+    given = {name: value for name, value in options.items() if value is not None}
     if alpha == "auto":
         alphas: list[float] = list(ALPHAS)
     else:
@@ -315,13 +311,20 @@ def _classifier(alpha: str, jobs: int, **options: Any) -> Any:
             raise InputError(
                 f"--alpha is {alpha!r}: pass a number, several separated by commas, or auto to have it chosen"
             ) from None
-    clf = CRMClassifier(alphas[0], **options) if len(alphas) == 1 else CRMClassifierCV(alphas, n_jobs=jobs, **options)
+    clf: Any
+    if len(alphas) > 1:
+        clf = CRMClassifierCV(alphas, n_jobs=jobs, **given)
+    elif "auto" in given.values():
+        fixed = {"bias": "extrapolated", "anchor": "zero", "unseen_offset": 0.0}
+        clf = CRMClassifierCV(alphas, n_jobs=jobs, **{**fixed, **given})
+    else:
+        clf = CRMClassifier(alphas[0], **given)
     clf._check_parameters()
     return clf
 
 
-def _number_or_auto(text: str | None) -> float | str | None:
-    """A number, where it is one; what else it may be the classifier knows."""
+def _number_or_text(text: str | None) -> float | str | None:
+    """Return a number if the text is one; the classifier checks any other text."""
     try:
         return None if text is None else float(text)
     except ValueError:

@@ -1,7 +1,4 @@
-"""``compshift datasets``: what can be loaded, whether a download is whole, and the embedded sets as files.
-
-``compshift methods``: what ``train`` can do, and the hyper-parameters that ``--set`` takes.
-"""
+"""``compshift datasets`` lists, checks and exports named data sets; ``compshift methods`` lists training methods."""
 
 import json as json_format
 from pathlib import Path
@@ -34,7 +31,7 @@ def check(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Tell what is on disk, count its groups, compare with what was published, and look for broken files."""
+    """Count the groups of a download, compare them with the published counts, and find broken files."""
     from compshift.data.benchmarks import benchmark
     from compshift.data.images import broken_samples
     from compshift.report.terminal import print_check, progress_bar

@@ -1,8 +1,6 @@
-"""Arguments that the parser refuses, told in one sentence like any other bad input.
+"""``compshift``: the list of commands, and how an error becomes one sentence and an exit code.
 
-Standard output and standard error that nobody need read: a command goes on to its end without readers.
-
-``compshift``: the commands, and what happens when one fails.
+Exit codes: 0 success, 1 an internal error (or failed jobs, broken files), 2 bad input, 128 + n stopped by signal n.
 """
 
 from __future__ import annotations
@@ -20,108 +18,33 @@ import typer
 
 from compshift import __version__
 from compshift._errors import InputError, one_line, system_sentence
-from compshift.cli import listings as datasets
 from compshift.cli.audit import audit
-from compshift.cli.bench import bench
-from compshift.cli.export import export
+from compshift.cli.bench import bench, tables
 from compshift.cli.features import features
 from compshift.cli.figure import figure
 from compshift.cli.fit import fit
+from compshift.cli.interruption import Interrupted, interruptible
+from compshift.cli.listings import app as datasets
 from compshift.cli.listings import methods
-from compshift.cli.options import Interrupted, interruptible
-from compshift.cli.predict import evaluate, predict
+from compshift.cli.predict import evaluate, export, predict
 from compshift.cli.report import report
-from compshift.cli.tables import tables
 from compshift.cli.train import train
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""What the parser raises; typer has it from click, or from a copy of its own, and gives it no public name."""
+"""Base class of the parser's errors: click's, or typer's own copy of it, which has no public name."""
 
-SHOWN = 60
-"""Longer values are cut."""
-
-
-def usage_sentence(error: Any) -> str | None:
-    """What was wrong with the arguments; None if there were none, and the help has been shown."""
-    if type(error).__name__ == "NoArgsIsHelpError":
-        return None
-    text = _with_value(error) or error.format_message().rstrip(".")
-    text = text.replace(" (Possible options: ", "; did you mean ").replace(". Did you mean", "; did you mean")
-    text = text.removesuffix(")" if "did you mean" in text else "").removesuffix("?")
-    command = error.ctx.command_path if error.ctx is not None else "compshift"
-    return f"{text[:1].lower()}{text[1:]}{'?' * ('did you mean' in text)} (`{command} --help` tells what it takes)"
-
-
-def _with_value(error: Any) -> str | None:
-    """The value that an option was given, before what is wrong with it; None where the parser does not tell it."""
-    details = getattr(error.__cause__, "errors", None)
-    if details is None or getattr(error, "param", None) is None:
-        return None
-    (first, *_) = details()
-    given = str(first["input"])
-    shown = given if len(given) <= SHOWN else f"{given[:SHOWN]}…"
-    wanted = str(first["msg"]).removeprefix("Input ")
-    name = error.param.opts[0] if error.param.opts[0].startswith("-") else error.param.get_error_hint().strip("'")
-    return f"{name} is {shown!r} and {wanted}"
-
-
-class _Unheeded(io.FileIO):
-    """A descriptor that may be a pipe; once its reader is gone, what is written goes nowhere."""
-
-    def write(self, content: Any, /) -> int:
-        try:
-            return super().write(content)
-        except BrokenPipeError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.fileno())
-            os.close(nowhere)
-            return len(content)
-
-
-@contextmanager
-def unheeded_streams() -> Iterator[None]:
-    """Let the block print whether or not somebody reads; a disk that is full is told of still.
-
-    A terminal that lacks a sign shows "?" and goes on.
-    """
-    with ExitStack() as stack:
-        for stream, redirect in ((sys.stdout, redirect_stdout), (sys.stderr, redirect_stderr)):
-            found = _unheeded(stream)
-            if found is not None:
-                stack.enter_context(redirect(found))
-                stack.callback(found.flush)
-        yield
-
-
-def _unheeded(stream: TextIO | None) -> TextIO | None:
-    """The stream in a form that outlives its reader; None where another program's own is to be left as it is."""
-    if stream is None:  # closed before the command began
-        return open(os.devnull, "w", encoding="utf-8")
-    if not isinstance(stream, io.TextIOWrapper):
-        return None
-    stream.flush()
-    try:
-        raw = _Unheeded(stream.fileno(), "wb", closefd=False)
-    except io.UnsupportedOperation:  # text in memory
-        stream.reconfigure(errors="replace")
-        return None
-    return io.TextIOWrapper(
-        io.BufferedWriter(raw),
-        encoding=stream.encoding,
-        errors="replace",
-        line_buffering=stream.line_buffering,
-        write_through=stream.write_through,
-    )
+MAX_SHOWN = 60
+"""Number of characters after which a value is cut in an error message."""
 
 
 ROW = re.compile(r"\brow \d")
-"""A row by its number; as everywhere in Python, the first one is row 0."""
+"""Matches the mention of a row by its number, counted from 0."""
 
 PARAMETER = re.compile(r"(?<=\bwith )(?:overwrite|skip_broken)\b|(?<=\bor )overwrite\b")
 """Parameters that remedies of the library name; the command line shows them as options."""
 
 MAY_BE_EMPTY = ("--attributes", "--title")
-"""No attributes are a choice, and so is no title."""
+"""Options for which an empty value is valid."""
 
 app = typer.Typer(
     name="compshift",
@@ -143,7 +66,7 @@ app.command()(bench)
 app.command()(tables)
 app.command()(report)
 app.command()(figure)
-app.add_typer(datasets.app, name="datasets")
+app.add_typer(datasets, name="datasets")
 
 
 def _version(wanted: bool) -> None:
@@ -160,26 +83,26 @@ def _options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", metavar="", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Options that go before the command; ``main`` takes ``--debug`` out of the arguments before they are parsed."""
+    """Take the options before the command; ``main`` handles ``--debug`` before arguments are parsed."""
 
 
 def main() -> None:
     """Run the command line. Bad input ends in one sentence and exit code 2; ``--debug`` shows the traceback."""
     debug = "--debug" in sys.argv[1:]
-    arguments = [_at_home(argument) for argument in sys.argv[1:] if argument != "--debug"]
+    arguments = [_expand_home(argument) for argument in sys.argv[1:] if argument != "--debug"]
     warnings.showwarning = _show_warning
-    with unheeded_streams():
+    with _tolerant_streams():
         sys.exit(_run(arguments, debug=debug))
 
 
-def _at_home(argument: str) -> str:
-    """``~/…`` as the path it stands for, also in ``--option=~/…``, where shells leave it."""
+def _expand_home(argument: str) -> str:
+    """Expand ``~/…``, also in ``--option=~/…``, which shells leave unchanged."""
     option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
     return f"{option}{equals}{os.path.expanduser(value)}" if value.startswith("~/") else argument
 
 
 def _check_empty(arguments: list[str]) -> None:
-    """Refuse options whose value is empty, as that of a variable that was never set: they would count as left out."""
+    """Raise an error for options with an empty value, as from an unset shell variable: they would be ignored."""
     for option, value in zip(arguments, [*arguments[1:], None], strict=True):
         name, equals, own = option.partition("=")
         if option == "--":
@@ -193,23 +116,23 @@ def _check_empty(arguments: list[str]) -> None:
 
 
 def _run(arguments: list[str], *, debug: bool) -> int:
-    """The exit code of the command, once what it says is said."""
+    """Run the command, print its error if it has one, and return the exit code."""
     try:
         try:
             _check_empty(arguments)
             with interruptible():
                 code = app(args=arguments, prog_name="compshift", standalone_mode=False)
         finally:
-            sys.stdout.flush()  # while there is somebody to tell that it cannot be written
+            sys.stdout.flush()  # here, so that an error of writing is reported
         return code or 0
     except Interrupted as stop:
-        typer.echo(stop.words, err=True)
+        typer.echo(stop.message, err=True)
         raise
     except Exception as error:
         if debug:
             raise
         expected = isinstance(error, InputError | OSError | UsageError)
-        sentence = _sentence(error)
+        sentence = _message(error)
         hint = "" if expected else f" ({type(error).__name__}; run again with --debug for the traceback)"
         if sentence is not None:
             typer.echo(f"error: {one_line(sentence)}{hint}", err=True)
@@ -217,17 +140,17 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         return 2 if expected else 1
 
 
-def _sentence(error: Exception) -> str | None:
-    """What to tell of an error; None if it has been told."""
+def _message(error: Exception) -> str | None:
+    """Return the message of an error; None if it was printed already."""
     if isinstance(error, UsageError):
-        return usage_sentence(error)
+        return _usage_message(error)
     sentence = system_sentence(error) if isinstance(error, OSError) else str(error)
     sentence = PARAMETER.sub(lambda found: "--" + found[0].replace("_", "-"), sentence)
     return f"{sentence} (rows are counted from 0, without the heading)" if ROW.search(sentence) else sentence
 
 
 def _drop_output() -> None:
-    """Let Python not try once more, when it ends, to write what could not be written."""
+    """Discard buffered output that cannot be written, which Python would try to write again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -235,5 +158,78 @@ def _drop_output() -> None:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    """Warnings as one line, without the source code that Python adds."""
+    """Print a warning as one line, without the source code that Python adds."""
     typer.echo(f"warning: {one_line(str(message))}", err=True)
+
+
+def _usage_message(error: Any) -> str | None:
+    """Return what is wrong with the arguments; None if there were none and the help was printed."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return None
+    text = _with_value(error) or error.format_message().rstrip(".")
+    text = text.replace(" (Possible options: ", "; did you mean ").replace(". Did you mean", "; did you mean")
+    text = text.removesuffix(")" if "did you mean" in text else "").removesuffix("?")
+    command = error.ctx.command_path if error.ctx is not None else "compshift"
+    return f"{text[:1].lower()}{text[1:]}{'?' * ('did you mean' in text)} (`{command} --help` tells what it takes)"
+
+
+def _with_value(error: Any) -> str | None:
+    """Return the option, its value and what is wrong with it; None if the parser does not tell the value."""
+    details = getattr(error.__cause__, "errors", None)
+    if details is None or getattr(error, "param", None) is None:
+        return None
+    (first, *_) = details()
+    given = str(first["input"])
+    shown = given if len(given) <= MAX_SHOWN else f"{given[:MAX_SHOWN]}…"
+    wanted = str(first["msg"]).removeprefix("Input ")
+    name = error.param.opts[0] if error.param.opts[0].startswith("-") else error.param.get_error_hint().strip("'")
+    return f"{name} is {shown!r} and {wanted}"
+
+
+class _DiscardingFile(io.FileIO):
+    """A file descriptor that discards output once the reader of its pipe is gone."""
+
+    def write(self, content: Any, /) -> int:
+        try:
+            return super().write(content)
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return len(content)
+
+
+@contextmanager
+def _tolerant_streams() -> Iterator[None]:
+    """Let the block print on even if the reader of a pipe is gone; a full disk is still an error.
+
+    Characters that the terminal cannot show become "?".
+    """
+    with ExitStack() as stack:
+        for stream, redirect in ((sys.stdout, redirect_stdout), (sys.stderr, redirect_stderr)):
+            found = _tolerant(stream)
+            if found is not None:
+                stack.enter_context(redirect(found))
+                stack.callback(found.flush)
+        yield
+
+
+def _tolerant(stream: TextIO | None) -> TextIO | None:
+    """Return the stream in a form that outlives its reader; None if it belongs to another program."""
+    if stream is None:  # closed before the command started
+        return open(os.devnull, "w", encoding="utf-8")
+    if not isinstance(stream, io.TextIOWrapper):
+        return None
+    stream.flush()
+    try:
+        raw = _DiscardingFile(stream.fileno(), "wb", closefd=False)
+    except io.UnsupportedOperation:  # text in memory
+        stream.reconfigure(errors="replace")
+        return None
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors="replace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )

@@ -1,17 +1,10 @@
-"""Options that several commands share.
-
-What happens when a command is told to end: it cleans up, says one line, and ends as shells expect.
-"""
+"""Options that several commands share, and the parsing of their values."""
 
 from __future__ import annotations
 
 import csv
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,11 +14,23 @@ from compshift._files import check_path
 
 if TYPE_CHECKING:
     from compshift.core.groups import GroupSpace
-    from compshift.data.dataset import GroupedDataset
+
+DATA, MACHINE = "Data", "Machine"
+"""Headings of the help for how a table becomes features, and for the resources that a command may use."""
 
 Model = Annotated[
     Path,
-    typer.Argument(help="Model file that `compshift fit` wrote, or folder of `compshift train`.", show_default=False),
+    typer.Argument(
+        help="Model file written by `compshift fit`, or folder written by `compshift train`.", show_default=False
+    ),
+]
+ModelRows = Annotated[
+    str,
+    typer.Argument(
+        metavar="INPUT",
+        help="Feature file, table with the columns that the model was fitted to, or name of a data set.",
+        show_default=False,
+    ),
 ]
 Prior = Annotated[
     str | None,
@@ -38,73 +43,108 @@ Root = Annotated[
     typer.Option(
         help="Folder of the download, or the one that the image paths of a table start from.",
         show_default="the table's folder",
+        rich_help_panel=DATA,
     ),
 ]
 Target = Annotated[
-    str, typer.Option(help="What to predict: one attribute, or several separated by commas.", show_default=False)
+    str,
+    typer.Option(
+        help="Attribute to predict, or several separated by commas.", show_default=False, rich_help_panel=DATA
+    ),
 ]
 Attributes = Annotated[
-    str, typer.Option(help="Further attributes, separated by commas, known in training only.", show_default=False)
+    str,
+    typer.Option(
+        help="Further attributes, separated by commas, known in training only.",
+        show_default=False,
+        rich_help_panel=DATA,
+    ),
 ]
 PathColumn = Annotated[
-    str | None, typer.Option("--path", metavar="COLUMN", help="Column of image files.", show_default=False)
+    str | None,
+    typer.Option("--path", metavar="COLUMN", help="Column of image files.", show_default=False, rich_help_panel=DATA),
 ]
 TextColumns = Annotated[
     str | None,
-    typer.Option("--text", metavar="COLUMN", help="Column of texts, or two for pairs.", show_default=False),
+    typer.Option(
+        "--text",
+        metavar="COLUMN",
+        help="Column of texts, or two for pairs.",
+        show_default=False,
+        rich_help_panel=DATA,
+    ),
 ]
 FeatureColumns = Annotated[
     str | None,
-    typer.Option("--features", metavar="COLUMNS", help="Columns of numbers, separated by commas.", show_default=False),
+    typer.Option(
+        "--features",
+        metavar="COLUMNS",
+        help="Columns of numbers, separated by commas.",
+        show_default=False,
+        rich_help_panel=DATA,
+    ),
 ]
 Shares = Annotated[
     str | None,
-    typer.Option(help="Split a table at random within groups, as in 0.7,0.1,0.2 for train, val, test."),
+    typer.Option(
+        help="Split a table at random within groups, as in 0.7,0.1,0.2 for train, val, test.", rich_help_panel=DATA
+    ),
 ]
 SplitColumn = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="Column of train, val, test.", show_default="split, if there is one"),
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of train, val, test.",
+        show_default="split, if there is one",
+        rich_help_panel=DATA,
+    ),
 ]
 Backbone = Annotated[
     str | None,
     typer.Option(
         help="efficientnet-lite0, minilm, a folder, or a model of the Hugging Face hub.",
         show_default="efficientnet-lite0 for images, minilm for texts",
+        rich_help_panel=DATA,
     ),
 ]
 MovedBackbone = Annotated[
     str | None,
-    typer.Option("--backbone", help="Where the model's own backbone lies now, if it was moved.", show_default=False),
+    typer.Option(
+        "--backbone",
+        help="New folder of the model's backbone, if it was moved.",
+        show_default=False,
+        rich_help_panel=DATA,
+    ),
 ]
-BatchSize = Annotated[int, typer.Option(help="Samples in a forward pass.", min=1)]
-Workers = Annotated[
-    int | None, typer.Option(help="Processes that read images.", min=0, show_default="cores less one, 4 at most")
-]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps …")]
 SkipBroken = Annotated[
-    bool, typer.Option("--skip-broken", metavar="", help="Leave out images that cannot be read, and count them.")
+    bool,
+    typer.Option(
+        "--skip-broken",
+        metavar="",
+        help="Leave out images that cannot be read, and count them.",
+        rich_help_panel=DATA,
+    ),
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", metavar="", help="Replace features that another backbone made.")
+    bool,
+    typer.Option("--overwrite", metavar="", help="Replace features that another backbone made.", rich_help_panel=DATA),
 ]
+BatchSize = Annotated[int, typer.Option(help="Samples in a forward pass.", min=1, rich_help_panel=MACHINE)]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        help="Processes that read images.",
+        min=0,
+        show_default="cores less one, 4 at most",
+        rich_help_panel=MACHINE,
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps …", rich_help_panel=MACHINE)]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON.")]
 
 
-SPLIT_NAMES = ("train", "val", "test")
-PRIORS = ("uniform", "hull", "train")
-
-
-def chosen_part(data: GroupedDataset, split: str | None, default: str) -> tuple[GroupedDataset, str]:
-    """The rows of the split that was asked for, or of the default one if there are any, else all; and its name."""
-    if split is None:
-        split = default if default in data.splits else "all"
-    elif split in SPLIT_NAMES and data.split is None:
-        raise InputError(f"--split is {split!r}, and there are no splits: leave it out, or use 'all'")
-    return data.part(split), split
-
-
 def names(text: str, option: str) -> list[str]:
-    """The names in a comma-separated option; one that has a comma or begins with a blank is put in double quotes."""
+    """Return the names in a comma-separated option; a name with a comma or a leading blank is in double quotes."""
     if '"' in text:
         try:
             found = [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
@@ -117,8 +157,39 @@ def names(text: str, option: str) -> list[str]:
     return found
 
 
+def read_shares(text: str) -> dict[str, float]:
+    """Return the shares of train, val and test, or of train and test, in ``--shares``."""
+    from compshift.data.splits import SPLITS
+
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        numbers = [float(part) for part in parts]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (2, 3):
+        raise InputError(f"--shares is {text!r}: pass the shares of train, val and test, as in 0.7,0.1,0.2")
+    return dict(zip(SPLITS if len(numbers) == 3 else (SPLITS[0], SPLITS[2]), numbers, strict=True))
+
+
+def reject_unused(options: Mapping[str, Any], why: str) -> None:
+    """Raise an error if any of the options is set; ``why`` says what they are for."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        verb, object_ = ("is", "it") if len(given) == 1 else ("are", "them")
+        raise InputError(f"{' and '.join(given)} {verb} {why}: leave {object_} out")
+
+
+def is_named_prior(text: str) -> bool:
+    """Return whether a prior is given by name, not as a file."""
+    from compshift.core.candidates import PRIORS
+
+    return text in PRIORS
+
+
 def check_prior(text: str) -> None:
-    """Refuse what is neither a prior's name nor a CSV file."""
+    """Check that ``--prior`` is a prior's name or an existing CSV file."""
+    from compshift.core.candidates import PRIORS
+
     if not text.lower().endswith(".csv"):
         check_name("prior", text, (*PRIORS, "FILE.csv"))
     elif not check_path(text).is_file():
@@ -126,9 +197,9 @@ def check_prior(text: str) -> None:
 
 
 def read_prior(text: str, space: GroupSpace) -> Any:
-    """A prior's name as it is, or a CSV file's content as a mapping from values to probabilities."""
+    """Return a prior's name unchanged, or the content of a CSV file as a mapping from group to probability."""
     check_prior(text)
-    if text in PRIORS:
+    if is_named_prior(text):
         return text
     import pandas as pd
 
@@ -152,48 +223,3 @@ def read_prior(text: str, space: GroupSpace) -> Any:
         except ValueError:
             raise InputError(f"{text!r}: the prior of row {row} is {record['prior']!r}, not a number") from None
     return prior
-
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class Interrupted(SystemExit):
-    """Told to end by a signal; the code is the one that shells give."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(128 + number)
-        self.words = "interrupted: files are whole, or as they were before"
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Turn signals into ``Interrupted`` inside; those that are ignored, as under nohup, stay so."""
-    owner = os.getpid()
-
-    def stop(number: int, _: FrameType | None) -> None:
-        if os.getpid() != owner:  # a fork, which has no line to say
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
-        raise Interrupted(number)
-
-    before: dict[int, Any] = {}
-    try:
-        for number in SIGNALS:
-            if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                before[number] = signal.signal(number, stop)
-        yield
-    finally:
-        for changed, handler in before.items():
-            signal.signal(changed, handler)
-
-
-@contextmanager
-def resumable() -> Iterator[None]:
-    """Say that nothing is lost when the work inside is interrupted."""
-    try:
-        yield
-    except (KeyboardInterrupt, Interrupted) as error:
-        stop = error if isinstance(error, Interrupted) else Interrupted(signal.SIGINT)
-        stop.words = "interrupted: the same command goes on from here"
-        raise stop from None

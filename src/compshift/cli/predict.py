@@ -1,26 +1,16 @@
-"""``compshift predict``: from a model and inputs to a table of predictions.
-
-``compshift evaluate``: accuracy of a model on each group of labelled data.
-"""
+"""Commands that use a fitted model: ``compshift predict``, ``compshift evaluate`` and ``compshift export`` (ONNX)."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from compshift.cli.options import Json, Model, MovedBackbone, Prior, Root, SkipBroken
+from compshift.cli.options import DATA, Json, Model, ModelRows, MovedBackbone, Prior, Root, SkipBroken
 
 
 def predict(
     model: Model,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="INPUT",
-            help="Feature file, table like the one that the model is made from, or name of a data set.",
-            show_default=False,
-        ),
-    ],
+    source: ModelRows,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Table to write: .csv or .parquet.", show_default=False)
     ],
@@ -32,7 +22,9 @@ def predict(
     split: Annotated[
         str | None,
         typer.Option(
-            help="Rows of a feature file or data set to predict: train, val, test or all.", show_default="all"
+            help="Rows of a feature file or data set to predict: train, val, test or all.",
+            show_default="all",
+            rich_help_panel=DATA,
         ),
     ] = None,
     root: Root = None,
@@ -43,12 +35,14 @@ def predict(
 
     With --skip-broken, the row of an image that cannot be read has no prediction.
     """
-    from compshift.cli.inputs import load_model, unlabelled_rows
+    from compshift.cli.inputs import TableOptions
+    from compshift.cli.model_inputs import load_model, unlabelled_rows
     from compshift.report.predictions import check_table_path, prediction_frame, write_frame
 
     check_table_path(output, source, model, prior, root)
     loaded = load_model(model, prior)
-    rows = unlabelled_rows(loaded, source, root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+    options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+    rows = unlabelled_rows(loaded, source, options)
     frame = prediction_frame(loaded.clf, rows.X, groups=groups, explain=explain)
     if len(rows.position) < rows.n_rows:
         frame = frame.convert_dtypes().set_index(rows.position).reindex(range(rows.n_rows))
@@ -60,17 +54,13 @@ def predict(
 
 def evaluate(
     model: Model,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="INPUT",
-            help="Feature file, table like the one that the model is made from, or name of a data set.",
-            show_default=False,
-        ),
-    ],
+    source: ModelRows,
     prior: Prior = None,
     split: Annotated[
-        str | None, typer.Option(help="Rows to score: train, val, test or all.", show_default="test if there is one")
+        str | None,
+        typer.Option(
+            help="Rows to score: train, val, test or all.", show_default="test if there is one", rich_help_panel=DATA
+        ),
     ] = None,
     root: Root = None,
     skip_broken: SkipBroken = False,
@@ -78,10 +68,47 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Report average, balanced and worst-group accuracy, and every group with its interval."""
-    from compshift.cli.inputs import labelled_rows, load_model
+    from compshift.cli.inputs import TableOptions
+    from compshift.cli.model_inputs import labelled_rows, load_model
     from compshift.metrics.evaluation import evaluate as evaluate_model
     from compshift.report.predictions import print_evaluation
 
     loaded = load_model(model, prior)
-    data, part = labelled_rows(loaded, source, root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+    options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+    data, part = labelled_rows(loaded, source, options)
     print_evaluation(evaluate_model(loaded.clf, data), part, as_json=json)
+
+
+def export(
+    model: Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="ONNX file to write.", show_default=False)],
+    prior: Prior = None,
+    groups: Annotated[bool, typer.Option("--groups", metavar="", help="Add the probability of every group.")] = False,
+    fixed_prior: Annotated[
+        bool, typer.Option("--fixed-prior", metavar="", help="Leave out the input by which the prior can be changed.")
+    ] = False,
+    float64: Annotated[
+        bool, typer.Option("--float64", metavar="", help="Use 64 bits for features and probabilities instead of 32.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Write a model as one ONNX file, to be run without compshift.
+
+    For a folder of `compshift train`, the head is written: its input is the backbone's features.
+    """
+    from compshift.export.onnx import check_onnx_path, export_onnx
+
+    check_onnx_path(output, model, prior)
+    from compshift.cli.model_inputs import load_model
+
+    loaded = load_model(model, prior)
+    written = export_onnx(
+        loaded.clf if loaded.network is None else loaded.network,
+        output,
+        group_probabilities=groups,
+        fixed_prior=fixed_prior,
+        dtype="float64" if float64 else "float32",
+    )
+    from compshift.report.terminal import print_onnx_file
+
+    print_onnx_file(written, as_json=json)

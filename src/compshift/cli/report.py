@@ -11,6 +11,7 @@ from compshift._errors import InputError
 from compshift.cli.options import MovedBackbone, Prior, Root, SkipBroken, names
 
 if TYPE_CHECKING:
+    from compshift.cli.inputs import TableOptions
     from compshift.report.page import Page
 
 MODEL, TABLE = "Models", "Tables"
@@ -41,12 +42,16 @@ def report(
     ] = None,
     count: Annotated[
         str | None,
-        typer.Option(help="Column with the number of rows of each line.", show_default=False, rich_help_panel=TABLE),
+        typer.Option(
+            help="Column with the number of samples that each row stands for.",
+            show_default=False,
+            rich_help_panel=TABLE,
+        ),
     ] = None,
     max_values: Annotated[
         int | None,
         typer.Option(
-            help="Most values an attribute may have; given, a continuous one may too.",
+            help="Largest number of values of an attribute; if set, continuous ones are accepted too.",
             min=1,
             show_default="1000",
             rich_help_panel=TABLE,
@@ -63,7 +68,7 @@ def report(
         bool | None,
         typer.Option(
             "--diagnose/--no-diagnose",
-            help="Judge whether energies add up.",
+            help="Test whether the energies are additive.",
             show_default="if it takes seconds",
             rich_help_panel=MODEL,
         ),
@@ -73,10 +78,10 @@ def report(
     skip_broken: SkipBroken = False,
     backbone: MovedBackbone = None,
 ) -> None:
-    """Write one HTML page: what was missing, what was extrapolated, how well, and how sure.
+    """Write one HTML page: which groups are missing, which are extrapolated, how well, and how sure.
 
-    The page needs no network. In its grid, combinations can be marked as ones that will be collected, to see what would
-    follow from them.
+    The page needs no network. In its grid, combinations can be marked as ones to collect, to see which others could
+    then be extrapolated.
     """
     from dataclasses import replace
 
@@ -95,14 +100,17 @@ def report(
             f"INPUT, --prior and --backbone are for models, and {str(source)!r} is a {kind}: leave them out"
         )
     if kind == "benchmark":
-        page = _of_benchmark(source, split)
+        page = _benchmark_page(source, split)
     elif kind == "model":
-        page = _of_model(source, rows, prior, split, root, backbone, skip_broken=skip_broken, judge=diagnose)
+        from compshift.cli.inputs import TableOptions
+
+        options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+        page = _model_page(source, rows, prior, options, judge=diagnose)
     else:
-        page = _of_table(source, attributes, count, max_values, split)
+        page = _table_page(source, attributes, count, max_values, split)
     if title is not None:
         page = replace(page, title=title)
-    content = render_page(page).encode("utf-8", "replace")  # a file's name may hold bytes that are no text
+    content = render_page(page).encode("utf-8", "replace")  # a file's name may hold bytes that are not text
     with replacing(output) as temporary:
         temporary.write_bytes(content)
     for warning in page.warnings:
@@ -111,12 +119,12 @@ def report(
 
 
 def _size(count: int) -> str:
-    """Bytes for people."""
+    """Format a number of bytes."""
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{max(1, round(count / 1e3))} kB"
 
 
 def _kind(source: Path) -> str:
-    """What a path holds."""
+    """Return whether a path holds a benchmark, a model or a table."""
     if not source.exists():
         raise InputError(f"there is no file or folder {str(source)!r}: pass a benchmark's folder, a model or a table")
     if source.is_dir():
@@ -133,7 +141,8 @@ def _kind(source: Path) -> str:
     return "model" if source.suffix.lower() == ".safetensors" else "table"
 
 
-def _of_benchmark(source: Path, split: str | None) -> Page:
+def _benchmark_page(source: Path, split: str | None) -> Page:
+    """Return the page of a benchmark's folder."""
     from compshift.report.bench_page import bench_page
 
     if split is not None:
@@ -141,32 +150,26 @@ def _of_benchmark(source: Path, split: str | None) -> Page:
     return bench_page(source)
 
 
-def _of_model(
-    source: Path,
-    rows: str | None,
-    prior: str | None,
-    split: str | None,
-    root: Path | None,
-    backbone: str | None,
-    *,
-    skip_broken: bool,
-    judge: bool | None,
+def _model_page(
+    source: Path, rows: str | None, prior: str | None, options: TableOptions, *, judge: bool | None
 ) -> Page:
-    from compshift.cli.inputs import labelled_rows, load_model
+    """Return the page of a model, evaluated on labelled rows if they are given."""
+    from compshift.cli.model_inputs import labelled_rows, load_model
     from compshift.report.model_page import model_page
 
     loaded = load_model(source, prior)
     if rows is None:
-        if split is not None:
+        if options.split is not None:
             raise InputError("--split says which rows of INPUT to score: pass INPUT, or leave it out")
         return model_page(loaded.clf, source.name, prior=prior)
-    data, part = labelled_rows(loaded, rows, root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+    data, part = labelled_rows(loaded, rows, options)
     return model_page(loaded.clf, source.name, data, part, rows, judge, prior)
 
 
-def _of_table(
+def _table_page(
     source: Path, attributes: str | None, count: str | None, max_values: int | None, split: str | None
 ) -> Page:
+    """Return the page of a table's groups."""
     from compshift.data.audit import audit_groups, read_group_counts
     from compshift.report.model_page import table_page
 

@@ -7,6 +7,8 @@ import typer
 
 from compshift._errors import unknown_name
 from compshift.cli.options import (
+    DATA,
+    MACHINE,
     Attributes,
     FeatureColumns,
     Json,
@@ -18,8 +20,8 @@ from compshift.cli.options import (
     Workers,
 )
 
-OPTIMISATION, SELECTION, RUN = "Optimisation", "Selection", "The run"
-"""Headings of the help."""
+METHOD, OPTIMISATION, SELECTION = "Method", "Optimisation", "Selection"
+"""Further headings of the help."""
 
 BALANCES = ("auto", "classes", "none")
 
@@ -40,12 +42,20 @@ def train(
     method: Annotated[
         str | None,
         typer.Option(
-            help="erm, groupdro, lc, sla, irm, vrex, mixup, crm, rwg, subg, dfr or crm-resolved.", show_default="crm"
+            help="erm, groupdro, lc, sla, irm, vrex, mixup, crm, rwg, subg, dfr or crm-resolved.",
+            show_default="crm",
+            rich_help_panel=METHOD,
         ),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A hyper-parameter of the method.", show_default=False),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A hyper-parameter of the method.",
+            show_default=False,
+            rich_help_panel=METHOD,
+        ),
     ] = None,
     backbone: Annotated[
         str | None,
@@ -53,14 +63,22 @@ def train(
             help="small-cnn, efficientnet-lite0, minilm, linear or mlp (for features), a folder, or a Hugging Face "
             "model.",
             show_default="by the kind of samples",
+            rich_help_panel=METHOD,
         ),
     ] = None,
     pooling: Annotated[
         str | None,
-        typer.Option(help="How a Hugging Face model is pooled: auto, pooler, cls or mean.", show_default="auto"),
+        typer.Option(
+            help="Pooling of a Hugging Face model: auto, pooler, cls or mean.",
+            show_default="auto",
+            rich_help_panel=METHOD,
+        ),
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option(help="Most tokens of a text.", show_default="as the data set or model says")
+        int | None,
+        typer.Option(
+            help="Most tokens of a text.", show_default="as the data set or model says", rich_help_panel=METHOD
+        ),
     ] = None,
     drop: Annotated[
         list[str] | None,
@@ -69,6 +87,7 @@ def train(
             help="A group to leave out of train and val, one value per attribute, in double quotes if it has a comma; "
             "may be repeated.",
             show_default=False,
+            rich_help_panel=DATA,
         ),
     ] = None,
     root: Root = None,
@@ -76,7 +95,8 @@ def train(
     text: TextColumns = None,
     features: FeatureColumns = None,
     target: Annotated[
-        str | None, typer.Option(help="The attribute of a table that is predicted.", show_default=False)
+        str | None,
+        typer.Option(help="The attribute of a table that is predicted.", show_default=False, rich_help_panel=DATA),
     ] = None,
     attributes: Attributes = "",
     split_column: SplitColumn = None,
@@ -114,7 +134,9 @@ def train(
     warmup: Annotated[
         int | None,
         typer.Option(
-            help="Steps over which the rate rises.", show_default="a tenth, if linear", rich_help_panel=OPTIMISATION
+            help="Steps over which the learning rate rises.",
+            show_default="a tenth, if linear",
+            rich_help_panel=OPTIMISATION,
         ),
     ] = None,
     clip: Annotated[
@@ -151,7 +173,7 @@ def train(
     balance: Annotated[
         str,
         typer.Option(
-            help="classes: draw them equally often; none; auto: as the data set's protocol.",
+            help="classes: draw classes equally often; none; auto: as in the data set's protocol.",
             rich_help_panel=OPTIMISATION,
         ),
     ] = "auto",
@@ -160,7 +182,7 @@ def train(
         typer.Option(
             "--freeze-batchnorm",
             metavar="",
-            help="Keep batch statistics as they are.",
+            help="Keep the statistics of batch normalisation fixed.",
             show_default=False,
             rich_help_panel=OPTIMISATION,
         ),
@@ -179,16 +201,21 @@ def train(
         int | None,
         typer.Option(help="Seed of weights, batches and splits.", show_default="0", rich_help_panel=OPTIMISATION),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=RUN)] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=MACHINE)] = "auto",
     workers: Workers = None,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", metavar="", help="Start again in a folder that holds a run.", rich_help_panel=RUN),
+        typer.Option(
+            "--overwrite", metavar="", help="Start again in a folder that holds a run.", rich_help_panel=MACHINE
+        ),
     ] = False,
     tensorboard: Annotated[
         bool,
         typer.Option(
-            "--tensorboard", metavar="", help="Log to TensorBoard too, in the folder of the run.", rich_help_panel=RUN
+            "--tensorboard",
+            metavar="",
+            help="Log to TensorBoard too, in the folder of the run.",
+            rich_help_panel=MACHINE,
         ),
     ] = False,
     json: Json = False,
@@ -205,7 +232,7 @@ def train(
         and value not in (None, "")
     }
     from compshift.cli.inputs import require_torch
-    from compshift.cli.options import resumable
+    from compshift.cli.interruption import resumable
 
     require_torch()
     if balance not in BALANCES:

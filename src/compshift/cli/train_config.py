@@ -1,4 +1,4 @@
-"""One training run as data: from options and a TOML file, to the run, and into its folder."""
+"""Configuration of a training run: read from options and a TOML file, run, and written to the run's folder."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from typing import Any
 
 from compshift._errors import InputError, unknown_name
 from compshift._files import check_apart, check_folder, check_ordinary
-from compshift.cli.inputs import load_source, unnamed
+from compshift.cli.inputs import TableOptions, load_source, path_of
 from compshift.data.shards import check_readable
 from compshift.data.shift import group_text, parse_groups, scenarios
 from compshift.methods.base import Method
 from compshift.methods.registry import make_method
 from compshift.training.settings import Settings
 
-TABLE = ("root", "path", "text", "features", "target", "attributes", "split_column", "shares")
-BACKBONE = ("backbone", "pooling", "max_length")
-LARGEST_FILE = 1 << 16
-"""Bytes of a configuration: the reader of TOML takes ever longer for ever deeper keys."""
+TABLE_KEYS = ("root", "path", "text", "features", "target", "attributes", "split_column", "shares")
+BACKBONE_KEYS = ("backbone", "pooling", "max_length")
+MAX_FILE_BYTES = 1 << 16
+"""Largest configuration file that is read: the TOML parser's time grows steeply with nested keys."""
 
-SETTINGS = tuple(field.name for field in fields(Settings))
-KEYS = ("data", "method", "hyperparameters", "drop", *BACKBONE, *TABLE, *SETTINGS)
+SETTINGS_KEYS = tuple(field.name for field in fields(Settings))
+KEYS = ("data", "method", "hyperparameters", "drop", *BACKBONE_KEYS, *TABLE_KEYS, *SETTINGS_KEYS)
+"""Keys that a configuration may have."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainConfig:
-    """Everything that decides about a run."""
+    """Everything that determines a training run."""
 
     source: str
     output: Path
     method: Method
-    options: Mapping[str, Any]  # by the names of ``KEYS``, as far as given
+    options: Mapping[str, Any]  # given options, by ``KEYS``
 
     @classmethod
     def read(
         cls, file: Path | None, given: Mapping[str, Any], hyperparameters: Sequence[str], output: Path | None
     ) -> TrainConfig:
-        """Options over those of a file."""
+        """Read a TOML file, override it by the given options, and check the result."""
         written = _read_toml(file) if file is not None else {}
         if given.get("method") not in (None, written.get("method")):
-            written.pop("hyperparameters", None)  # they are of another method
+            written.pop("hyperparameters", None)  # they belong to another method
         options = {**written, **given}
         if "source" in options:
             options["data"] = options.pop("source")
@@ -57,7 +58,7 @@ class TrainConfig:
         check_folder(output, "for the run with -o")
         check_readable(output)
         _check_kinds(options)
-        check_apart(output, unnamed(options["data"]), options.get("root"), options.get("backbone"))
+        check_apart(output, path_of(options["data"]), options.get("root"), options.get("backbone"))
         own = dict(options.get("hyperparameters", {}))
         for text in hyperparameters:
             name, equals, value = text.partition("=")
@@ -69,18 +70,18 @@ class TrainConfig:
     def run(
         self, *, device: str, workers: int | None, overwrite: bool, tensorboard: bool, quiet: bool
     ) -> dict[str, Any]:
-        """Train, and give back what the run found."""
+        """Train, and return the run's results."""
         from compshift.nn.networks import named_backbone
         from compshift.report.run_progress import run_listener
         from compshift.training.folder import RunFolder, read_json
         from compshift.training.loop import train
 
-        settings_given = {name: self.options[name] for name in SETTINGS if name in self.options}
+        settings_given = {name: self.options[name] for name in SETTINGS_KEYS if name in self.options}
         Settings.from_dict(settings_given)
-        table = {name: self.options[name] for name in TABLE if name in self.options}
-        if "root" in table:
-            table["root"] = Path(table["root"])
-        source = load_source(self.source, **table, seed=int(settings_given.get("seed", 0)))
+        columns = {name: self.options[name] for name in TABLE_KEYS if name in self.options}
+        if "root" in columns:
+            columns["root"] = Path(columns["root"])
+        source = load_source(self.source, TableOptions(**columns, seed=int(settings_given.get("seed", 0))))
         settings = Settings.from_dict({"balanced_classes": source.balanced_classes, **settings_given})
         data = source.data
         if self.options.get("drop"):
@@ -98,7 +99,7 @@ class TrainConfig:
         resolved = settings.resolved(backbone.kind, pretrained=backbone.pretrained)
         main = int(os.environ.get("RANK", "0")) == 0
         finished = RunFolder(self.output).result.exists() and not overwrite
-        with run_listener(self.output, terminal=main and not quiet, tensorboard=main and tensorboard) as hears:
+        with run_listener(self.output, terminal=main and not quiet, tensorboard=main and tensorboard) as listener:
             train(
                 data,
                 self.method,
@@ -110,24 +111,24 @@ class TrainConfig:
                 workers=workers,
                 inputs=source.inputs,
                 files={"config.toml": self._as_toml(resolved, backbone.name)},
-                listener=hears,
+                listener=listener,
             )
         held_out = "test" in data.splits
         about = {"model": str(self.output), "method_name": self.method.name, "held_out": held_out, "new": not finished}
         return {**read_json(RunFolder(self.output).result), **about}
 
     def show(self, result: Mapping[str, Any], *, as_json: bool) -> None:
-        """Print what was found, once for all processes."""
+        """Print the results, in the first process only."""
         from compshift.report.run_progress import print_run
 
         if int(os.environ.get("RANK", "0")) == 0:
             print_run(result, self.source, as_json=as_json)
 
     def _as_toml(self, settings: Settings, backbone: str) -> str:
-        """The whole configuration, as a file that makes the same run again."""
+        """Return the whole configuration as TOML that repeats the run."""
         import tomli_w
 
-        content = {name: self.options[name] for name in (*TABLE, *BACKBONE, "drop") if name in self.options}
+        content = {name: self.options[name] for name in (*TABLE_KEYS, *BACKBONE_KEYS, "drop") if name in self.options}
         content |= {name: str(content[name]) for name in ("root",) if name in content}
         content |= {"data": self.source, "method": self.method.name, "backbone": backbone}
         content |= {name: value for name, value in settings.to_dict().items() if value is not None}
@@ -136,18 +137,21 @@ class TrainConfig:
 
 
 def _listed(drop: Any) -> list[str]:
-    """Groups, each as one text."""
+    """Return dropped groups as one text each."""
     groups = [drop] if isinstance(drop, str) else list(drop)
     return [group if isinstance(group, str) else group_text(group) for group in groups]
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
+    """Return the content of a configuration file."""
     try:
         with check_ordinary(file, given_pipes=True).open("rb") as stream:
-            content = stream.read(LARGEST_FILE + 1)
-        if len(content) > LARGEST_FILE:
-            raise InputError(f"the configuration {str(file)!r} has more than {LARGEST_FILE:,} bytes: it is none")
-        text = content.decode("utf-8", errors="surrogateescape")  # names of files need not be text
+            content = stream.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise InputError(
+                f"the configuration {str(file)!r} has more than {MAX_FILE_BYTES:,} bytes: pass a TOML file of options"
+            )
+        text = content.decode("utf-8", errors="surrogateescape")  # file names may hold bytes that are not UTF-8
         return {name.replace("-", "_"): value for name, value in tomllib.loads(text).items()}
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the configuration {str(file)!r} cannot be read ({error})") from None
@@ -158,13 +162,13 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 
 def _check_kinds(options: dict[str, Any]) -> None:
-    """Refuse values of a file that are of another kind than the option; lists of names become texts with commas."""
+    """Check the types of the options, and join lists of names by commas."""
     for name in ("attributes", "features", "text", "target"):
         if isinstance(options.get(name), list) and all(isinstance(part, str) for part in options[name]):
             options[name] = ",".join(options[name])
     if isinstance(options.get("root"), Path):
         options["root"] = str(options["root"])
-    kinds = dict.fromkeys(("data", "method", *BACKBONE, *TABLE), "str") | {"max_length": "int"}
+    kinds = dict.fromkeys(("data", "method", *BACKBONE_KEYS, *TABLE_KEYS), "str") | {"max_length": "int"}
     kinds |= {field.name: str(field.type) for field in fields(Settings)}
     for name, value in options.items():
         if name == "hyperparameters":

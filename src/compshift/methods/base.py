@@ -23,43 +23,9 @@ from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.distributed import ALONE, Collective
+from compshift.methods.sampling import LogUniform as LogUniform
+from compshift.methods.sampling import Sampling as Sampling
 from compshift.nn.networks import BackboneClassifier, class_head
-
-
-@dataclass(frozen=True)
-class LogUniform:
-    """Log-uniform distribution: ``base`` to a power that is uniform between ``low`` and ``high``.
-
-    Parameters
-    ----------
-    low, high : float
-        Range of the power.
-    base : float, default=10.0
-        Base of the power.
-    whole : bool, default=False
-        Whether to round down to a whole number, at least 1.
-    steps : int, optional
-        For a hyper-parameter that is a step number: the run length that ``low`` and ``high`` refer to. Draws for a run
-        of another length are scaled.
-
-    Examples
-    --------
-    >>> LogUniform(5, 7, base=2, whole=True).draw(np.random.default_rng(0))
-    77
-    """
-
-    low: float
-    high: float
-    base: float = 10.0
-    whole: bool = False
-    steps: int | None = None
-
-    def draw(self, rng: np.random.Generator, steps: int | None = None) -> float | int:
-        """Draw a number, for a run of ``steps`` steps."""
-        value = float(self.base ** rng.uniform(self.low, self.high))
-        if self.steps is not None and steps is not None:
-            value *= steps / self.steps
-        return max(1, int(value)) if self.whole else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,14 +166,6 @@ State = dict[str, Tensor]
 
 Predictor = Callable[[Tensor], Tensor]
 """Function from features (b, p) to log-probabilities of the classes (b, c)."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How the rows of each training group are drawn."""
-
-    weight: FloatArray | None = None  # (k,) relative frequency of a row of each group; None: every row alike
-    limit: int | None = None  # largest number of rows used per group; None: all
 
 
 @dataclass(frozen=True, eq=False)

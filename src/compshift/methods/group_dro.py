@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from compshift._checks import check_positive
-from compshift.methods.base import Batch, LogUniform, Method, State, Task
+from compshift.methods.base import Batch, Method, State, Task
 from compshift.methods.erm import row_losses
+from compshift.methods.sampling import LogUniform
 from compshift.nn.networks import BackboneClassifier
 
 

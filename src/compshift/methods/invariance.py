@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from compshift._checks import check_count, check_positive
-from compshift.methods.base import Batch, LogUniform, Method, State
+from compshift.methods.base import Batch, Method, State
 from compshift.methods.erm import row_losses
+from compshift.methods.sampling import LogUniform
 from compshift.nn.networks import BackboneClassifier
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from compshift._checks import check_positive
-from compshift.methods.base import Batch, LogUniform, Method, State
+from compshift.methods.base import Batch, Method, State
+from compshift.methods.sampling import LogUniform
 from compshift.nn.networks import BackboneClassifier
 
 

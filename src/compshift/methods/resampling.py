@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compshift.core.arrays import FloatArray
-from compshift.methods.base import Sampling
 from compshift.methods.erm import ERM
+from compshift.methods.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class RWG(ERM):
     summary = "groups drawn in balance"
 
     def sampling(self, counts: FloatArray) -> Sampling:
-        """Draw a row with probability inversely proportional to the size of its group."""
-        return Sampling(weight=1 / counts)
+        """Rows of small groups more often."""
+        return Sampling.balanced(counts)
 
 
 @dataclass(frozen=True)
@@ -29,5 +29,5 @@ class SUBG(ERM):
     summary = "groups cut to the size of the smallest"
 
     def sampling(self, counts: FloatArray) -> Sampling:
-        """Keep as many rows of each group as the smallest group has."""
-        return Sampling(limit=int(counts.min()))
+        """Some rows of large groups."""
+        return Sampling.subsampled(counts)

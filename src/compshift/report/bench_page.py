@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from compshift._errors import InputError
-from compshift.bench.group_results import GroupResults, group_results, paper_results
-from compshift.bench.results import Chosen, Results, chosen_records, lacking_results, printed, results_of
-from compshift.bench.store import Record, Store
+from compshift.bench.protocol import printed
+from compshift.bench.records import Record
+from compshift.bench.results import GroupResults, Results, group_results, paper_results, results_of
+from compshift.bench.selection import ChosenRecords, chosen_records, unfinished_units
+from compshift.bench.store import Store
 from compshift.core.groups import GroupSpace
 from compshift.data.audit import GroupCounts, audit_groups
 from compshift.report.accuracy_section import GroupAccuracy, accuracy_blocks, bar_blocks
@@ -96,7 +98,7 @@ def _lead(part: GroupResults, results: Results) -> list[str]:
     return words
 
 
-def _cards(parts: list[GroupResults], chosen: Chosen) -> list[Card]:
+def _cards(parts: list[GroupResults], chosen: ChosenRecords) -> list[Card]:
     jobs = sum(len(unit) for unit in chosen.units.values())
     seconds = sum(record["seconds"] for unit in chosen.units.values() for record in unit.values())
     methods = dict.fromkeys(method for part in parts for method in part.methods)
@@ -191,9 +193,9 @@ def _tables(results: Results) -> list[Section]:
     return sections
 
 
-def _unfinished(chosen: Chosen, spaces: Mapping[str, GroupSpace]) -> Section | None:
+def _unfinished(chosen: ChosenRecords, spaces: Mapping[str, GroupSpace]) -> Section | None:
     """Return a table of the planned jobs that are not finished, if any."""
-    lacking = lacking_results(chosen.about, chosen.units)
+    lacking = unfinished_units(chosen.about, chosen.units)
     if not lacking:
         return None
     headings = ["data set", "training without", "method", "jobs"]
@@ -209,7 +211,7 @@ def _unfinished(chosen: Chosen, spaces: Mapping[str, GroupSpace]) -> Section | N
     return Section("Not finished", [Words([words]), Numbers(grid)])
 
 
-def _facts(chosen: Chosen, folder: Path) -> list[tuple[str, str]]:
+def _facts(chosen: ChosenRecords, folder: Path) -> list[tuple[str, str]]:
     """Return protocol, draws, seeds, time and versions of the records."""
     records: list[Record] = [record for unit in chosen.units.values() for record in unit.values()]
     seeds = sorted({record["config"]["seed"] for record in records})

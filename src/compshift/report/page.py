@@ -17,22 +17,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from compshift import __version__
 from compshift._errors import InputError
+from compshift.bench.records import package_versions
 from compshift.report.grid import Grid
 
 TEMPLATES = files("compshift.report") / "templates"
 
 EXPLORER_SCRIPTS = ("hull.js", "explorer.js")
 """Scripts of the interactive grid, in the order they are run."""
-
-REPORTED_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
-"""Packages whose versions are listed at the end of a page, if they are installed."""
 
 
 @dataclass(frozen=True)
@@ -187,12 +184,7 @@ def _vega() -> str:
 def made_section(*pairs: tuple[str, str], command: Sequence[str] | None = None) -> Section:
     """Return the last section of a page: the given facts, then time, command, versions and system."""
     arguments = sys.argv[1:] if command is None else list(command)
-    versions = [f"compshift {__version__}", f"Python {platform.python_version()}"]
-    for name in REPORTED_PACKAGES:
-        try:
-            versions.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
+    versions = [f"{name.replace('python', 'Python')} {text}" for name, text in package_versions().items()]
     made = [
         *pairs,
         ("page made", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),

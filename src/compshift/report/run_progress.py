@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compshift._errors import InputError
-from compshift.bench.plan import Job, Unit
-from compshift.bench.results import Results, printed
+from compshift.bench.jobs import Job, Unit
+from compshift.bench.protocol import printed
+from compshift.bench.records import Record
+from compshift.bench.results import Results
 from compshift.bench.runner import BenchListener, Outcome
-from compshift.bench.store import Record
 from compshift.report.grid import to_rich
 from compshift.report.tables import main_numbers, short_tables
 from compshift.report.terminal import counted, duration, plain_table, print_lines

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from compshift.bench.results import Results, Scenario, Score, Scores
+from compshift.bench.results import Results, Score, Scores
+from compshift.bench.selection import DroppedGroups
 from compshift.report.grid import Cell, Grid
 
 HEADINGS = {
@@ -151,7 +152,7 @@ def _scenario_grids(results: Results) -> list[Grid]:
     return grids
 
 
-def scenario_label(results: Results, data: str, scenario: Scenario) -> str:
+def scenario_label(results: Results, data: str, scenario: DroppedGroups) -> str:
     """Return the names of the groups that a scenario drops, or ``none``."""
     return results.labels.get((data, scenario), "none") or "none"
 
@@ -220,7 +221,7 @@ def _compared(ours: Results, paper: Results) -> Iterable[Grid]:
         yield _beside("scenarios", "Each scenario", ["data set", "dropped", "method"], labels, rows, ours.notes)
 
 
-def _scenarios(results: Results, data: str) -> set[Scenario]:
+def _scenarios(results: Results, data: str) -> set[DroppedGroups]:
     """Return the scenarios that drop at least one group."""
     return {key[1] for key in results.scenarios if key[0] == data} - {()}
 
@@ -282,7 +283,7 @@ def to_csv(results: Results, paper: Results | None = None, only: str | None = No
     return stream.getvalue()
 
 
-def _codes(scenario: Scenario) -> str:
+def _codes(scenario: DroppedGroups) -> str:
     """Return the codes of the dropped groups, which are the same for ours and the paper's."""
     return " ".join("(" + ", ".join(map(str, code)) + ")" for code in scenario)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from compshift.features.extract import Extraction
     from compshift.studies.gaussian2d import Gaussian2DStudy
     from compshift.studies.growth import GrowthOutcome
-    from compshift.studies.hull import Growth
+    from compshift.studies.hull import HullGrowth
 
 MAX_ROWS = 200
 """Largest number of groups in a printed table; --json lists all of them."""
@@ -332,7 +332,7 @@ def print_hull_example(cells: Sequence[Mapping[str, Any]], *, as_json: bool) -> 
     console.print(f"{sum(not cell['component'] for cell in cells)} cells are out of reach", highlight=False)
 
 
-def print_hull_growth(rows: Sequence[Growth], *, as_json: bool) -> None:
+def print_hull_growth(rows: Sequence[HullGrowth], *, as_json: bool) -> None:
     """Print how many random groups complete the hull, beside the paper's bounds."""
     if as_json:
         print(json.dumps([row.to_dict() for row in rows]))

@@ -9,13 +9,15 @@ from typing import Any
 from compshift._errors import InputError
 from compshift._files import check_target, replacing
 
-ENDINGS = (".png", ".svg", ".pdf")
+FIGURE_ENDINGS = (".png", ".svg", ".pdf")
 
 
 def check_figure_path(path: Path, *sources: str | Path | None) -> None:
     """Raise if a figure cannot be written to ``path``, or if matplotlib is not installed."""
-    if path.suffix.lower() not in ENDINGS:
-        raise InputError(f"{path.name!r} has the ending {path.suffix!r}: figures are written as {', '.join(ENDINGS)}")
+    if path.suffix.lower() not in FIGURE_ENDINGS:
+        raise InputError(
+            f"{path.name!r} has the ending {path.suffix!r}: figures are written as {', '.join(FIGURE_ENDINGS)}"
+        )
     if find_spec("matplotlib") is None:
         raise InputError("drawing needs matplotlib: pip install 'compshift[plot]'")
     check_target(path, *sources)

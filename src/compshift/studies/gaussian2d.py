@@ -1,6 +1,7 @@
-"""The paper's two-dimensional example: ERM, CRM with the learned and the extrapolated bias, and Bayes.
+"""The paper's two-dimensional example, computed and drawn: ERM, CRM with both biases, and the Bayes classifier.
 
-The paper's figures of the two-dimensional example: decision regions side by side.
+Four Gaussian groups, one of which training lacks. ``run_gaussian2d`` scores every method on all four;
+``draw_gaussian2d`` draws their decision regions side by side.
 """
 
 from __future__ import annotations
@@ -22,22 +23,31 @@ from compshift.metrics import GroupReport, group_report
 from compshift.studies.figure_file import check_figure_path, save_figure
 
 ALPHA = 1e-4
-"""Two features and thousands of rows need next to no penalty."""
+"""Ridge of the fits: two features and thousands of rows need hardly any penalty."""
+
+GROUP_COLOURS = ("#cc79a7", "#0072b2", "#e69f00", "#009e73")
+"""Okabe and Ito's colours, which can be distinguished with any colour vision."""
+
+PLOT_RADIUS = 3.6
+"""Largest coordinate in the figure."""
+
+GRID_STEPS = 361
+"""Grid points per axis at which decision regions are computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gaussian2DStudy:
-    """Data, fitted models and the reports of every method."""
+    """Data, fitted models, and group reports of every method."""
 
     data: GroupedDataset
     crm: CRMClassifier
-    crm_train_prior: CRMClassifier  # the same fit, retargeted
-    erm: tuple[Any, Any]  # one binary classifier for each attribute
+    crm_train_prior: CRMClassifier  # the same fit under the prior of training
+    erm: tuple[Any, Any]  # a binary classifier of each attribute
     classes: dict[str, GroupReport]  # predicting z1
     groups: dict[str, GroupReport]  # predicting (z1, z2)
 
     def numbers(self) -> list[dict[str, Any]]:
-        """Accuracy of each method on each group, for both tasks."""
+        """Return the accuracy of each method on each group, for both tasks, as rows of a table."""
         return [
             {
                 "predicting": task,
@@ -55,7 +65,7 @@ class Gaussian2DStudy:
         ]
 
     def erm_group(self, X: FloatArray) -> Any:
-        """Values (n, 2) that ERM's two classifiers give."""
+        """Return the attribute values (n, 2) that ERM's two classifiers predict."""
         return np.stack([model.predict(X) for model in self.erm], axis=1)
 
 
@@ -93,17 +103,12 @@ def run_gaussian2d(n_train: int = 3000, n_test: int = 4000, random_state: int = 
     )
 
 
-COLOURS = ("#cc79a7", "#0072b2", "#e69f00", "#009e73")  # Okabe and Ito, told apart with any colour vision
-REACH = 3.6
-STEPS = 361
-
-
 def draw_gaussian2d(study: Gaussian2DStudy, path: Path) -> None:
-    """Regions of CRM under the train prior, of CRM under the uniform prior, and of ERM's two classifiers."""
+    """Draw the decision regions of CRM under the train prior and the uniform prior, and of ERM's two classifiers."""
     check_figure_path(path)
     from matplotlib.figure import Figure
 
-    axis = np.linspace(-REACH, REACH, STEPS)
+    axis = np.linspace(-PLOT_RADIUS, PLOT_RADIUS, GRID_STEPS)
     grid = np.stack([part.ravel() for part in np.meshgrid(axis, axis)], axis=1)
     panels = (
         ("CRM, train prior", study.crm_train_prior.predict_group(grid)),
@@ -118,19 +123,19 @@ def draw_gaussian2d(study: Gaussian2DStudy, path: Path) -> None:
 
 
 def _draw_panel(panel: Any, study: Gaussian2DStudy, axis: Any, predicted: Any) -> None:
-    """One panel: regions, training points, and a circle of one standard deviation for each group."""
+    """Draw regions, training points, and a circle of one standard deviation for each group."""
     space = study.crm.space_
-    region = space.index(space.encode(predicted)).reshape(STEPS, STEPS)
-    panel.contourf(axis, axis, region, levels=np.arange(-0.5, 4), colors=COLOURS, alpha=0.28)
+    region = space.index(space.encode(predicted)).reshape(GRID_STEPS, GRID_STEPS)
+    panel.contourf(axis, axis, region, levels=np.arange(-0.5, 4), colors=GROUP_COLOURS, alpha=0.28)
     train = study.data.part("train")
     shown = slice(None, None, max(1, len(train) // 600))
-    colours = np.array(COLOURS)[space.index(train.codes[shown])]
+    colours = np.array(GROUP_COLOURS)[space.index(train.codes[shown])]
     panel.scatter(*train.X[shown].T, s=5, c=colours, linewidths=0, alpha=0.75)
     angle = np.linspace(0, 2 * np.pi, 200)
     for position, (first, second) in enumerate(space.decode(study.crm.groups_)):
         seen = study.crm.seen_[position]
         panel.plot(
-            first + np.cos(angle), second + np.sin(angle), color=COLOURS[position], lw=2, ls="-" if seen else "--"
+            first + np.cos(angle), second + np.sin(angle), color=GROUP_COLOURS[position], lw=2, ls="-" if seen else "--"
         )
         panel.annotate(
             f"({first:+d}, {second:+d})" + ("" if seen else "\nnever seen"),
@@ -141,7 +146,12 @@ def _draw_panel(panel: Any, study: Gaussian2DStudy, axis: Any, predicted: Any) -
             bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.7},
         )
     panel.set(
-        xlim=(-REACH, REACH), ylim=(-REACH, REACH), aspect="equal", xlabel="$x_1$", xticks=[-2, 0, 2], yticks=[-2, 0, 2]
+        xlim=(-PLOT_RADIUS, PLOT_RADIUS),
+        ylim=(-PLOT_RADIUS, PLOT_RADIUS),
+        aspect="equal",
+        xlabel="$x_1$",
+        xticks=[-2, 0, 2],
+        yticks=[-2, 0, 2],
     )
     if panel.get_subplotspec().is_first_col():
         panel.set_ylabel("$x_2$")

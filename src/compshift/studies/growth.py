@@ -1,10 +1,8 @@
-"""How many groups CRM needs: accuracy on all groups when only a share of them is in training.
+"""How many groups CRM needs: accuracy on all groups when only a share of them is in training, computed and drawn.
 
-The paper's study with varying group sizes, on data whose Bayes accuracy is known. ``alpha`` is chosen without test
-data: some seen groups that stay inside the hull of the others are held out, and some rows of the others, and the worse
-of the two accuracies decides.
-
-The study of varying group sizes as a picture and a table of numbers.
+The paper's study with a varying number of groups, on data whose Bayes accuracy is known. ``alpha`` is chosen without
+test data, by the worse of two accuracies: on seen groups that were held out and lie inside the hull of the others, and
+on held-out rows of the others.
 """
 
 from __future__ import annotations
@@ -25,17 +23,21 @@ from compshift.crm.cv import choose_alpha, fit_codes
 from compshift.data.gaussians import AdditiveGaussians
 from compshift.studies.figure_file import check_figure_path, save_figure
 
-ALPHAS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.2, 0.4)
+STUDY_ALPHAS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.2, 0.4)
+"""Ridges to choose from."""
 
-QUICK = ((2, 10, 0.2), (2, 10, 0.5), (2, 20, 0.1), (2, 20, 0.2), (7, 2, 0.2))
-"""Attributes, values and share of groups of the quick version."""
+QUICK_CASES = ((2, 10, 0.2), (2, 10, 0.5), (2, 20, 0.1), (2, 20, 0.2), (7, 2, 0.2))
+"""Attributes, values and share of kept groups in the quick version."""
 
 N_TEST = 20_000
+"""Test rows of a case, uniform over all groups."""
+
+CURVE_COLOURS = {"accuracy": "#0072b2", "bayes": "#d55e00", "inside": "#009e73"}
 
 
 @dataclass(frozen=True)
 class GrowthCase:
-    """One point of the study: a setting, the share of groups kept, a seed."""
+    """One point of the study: numbers of attributes and values, the share of groups kept, and a seed."""
 
     attributes: int
     values: int
@@ -46,56 +48,56 @@ class GrowthCase:
 
 @dataclass(frozen=True)
 class GrowthOutcome:
-    """What came out of a job. Accuracies are those of z1."""
+    """Result of a case. Accuracies are those of predicting z1."""
 
     job: GrowthCase
     norm: float
     alpha: float
     groups_kept: int
-    share_inside: float  # of all groups, inside the hull of the kept ones
+    share_inside: float  # share of all groups inside the hull of the kept ones
     accuracy: float  # over all groups
     accuracy_seen: float
     accuracy_unseen: float  # over unseen groups inside the hull; NaN if there is none
     bayes: float  # on the same test rows
 
     def to_dict(self) -> dict[str, Any]:
-        """The job and its numbers in one level; None where there is no number."""
+        """Return the case and its numbers as one flat mapping; None where there is no number."""
         numbers = {name: value for name, value in asdict(self).items() if name != "job"}
         return asdict(self.job) | {name: None if value != value else value for name, value in numbers.items()}
 
 
-def plan_jobs(*, quick: bool) -> list[GrowthCase]:
-    """The paper's settings with three seeds, or a few of them with one."""
+def plan_cases(*, quick: bool) -> list[GrowthCase]:
+    """Return the paper's settings with three seeds, or a few of them with one."""
     if quick:
-        return [GrowthCase(m, d, share, 0) for m, d, share in QUICK]
+        return [GrowthCase(m, d, share, 0) for m, d, share in QUICK_CASES]
     shares = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
     settings = [(2, d) for d in (10, 20, 30, 40, 50)] + [(m, 2) for m in (7, 8, 9)]
     return [GrowthCase(m, d, share, seed) for m, d in settings for share in shares for seed in range(3)]
 
 
 def run_growth(
-    jobs: Sequence[GrowthCase], store: Path, finished: Callable[[GrowthOutcome], None] = lambda _: None
+    cases: Sequence[GrowthCase], store: Path, finished: Callable[[GrowthOutcome], None] = lambda _: None
 ) -> list[GrowthOutcome]:
-    """Run the jobs that the store (a JSON-lines file) does not have yet; results of all, in the order of the jobs."""
+    """Run the cases that the store (a JSON-lines file) lacks, and return the results of all, in order."""
     known = {outcome.job: outcome for outcome in _read(store)}
-    for job in jobs:
-        if job not in known:
-            known[job] = run_job(job)
-            append_line(store, json.dumps(asdict(known[job])))
-        finished(known[job])
-    return [known[job] for job in jobs]
+    for case in cases:
+        if case not in known:
+            known[case] = run_case(case)
+            append_line(store, json.dumps(asdict(known[case])))
+        finished(known[case])
+    return [known[case] for case in cases]
 
 
-def run_job(job: GrowthCase) -> GrowthOutcome:
-    """Draw groups and data, choose alpha, fit, and score on fresh rows of every group."""
-    source = AdditiveGaussians(job.attributes, job.values)
-    rng = np.random.default_rng([job.seed, job.attributes, job.values, round(1000 * job.share)])
+def run_case(case: GrowthCase) -> GrowthOutcome:
+    """Draw groups and data, choose alpha, fit, and score on new rows of every group."""
+    source = AdditiveGaussians(case.attributes, case.values)
+    rng = np.random.default_rng([case.seed, case.attributes, case.values, round(1000 * case.share)])
     space = source.space
-    kept = max(2, round(job.share * space.n_groups))
+    kept = max(2, round(case.share * space.n_groups))
     seen = space.codes(np.sort(rng.choice(space.n_groups, size=kept, replace=False)))
-    codes = seen[np.arange(job.n_train) % kept]
+    codes = seen[np.arange(case.n_train) % kept]
     X = source.sample(codes, rng)
-    alpha = choose_alpha(X, codes, space, ALPHAS, rng)
+    alpha = choose_alpha(X, codes, space, STUDY_ALPHAS, rng)
     clf = fit_codes(X, codes, space, alpha)
     test = space.codes(rng.integers(0, space.n_groups, size=N_TEST))
     X_test = source.sample(test, rng)
@@ -104,7 +106,7 @@ def run_job(job: GrowthCase) -> GrowthOutcome:
     was_seen = space.locate(test, seen) >= 0
     unseen = hull.contains(test) & ~was_seen
     return GrowthOutcome(
-        job=job,
+        job=case,
         norm=source.norm,
         alpha=alpha,
         groups_kept=kept,
@@ -117,7 +119,7 @@ def run_job(job: GrowthCase) -> GrowthOutcome:
 
 
 def _read(store: Path) -> Iterator[GrowthOutcome]:
-    """Results in the store; a last line that was cut off is left out, and its job runs again."""
+    """Yield the results in the store; a line that was cut off is skipped, and its case runs again."""
     if not store.exists():
         return
     for number, line in enumerate(check_ordinary(store).read_bytes().splitlines(), start=1):
@@ -132,7 +134,7 @@ def _read(store: Path) -> Iterator[GrowthOutcome]:
 
 
 def _outcome(content: Any) -> GrowthOutcome | None:
-    """The result that a line holds; None if it holds anything else."""
+    """Return the result in a line of the store; None if it is not one."""
     try:
         outcome = GrowthOutcome(**{**content, "job": GrowthCase(**content["job"])})
         job, unseen = outcome.job, outcome.accuracy_unseen
@@ -145,11 +147,8 @@ def _outcome(content: Any) -> GrowthOutcome | None:
     return outcome if finite and right and all(type(count) is int for count in counts) else None
 
 
-COLOURS = {"accuracy": "#0072b2", "bayes": "#d55e00", "inside": "#009e73"}
-
-
 def draw_growth(outcomes: Sequence[GrowthOutcome], path: Path) -> None:
-    """One panel per setting: accuracy on z1 against the share of groups kept, with Bayes and the hull's share."""
+    """Draw a panel per setting: accuracy on z1 against the share of groups kept, with Bayes and the hull's share."""
     check_figure_path(path)
     from matplotlib.figure import Figure
 
@@ -169,9 +168,9 @@ def draw_growth(outcomes: Sequence[GrowthOutcome], path: Path) -> None:
         errors = [_standard_error([outcome.accuracy for outcome in part]) for part in at]
         inside = [np.mean([outcome.share_inside for outcome in part]) for part in at]
         bayes = float(np.mean([outcome.bayes for outcome in chosen]))
-        panel.axhline(bayes, ls="--", color=COLOURS["bayes"], label="Bayes")
-        panel.plot(percent, inside, "d:", ms=4, color=COLOURS["inside"], label="share of groups inside the hull")
-        panel.errorbar(percent, means, errors, fmt="o-", ms=4, color=COLOURS["accuracy"], label="CRM, all groups")
+        panel.axhline(bayes, ls="--", color=CURVE_COLOURS["bayes"], label="Bayes")
+        panel.plot(percent, inside, "d:", ms=4, color=CURVE_COLOURS["inside"], label="share of groups inside the hull")
+        panel.errorbar(percent, means, errors, fmt="o-", ms=4, color=CURVE_COLOURS["accuracy"], label="CRM, all groups")
         panel.set(title=f"$m = {m}$, $d = {d}$", xlabel="groups kept (%)", xlim=(0, 104), ylim=(0, 1.04))
         panel.grid(alpha=0.25)
     panels[0].set_ylabel("accuracy on $z_1$")

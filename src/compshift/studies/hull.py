@@ -1,15 +1,11 @@
-"""The paper's illustration of the hull: a 6 × 6 grid whose seen groups form two components ("A Closer Look").
+"""Two studies of the affine hull, computed and drawn: the paper's illustration, and how fast the hull grows.
 
-How fast the hull of random groups grows, against the paper's bounds.
+The illustration ("A Closer Look") is a 6 × 6 grid whose seen groups form two components.
 
-Groups are drawn uniformly with replacement until every combination is inside the hull. The paper bounds the number of
-draws that suffice with probability 1 − 1/c by 2c(md + d·log d) (theorem "thm4"), 2cd(m + 1 + ln d) (its appendix) and,
-for two attributes, 8cd·log d; no fewer than m(d − 1) + 1 groups can do, and for two attributes 2d − 1 well-chosen ones
-do.
-
-The paper's illustration of the hull as a picture: what is seen, and what follows from it.
-
-The growth of the hull as a picture and a table of numbers.
+For the growth, groups are drawn uniformly with replacement until every combination is inside the hull. The paper bounds
+the number of draws that suffice with probability 1 − 1/c by 2c(md + d·log d) (theorem "thm4"), 2cd(m + 1 + ln d) (its
+appendix) and, for two attributes, 8cd·log d. At least m(d − 1) + 1 groups are needed; for two attributes 2d − 1
+well-chosen ones suffice.
 """
 
 from __future__ import annotations
@@ -28,71 +24,72 @@ from compshift.core.hull import AffineHull
 from compshift.core.span import Span
 from compshift.studies.figure_file import check_figure_path, save_figure
 
-SEEN = ((0, 0), (0, 2), (1, 0), (2, 1), (2, 2), (3, 3), (3, 4), (4, 4), (4, 5), (5, 5))
-"""A path through three rows and columns each; the paper's own picture has other cells, and shows the same."""
+SEEN_CELLS = ((0, 0), (0, 2), (1, 0), (2, 1), (2, 2), (3, 3), (3, 4), (4, 4), (4, 5), (5, 5))
+"""Seen cells of the illustration: two paths, each through three rows and columns. The paper uses other cells."""
+
+GROWTH_SETTINGS = ((2, (2, 5, 10, 20, 30, 40, 50)), (3, (2, 5, 10, 20)), (5, (2, 5, 10)), (9, (2, 5)))
+"""Numbers of attributes m, and for each the numbers of values d that are simulated."""
+
+BOUND_C = 10
+"""The paper's c: bounds and quantile hold with probability 1 − 1/c."""
+
+EXAMPLE_COLOURS = (("#f0f0f0", "#f0f0f0"), ("#0072b2", "#9fd0ec"), ("#e69f00", "#fbe3ab"))
+"""Colours of seen and of extrapolable cells: without a component, in the first, in the second."""
+
+GROWTH_COLOURS = {"mean": "#0072b2", "quantile": "#56b4e9", "bound": "#d55e00", "two": "#cc79a7", "least": "#555555"}
 
 
 def hull_example() -> list[dict[str, Any]]:
-    """Every cell of the grid: is it seen, does it follow and from which component, or is it out of reach (0)?"""
+    """Return every cell of the grid: seen, extrapolable or out of reach, and its component (0 if out of reach)."""
     space = GroupSpace(("z1", "z2"), (tuple(range(1, 7)), tuple(range(1, 7))))
-    hull = AffineHull(space, np.array(SEEN))
+    hull = AffineHull(space, np.array(SEEN_CELLS))
     component = np.zeros(space.cardinalities, dtype=np.int64)
     for number, (left, right) in enumerate(hull.components(), 1):
         component[np.ix_(left, right)] = number
-    return [
-        {
-            "z1": left + 1,
-            "z2": right + 1,
-            "state": "seen" if (left, right) in SEEN else "extrapolable" if component[left, right] else "out of reach",
-            "component": int(component[left, right]),
-            "witness": hull.explain(np.array((left, right)))
-            if component[left, right] and (left, right) not in SEEN
-            else "",
-        }
-        for left, right in np.ndindex(space.cardinalities)
-    ]
-
-
-SETTINGS = ((2, (2, 5, 10, 20, 30, 40, 50)), (3, (2, 5, 10, 20)), (5, (2, 5, 10)), (9, (2, 5)))
-"""Numbers of attributes, and for each the numbers of values that are tried."""
-
-CONFIDENCE = 10
-"""The paper's c: bounds and quantile are for a probability of 1 − 1/c."""
+    cells = []
+    for left, right in np.ndindex(space.cardinalities):
+        number = int(component[left, right])
+        state = "seen" if (left, right) in SEEN_CELLS else "extrapolable" if number else "out of reach"
+        witness = hull.explain(np.array((left, right))) if state == "extrapolable" else ""
+        cells.append({"z1": left + 1, "z2": right + 1, "state": state, "component": number, "witness": witness})
+    return cells
 
 
 @dataclass(frozen=True)
-class Growth:
+class HullGrowth:
     """Draws until the hull is complete, over repeated trials of one setting."""
 
     attributes: int
     values: int
     groups: int
-    least: int  # m(d − 1) + 1: no plan needs fewer
+    least: int  # m(d − 1) + 1, the fewest groups that can determine all
     mean: float
     standard_error: float
-    quantile: float  # draws that were enough in 1 − 1/c of the trials
+    quantile: float  # draws that sufficed in 1 − 1/c of the trials
     bound: float  # 2c(md + d log d)
     appendix_bound: float  # 2cd(m + 1 + ln d)
     two_attribute_bound: float | None  # 8cd log d, if m = 2
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers by name."""
+        """Return the numbers by name."""
         return asdict(self)
 
 
-def run_hull_growth(trials: int = 100, random_state: int = 0) -> list[Growth]:
+def run_hull_growth(trials: int = 100, random_state: int = 0) -> list[HullGrowth]:
     """Simulate every setting."""
     check_count(trials, "trials")
     return [
-        hull_growth(m, d, trials, np.random.default_rng([random_state, m, d])) for m, sizes in SETTINGS for d in sizes
+        hull_growth(m, d, trials, np.random.default_rng([random_state, m, d]))
+        for m, sizes in GROWTH_SETTINGS
+        for d in sizes
     ]
 
 
-def hull_growth(m: int, d: int, trials: int, rng: np.random.Generator) -> Growth:
-    """Draws that complete the hull of m attributes with d values each."""
+def hull_growth(m: int, d: int, trials: int, rng: np.random.Generator) -> HullGrowth:
+    """Simulate the draws that complete the hull of m attributes with d values each."""
     draws = np.array([draws_to_complete(m, d, rng) for _ in range(trials)], dtype=np.float64)
-    c = CONFIDENCE
-    return Growth(
+    c = BOUND_C
+    return HullGrowth(
         attributes=m,
         values=d,
         groups=d**m,
@@ -107,7 +104,7 @@ def hull_growth(m: int, d: int, trials: int, rng: np.random.Generator) -> Growth
 
 
 def draws_to_complete(m: int, d: int, rng: np.random.Generator) -> int:
-    """Number of groups drawn, with replacement, when the last combination comes inside the hull."""
+    """Draw groups with replacement until every combination is inside the hull, and return how many it took."""
     space = GroupSpace.from_cardinalities([d] * m)
     span, full_rank = Span(space.width), m * (d - 1) + 1
     drawn = 0
@@ -120,17 +117,13 @@ def draws_to_complete(m: int, d: int, rng: np.random.Generator) -> int:
 
 
 def staircase(d: int) -> Any:
-    """The paper's deterministic construction for two attributes: 2d − 1 groups, (2d − 1, 2), that determine all d²."""
+    """Return the paper's construction for two attributes: 2d − 1 groups, (2d − 1, 2), that determine all d²."""
     steps = [(k // 2 + k % 2, k // 2) for k in range(2 * d - 1)]
     return np.array(steps, dtype=np.int64)
 
 
-EXAMPLE_COLOURS = (("#f0f0f0", "#f0f0f0"), ("#0072b2", "#9fd0ec"), ("#e69f00", "#fbe3ab"))
-"""Of the cells that are seen and of those that follow, for no component, the first and the second."""
-
-
 def draw_hull_example(cells: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Two panels: the seen groups by component, and their hull."""
+    """Draw two panels: the seen groups by component, and their hull."""
     check_figure_path(path)
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -156,6 +149,7 @@ def draw_hull_example(cells: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def _draw_cell(panel: Any, cell: Mapping[str, Any], *, hull: bool) -> None:
+    """Draw a cell of the grid; extrapolable ones are marked if ``hull`` is set."""
     from matplotlib.patches import Rectangle
 
     seen, follows = cell["state"] == "seen", hull and cell["state"] == "extrapolable"
@@ -165,11 +159,8 @@ def _draw_cell(panel: Any, cell: Mapping[str, Any], *, hull: bool) -> None:
     panel.add_patch(Rectangle(corner, 1, 1, facecolor=colour, edgecolor="white", linewidth=1.5, hatch=hatch))
 
 
-GROWTH_COLOURS = {"mean": "#0072b2", "quantile": "#56b4e9", "bound": "#d55e00", "two": "#cc79a7", "least": "#555555"}
-
-
-def draw_hull_growth(rows: Sequence[Growth], path: Path) -> None:
-    """One panel per number of attributes: draws that were needed, the bounds, and the least possible."""
+def draw_hull_growth(rows: Sequence[HullGrowth], path: Path) -> None:
+    """Draw a panel per number of attributes: draws that were needed, the bounds, and the fewest possible."""
     check_figure_path(path)
     from matplotlib.figure import Figure
 
@@ -182,7 +173,7 @@ def draw_hull_growth(rows: Sequence[Growth], path: Path) -> None:
     for panel, m in zip(panels, settings, strict=False):
         chosen = [row for row in rows if row.attributes == m]
         d = [row.values for row in chosen]
-        share = f"{1 - 1 / CONFIDENCE:.0%}"
+        share = f"{1 - 1 / BOUND_C:.0%}"
         panel.plot(d, [row.bound for row in chosen], "--", color=GROWTH_COLOURS["bound"], label=f"bound for {share}")
         if m == 2:
             two = [row.two_attribute_bound or float("nan") for row in chosen]
@@ -208,5 +199,5 @@ def draw_hull_growth(rows: Sequence[Growth], path: Path) -> None:
 
 
 def _ticks(values: list[int]) -> list[int]:
-    """At most five of the values."""
+    """Return at most five of the values, evenly spaced in order."""
     return values if len(values) <= 5 else values[:: -(-len(values) // 5)]

@@ -29,7 +29,8 @@ from compshift.features.reading import (
     sample_digests,
     sample_lengths,
 )
-from compshift.methods.base import Method, Sampling, Task
+from compshift.methods.base import Method, Task
+from compshift.methods.sampling import Sampling
 from compshift.nn.backbones import Backbone
 from compshift.training.settings import Settings
 
@@ -48,12 +49,8 @@ class Sampler:
 
     @classmethod
     def of(cls, group: IntArray, sampling: Sampling, batch_size: int, seed: int) -> Sampler:
-        """Sampler of rows whose groups are ``group`` (n,)."""
-        rows = np.arange(len(group))
-        if sampling.limit is not None:
-            rng = np.random.default_rng([seed, CUT])
-            order = rng.permutation(len(group))
-            rows = np.sort(np.concatenate([order[group[order] == g][: sampling.limit] for g in np.unique(group)]))
+        """A sampler of rows whose groups are ``group`` (n,)."""
+        rows = sampling.rows(group, np.random.default_rng([seed, CUT]))
         weight = None if sampling.weight is None else sampling.weight[group[rows]]
         return cls(rows, weight, batch_size, seed)
 

@@ -20,7 +20,7 @@ def test_largest_variance():
 
 
 @pytest.mark.parametrize("alpha", [1.0, 1e-2])
-def test_the_loop_finds_what_the_solver_finds(tmp_path, alpha):
+def test_training_converges_to_the_solution_of_the_solver(tmp_path, alpha):
     """ERM, once by gradients in full batches and once solved, with the same penalty."""
     pytest.importorskip("torch")
     pytest.importorskip("accelerate")

@@ -8,13 +8,13 @@ import pytest
 from compshift import InputError
 from compshift.crm.cv import choose_alpha
 from compshift.data.gaussians import AdditiveGaussians
-from compshift.studies.growth import GrowthCase, GrowthOutcome, plan_jobs, run_growth, run_job
+from compshift.studies.growth import GrowthCase, GrowthOutcome, plan_cases, run_case, run_growth
 
 SMALL = [GrowthCase(2, 3, 0.7, seed, n_train=300) for seed in range(3)]
 
 
 def test_outcomes_are_reproducible_and_sensible():
-    first, second = run_job(SMALL[0]), run_job(SMALL[0])
+    first, second = run_case(SMALL[0]), run_case(SMALL[0])
     assert first == second
     assert first.groups_kept == 6
     assert first.bayes == pytest.approx(0.98, abs=0.01)
@@ -49,7 +49,7 @@ def test_a_study_that_was_cut_off_goes_on_where_it_stopped(tmp_path):
         {"further": 1},
     ],
 )
-def test_a_foreign_store_is_refused(tmp_path, change):
+def test_a_store_with_foreign_lines_raises(tmp_path, change):
     store = tmp_path / "growth.jsonl"
     line = asdict(GrowthOutcome(GrowthCase(2, 2, 0.5, 0), 1.0, 0.1, 2, 0.5, 0.8, 0.9, math.nan, 0.95))
     store.write_text(json.dumps(line | change) + "\n")
@@ -58,19 +58,19 @@ def test_a_foreign_store_is_refused(tmp_path, change):
 
 
 def test_plans_cover_the_papers_settings():
-    jobs = plan_jobs(quick=False)
+    jobs = plan_cases(quick=False)
     assert {(job.attributes, job.values) for job in jobs} == {
         *((2, d) for d in (10, 20, 30, 40, 50)),
         *((m, 2) for m in (7, 8, 9)),
     }
     assert {job.seed for job in jobs} == {0, 1, 2}
-    assert set(plan_jobs(quick=True)) <= set(jobs) | {GrowthCase(7, 2, 0.2, 0)}
+    assert set(plan_cases(quick=True)) <= set(jobs) | {GrowthCase(7, 2, 0.2, 0)}
 
 
 @pytest.mark.slow
 def test_twenty_values_a_fifth_of_the_groups():
     """Bayes .98, 8000 rows: seen groups and unseen ones inside the hull are each within 1.5 points, on average."""
-    outcomes = [run_job(GrowthCase(2, 20, 0.2, seed)) for seed in range(3)]
+    outcomes = [run_case(GrowthCase(2, 20, 0.2, seed)) for seed in range(3)]
     for name in ("accuracy_seen", "accuracy_unseen"):
         assert np.mean([outcome.bayes - getattr(outcome, name) for outcome in outcomes]) <= 0.015
 

@@ -1,4 +1,4 @@
-"""Real engines: what they compute is the same to the last digit, and what does not answer is said in time."""
+"""Executors on real backends, and addresses that do not answer in time."""
 
 import socket
 import threading
@@ -7,10 +7,10 @@ import time
 import pytest
 
 from compshift import InputError
-from compshift.bench.executors import start_engine
+from compshift.bench.executors import start_executor
 
 
-def test_addresses_that_do_not_answer():
+def test_addresses_without_a_server_raise_in_time():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -23,13 +23,13 @@ def test_addresses_that_do_not_answer():
             ("127.0.0.1:99999", "nothing answers"),
         ):
             start = time.monotonic()
-            with pytest.raises(InputError, match=sentence), start_engine(backend, 1, patience=2, **{option: address}):
+            with pytest.raises(InputError, match=sentence), start_executor(backend, 1, patience=2, **{option: address}):
                 pass
             assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["silent", "another server"])
-def test_something_else_listens_there(answer):
+def test_servers_of_another_kind_raise_in_time(answer):
     pytest.importorskip("distributed")
     with socket.create_server(("127.0.0.1", 0)) as server:
         open_connections = []
@@ -47,26 +47,29 @@ def test_something_else_listens_there(answer):
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         with (
             pytest.raises(InputError, match=r"nothing answers|does not answer as a Dask scheduler"),
-            start_engine("dask", 1, scheduler=address, patience=2),
+            start_executor("dask", 1, scheduler=address, patience=2),
         ):
             pass
         for connection in open_connections:
             connection.close()
 
 
-def test_options_of_other_backends():
-    with pytest.raises(InputError, match="--scheduler is for --backend dask"), start_engine("loky", 1, scheduler="a:1"):
+def test_addresses_for_another_backend_raise():
+    with (
+        pytest.raises(InputError, match="scheduler is for the backend 'dask'"),
+        start_executor("loky", 1, scheduler="a:1"),
+    ):
         pass
-    with pytest.raises(InputError, match="--address is for --backend ray"), start_engine("loky", 1, address="a:1"):
+    with pytest.raises(InputError, match="address is for the backend 'ray'"), start_executor("loky", 1, address="a:1"):
         pass
-    with pytest.raises(InputError, match="backend 'spark' is not known"), start_engine("spark", 1):
+    with pytest.raises(InputError, match="backend 'spark' is not known"), start_executor("spark", 1):
         pass
-    with pytest.raises(InputError, match="jobs is 0"), start_engine("loky", 0):
+    with pytest.raises(InputError, match="jobs is 0"), start_executor("loky", 0):
         pass
 
 
-def test_a_scheduler_that_is_gone_ends_in_one_sentence():
-    from compshift.bench.executors import _Dask
+def test_a_lost_scheduler_raises_one_sentence():
+    from compshift.bench.executors import _DaskExecutor
 
     class Client:
         status = "closed"
@@ -74,11 +77,11 @@ def test_a_scheduler_that_is_gone_ends_in_one_sentence():
         def get_executor(self, **_):
             return None
 
-    engine = _Dask(Client(), patience=1.0)
-    for attempt in (lambda: engine.slots, lambda: engine.submit(print, None)):
+    executor = _DaskExecutor(Client(), patience=1.0)
+    for attempt in (lambda: executor.slots, lambda: executor.submit(print, None)):
         with pytest.raises(InputError, match="the Dask scheduler is gone: start it again"):
             attempt()
     Client.status = "connecting"
-    engine.patience = 0.2
+    executor.patience = 0.2
     with pytest.raises(InputError, match="the Dask scheduler is gone"):
-        engine.submit(print, None)
+        executor.submit(print, None)

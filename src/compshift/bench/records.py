@@ -1,0 +1,203 @@
+"""Records of jobs: the accuracies that tables show, and the check that a record's JSON is complete.
+
+A record is what a job leaves behind: its configuration, its status ("done", "diverged" or "failed") and, if it is done,
+the number of rows and of correctly classified rows of every group, for every split and predictor.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from compshift import __version__
+from compshift._errors import InputError
+from compshift.core.groups import GroupSpace
+
+RECORD_VERSION = 1
+
+Record = dict[str, Any]
+
+METRICS = ("average", "weighted", "balanced", "worst")
+"""Accuracy over rows; the same with groups as frequent as in training; mean over groups; lowest of a group."""
+
+STATUS = ("done", "diverged", "failed")
+"""Possible values of a stored record's ``status``."""
+
+CONFIG_TEXTS = ("data", "digest", "scenario", "method", "code")
+"""Keys of a record's ``config`` that hold text."""
+
+MAX_RUNS = 1_000_000
+"""Largest number of a draw or seed in a record."""
+
+VERSIONED_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
+"""Packages whose versions a record and a report name."""
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of compshift, Python and the packages that compute, as far as installed."""
+    found = {"compshift": __version__, "python": platform.python_version()}
+    for name in VERSIONED_PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def reported(record: Record) -> str:
+    """Return the name of the predictor that is selected and reported: the first."""
+    return str(next(iter(record["right"]["test"])))
+
+
+def group_accuracy(record: Record, split: str, predictor: str) -> tuple[Any, Any]:
+    """Return the accuracy (g,) of each group, NaN without rows, and its number of rows (g,)."""
+    rows = np.array(record["rows"][split], dtype=np.float64)
+    right = np.array(record["right"][split][predictor], dtype=np.float64)
+    return right / np.where(rows > 0, rows, np.nan), rows
+
+
+def scores(record: Record, split: str = "test", predictor: str | None = None) -> dict[str, float]:
+    """Return every metric of a predictor, by default of the reported one.
+
+    ``weighted`` weights groups by their training rows before any group was dropped.
+    """
+    accuracy, rows = group_accuracy(record, split, predictor or reported(record))
+    held = rows > 0
+    train = np.array(record["train_rows"], dtype=np.float64)[held]
+    return {
+        "average": float(accuracy[held] @ rows[held] / rows.sum()),
+        "weighted": float(accuracy[held] @ train / train.sum()) if train.any() else float("nan"),
+        "balanced": float(accuracy[held].mean()),
+        "worst": float(accuracy[held].min()),
+    }
+
+
+def dropped_accuracy(record: Record, predictor: str | None = None) -> float:
+    """Return the accuracy on test rows of groups that training lacked; NaN if there are none."""
+    rows = np.array(record["rows"]["test"], dtype=np.float64)
+    right = np.array(record["right"]["test"][predictor or reported(record)], dtype=np.float64)
+    unseen = (np.array(record["seen_rows"]) == 0) & (rows > 0)
+    return float(right[unseen].sum() / rows[unseen].sum()) if unseen.any() else float("nan")
+
+
+def n_unseen(record: Record) -> int:
+    """Return the number of groups that have test rows and no training rows."""
+    return int(((np.array(record["seen_rows"]) == 0) & (np.array(record["rows"]["test"]) > 0)).sum())
+
+
+def is_done(record: Record) -> bool:
+    """Return whether a job ended with accuracies."""
+    return bool(record["status"] == "done")
+
+
+def check_outline(record: Mapping[str, Any]) -> None:
+    """Check the keys that every record has; the error names the first that is wrong."""
+    config = _mapping(record, "config")
+    for found in (config.get("data"), config.get("method"), record.get("key"), record.get("status")):
+        _expect(isinstance(found, str), "config")
+
+
+def check_record(record: Mapping[str, Any]) -> None:
+    """Check everything in a record that tables and pages use; the error names the first key that is wrong."""
+    config = _mapping(record, "config")
+    _expect(isinstance(config.get("common", {}), dict), "common")
+    for name in CONFIG_TEXTS:
+        _expect(isinstance(config.get(name), str), name)
+    for name in ("draw", "seed"):
+        _expect(_is_count(config.get(name), MAX_RUNS), name)
+    _expect(_is_codes(config.get("dropped")), "dropped")
+    _mapping(config, "protocol")
+    _expect(record.get("status") in STATUS, "status")
+    _expect(isinstance(record.get("key"), str), "key")
+    _expect(isinstance(record.get("finished"), str), "finished")
+    _expect(isinstance(record.get("seconds"), int | float) and 0 <= record["seconds"] < 1e12, "seconds")
+    _expect(isinstance(_mapping(record, "versions").get("compshift"), str), "versions")
+    if record["status"] == "done":
+        _check_counts(record)
+
+
+def _check_counts(record: Mapping[str, Any]) -> None:
+    """Check the groups of a finished record and their numbers of rows."""
+    _expect(isinstance(record.get("names"), list) and isinstance(record.get("values"), list), "names")
+    _expect(all(isinstance(values, list) for values in record["values"]), "values")
+    space = GroupSpace(tuple(record["names"]), tuple(map(tuple, record["values"])))
+    groups = record.get("groups")
+    _expect(_is_codes(groups) and bool(groups), "groups")
+    for code in [*record["groups"], *record["config"]["dropped"]]:
+        within = len(code) == len(space.names) and all(map(int.__lt__, code, space.cardinalities))
+        _expect(within, "groups")
+    n_groups = len(record["groups"])
+    rows, right = _mapping(record, "rows"), _mapping(record, "right")
+    _expect("test" in rows and set(right) == set(rows), "rows")
+    for name, counts in (*((name, record.get(name)) for name in ("train_rows", "seen_rows")), *rows.items()):
+        _expect(_are_counts(counts, n_groups), name)
+    for split, predictors in right.items():
+        _expect(isinstance(predictors, dict) and bool(predictors) and sum(rows[split]) > 0, "right")
+        for counts in predictors.values():
+            _expect(_are_counts(counts, n_groups) and all(map(int.__le__, counts, rows[split])), "right")
+    first = next(iter(right["test"]))
+    _expect(all(first in predictors for predictors in right.values()), "right")
+    _check_detail(_mapping(record, "detail"))
+
+
+def _check_detail(detail: Mapping[str, Any]) -> None:
+    """Check the diagnostics of CRM's biases, if there are any."""
+    _expect(_is_number(detail.get("bias_gap", 0.0)), "bias_gap")
+    extrapolated = detail.get("extrapolated", [])
+    _expect(isinstance(extrapolated, list), "extrapolated")
+    for found in extrapolated:
+        _expect(isinstance(found, list) and len(found) == 3, "extrapolated")
+        _expect(_is_codes([found[0]]) and _is_number(found[1]) and _is_number(found[2] or 0.0), "extrapolated")
+
+
+def check_about(about: Mapping[str, Any]) -> None:
+    """Check the content of a folder's ``bench.json``; the error names the first key that is wrong."""
+    data, plans = _mapping(about, "data"), _mapping(about, "plans")
+    _mapping(about, "methods")
+    for found in data.values():
+        _expect(isinstance(found, dict) and isinstance(found.get("digest"), str), "data")
+        _mapping(found, "protocol")
+    for label, plan in plans.items():
+        _expect(label in data and isinstance(plan, list), "plans")
+        for entry in plan:
+            _expect(isinstance(entry, list) and len(entry) == 4 and isinstance(entry[1], str), "plans")
+            _expect(_is_codes(entry[0]) and all(_is_count(number, MAX_RUNS) for number in entry[2:]), "plans")
+
+
+def check_protocol(protocol: Mapping[str, Any]) -> None:
+    """Check the keys of a stored protocol that tables print; the error names the first that is wrong."""
+    _expect(protocol.get("mode") in ("features", "fine-tuning"), "mode")
+    _expect(protocol.get("select") in METRICS, "select")
+    _expect(protocol["mode"] == "features" or {"backbone", "steps"} <= set(protocol), "backbone")
+
+
+def _mapping(content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = content.get(name)
+    _expect(isinstance(found, dict), name)
+    assert isinstance(found, dict)
+    return found
+
+
+def _expect(right: bool, name: str) -> None:
+    if not right:
+        raise InputError(f"{name} is missing or invalid")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < 1e300
+
+
+def _is_count(value: Any, most: int = 2**53) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def _are_counts(values: Any, number: int) -> bool:
+    return isinstance(values, list) and len(values) == number and all(map(_is_count, values))
+
+
+def _is_codes(codes: Any) -> bool:
+    return isinstance(codes, list) and all(isinstance(code, list) and all(map(_is_count, code)) for code in codes)

@@ -1,0 +1,129 @@
+"""From records to the numbers of tables."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from compshift.bench.records import scores
+from compshift.bench.results import Score, stored_results
+from compshift.report.tables import make_tables
+from tests.bench.small import birds, run
+
+FEATURES = "b: linear heads on fixed features, 1 scenario, 2 draws."
+
+
+ALL = "b: linear heads on fixed features, 6 scenarios, 2 draws."
+
+
+def test_mean_and_standard_error():
+    score = Score.over([0.5, 0.6, 0.7])
+    assert score.mean == pytest.approx(60)
+    assert score.error == pytest.approx(10 / math.sqrt(3))
+    assert Score.over([0.5]) == Score(50.0, None, 1)
+    assert Score(60, 3).distance(Score(50, 4)) == pytest.approx(2)
+    assert Score(60).distance(Score(50)) is None
+
+
+@pytest.mark.parametrize("metric", ["balanced", "worst"])
+def test_results_match_a_loop_over_records(tmp_path, metric):
+    store, _, _ = run(
+        tmp_path / "out", [birds(tmp_path / "b.npz")], ("subg", "crm"), ("each", "none"), seeds=3, select=metric
+    )
+    records = list(store.records())
+    results = stored_results(store)
+    for method, name in (("subg", "SUBG"), ("crm", "CRM")):
+        by_seed = {}
+        for scenario in {tuple(map(tuple, record["config"]["dropped"])) for record in records}:
+            own = [
+                record
+                for record in records
+                if record["config"]["method"] == method and tuple(map(tuple, record["config"]["dropped"])) == scenario
+            ]
+            first = {
+                record["config"]["draw"]: scores(record, "val")[metric]
+                for record in own
+                if not record["config"]["seed"]
+            }
+            best = min(draw for draw in first if first[draw] == max(first.values()))
+            chosen = {
+                record["config"]["seed"]: scores(record)["worst"] for record in own if record["config"]["draw"] == best
+            }
+            found = results.scenarios["b", scenario, name] if scenario else results.standard["b", name]
+            assert found["worst"].mean == pytest.approx(100 * np.mean(list(chosen.values())))
+            if scenario:
+                for seed, value in chosen.items():
+                    by_seed.setdefault(seed, []).append(value)
+        means = [100 * np.mean(values) for values in by_seed.values()]
+        score = results.main["b", name]["worst"]
+        assert score.mean == pytest.approx(np.mean(means))
+        if method == "subg":
+            assert len(means) == score.seeds == 3
+            assert score.error == pytest.approx(np.std(means, ddof=1) / np.sqrt(3))
+        else:
+            assert score.error is None
+    assert set(results.ablations) == {
+        ("b", variant) for variant in ("CRM", "B* + Emp Prior", "B_hat + Unf Prior", "B_hat + Emp Prior")
+    }
+    assert results.ablations["b", "CRM"]["worst"] == results.main["b", "CRM"]["worst"]
+    assert results.notes == [ALL]
+    assert results.extent == {("b", "SUBG"): (6, 2), ("b", "CRM"): (6, 2)}
+
+
+def _edit(store, key, **change):
+    path = store.record_path(key)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+
+
+def test_diverged_seeds_are_noted_and_never_marked_best(tmp_path):
+    source = birds(tmp_path / "b.npz")
+    store, _, ran = run(tmp_path / "out", [source], ("subg", "erm"), ("water,sea", "land,sand"), seeds=3)
+    lost = next(job for job in ran if job.seed == 2)
+    _edit(store, lost.key, status="diverged")
+    results = stored_results(store)
+    assert f"SUBG on b {lost.scenario}: 1 of 3 seeds diverged and are left out" in results.notes
+    assert results.partial == {("b", "SUBG")}
+    assert results.main["b", "SUBG"]["worst"].seeds == 2
+    main = make_tables(results)[0]
+    assert [row[1].text for row in main.rows] == ["ERM", "SUBG*"]
+    assert not any(cell.best for cell in main.rows[1])
+    assert any(cell.best for cell in main.rows[0])
+
+
+def test_notes_mention_missing_seeds(tmp_path):
+    source = birds(tmp_path / "b.npz")
+    store, _, ran = run(tmp_path / "out", [source], ("subg",), ("water,sea",), seeds=3)
+    assert stored_results(store).notes == [FEATURES]
+    (store.path / "jobs" / f"{ran[-1].key}.json").unlink()
+    assert stored_results(store).notes == [
+        FEATURES,
+        "b is not finished: 1 of 1 pairs of scenario and method lack draws or seeds.",
+    ]
+
+
+def test_results_of_other_settings_are_left_out(tmp_path):
+    """Two runners that began at the same time with other options: one of them is not what the folder is of."""
+    source = birds(tmp_path / "b.npz")
+    store, _, ran = run(tmp_path / "out", [source], ("erm",), ("water,sea",))
+    record = store.read(ran[0].key)
+    strange = {**record["config"], "protocol": {**record["config"]["protocol"], "steps": 99}}
+    _edit(store, ran[0].key, config=strange)
+    results = stored_results(store)
+    assert "1 results of other data, settings or versions of a method are left out" in results.notes
+
+
+def test_notes_mention_unequal_numbers_of_draws(tmp_path):
+    source = birds(tmp_path / "b.npz")
+    run(tmp_path / "out", [source], ("erm",), ("water,sea",), draws=1)
+    store, _, _ = run(tmp_path / "out", [source], ("crm",), ("water,sea",), draws=3)
+    (note,) = stored_results(store).notes
+    assert note.endswith("methods had different numbers of draws to choose from: ERM 1, CRM 3.")
+
+
+def test_notes_mention_groups_outside_the_hull(tmp_path):
+    store, _, _ = run(tmp_path / "out", [birds(tmp_path / "b.npz")], ("crm",), ("land,sand;water,sand", "water,sea"))
+    assert (
+        "b: in 1 of 2 scenarios some tested groups lie outside the hull of the seen ones"
+        in stored_results(store).notes[1]
+    )

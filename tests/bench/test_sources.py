@@ -1,0 +1,56 @@
+"""Data sets of a benchmark: digests, order of attributes, downloads."""
+
+from dataclasses import replace
+
+import pytest
+
+from compshift import InputError
+from compshift.bench.plan import make_plan
+from compshift.bench.sources import DataSource, data_digest, named_source
+from compshift.data import benchmark
+from tests.bench.small import birds
+from tests.data.trees import waterbirds
+
+
+def test_the_digest_depends_on_content_and_not_on_the_path(tmp_path):
+    first, again = birds(tmp_path / "a.npz"), birds(tmp_path / "b.npz")
+    other = birds(tmp_path / "c.npz", seed=1)
+    assert first.digest() == again.digest() != other.digest()
+    data = first.load()
+    for changed in (
+        replace(data, samples=data.samples + 1e-9),
+        replace(data, codes=data.codes[::-1].copy()),
+        replace(data, split=(data.split + 1) % 3),
+    ):
+        assert data_digest(changed) != first.digest()
+    embedded = DataSource("gaussian2d", "gaussian2d")
+    shifted = replace(embedded.load(), samples=embedded.load().samples + 1e-9)  # another machine's rounding
+    assert data_digest(shifted, samples=False) == embedded.digest()
+
+
+def test_the_class_comes_first(tmp_path):
+    source = replace(birds(tmp_path / "birds.npz"), target="place")
+    assert source.load().space.names == ("place", "bird")
+    assert make_plan([source], ["erm"], ["sand,land"]).units[0].dropped == ((2, 0),)
+
+
+def test_labels_of_digits_need_no_features():
+    source = DataSource("digits-backgrounds", "digits-backgrounds")
+    assert source.labels().kind == "images"
+    assert benchmark("digits-backgrounds").embedded
+
+
+def test_a_download_is_found_in_the_root_or_in_a_folder_of_its_name(tmp_path):
+    """In the root or in a folder of its name; what is wrong with a broken one is said."""
+    waterbirds(tmp_path / "waterbirds", "wilds")
+    assert named_source("waterbirds", tmp_path, features=True).root == str(tmp_path / "waterbirds")
+    assert named_source("waterbirds", tmp_path / "waterbirds", features=True).root == str(tmp_path / "waterbirds")
+    with pytest.raises(InputError, match="celeba was not found below"):
+        named_source("celeba", tmp_path, features=True)
+    waterbirds(tmp_path, "wilds")
+    table = next(tmp_path.glob("waterbirds_v1.0/metadata.csv"))
+    table.write_text(table.read_text().replace(",1,", ",7,", 1))
+    for folder in tmp_path.glob("waterbirds/*"):
+        folder.rename(folder.with_name("moved"))
+    with pytest.raises(InputError, match=r"metadata\.csv"):
+        named_source("waterbirds", tmp_path, features=True)
