@@ -33,7 +33,7 @@ def test_the_given_metric_decides():
 
 
 def lacking(path, **without):
-    """Of a folder without some records of LC."""
+    """Return the unfinished units of a folder without some records of LC."""
     made = Made(methods=("erm", "lc"), scenarios={"(duck, sea)": [(0, 1)]}, draws=2, seeds=3)
 
     def change(record):

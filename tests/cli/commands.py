@@ -1,4 +1,4 @@
-"""A command in a process of its own."""
+"""Run a command in its own process."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 EXTRAS = {"report": "altair", "export": "onnx", "features": "torch", "train": "accelerate", "bench": "torch"}
-"""A package that a command needs beyond the base install, to be skipped without."""
+"""Packages that commands need beyond the base install."""
 
 COMMAND = [sys.executable, "-m", "compshift"]
 

@@ -9,7 +9,7 @@ from compshift.cli.main import main
 
 @pytest.fixture
 def call(monkeypatch, capfd):
-    """A command in this process, which saves the time of importing everything again."""
+    """Run a command in this process, which saves importing everything again."""
 
     def invoke(*arguments, cwd):
         monkeypatch.chdir(cwd)

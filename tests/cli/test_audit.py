@@ -93,7 +93,7 @@ def test_pictures(audit, tmp_path, name):
         assert (tmp_path / name).stat().st_size > 2000
 
 
-def test_names_are_shown_as_they_are(audit, tmp_path):
+def test_names_are_printed_verbatim(audit, tmp_path):
     WATERBIRDS.rename(columns={"place": "[red]place"}).replace("land", "[b]land").to_csv(
         tmp_path / "t.csv", index=False
     )
@@ -138,7 +138,7 @@ def test_bad_input(audit, tmp_path, arguments, message):
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.npz"])
 def test_one_split(audit, tmp_path, name):
-    """What fit is trained on, not what the whole table holds."""
+    """Count the rows that `fit` is trained on, not the whole table."""
     if name == "t.npz":
         arrays = {"Z": [[0, 0], [0, 1], [1, 1], [1, 0]], "attribute_names": ["bird", "place"], "split": [0, 0, 0, 2]}
         np.savez(tmp_path / name, X=np.zeros((4, 1)), **arrays)
@@ -156,7 +156,7 @@ def test_one_split(audit, tmp_path, name):
     assert "there are no val rows" in result.err
 
 
-def test_a_split_that_is_not_there(audit, tmp_path):
+def test_a_missing_split_raises(audit, tmp_path):
     WATERBIRDS.to_csv(tmp_path / "t.csv", index=False)
     result = audit("t.csv", "--attributes", "bird", "--split", "train")
     assert result.returncode == 2

@@ -50,7 +50,7 @@ def test_no_group_dropped_has_a_table_of_its_own(tmp_path, call):
     assert "Compositional shift" not in result.out
 
 
-def test_a_benchmark_that_was_stopped_says_so(tmp_path, call):
+def test_tables_of_an_unfinished_benchmark_say_so(tmp_path, call):
     write_birds(tmp_path / "birds.npz")
     assert call("bench", "birds.npz", *SOLVED, "-o", "out", cwd=tmp_path).returncode == 0
     for path in list((tmp_path / "out" / "jobs").iterdir())[:5]:
@@ -69,7 +69,7 @@ def test_the_papers_tables_alone_and_beside(tmp_path, call):
 
 
 def test_fine_tuning(tmp_path, call):
-    """A network is trained for each job; what it needs while it runs is removed, and the record has all predictors."""
+    """Each job trains a network, removes its checkpoints, and records all predictors."""
     pytest.importorskip("torch")
     options = ["--methods", "erm,crm", "--drop", "3,stripes", "--draws", "1", "--seeds", "1", "--steps", "4"]
     result = call("bench", "digits-backgrounds", *options, "--jobs", "1", "-o", "out", cwd=tmp_path)
@@ -128,7 +128,7 @@ def test_features_of_a_download_are_computed_once(tmp_path, call):
         (["birds.npz", "--shares", "0.5,0.2,0.3"], "the file has splits"),
         (["penguins", "--target", "sex"], "--target is for feature files: leave it out"),
         (["birds.npz", "--backend", "spark"], "backend 'spark' is not known"),
-        (["birds.npz", "--scheduler", "a:1"], "--scheduler is for --backend dask"),
+        (["birds.npz", "--scheduler", "a:1"], "scheduler is for the backend 'dask'"),
         (["birds.npz", "birds.npz"], "2 data sets are called 'birds'"),
         (["absent.npz"], "there is no file 'absent.npz'"),
         (["table.csv"], "is a table: turn images or texts into features with `compshift features`"),

@@ -1,4 +1,4 @@
-"""Methods of a user's own in ``compshift bench``: from a file, and from an installed package."""
+"""Plugins in ``compshift bench``: methods from a file and from an installed package."""
 
 import json
 
@@ -67,7 +67,7 @@ def test_a_method_from_a_plugin_is_in_the_tables(tmp_path, call):
         ),
     ],
 )
-def test_plugins_that_cannot_be_used(tmp_path, call, source, sentence):
+def test_unusable_plugins_raise(tmp_path, call, source, sentence):
     pytest.importorskip("torch")
     write_birds(tmp_path / "birds.npz")
     (tmp_path / "plugin.py").write_text(source)
@@ -78,7 +78,7 @@ def test_plugins_that_cannot_be_used(tmp_path, call, source, sentence):
 
 
 def test_methods_of_installed_packages(tmp_path, monkeypatch):
-    """A package that names its method as an entry point needs no option at all."""
+    """A package with an entry point for its method needs no option."""
     pytest.importorskip("torch")
     (tmp_path / "smooth_package.py").write_text(PLUGIN)
     info = tmp_path / "smooth_package-1.0.dist-info"

@@ -1,4 +1,4 @@
-"""``compshift export`` as a user meets it."""
+"""``compshift export``: the ONNX file predicts as the model does."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 import compshift
 from compshift import CRMClassifier
-from tests.cli.test_cli import run
+from tests.cli.test_main import run
 from tests.estimators.made_data import make_data
 
 

@@ -17,7 +17,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_it_finds_what_a_fit_in_memory_finds(folder, call):
+def test_a_streamed_fit_equals_a_fit_in_memory(folder, call):
     found = [json.loads(call(*FIT, *more, "--json", cwd=folder).out) for more in ((), ("--memory", "100M"))]
     for name in ("rows", "features", "seen_groups", "extrapolated_groups", "converged"):
         assert found[0][name] == found[1][name]
@@ -45,7 +45,7 @@ def test_bad_input_is_one_sentence(folder, call, more, message):
     assert not (folder / "m.safetensors").exists()
 
 
-def test_other_files_are_named(folder, call):
+def test_files_of_other_formats_raise(folder, call):
     np.savez(folder / "x.npz", X=np.zeros((2, 1)))
     result = call("fit", "x.npz", "--target", "bird", "-o", "m.safetensors", "--memory", "1G", cwd=folder)
     assert "--memory given, and 'x.npz' is not Parquet" in result.err

@@ -24,14 +24,14 @@ def test_signals_end_a_command_with_one_line(call, tmp_path, monkeypatch, sent, 
     assert (tmp_path / "m.safetensors").read_text() == "old"
 
 
-def test_work_that_can_be_taken_up_says_so():
+def test_resumable_work_says_so_when_interrupted():
     with pytest.raises(Interrupted) as stop, interruptible(), resumable():
         os.kill(os.getpid(), signal.SIGTERM)
     assert stop.value.message == "interrupted: the same command goes on from here"
     assert stop.value.code == 143
 
 
-def test_a_full_standard_output_is_told_of(tmp_path):
+def test_a_full_disk_behind_standard_output_is_an_error(tmp_path):
     import subprocess
 
     from tests.cli.commands import COMMAND, environment
@@ -54,7 +54,7 @@ def test_a_full_standard_output_is_told_of(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["unread", "closed", "both unread", "both closed"])
-def test_a_standard_output_that_nobody_reads_is_no_failure(tmp_path, how):
+def test_a_closed_pipe_is_not_an_error(tmp_path, how):
     import subprocess
 
     from tests.cli.commands import COMMAND, environment
@@ -82,7 +82,7 @@ def test_a_standard_output_that_nobody_reads_is_no_failure(tmp_path, how):
     assert (tmp_path / "m.safetensors").stat().st_size > 0
 
 
-def test_failures_are_told_by_the_exit_code_though_nobody_reads(tmp_path):
+def test_the_exit_code_reports_failures_though_the_pipe_is_closed(tmp_path):
     import subprocess
 
     from tests.cli.commands import COMMAND, environment
@@ -101,7 +101,7 @@ def test_failures_are_told_by_the_exit_code_though_nobody_reads(tmp_path):
 
 
 def test_standard_output_in_memory(monkeypatch):
-    """As of a program that runs the command in its own process."""
+    """A program may call the command with a standard output in memory."""
     import io
     import sys
 

@@ -1,4 +1,4 @@
-"""What is never written over: inputs, and files of other kinds."""
+"""Inputs and files of other kinds are never overwritten."""
 
 import shutil
 
@@ -32,7 +32,7 @@ def folder(tmp_path, call):
         ("fit", "store", *FIT, "-o", "store/m.safetensors"),
     ],
 )
-def test_no_part_of_a_folder_that_is_read_is_written_over(folder, call, arguments):
+def test_no_file_in_an_input_folder_is_overwritten(folder, call, arguments):
     write_store(folder / "store")
     (folder / "store" / "m.safetensors").write_text("mine")
     (folder / "link").symlink_to("store")
@@ -45,7 +45,7 @@ def test_no_part_of_a_folder_that_is_read_is_written_over(folder, call, argument
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_other_files_may_lie_in_a_folder_that_is_read(folder, call):
+def test_outputs_may_be_written_beside_inputs(folder, call):
     write_store(folder / "store")
     for _ in range(2):
         (folder / "store" / "p.csv").unlink(missing_ok=True)
@@ -63,7 +63,7 @@ def write_store(path):
     frame[50:].to_parquet(path / "b.parquet")
 
 
-def test_the_users_home(folder, call, monkeypatch):
+def test_a_tilde_is_the_home_folder(folder, call, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
     rest = ("--prior=~/prior.csv", "-o", "prior.csv")
     result = call("predict", "m.safetensors", "birds.npz", *rest, cwd=folder)
@@ -90,7 +90,7 @@ def test_the_users_home(folder, call, monkeypatch):
         ("train", "shards", *FIT, "-o", "shards"),
     ],
 )
-def test_no_input_is_written_over(folder, call, arguments):
+def test_no_input_is_overwritten(folder, call, arguments):
     skip_without_extra(arguments[0])
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     result = call(*arguments, cwd=folder)
@@ -113,7 +113,7 @@ def test_a_model_is_not_written_as_another_kind_of_file(folder, call, name):
     assert (folder / name).read_text() == "mine"
 
 
-def test_names_that_are_no_kind_of_file_will_do(folder, call):
+def test_names_without_a_known_ending_are_accepted(folder, call):
     for name in ("uniform", "model-1.2", "model.bin"):
         assert call("fit", "birds.npz", *FIT, "-o", name, cwd=folder).returncode == 0
     shutil.copy(folder / "uniform", folder / "hull")

@@ -1,4 +1,4 @@
-"""``compshift report``: a page from whatever it is pointed at, or one sentence."""
+"""``compshift report``: a page from a benchmark, a model or a table, or one sentence."""
 
 import json
 import os
@@ -113,13 +113,13 @@ def test_weights_are_not_called_rows(files, call, tmp_path):
     assert "Fewer than" not in text
 
 
-def test_additivity_is_judged_on_demand(files, call, tmp_path):
+def test_additivity_is_tested_on_demand(files, call, tmp_path):
     asked = ("report", "plain.safetensors", "birds.npz", "-o", str(tmp_path / "m.html"))
     assert call(*asked, "--no-diagnose", cwd=files).returncode == 0
     assert "rows of seen groups: " not in page_of(tmp_path / "m.html").text("p")
 
 
-def test_a_benchmark_finished_half_and_not_at_all(call, tmp_path):
+def test_unfinished_benchmarks(call, tmp_path):
     made = Made(methods=("erm", "lc", "crm"), draws=2)
     folder = write_results(tmp_path / "whole", made).path
     result = call("report", "whole", "-o", "whole.html", cwd=tmp_path)
@@ -180,13 +180,13 @@ def test_bad_input_gets_a_sentence_and_no_page(files, call, arguments, sentence)
     assert not list(files.glob("x.*"))
 
 
-def test_an_old_page_stays_if_a_new_one_cannot_be_made(files, call, tmp_path):
+def test_an_old_page_stays_if_a_new_one_fails(files, call, tmp_path):
     (tmp_path / "old.html").write_text("old")
     assert call("report", "empty", "-o", str(tmp_path / "old.html"), cwd=files).returncode == 2
     assert (tmp_path / "old.html").read_text() == "old"
 
 
-def test_methods_that_are_alike_are_not_ranked(call, tmp_path):
+def test_methods_with_equal_accuracy_are_not_ranked(call, tmp_path):
     def even(record):
         alike = dict.fromkeys(record["right"]["test"], record["rows"]["test"])
         return {**record, "right": {**record["right"], "test": alike}}
@@ -209,7 +209,7 @@ def chart_rows(page):
     return [row for spec in specs for rows in spec.get("datasets", {}).values() for row in rows]
 
 
-def test_a_file_name_that_is_no_text(call, tmp_path):
+def test_a_file_name_that_is_not_text(call, tmp_path):
     name = os.fsdecode(b"caf\xe9.csv")
     (tmp_path / name).write_text("a,b\nx,1\ny,2\n")
     result = call("report", name, "--attributes", "a,b", "-o", "page.html", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""``compshift train``, and the other commands on what it leaves."""
+"""``compshift train``, and the other commands on its folder."""
 
 import json
 import shutil
@@ -84,7 +84,7 @@ def test_the_configuration_is_echoed_and_can_be_replayed(call, features):
     assert tomllib.loads((features / "o/config.toml").read_text())["seed"] == 6
 
 
-def test_a_finished_run_is_not_made_again(call, features):
+def test_a_finished_run_is_not_trained_again(call, features):
     for _ in range(2):
         result = call("train", *BIRDS, *QUICK, "-o", "run", "--json", cwd=features)
         assert json.loads(result.out)["steps"] == 6
@@ -292,14 +292,14 @@ def test_lists_in_a_configuration(call, features):
     assert sum(group["in_training"].endswith("rows") for group in report["groups"]) == 2
 
 
-def test_models_that_are_no_models(call, features):
+def test_folders_that_are_not_models_raise(call, features):
     (features / "empty").mkdir()
     result = call("evaluate", "empty", "birds.npz", cwd=features)
     assert result.returncode == 2
     assert "holds no run" in result.err
 
 
-def test_numbers_that_networks_cannot_hold(call, features):
+def test_numbers_beyond_float32_raise(call, features):
     arrays = dict(np.load(features / "birds.npz"))
     np.savez(features / "huge.npz", **{**arrays, "X": arrays["X"] * 1e150})
     result = call("train", "huge.npz", *BIRDS[1:], *QUICK, "-o", "run", cwd=features)

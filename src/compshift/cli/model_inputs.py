@@ -26,6 +26,7 @@ from compshift.data.shards import is_parquet
 from compshift.data.table_files import column_names
 from compshift.data.text_tables import TEXT, ending
 from compshift.features.recipe import Recipe
+from compshift.training.load import load
 
 if TYPE_CHECKING:
     from compshift.data.dataset import GroupedDataset
@@ -58,14 +59,11 @@ def load_model(path: Path, prior: str | None) -> LoadedModel:
     if path.is_dir():
         require_torch()
         from compshift.features.embedder import chosen_device
-        from compshift.training.classifier import TrainedClassifier
 
-        network = TrainedClassifier.load(path, chosen_device("auto"))
+        network = load(path, chosen_device("auto"))
         loaded = LoadedModel(network.head_, network, network.inputs_)
     else:
-        from compshift.training.load import load_file
-
-        clf = load_file(path)
+        clf = load(path)
         loaded = LoadedModel(clf, None, _table_inputs(clf))
         # Columns are read by name and passed to the model as an array in the right order.
         warnings.filterwarnings("ignore", "X does not have valid feature names")

@@ -1,4 +1,4 @@
-"""One grid by every engine and through kills: always the same tables, and no worker is left."""
+"""The same benchmark on every backend and through kills: always the same tables, and no worker is left."""
 
 import json
 import os
@@ -20,7 +20,7 @@ N_GRID = 2 * (2 + 2 + 3)  # nothing in erm and crm is random
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """The grid by one process at a time: its folder and its numbers in full precision."""
+    """The benchmark run by a single process: its folder, and its numbers in full precision."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("reference")
     result = run("bench", *GRID, "--jobs", "1", "--json", "-o", "out", cwd=folder)
@@ -34,7 +34,7 @@ def numbers(cwd, folder):
 
 
 @pytest.mark.parametrize(("backend", "module"), [("loky", "joblib"), ("dask", "distributed"), ("ray", "ray")])
-def test_every_engine_gives_the_same_tables(reference, tmp_path, backend, module):
+def test_every_backend_gives_the_same_tables(reference, tmp_path, backend, module):
     pytest.importorskip(module)
     result = run("bench", *GRID, "--jobs", "2", "--backend", backend, "--json", "-o", "out", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -43,8 +43,8 @@ def test_every_engine_gives_the_same_tables(reference, tmp_path, backend, module
     assert numbers(tmp_path, "out") == reference[1]
 
 
-def test_kill_9_at_three_moments_and_again(reference, tmp_path):
-    """What was stored stays as it is, is not run again, and the tables are those of a run without kills."""
+def test_kill_9_at_three_moments_loses_no_result(reference, tmp_path):
+    """Stored results are kept and not run again, and the tables equal those of a run without kills."""
     rng = random.Random(0)
     stored: dict = {}
     for moment in sorted(rng.sample(range(1, N_GRID - 2), 3)):
@@ -74,13 +74,13 @@ def test_kill_9_at_three_moments_and_again(reference, tmp_path):
 
 
 def jobs(cwd):
-    """Finished jobs: the name of the file, and when it was written."""
+    """Return the finished jobs: file name and time of writing."""
     folder = cwd / "out" / "jobs"
     found = folder.glob("[!.]*.json") if folder.is_dir() else ()
     return {path.name: path.stat().st_mtime_ns for path in found}
 
 
-def test_workers_end_with_a_runner_that_is_killed(tmp_path):
+def test_workers_end_when_their_runner_is_killed(tmp_path):
     pytest.importorskip("torch")
     with subprocess.Popen(
         [*COMMAND, "bench", *GRID, "--jobs", "2", "-o", "out"],

@@ -1,4 +1,4 @@
-"""Files and columns that are not there, and what a model says of them."""
+"""Missing files, columns and labels are named in one sentence."""
 
 import numpy as np
 import pandas as pd
@@ -82,7 +82,7 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), SENTENCES)
-def test_one_sentence_tells_what_is_missing(folder, call, arguments, sentence):
+def test_missing_files_and_columns_raise_one_sentence(folder, call, arguments, sentence):
     skip_without_extra(arguments[0])
     result = call(*arguments, cwd=folder)
     assert result.returncode == 2

@@ -1,4 +1,4 @@
-"""What ``compshift fit`` says to options that do not go together, and of what it chose."""
+"""``compshift fit``: conflicting options, and the settings that it chose."""
 
 import json
 import re
@@ -71,7 +71,7 @@ def folder(tmp_path):
         ("birds.npz", ("--alpha", "0,1", *MODEL), "alphas has 0: without a ridge the weights have no optimum"),
     ],
 )
-def test_options_that_do_not_go_together(folder, call, source, more, message):
+def test_conflicting_options_raise(folder, call, source, more, message):
     before = sorted(folder.iterdir())
     result = call("fit", source, *FIT, *more, cwd=folder)
     assert result.returncode == 2
@@ -81,7 +81,7 @@ def test_options_that_do_not_go_together(folder, call, source, more, message):
     assert sorted(folder.iterdir()) == before
 
 
-def test_the_offset_that_was_chosen(folder, call):
+def test_the_chosen_offset_is_printed(folder, call):
     result = call("fit", "birds.npz", *FIT, *MODEL, "--unseen-offset", "auto", "--alpha", "0.01", cwd=folder)
     assert result.returncode == 0, result.err
     (line,) = re.findall(r"^chosen on held-out groups .*$", result.out, re.MULTILINE)
@@ -91,7 +91,7 @@ def test_the_offset_that_was_chosen(folder, call):
     assert found != "-0.00"
 
 
-def test_all_that_was_chosen_and_nothing_that_was_given(folder, call):
+def test_chosen_settings_are_printed_and_given_ones_are_not(folder, call):
     auto = ("--bias", "auto", "--anchor", "auto", "--alpha", "0.01")
     result = call("fit", "birds.npz", *FIT, *MODEL, *auto, cwd=folder)
     clf = compshift.load(folder / "m.safetensors")
@@ -105,7 +105,7 @@ def test_all_that_was_chosen_and_nothing_that_was_given(folder, call):
     assert alphas.count("chosen on held-out groups") == 1
 
 
-def test_json_has_it_too(folder, call):
+def test_json_has_the_chosen_offset(folder, call):
     result = call("fit", "birds.npz", *FIT, *MODEL, "--unseen-offset", "auto", "--json", cwd=folder)
     content = json.loads(result.out)
     assert content["unseen_offset"] == pytest.approx(compshift.load(folder / "m.safetensors").unseen_offset_)
@@ -115,14 +115,14 @@ def test_json_has_it_too(folder, call):
     "arguments",
     [("fit", "t.npz", "--split", ""), ("fit", "t.npz", "--split="), ("train", "t.npz", "--method", "", "-o", "r")],
 )
-def test_values_that_are_empty(call, tmp_path, arguments):
-    """As of a variable of the shell that was never set."""
+def test_empty_values_raise(call, tmp_path, arguments):
+    """An unset shell variable gives an empty value."""
     result = call(*arguments, cwd=tmp_path)
     option = arguments[2].removesuffix("=")
     assert (result.returncode, result.err) == (2, f"error: {option} is empty: pass a value, or leave it out\n")
 
 
-def test_options_without_an_effect(call, tmp_path):
+def test_options_without_effect_raise(call, tmp_path):
     write_birds(tmp_path / "birds.npz")
     fit = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "m.safetensors")
     result = call(*fit, "--device", "unifrom", cwd=tmp_path)

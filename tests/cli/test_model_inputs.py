@@ -1,4 +1,4 @@
-"""What a model is asked about, from the command line and, once it is loaded, from Python."""
+"""Inputs of a fitted model, from the command line and in Python."""
 
 import json
 
@@ -17,7 +17,7 @@ FEATURES = ["pulse", "temp", "age"]
 
 @pytest.fixture
 def patients(tmp_path):
-    """A table of three measurements, which differ in what they say."""
+    """A table of three measurements that differ in how informative they are."""
     rng = np.random.default_rng(0)
     ill, site = rng.integers(0, 2, size=(2, 300))
     X = rng.normal(size=(300, 3)) + np.stack([4 * ill, 3 * site, 0 * ill], axis=1)
@@ -119,7 +119,7 @@ INPUTS = {"kind": "features", "columns": FEATURES}
         {"kind": "features"},
     ],
 )
-def test_inputs_that_nobody_wrote(call, patients, inputs):
+def test_damaged_recipes_in_model_files_raise(call, patients, inputs):
     folder, frame = patients
     clf = CRMClassifier().fit(frame[FEATURES].to_numpy(), frame["diagnosis"], attributes=frame["site"])
     clf.save(folder / "m.safetensors", inputs=inputs)
@@ -131,7 +131,7 @@ def test_inputs_that_nobody_wrote(call, patients, inputs):
 
 
 def test_recipes_of_earlier_files():
-    """They have all that ``to_dict`` writes, with lists in place of tuples."""
+    """Recipes of earlier files hold what ``to_dict`` writes, with lists in place of tuples."""
     for recipe in (
         Recipe("text", ("a", "b"), "minilm", max_length=64, split={"column": "fold"}),
         Recipe("features", ("a",), split={"shares": {"train": 0.5, "test": 0.5}, "seed": 0, "labels": "0"}),
@@ -148,7 +148,7 @@ def test_recipes_of_earlier_files():
         ["export", "t.csv", "-o", "m.onnx"],
     ],
 )
-def test_swapped_arguments(call, patients, arguments):
+def test_swapped_arguments_raise(call, patients, arguments):
     skip_without_extra(arguments[0])
     folder, frame = patients
     call(*FIT, cwd=folder)
@@ -170,8 +170,8 @@ def test_models_of_images_say_what_they_take(patients):
             loaded.predict(X)
 
 
-def test_the_header_keeps_what_was_there(call, patients):
-    """Names come of the inputs, so that files of earlier releases have them too."""
+def test_the_header_keeps_column_names(call, patients):
+    """Column names come from the recipe, so files of earlier releases have them too."""
     folder, _ = patients
     call(*FIT, cwd=folder)
     assert model_file.read(folder / "m.safetensors").header["feature_names"] is None
@@ -188,7 +188,7 @@ def test_numbered_columns_are_not_taken_for_named_ones(call, patients):
     assert not (folder / "p.csv").exists()
 
 
-def test_a_data_set_without_the_attributes(call, patients):
+def test_a_data_set_without_the_models_attributes_raises(call, patients):
     folder, _ = patients
     call(*FIT, cwd=folder)
     result = call("evaluate", "m.safetensors", "penguins", cwd=folder)

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: in its own process."""
+"""The whole command line: exit codes, messages, and fit, evaluate and predict in their own process."""
 
 import json
 import subprocess
@@ -9,17 +9,16 @@ import pandas as pd
 import pytest
 
 import compshift
-from compshift import AffineHull, CRMClassifier, GroupSpace
+from compshift import CRMClassifier, GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import write_features
-from compshift.studies.growth import GrowthCase
 from tests.estimators.made_data import make_data
 
 VALUES = {"bird": ["landbird", "waterbird"], "place": ["land", "[b]water[/b]", "sky"]}
 
 
 def run(*arguments, cwd=None):
-    """A command in a process of its own."""
+    """Run a command in its own process."""
     command = [sys.executable, "-m", "compshift", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
@@ -78,7 +77,7 @@ def test_evaluate_as_json_equals_the_library(folder):
     assert all(group["effective_sample_size"] >= 1 for group in content["groups"])
 
 
-def test_an_infinite_risk_is_valid_json_and_said_in_words(folder, call):
+def test_an_infinite_risk_is_valid_json_and_printed_in_words(folder, call):
     result = call("evaluate", "m.safetensors", "birds.npz", "--prior", "train", "--json", cwd=folder)
     assert json.loads(result.out)["compositional_risk"] is None
     result = call("evaluate", "m.safetensors", "birds.npz", "--prior", "train", cwd=folder)
@@ -94,7 +93,7 @@ def test_narrow_terminals_keep_the_groups(folder, call, monkeypatch, width):
     assert any("--json has the intervals" in line for line in lines) == (int(width) < 80)
 
 
-def test_files_and_pipes_have_no_edge(folder, call, monkeypatch):
+def test_tables_in_files_and_pipes_are_not_wrapped(folder, call, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     call("fit", "birds.npz", "--target", "bird", "--attributes", "place", "--alpha", "auto", "-o", "a", cwd=folder)
     heading = " ".join(call("evaluate", "a", "birds.npz", cwd=folder).out.splitlines()[1].split())
@@ -104,7 +103,7 @@ def test_files_and_pipes_have_no_edge(folder, call, monkeypatch):
     assert heading == "bird place rows accuracy 95% interval in training"
 
 
-def test_values_that_the_model_does_not_know(folder, call):
+def test_values_unknown_to_the_model_raise(folder, call):
     with np.load(folder / "birds.npz") as archive:
         arrays = dict(archive)
     arrays["value_names"] = json.dumps({"bird": ["landbird", "duck"], "place": VALUES["place"]})
@@ -245,8 +244,8 @@ def test_debug_shows_the_traceback(folder):
         assert "Traceback" in run(*place, cwd=folder).stderr
 
 
-def test_internal_errors_are_told_apart(folder, call, monkeypatch):
-    monkeypatch.setattr("compshift.training.load.load", lambda _: 1 / 0)
+def test_internal_errors_have_their_own_exit_code(folder, call, monkeypatch):
+    monkeypatch.setattr("compshift.cli.model_inputs.load", lambda *_: 1 / 0)
     result = call("evaluate", "m.safetensors", "birds.npz", cwd=folder)
     assert result.returncode == 1
     assert "ZeroDivisionError; run again with --debug" in result.err
@@ -269,50 +268,8 @@ def test_warnings_are_one_line(folder):
     assert "NOT converged" in result.stdout
 
 
-def test_figure(tmp_path):
-    pytest.importorskip("matplotlib")
-    result = run("figure", "gaussian2d", "-o", "out.png", "--samples", "300", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
-    for word in ("ERM", "CRM (B̂)", "CRM (B*)", "Bayes", "never seen", "worst group"):
-        assert word in result.stdout
-    numbers = pd.read_csv(tmp_path / "out.csv").set_index(["predicting", "method", "z1", "z2"])
-    assert len(numbers) == 2 * 4 * 4
-    assert (~numbers["seen"]).sum() == 8
-    assert f"{numbers.loc[('z1', 'ERM', -1, -1), 'accuracy']:.3f}" in result.stdout
-    content = json.loads(
-        run("figure", "gaussian2d", "-o", "out.svg", "--samples", "300", "--json", cwd=tmp_path).stdout
-    )
-    assert content["z1"]["ERM"]["worst"] < content["z1"]["CRM (B*)"]["worst"]
-
-
-def test_hull_growth_figure_has_its_numbers_beside(tmp_path, call):
-    pytest.importorskip("matplotlib")
-    result = call("figure", "hull-growth", "-o", "growth.png", "--trials", "3", cwd=tmp_path)
-    assert result.returncode == 0, result.err
-    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
-    numbers = pd.read_csv(tmp_path / "growth.csv")
-    assert (numbers["mean"] >= numbers["least"]).all()
-    assert max(map(len, result.out.splitlines())) <= 80
-
-
-def test_growth_figure_goes_on_from_its_store(tmp_path, call, monkeypatch):
-    pytest.importorskip("matplotlib")
-    jobs = [GrowthCase(2, 3, share, seed, n_train=200) for share in (0.7, 1.0) for seed in range(2)]
-    monkeypatch.setattr("compshift.studies.growth.plan_cases", lambda quick: jobs)  # noqa: ARG005
-    first = call("figure", "growth", "-o", "growth.png", "--quick", cwd=tmp_path)
-    assert first.returncode == 0, first.err
-    assert len((tmp_path / "growth.jsonl").read_text().splitlines()) == 4
-    assert len(pd.read_csv(tmp_path / "growth.csv")) == 4
-    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
-    assert max(map(len, first.out.splitlines())) <= 80
-    monkeypatch.setattr("compshift.studies.growth.run_case", lambda _: pytest.fail("a finished job ran again"))
-    again = call("figure", "growth", "-o", "growth.png", "--quick", "--json", cwd=tmp_path)
-    assert [row["share"] for row in json.loads(again.out)] == [0.7, 0.7, 1.0, 1.0]
-
-
 def test_alpha_by_held_out_groups(tmp_path, call):
-    """The choice and the expected accuracy are printed, kept in the model, and shown beside what comes."""
+    """The chosen alpha and the expected accuracy are printed, saved, and shown beside the measured accuracy."""
     rng = np.random.default_rng(0)
     space = GroupSpace(("bird", "place"), (("gull", "owl", "wren"), ("land", "sea", "town", "air")))
     codes = space.codes(np.repeat(np.arange(12), 40))
@@ -339,20 +296,3 @@ def test_alpha_by_held_out_groups(tmp_path, call):
     assert foretold[0]["expected_lower"] <= foretold[0]["expected_accuracy"] <= foretold[0]["expected_upper"]
     plain = call(*fit, "--alpha", "1e-2", cwd=tmp_path).out
     assert "held-out" not in plain
-
-
-def test_hull_figure_has_every_cell_beside(tmp_path, call):
-    pytest.importorskip("matplotlib")
-    result = call("figure", "hull", "-o", "hull.svg", cwd=tmp_path)
-    assert result.returncode == 0, result.err
-    assert "18 cells are out of reach" in result.out
-    cells = pd.read_csv(tmp_path / "hull.csv", keep_default_na=False)
-    assert len(cells) == 36
-    assert cells.groupby("state").size().to_dict() == {"extrapolable": 8, "out of reach": 18, "seen": 10}
-    hull = AffineHull(GroupSpace.from_cardinalities([6, 6]), cells.loc[cells["state"] == "seen", ["z1", "z2"]] - 1)
-    inside = hull.contains((cells[["z1", "z2"]] - 1).to_numpy())
-    np.testing.assert_array_equal(inside, cells["component"] > 0)
-    first = cells.loc[cells["component"] == 1, ["z1", "z2"]]
-    assert set(map(tuple, first.to_numpy().tolist())) == {(i, j) for i in (1, 2, 3) for j in (1, 2, 3)}
-    assert cells.loc[1, "witness"] == "(1, 2) = (1, 3) − (3, 3) + (3, 2)"
-    assert (tmp_path / "hull.svg").read_text().startswith("<?xml")
