@@ -15,13 +15,11 @@ import torch
 from PIL import Image
 
 import compshift as cs
-from compshift.bench.results import group_results
 from compshift.bench.jobs import Job
-from compshift.bench.results import stored_results
-from compshift.bench.selection import chosen_records
+from compshift.bench.results import group_results, stored_results
 from compshift.bench.runner import Outcome
-from compshift.bench.store import write_view
-from compshift.bench.store import Store
+from compshift.bench.selection import chosen_records
+from compshift.bench.store import Store, write_view
 from compshift.cli.options import read_prior
 from compshift.cli.train_config import TrainConfig
 from compshift.data.audit import read_group_counts

@@ -256,11 +256,9 @@ def _fit_store(clf: Any, source: Path, table: TableOptions, prior: str, memory: 
         )
     targets, nuisances = table.targets, table.nuisances
     part = ("train" if "split" in FeatureStore(source).columns else "all") if table.split is None else table.split
-    store = FeatureStore(source, part)
+    store = FeatureStore(source, part, memory=_size(memory))
     given = read_prior(prior, GroupSpace.from_table(store.frame([*targets, *nuisances])))
-    clf.set_params(prior=given, memory=_size(memory)).fit(
-        store, targets[0] if len(targets) == 1 else targets, attributes=nuisances or None
-    )
+    clf.set_params(prior=given).fit(store, targets[0] if len(targets) == 1 else targets, attributes=nuisances or None)
     return store.n_rows
 
 
