@@ -89,7 +89,7 @@ def test_narrow_terminals_keep_the_groups(folder, call, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", width)
     lines = call("evaluate", "m.safetensors", "birds.npz", cwd=folder).out.splitlines()
     assert sum(line.startswith(("landbird", "waterbir")) for line in lines) == 6
-    assert ("95% interval" in lines[1]) == (int(width) >= 80)
+    assert ("90% interval" in lines[1]) == (int(width) >= 80)
     assert any("--json has the intervals" in line for line in lines) == (int(width) < 80)
 
 
@@ -97,10 +97,10 @@ def test_tables_in_files_and_pipes_are_not_wrapped(folder, call, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     call("fit", "birds.npz", "--target", "bird", "--attributes", "place", "--alpha", "auto", "-o", "a", cwd=folder)
     heading = " ".join(call("evaluate", "a", "birds.npz", cwd=folder).out.splitlines()[1].split())
-    assert heading == "bird place rows accuracy 95% interval expected ESS in training"
+    assert heading == "bird place rows accuracy 90% interval expected ESS in training"
     monkeypatch.setenv("COLUMNS", "80")
     heading = " ".join(call("evaluate", "a", "birds.npz", cwd=folder).out.splitlines()[1].split())
-    assert heading == "bird place rows accuracy 95% interval in training"
+    assert heading == "bird place rows accuracy 90% interval in training"
 
 
 def test_values_unknown_to_the_model_raise(folder, call):
