@@ -96,8 +96,8 @@ def test_chosen_settings_are_printed_and_given_ones_are_not(folder, call):
     result = call("fit", "birds.npz", *FIT, *MODEL, *auto, cwd=folder)
     clf = compshift.load(folder / "m.safetensors")
     (line,) = re.findall(r"^chosen on held-out groups \(\d+ folds\): alpha 0\.01.*$", result.out, re.MULTILINE)
-    assert (f"{clf.anchor_} anchor" in line) == ((clf.anchor_, clf.chosen_bias_) != ("zero", "extrapolated"))
-    assert (f"{clf.chosen_bias_} bias" in line) == (clf.chosen_bias_ != "extrapolated")
+    assert (f"{clf.anchor_} anchor" in line) == ((clf.anchor_, clf.selected_bias_) != ("zero", "extrapolated"))
+    assert (f"{clf.selected_bias_} bias" in line) == (clf.selected_bias_ != "extrapolated")
     assert "nats" not in line  # the offset was not chosen
     assert "chosen" not in call("fit", "birds.npz", *FIT, *MODEL, cwd=folder).out
     assert "chosen" not in call("fit", "birds", *FIT, *MODEL, "--memory", "1G", cwd=folder).out
