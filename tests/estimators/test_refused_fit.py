@@ -17,7 +17,7 @@ from compshift import (
     InputError,
     LogitAdjustedClassifier,
 )
-from compshift.crm.inputs import unchanged_if_refused
+from compshift.crm.inputs import restored_on_error
 from tests.estimators.made_data import make_data
 
 ESTIMATORS = [
@@ -81,7 +81,7 @@ def test_a_model_can_be_saved_after_a_refused_fit(tmp_path):
 def test_an_interrupted_fit_counts_too():
     class Interrupted(BaseEstimator):
         def fit(self):
-            with unchanged_if_refused(self):
+            with restored_on_error(self):
                 self.kept_, self.new_ = 2, 3
                 raise KeyboardInterrupt
 

@@ -19,7 +19,7 @@ from compshift.core.groups import GroupSpace
 from compshift.crm import io
 from compshift.crm.base import GroupClassifier
 from compshift.crm.fit import ANCHORS, CROSS_FIT_FOLDS, FitParams, Setting, fit_crm, fit_streamed
-from compshift.crm.inputs import known_features, unchanged_if_refused, visible_log
+from compshift.crm.inputs import prediction_features, restored_on_error, visible_log
 from compshift.crm.model import BIASES, CRMModel
 from compshift.crm.partial import fit_partial
 from compshift.crm.streams import is_streamed, read_streamed
@@ -204,7 +204,7 @@ class CRMClassifier(GroupClassifier):
         """
         setting, tol, max_iter = self._check_parameters()
         data: Any
-        with unchanged_if_refused(self), visible_log(self.verbose):
+        with restored_on_error(self), visible_log(self.verbose):
             if is_streamed(X):
                 data = read_streamed(X, y, attributes, sample_weight, space, self.support)
                 data.candidates.log_prior(self.prior)  # an unusable prior is reported before the fit, not after it
@@ -290,7 +290,7 @@ class CRMClassifier(GroupClassifier):
             Per sample: the values of its most probable group, its ``probability``, whether it was ``seen`` in training,
             whether it is ``inside_hull``, and the ``effective_sample_size`` of its bias. Keeps the index of ``X``.
         """
-        best, log_proba = self._best_group(known_features(self, X))
+        best, log_proba = self._best_group(prediction_features(self, X))
         frame = self.space_.frame(
             self.groups_[best],
             probability=np.exp(log_proba),

@@ -22,7 +22,7 @@ from compshift.crm.classifier import CRMClassifier, check_cross_fit, check_offse
 from compshift.crm.combination_kfold import CombinationKFold
 from compshift.crm.expected import EXPECTED_TOL, expected_accuracy
 from compshift.crm.fit import ANCHORS, CROSS_FIT_FOLDS, FitParams, Setting, StandardisedRows, fit_crm, step_one
-from compshift.crm.inputs import Labelled, check_jobs, seed_of, unchanged_if_refused, visible_log
+from compshift.crm.inputs import TrainingData, check_jobs, restored_on_error, seed_of, visible_log
 from compshift.crm.model import BIASES, CRMModel
 from compshift.crm.partial import fit_partial
 from compshift.crm.selection import Choice, Scorer, SearchSpace, balanced_points, choose, combination_scores
@@ -187,7 +187,7 @@ class CRMClassifierCV(CRMClassifier):
         _, tol, max_iter = self._check_parameters()
         seed, n_jobs = seed_of(self.random_state), check_jobs(self.n_jobs)
         scoring = check_scoring(self.scoring)
-        with unchanged_if_refused(self), visible_log(self.verbose):
+        with restored_on_error(self), visible_log(self.verbose):
             data = self._read(X, y, attributes, sample_weight, space, missing=True)
             fold = self._group_folds(data, seed)
             search = self._search_space()
@@ -239,7 +239,7 @@ class CRMClassifierCV(CRMClassifier):
             None if _is_auto(self.unseen_offset) else check_offset(self.unseen_offset),
         )
 
-    def _group_folds(self, data: Labelled, seed: int) -> IntArray:
+    def _group_folds(self, data: TrainingData, seed: int) -> IntArray:
         """Fold of each seen group, (k,); −1 for groups that are never held out."""
         space, groups = data.candidates.space, data.candidates.seen_groups
         if self.cv is None or isinstance(self.cv, int):
@@ -263,7 +263,7 @@ class CRMClassifierCV(CRMClassifier):
         return fold
 
     def _expected_accuracy(
-        self, data: Labelled, setting: Setting, model: CRMModel, *, max_iter: int, seed: int, n_jobs: int | None
+        self, data: TrainingData, setting: Setting, model: CRMModel, *, max_iter: int, seed: int, n_jobs: int | None
     ) -> FloatArray:
         """Expected accuracy on unseen groups, and its interval, (g, 3)."""
         rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
@@ -345,7 +345,7 @@ def choose_alpha(
     """
     groups, position = space.distinct(codes)
     candidates = Candidates.of(space, groups, np.bincount(position).astype(np.float64), "all")
-    data = Labelled(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
+    data = TrainingData(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
     fold = combination_folds(space, groups, RESOLVE_SPLITS, rng)
     path = [FitParams(alpha) for alpha in alphas]
     seed = int(rng.integers(2**31))
