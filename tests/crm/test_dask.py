@@ -9,7 +9,7 @@ import dask.array as da
 import dask.dataframe as dd
 
 from compshift import CRMClassifier, CRMClassifierCV, InputError
-from tests.estimators.test_store_fit import agree, sightings
+from tests.crm.test_streams import agree, sightings
 
 
 def frames(n=700, npartitions=4):
