@@ -20,7 +20,7 @@ from compshift import (
 )
 from compshift._errors import an
 from compshift.data import FeatureStore
-from tests.crm.test_streams import sightings
+from tests.crm.stores import sightings
 
 FEATURES = ["a", "b", "c"]
 ESTIMATORS = [CRMClassifier(), CRMClassifierCV(), LogitAdjustedClassifier(), AdditiveGaussian()]
