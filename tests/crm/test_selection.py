@@ -153,7 +153,7 @@ class TestClimb:
 class TestLevels:
     @pytest.mark.parametrize("missing", [(0, 5, 10), (0, 5, 3, 7, 11, 12, 13, 14)])
     def test_accuracies_at_each_offset_equal_loops_over_groups(self, missing):
-        """In the second case (3, 3) is the only group of its values, and groups with one of them are outside the hull."""
+        """In the second case (3, 3) is the only group of its values: groups with one of them are outside the hull."""
         data = labelled(n=200, missing=missing)
         groups = data.candidates.seen_groups
         fold = Fold(data, np.arange(len(groups)) == 3, row_parts(data.position, 0) == 1, "uniform")

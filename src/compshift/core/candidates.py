@@ -128,16 +128,11 @@ def candidate_groups(support: Any, space: GroupSpace, hull: AffineHull) -> IntAr
         if space.n_groups > MAX_TABLE_GROUPS:
             raise InputError(
                 f"the attributes have {rough(space.n_groups)} combinations, too many to hold at once: "
-                'pass support=("observed", codes) with groups to predict beside the seen ones'
+                "pass support=codes with the groups to predict"
             )
         groups = space.codes(np.arange(space.n_groups))
         return groups if support == "all" else groups[hull.contains(groups)]
-    with_observed = isinstance(support, tuple) and len(support) == 2 and isinstance(support[0], str)
-    if with_observed and support[0] != "observed":
-        raise unknown_name("support", support[0], ("observed",))
-    listed: IntArray = check_codes(support[1] if with_observed else support, space.cardinalities, "support")
-    if with_observed:
-        listed = np.concatenate([hull.observed, listed])
+    listed: IntArray = check_codes(support, space.cardinalities, "support")
     if not len(listed):
         raise InputError("support lists no group: pass at least one, or 'all' or 'hull'")
     return space.distinct(listed)[0]

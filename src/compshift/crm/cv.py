@@ -189,6 +189,7 @@ class CRMClassifierCV(CRMClassifier):
         scoring = check_scoring(self.scoring)
         with restored_on_error(self), visible_log(self.verbose):
             data = self._read(X, y, attributes, sample_weight, space, missing=True)
+            self._check_incomplete(data)
             fold = self._group_folds(data, seed)
             search = self._search_space()
             choice = choose(data, search, fold, self.prior, scoring, max_iter=max_iter, seed=seed, n_jobs=n_jobs)

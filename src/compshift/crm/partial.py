@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.bias import EnergyMoments
 from compshift.core.candidates import Candidates
@@ -184,13 +183,8 @@ def alternate(rows: PartialRows, params: FitParams, *, tol: float, max_iter: int
 
 
 def fit_partial(data: TrainingData, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
-    """Fit complete samples and others; the candidates of the model have expected counts as weights."""
+    """Fit complete samples and others, without cross-fitting; the candidates have expected counts as weights."""
     assert data.incomplete is not None
-    if params.cross_fit:
-        raise InputError(
-            f"cross_fit is {params.cross_fit} and attributes are missing in some rows: use cross_fit=False, or leave "
-            "those rows out"
-        )
     rows = PartialRows.of(data.X, data.position, data.sample_weight, data.incomplete, data.candidates)
     fit = alternate(rows, params, tol=tol, max_iter=max_iter)
     energies = linear_energies(rows.features, fit.solution.weight)

@@ -18,7 +18,7 @@ def load_file(path: str | PathLike[str]) -> Any:
     """The fitted classifier in a model file. Nothing in the file is ever executed."""
     kind, header, arrays = model_file.read(path)
     if kind not in KINDS:
-        raise InputError(f"{str(path)!r} holds a {kind!r}: this release can load_file {listing(KINDS)}")
+        raise InputError(f"{str(path)!r} holds a {kind!r}: this release can load {listing(KINDS)}")
     try:
         return KINDS[kind]._from_file(header, arrays)
     except InputError as error:
