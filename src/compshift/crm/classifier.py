@@ -442,9 +442,9 @@ def check_cross_fit(cross_fit: Any) -> int:
     return folds
 
 
-def check_offset(offset: Any) -> float:
-    """Check ``unseen_offset``: a number of nats within ±``MAX_OFFSET``."""
-    expected = f"pass a number between ±{MAX_OFFSET:g} (0 for none)"
+def check_offset(offset: Any, *, auto: bool = False) -> float:
+    """Check ``unseen_offset``: a number of nats within ±``MAX_OFFSET``. ``auto`` adds that name to the message."""
+    expected = f"pass a number between ±{MAX_OFFSET:g} (0 for none)" + (", or 'auto'" if auto else "")
     number = check_finite_number(offset, "unseen_offset", expected)
     if abs(number) > MAX_OFFSET:
         raise InputError(f"unseen_offset is {offset!r}: {expected}")

@@ -146,6 +146,7 @@ class TrainingData(NamedTuple):
     n_targets: int
     one_dimensional: bool  # whether there is a single target, so that predictions are (n,)
     incomplete: Incomplete | None = None  # further samples that lack some attributes
+    place: IntArray | None = None  # index in X of each row given to ``fit``, −1 if left out; None if all are in X
 
 
 def read_training(
@@ -172,6 +173,11 @@ def read_training(
     if not keep.all():
         X, weight = X[keep], weight[keep]
     complete = (labels.codes >= 0).all(axis=1)
+    place = None
+    if len(X) < len(keep) or not complete.all():
+        kept = np.flatnonzero(keep)[complete]
+        place = np.full(len(keep), -1, dtype=np.int64)
+        place[kept] = np.arange(len(kept))
     seen_groups, position = labels.space.distinct(labels.codes[complete])
     incomplete = None
     if not complete.all():
@@ -180,7 +186,7 @@ def read_training(
         X, weight = X[complete], weight[complete]
     seen_weight = np.bincount(position, weights=weight).astype(np.float64)  # (k,)
     candidates = Candidates.of(labels.space, seen_groups, seen_weight, support)
-    return TrainingData(X, position, weight, candidates, labels.n_targets, labels.one_dimensional, incomplete)
+    return TrainingData(X, position, weight, candidates, labels.n_targets, labels.one_dimensional, incomplete, place)
 
 
 def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
