@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.estimators.test_store_fit import sightings, write_store
+from tests.crm.stores import sightings, write_store
 
 FIT = ("fit", "birds", "--target", "bird", "--attributes", "place", "--prior", "hull", "-o", "m.safetensors")
 

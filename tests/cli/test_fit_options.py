@@ -10,7 +10,7 @@ import pytest
 
 import compshift
 from tests.bench.small import write_birds
-from tests.estimators.test_store_fit import BIRDS, PLACES, sightings, write_store
+from tests.crm.stores import BIRDS, PLACES, sightings, write_store
 
 FIT = ("--target", "bird", "--attributes", "place")
 MODEL = ("-o", "m.safetensors")

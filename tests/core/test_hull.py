@@ -226,3 +226,24 @@ class TestCoverage:
 def test_too_many_values_for_exact_arithmetic_are_an_error():
     with pytest.raises(InputError, match="20001 values in all"):
         AffineHull(GroupSpace.from_cardinalities([20_000, 1]), [[0, 0]])
+
+
+class TestRepr:
+    def test_a_hull_that_holds_every_group_says_so(self):
+        space = GroupSpace.from_cardinalities([3, 2])
+        hull = AffineHull(space, space.codes(np.arange(1, 6)))
+        assert repr(hull) == "<AffineHull: 5 of 6 groups seen, all inside, rank 4 of 4>"
+
+    @pytest.mark.parametrize("cardinalities", [[4, 4], [4, 4, 1], [2, 3, 2]])
+    def test_groups_inside_are_counted(self, cardinalities):
+        space = GroupSpace.from_cardinalities(cardinalities)
+        hull = AffineHull(space, space.codes(np.array([0, 1, 5])))
+        inside = int(hull.contains(space.codes(np.arange(space.n_groups))).sum())
+        assert repr(hull) == (
+            f"<AffineHull: 3 of {space.n_groups} groups seen, {inside} inside, rank {hull.rank} of {hull.full_rank}>"
+        )
+
+    def test_more_groups_than_can_be_counted(self):
+        space = GroupSpace.from_cardinalities([6] * 12)
+        hull = AffineHull(space, np.zeros((1, 12), dtype=int))
+        assert repr(hull) == "<AffineHull: 1 of 2.18e+09 groups seen, rank 1 of 61>"

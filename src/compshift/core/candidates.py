@@ -37,7 +37,7 @@ class Candidates:
 
     @classmethod
     def of(cls, space: GroupSpace, seen_groups: IntArray, seen_weight: FloatArray, support: Any) -> Candidates:
-        """Return the candidates that ``support`` asks for: a name, codes, or ``("observed", codes)``."""
+        """Return the candidates that ``support`` asks for: a name, or codes."""
         hull = AffineHull(space, seen_groups)
         return cls(hull, seen_weight, candidate_groups(support, space, hull))
 
@@ -99,16 +99,11 @@ def candidate_groups(support: Any, space: GroupSpace, hull: AffineHull) -> IntAr
         if space.n_groups > MAX_TABLE_GROUPS:
             raise InputError(
                 f"the attributes have {rough(space.n_groups)} combinations, too many to hold at once: "
-                'pass support=("observed", codes) with groups to predict beside the seen ones'
+                "pass support=codes with the groups to predict"
             )
         groups = codes_of_index(np.arange(space.n_groups), space.cardinalities)
         return groups if support == "all" else groups[hull._contains(groups)]
-    with_observed = isinstance(support, tuple) and len(support) == 2 and isinstance(support[0], str)
-    if with_observed and support[0] != "observed":
-        raise unknown_name("support", support[0], ("observed",))
-    listed: IntArray = check_codes(support[1] if with_observed else support, space.cardinalities, "support")
-    if with_observed:
-        listed = np.concatenate([hull.observed, listed])
+    listed: IntArray = check_codes(support, space.cardinalities, "support")
     if not len(listed):
         raise InputError("support lists no group: pass at least one, or 'all' or 'hull'")
     return distinct_codes(listed, space.cardinalities)[0]

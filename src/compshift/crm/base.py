@@ -16,7 +16,7 @@ from compshift.core.arrays import ColumnSets, FloatArray, IntArray, row_blocks
 from compshift.core.candidates import SUPPORTS, Candidates
 from compshift.core.columns import named_columns
 from compshift.core.groups import GroupSpace
-from compshift.crm.inputs import Labelled, accuracy, known_features, read_training
+from compshift.crm.inputs import TrainingData, accuracy, prediction_features, read_training
 from compshift.crm.streams import is_streamed
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         space: GroupSpace | None,
         *,
         missing: bool = False,
-    ) -> Labelled:
+    ) -> TrainingData:
         """Check and read training data; called by ``fit`` directly, at whose caller warnings point."""
         if y is None:
             raise InputError(
@@ -160,7 +160,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         array (n,) or (n, t)
             Predicted classes; two-dimensional if ``y`` was.
         """
-        marginals = self._target_marginals(known_features(self, X))
+        marginals = self._target_marginals(prediction_features(self, X))
         codes = np.stack([np.argmax(part, axis=1) for part in marginals], axis=1)
         predicted = self.targets_.decode(codes)
         return predicted[:, 0] if self._one_dimensional else predicted
@@ -178,7 +178,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         array (n, c), or a list of such arrays
             One column per entry of ``classes_``; one array per target if ``y`` had two dimensions.
         """
-        parts = [np.exp(part, out=part) for part in self._target_marginals(known_features(self, X))]
+        parts = [np.exp(part, out=part) for part in self._target_marginals(prediction_features(self, X))]
         return parts[0] if self._one_dimensional else parts
 
     def predict_log_proba(self, X: Any) -> Any:
@@ -194,7 +194,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         array (n, c), or a list of such arrays
             As ``predict_proba``.
         """
-        parts = self._target_marginals(known_features(self, X))
+        parts = self._target_marginals(prediction_features(self, X))
         return parts[0] if self._one_dimensional else parts
 
     def group_log_proba(self, X: Any, codes: Any = None) -> FloatArray:
@@ -212,7 +212,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         array (n, g) or (n, q)
             One column per row of ``groups_``, or of ``codes``; −inf for a listed group that is not a candidate.
         """
-        X = known_features(self, X)
+        X = prediction_features(self, X)
         if codes is None:
             return self._joint(X)
         codes = check_codes(codes, self.space_.cardinalities)
@@ -231,7 +231,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         array (n, m)
             Value of each target and attribute.
         """
-        best, _ = self._best_group(known_features(self, X))
+        best, _ = self._best_group(prediction_features(self, X))
         return self.space_.decode(self.groups_[best])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

@@ -19,7 +19,7 @@ from compshift.core.groups import GroupSpace
 from compshift.crm import io
 from compshift.crm.base import GroupClassifier
 from compshift.crm.fit import ANCHORS, CROSS_FIT_FOLDS, FitParams, Setting, fit_crm, fit_streamed
-from compshift.crm.inputs import known_features, unchanged_if_refused, visible_log
+from compshift.crm.inputs import TrainingData, prediction_features, restored_on_error, visible_log
 from compshift.crm.model import BIASES, CRMModel
 from compshift.crm.partial import fit_partial
 from compshift.crm.streams import is_streamed, read_streamed
@@ -204,7 +204,7 @@ class CRMClassifier(GroupClassifier):
         """
         setting, tol, max_iter = self._check_parameters()
         data: Any
-        with unchanged_if_refused(self), visible_log(self.verbose):
+        with restored_on_error(self), visible_log(self.verbose):
             if is_streamed(X):
                 data = read_streamed(X, y, attributes, sample_weight, space, self.support)
                 data.candidates.log_prior(self.prior)  # an unusable prior is reported before the fit, not after it
@@ -214,6 +214,7 @@ class CRMClassifier(GroupClassifier):
                     del self.feature_names_in_
             else:
                 data = self._read(X, y, attributes, sample_weight, space, missing=True)
+                self._check_incomplete(data)
                 fit_rows = fit_crm if data.incomplete is None else fit_partial
                 model = fit_rows(data, setting.params, tol=tol, max_iter=max_iter)
                 self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)
@@ -230,6 +231,14 @@ class CRMClassifier(GroupClassifier):
         params = FitParams(alpha, self.anchor, check_cross_fit(self.cross_fit))
         setting = Setting(params, self.bias, check_offset(self.unseen_offset))
         return setting, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
+
+    def _check_incomplete(self, data: TrainingData) -> None:
+        """Raise if attributes are missing and cross-fitting is asked for, before anything is fitted."""
+        if data.incomplete is not None and self.cross_fit:
+            raise InputError(
+                f"cross_fit is {self.cross_fit!r} and attributes are missing in some rows: use cross_fit=False, or "
+                "leave those rows out"
+            )
 
     def _warn_unless_converged(self, tol: float, max_iter: int) -> None:
         """Warn if the optimiser stopped early; called by ``fit`` directly, at whose caller the warning points."""
@@ -290,7 +299,7 @@ class CRMClassifier(GroupClassifier):
             Per sample: the values of its most probable group, its ``probability``, whether it was ``seen`` in training,
             whether it is ``inside_hull``, and the ``effective_sample_size`` of its bias. Keeps the index of ``X``.
         """
-        best, log_proba = self._best_group(known_features(self, X))
+        best, log_proba = self._best_group(prediction_features(self, X))
         frame = self.space_.frame(
             self.groups_[best],
             probability=np.exp(log_proba),
@@ -365,7 +374,7 @@ class CRMClassifier(GroupClassifier):
         )
         header, arrays = io.to_file(saved)
         try:
-            io.from_file(header, arrays)
+            CRMClassifier._from_file(header, arrays)
         except InputError as error:
             raise InputError(f"the model cannot be saved, since nobody could load it: {error}") from None
         io.write(path, KIND, header, arrays)
@@ -433,9 +442,9 @@ def check_cross_fit(cross_fit: Any) -> int:
     return folds
 
 
-def check_offset(offset: Any) -> float:
-    """Check ``unseen_offset``: a number of nats within ±``MAX_OFFSET``."""
-    expected = f"pass a number between ±{MAX_OFFSET:g} (0 for none)"
+def check_offset(offset: Any, *, auto: bool = False) -> float:
+    """Check ``unseen_offset``: a number of nats within ±``MAX_OFFSET``. ``auto`` adds that name to the message."""
+    expected = f"pass a number between ±{MAX_OFFSET:g} (0 for none)" + (", or 'auto'" if auto else "")
     number = check_finite_number(offset, "unseen_offset", expected)
     if abs(number) > MAX_OFFSET:
         raise InputError(f"unseen_offset is {offset!r}: {expected}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from compshift.crm.classifier import CRMClassifier, check_cross_fit, check_offse
 from compshift.crm.combination_kfold import CombinationKFold
 from compshift.crm.expected import EXPECTED_TOL, expected_accuracy
 from compshift.crm.fit import ANCHORS, CROSS_FIT_FOLDS, FitParams, Setting, StandardisedRows, fit_crm, step_one
-from compshift.crm.inputs import Labelled, check_jobs, seed_of, unchanged_if_refused, visible_log
+from compshift.crm.inputs import TrainingData, check_jobs, restored_on_error, seed_of, visible_log
 from compshift.crm.model import BIASES, CRMModel
 from compshift.crm.partial import fit_partial
 from compshift.crm.selection import Choice, Scorer, SearchSpace, balanced_points, choose, combination_scores
@@ -187,8 +187,9 @@ class CRMClassifierCV(CRMClassifier):
         _, tol, max_iter = self._check_parameters()
         seed, n_jobs = seed_of(self.random_state), check_jobs(self.n_jobs)
         scoring = check_scoring(self.scoring)
-        with unchanged_if_refused(self), visible_log(self.verbose):
+        with restored_on_error(self), visible_log(self.verbose):
             data = self._read(X, y, attributes, sample_weight, space, missing=True)
+            self._check_incomplete(data)
             fold = self._group_folds(data, seed)
             search = self._search_space()
             choice = choose(data, search, fold, self.prior, scoring, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
@@ -236,10 +237,10 @@ class CRMClassifierCV(CRMClassifier):
             ANCHORS if self.anchor == AUTO else (self.anchor,),
             (0, CROSS_FIT_FOLDS) if isinstance(self.cross_fit, str) else (check_cross_fit(self.cross_fit),),
             AUTO_BIASES if self.bias == AUTO else (self.bias,),
-            None if _is_auto(self.unseen_offset) else check_offset(self.unseen_offset),
+            None if _is_auto(self.unseen_offset) else check_offset(self.unseen_offset, auto=True),
         )
 
-    def _group_folds(self, data: Labelled, seed: int) -> IntArray:
+    def _group_folds(self, data: TrainingData, seed: int) -> IntArray:
         """Fold of each seen group, (k,); −1 for groups that are never held out."""
         space, groups = data.candidates.space, data.candidates.seen_groups
         if self.cv is None or isinstance(self.cv, int):
@@ -248,9 +249,8 @@ class CRMClassifierCV(CRMClassifier):
         if isinstance(self.cv, CombinationKFold):
             return self.cv.group_folds(space, groups)
         fold = np.full(len(groups), -1, dtype=np.int64)
-        splits = check_cv(self.cv).split(data.X, groups[data.position, 0], data.position)
-        for number, (train, test) in enumerate(splits):
-            held = np.setdiff1d(data.position[np.asarray(test)], data.position[np.asarray(train)])
+        for number, (train, test) in enumerate(self._splits(data)):
+            held = np.setdiff1d(data.position[test], data.position[train])
             if not held.size:
                 raise InputError(
                     f"split {number} of cv holds out no whole group: use CombinationKFold, or splits by combination"
@@ -260,10 +260,29 @@ class CRMClassifierCV(CRMClassifier):
                     f"cv holds out {space.label(groups[held[fold[held] >= 0][0]])} twice: hold it out once"
                 )
             fold[held] = number
+        if fold.max() < 0:
+            raise InputError("cv has no splits: pass at least one pair of training and test samples")
         return fold
 
+    def _splits(self, data: TrainingData) -> Iterator[tuple[IntArray, IntArray]]:
+        """Yield the training and test samples of each split of a splitter or an iterable, as indices into ``data``."""
+        place = np.arange(len(data.X))
+        if not hasattr(self.cv, "split") and data.place is not None:
+            place = data.place  # listed splits count the rows that ``fit`` was given, some of which may be left out
+        try:
+            y = data.candidates.seen_groups[data.position, 0]
+            for train, test in check_cv(self.cv).split(data.X, y, data.position):
+                first, second = place[np.asarray(train)], place[np.asarray(test)]
+                yield first[first >= 0], second[second >= 0]
+        except (ValueError, TypeError, IndexError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                f"cv gives splits that cannot be used ({error}): pass pairs of indices of training and test samples"
+            ) from None
+
     def _expected_accuracy(
-        self, data: Labelled, setting: Setting, model: CRMModel, *, max_iter: int, seed: int, n_jobs: int | None
+        self, data: TrainingData, setting: Setting, model: CRMModel, *, max_iter: int, seed: int, n_jobs: int | None
     ) -> FloatArray:
         """Expected accuracy on unseen groups, and its interval, (g, 3)."""
         rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
@@ -289,7 +308,9 @@ class CRMClassifierCV(CRMClassifier):
         """Kind of bias and offset of unseen groups that predictions use: those chosen, unless set to another."""
         check_name("bias", self.bias, (*BIASES, AUTO))
         bias = self.selected_bias_ if self.bias == AUTO else self.bias
-        return bias, self.unseen_offset_ if _is_auto(self.unseen_offset) else check_offset(self.unseen_offset)
+        if _is_auto(self.unseen_offset):
+            return bias, self.unseen_offset_
+        return bias, check_offset(self.unseen_offset, auto=True)
 
 
 def _is_auto(value: Any) -> bool:
@@ -345,7 +366,7 @@ def choose_alpha(
     """
     groups, position = space.distinct(codes)
     candidates = Candidates.of(space, groups, np.bincount(position).astype(np.float64), "all")
-    data = Labelled(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
+    data = TrainingData(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
     fold = combination_folds(space, groups, RESOLVE_SPLITS, rng)
     path = [FitParams(alpha) for alpha in alphas]
     seed = int(rng.integers(2**31))

@@ -32,7 +32,7 @@ from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable, linear_energies, log_evidence
 from compshift.crm.blocks import ArrayRows, Block, RowSums, Sums, in_threads, one_thread_for_numpy
 from compshift.crm.gaussian import gaussian_energies
-from compshift.crm.inputs import Labelled, row_folds
+from compshift.crm.inputs import TrainingData, row_folds
 from compshift.crm.model import CRMModel
 from compshift.crm.problem import Standard, StepOneProblem, TemperatureProblem, standard_of, standardise
 from compshift.crm.solver import Solution, Start, solve
@@ -142,7 +142,7 @@ class StepOne(NamedTuple):
         return self.rows.features
 
 
-def fit_crm(data: Labelled, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
+def fit_crm(data: TrainingData, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
     """Fit samples in memory: solve step 1 on the seen groups, then compute the bias of every candidate."""
     rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
     return step_two(data.candidates, step_one(rows, params, tol=tol, max_iter=max_iter))

@@ -39,7 +39,7 @@ from compshift.metrics.group import right_rows
 
 
 @contextmanager
-def unchanged_if_refused(estimator: Any) -> Iterator[None]:
+def restored_on_error(estimator: Any) -> Iterator[None]:
     """Restore an estimator's attributes if the block raises, so that no half of a new fit stays beside an old one.
 
     A fit replaces attributes and never writes into their values, so restoring the references is enough.
@@ -136,7 +136,7 @@ class Incomplete(NamedTuple):
     patterns: tuple[Pattern, ...]  # attributes that are known, and the samples that have exactly these
 
 
-class Labelled(NamedTuple):
+class TrainingData(NamedTuple):
     """Training samples as arrays, and the candidate groups."""
 
     X: FloatArray  # (n, p)
@@ -146,6 +146,7 @@ class Labelled(NamedTuple):
     n_targets: int
     one_dimensional: bool  # whether there is a single target, so that predictions are (n,)
     incomplete: Incomplete | None = None  # further samples that lack some attributes
+    place: IntArray | None = None  # index in X of each row given to ``fit``, −1 if left out; None if all are in X
 
 
 def read_training(
@@ -158,7 +159,7 @@ def read_training(
     support: Any,
     *,
     missing: bool = False,
-) -> Labelled:
+) -> TrainingData:
     """Check and read training data in memory; samples without weight are left out.
 
     ``support`` names or lists the candidate groups; ``missing`` allows attributes to be missing in some samples.
@@ -172,6 +173,11 @@ def read_training(
     if not keep.all():
         X, weight = X[keep], weight[keep]
     complete = (labels.codes >= 0).all(axis=1)
+    place = None
+    if len(X) < len(keep) or not complete.all():
+        kept = np.flatnonzero(keep)[complete]
+        place = np.full(len(keep), -1, dtype=np.int64)
+        place[kept] = np.arange(len(kept))
     seen_groups, position = labels.space.distinct(labels.codes[complete])
     incomplete = None
     if not complete.all():
@@ -180,7 +186,7 @@ def read_training(
         X, weight = X[complete], weight[complete]
     seen_weight = np.bincount(position, weights=weight).astype(np.float64)  # (k,)
     candidates = Candidates.of(labels.space, seen_groups, seen_weight, support)
-    return Labelled(X, position, weight, candidates, labels.n_targets, labels.one_dimensional, incomplete)
+    return TrainingData(X, position, weight, candidates, labels.n_targets, labels.one_dimensional, incomplete, place)
 
 
 def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
@@ -193,7 +199,7 @@ def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
     return _numbers(estimator, X, fitted=False)
 
 
-def known_features(estimator: BaseEstimator, X: Any) -> FloatArray:
+def prediction_features(estimator: BaseEstimator, X: Any) -> FloatArray:
     """Check features (n, p) for a fitted estimator: the columns it was fitted on, as finite float64."""
     check_is_fitted(estimator)
     if isinstance(X, FeatureStore):

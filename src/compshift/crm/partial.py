@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.bias import EnergyMoments
 from compshift.core.candidates import Candidates
@@ -23,7 +22,7 @@ from compshift.core.energy import GroupTable, linear_energies
 from compshift.core.posterior import Pattern, partial_risk, posterior_sums, posterior_totals
 from compshift.crm.blocks import ArrayRows, Sums, in_threads, one_thread_for_numpy
 from compshift.crm.fit import FitParams, StandardisedRows, StepOne, step_two
-from compshift.crm.inputs import Incomplete, Labelled
+from compshift.crm.inputs import Incomplete, TrainingData
 from compshift.crm.model import CRMModel
 from compshift.crm.problem import Standard, block_risk, penalised, standardise, value_curvature
 from compshift.crm.solver import NEWTON_AFTER, RiskGradient, Solution, Start, solve
@@ -183,14 +182,9 @@ def alternate(rows: PartialRows, params: FitParams, *, tol: float, max_iter: int
     return PartialFit(solution, frequency, tuple(risks))
 
 
-def fit_partial(data: Labelled, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
-    """Fit complete samples and others; the candidates of the model have expected counts as weights."""
+def fit_partial(data: TrainingData, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
+    """Fit complete samples and others, without cross-fitting; the candidates have expected counts as weights."""
     assert data.incomplete is not None
-    if params.cross_fit:
-        raise InputError(
-            f"cross_fit is {params.cross_fit} and attributes are missing in some rows: use cross_fit=False, or leave "
-            "those rows out"
-        )
     rows = PartialRows.of(data.X, data.position, data.sample_weight, data.incomplete, data.candidates)
     fit = alternate(rows, params, tol=tol, max_iter=max_iter)
     energies = linear_energies(rows.features, fit.solution.weight)

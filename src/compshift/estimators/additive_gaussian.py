@@ -21,7 +21,7 @@ from compshift.core.gaussian import Gaussians, PerValueGaussians, SharedGaussian
 from compshift.core.groups import GroupSpace
 from compshift.crm.base import GroupClassifier
 from compshift.crm.gaussian import MAX_EXTENT, fit_per_value, fit_shared, own_units
-from compshift.crm.inputs import known_features, random_numbers, unchanged_if_refused
+from compshift.crm.inputs import prediction_features, random_numbers, restored_on_error
 
 COVARIANCES = ("shared", "per-value")
 
@@ -166,7 +166,7 @@ class AdditiveGaussian(GroupClassifier):
             fit into memory.
         """
         shrinkage, penalty, tol, max_iter = self._check_parameters()
-        with unchanged_if_refused(self):
+        with restored_on_error(self):
             data = self._read(X, y, attributes, sample_weight, space)
             X, position, weight, candidates = data.X, data.position, data.sample_weight, data.candidates
             if self.covariance == "per-value":
@@ -266,7 +266,7 @@ class AdditiveGaussian(GroupClassifier):
         InputError
             If both ``codes`` and ``groups`` are passed, or one of them is not a list of groups of this model.
         """
-        X = known_features(self, X)
+        X = prediction_features(self, X)
         every = codes is None and groups is None
         return self._log_densities(X, self._gaussians if every else self._model.groups(self._listed(codes, groups)))
 
@@ -283,7 +283,7 @@ class AdditiveGaussian(GroupClassifier):
         array (n,)
             Negative log density of each sample.
         """
-        X = known_features(self, X)
+        X = prediction_features(self, X)
         result = np.empty(len(X))
         for rows in row_blocks(len(X), X.shape[1] + len(self.groups_)):
             result[rows] = -logsumexp(self._weighted(self._log_densities(X[rows], self._gaussians)), axis=1)

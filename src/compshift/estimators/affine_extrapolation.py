@@ -16,7 +16,7 @@ from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
 from compshift.core.groups import GroupSpace
 from compshift.crm.base import GroupClassifier
-from compshift.crm.inputs import check_jobs, random_numbers, row_folds, unchanged_if_refused
+from compshift.crm.inputs import check_jobs, random_numbers, restored_on_error, row_folds
 from compshift.estimators.group_probabilities import CALIBRATIONS, GroupFits, best_floor, calibrate, group_probabilities
 
 FLOORS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
@@ -180,7 +180,7 @@ class AffineExtrapolation(GroupClassifier):
             something other than probabilities.
         """
         alpha, cv = self._check_parameters(sample_weight is not None)
-        with unchanged_if_refused(self):
+        with restored_on_error(self):
             data = self._read(X, y, attributes, sample_weight, space)
             X, position, weight, candidates = data.X, data.position, data.sample_weight, data.candidates
             _check_candidates(candidates)

@@ -14,7 +14,7 @@ from compshift.core.accuracy import Calibration, calibration
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax, logmatmulexp
 from compshift.core.columns import read_columns
 from compshift.crm.base import GroupClassifier, check_group_classifier
-from compshift.crm.inputs import known_features, seed_of
+from compshift.crm.inputs import prediction_features, seed_of
 from compshift.estimators.diagnosis import Diagnosis, Difference
 from compshift.estimators.interactions import Comparison, compare, own_entries
 
@@ -97,7 +97,7 @@ def diagnose(
         raise InputError(f"cv is {cv}: pass 3 folds or more")
     random = np.random.default_rng(seed_of(random_state))
     check_same_order({"X": X, "y": y, "attributes": attributes})
-    X = known_features(clf, X)
+    X = prediction_features(clf, X)
     codes = _codes(clf, y, attributes, len(X))
     seen = np.flatnonzero(clf.seen_)
     if not seen.size:

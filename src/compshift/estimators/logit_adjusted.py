@@ -23,10 +23,10 @@ from compshift.core.groups import GroupSpace
 from compshift.crm.inputs import (
     Labels,
     accuracy,
-    known_features,
+    prediction_features,
     read_labels,
+    restored_on_error,
     training_features,
-    unchanged_if_refused,
     visible_log,
 )
 from compshift.crm.problem import softmax_curvature, standardise
@@ -196,7 +196,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
                 "LogitAdjustedClassifier requires y to be passed, but the target y is None: pass the class of each row"
             )
         check_same_order({"X": X, "y": y, "attributes": attributes, "sample_weight": sample_weight})
-        with unchanged_if_refused(self), visible_log(self.verbose):
+        with restored_on_error(self), visible_log(self.verbose):
             X = training_features(self, X)
             weight = check_sample_weight(sample_weight, len(X))
             keep = weight > 0
@@ -328,7 +328,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
         return accuracy(read_columns(y, default="y"), read_columns(self.predict(X), default="y"), sample_weight)
 
     def _logits(self, X: Any) -> FloatArray:
-        X = known_features(self, X)
+        X = prediction_features(self, X)
         with np.errstate(over="ignore", invalid="ignore"):  # check_reach reports it
             return np.asarray(check_reach(X @ self.coef_.T + self.intercept_, "logits"))
 

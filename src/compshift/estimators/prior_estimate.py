@@ -16,7 +16,7 @@ from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.core.prior_em import confused_pairs, estimate_log_prior
 from compshift.crm.base import GroupClassifier, check_group_classifier
-from compshift.crm.inputs import known_features
+from compshift.crm.inputs import prediction_features
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,7 +151,7 @@ def estimate_prior(
         raise InputError(f"concentration is {concentration:g}: pass 1 for maximum likelihood, or more")
     confidence = check_fraction(confidence, "confidence")
     check_same_order({"X": X, "sample_weight": sample_weight})
-    X = known_features(clf, X)
+    X = prediction_features(clf, X)
     weight = check_sample_weight(sample_weight, len(X))
     X, weight = X[weight > 0], weight[weight > 0]
     chosen = np.flatnonzero(clf.log_prior_ > -np.inf)

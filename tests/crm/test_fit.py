@@ -1,18 +1,16 @@
-"""Anchors, cross-fitting, and the ways to a bias."""
+"""Both steps of CRM: anchors, cross-fitting and the kinds of bias."""
 
 import numpy as np
 import pytest
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
 from scipy.stats import multivariate_normal
 
-import compshift
 import tests.references as reference
-from compshift import AffineHull, CRMClassifier, GroupSpace, InputError
+from compshift import AffineHull, CRMClassifier, GroupSpace
 from compshift.core.candidates import Candidates
 from compshift.core.energy import log_evidence
 from compshift.crm.blocks import ArrayRows
-from compshift.crm.fit import FitParams, StandardisedRows, check_parts, step_one, step_two
+from compshift.crm.classifier import check_cross_fit
+from compshift.crm.fit import FitParams, StandardisedRows, step_one, step_two
 from compshift.crm.gaussian import fit_shared, gaussian_energies
 from compshift.crm.inputs import row_folds
 from compshift.crm.problem import TemperatureProblem
@@ -40,9 +38,7 @@ class TestAnchor:
         X, codes = make_data(n=5000)
         rows, _ = training_rows(X, codes)
         weight, bias = gaussian_energies(rows.features, rows.position, rows.weight, rows.seen)
-        true = (
-            np.random.default_rng(7).normal(size=(6, 4)) * rows.standard.scale
-        )  # identity covariance in the input's units
+        true = np.random.default_rng(7).normal(size=(6, 4)) * rows.standard.scale  # for covariance 1 in X's units
         for value, other in ((0, 1), (1, 2), (3, 5)):
             np.testing.assert_allclose(
                 weight[other] - weight[value], true[value] - true[other], atol=0.35 * rows.standard.scale
@@ -56,7 +52,7 @@ class TestAnchor:
             common.append(multivariate_normal(mean, fitted.covariance).logpdf(x) + energy + own)
         np.testing.assert_allclose(common, common[0], rtol=1e-9)
 
-    def test_an_infinite_ridge_gives_the_anchor(self):
+    def test_a_strong_ridge_gives_the_anchor(self):
         X, codes = make_data()
         rows, _ = training_rows(X, codes)
         anchor = gaussian_energies(rows.features, rows.position, rows.weight, rows.seen).weight
@@ -64,7 +60,7 @@ class TestAnchor:
         np.testing.assert_allclose(clf.coef_ * rows.standard.scale, anchor, atol=1e-4)
         assert clf.bias_gap_ < 1e-5
 
-    def test_no_ridge_forgets_it(self):
+    def test_a_weak_ridge_makes_the_anchor_irrelevant(self):
         X, codes = make_data(signal=0.5)
         fits = [
             CRMClassifier(1e-9, anchor=anchor).fit(X, codes[:, 0], attributes=codes[:, 1])
@@ -72,7 +68,7 @@ class TestAnchor:
         ]
         np.testing.assert_allclose(fits[0].predict_proba(X), fits[1].predict_proba(X), atol=1e-3)
 
-    def test_weights_and_units(self):
+    def test_weights_count_as_repetitions_and_units_do_not_matter(self):
         X, codes = make_data(n=200)
         weight = np.random.default_rng(0).integers(1, 3, size=200)
         rows = np.repeat(np.arange(200), weight)
@@ -83,36 +79,36 @@ class TestAnchor:
         scaled = clf.fit(1e3 * X + 5, codes[:, 0], attributes=codes[:, 1], sample_weight=weight)
         np.testing.assert_allclose(scaled.predict_proba(1e3 * X + 5), once, atol=1e-6)
 
-    def test_features_that_do_not_vary_within_groups(self):
+    def test_features_that_are_constant_within_groups_are_fitted(self):
         _, codes = make_data(n=100)
         clf = CRMClassifier(anchor="gaussian").fit(codes.astype(float), codes[:, 0], attributes=codes[:, 1])
         assert clf.score(codes, codes[:, 0]) == 1.0
 
 
 class TestCrossFit:
-    def test_energies_come_from_fits_without_the_row(self):
+    def test_energies_of_a_sample_come_from_a_fit_without_it(self):
         X, codes = make_data(n=200)
         rows, _ = training_rows(X, codes)
-        recipe = FitParams(1e-2, cross_fit=3)
-        fitted = step_one(rows, recipe, tol=1e-6, max_iter=1000)
+        params = FitParams(1e-2, cross_fit=3)
+        fitted = step_one(rows, params, tol=1e-6, max_iter=1000)
         fold = row_folds(rows.position, 3, np.random.default_rng(0))
         for number in range(3):
             own = fold == number
-            problem, _ = rows.part(recipe, np.flatnonzero(~own))
-            alone = solve(problem, tol=1e-6, max_iter=1000)
+            others, _ = rows.subset(np.flatnonzero(~own))
+            alone = solve(others.problem(params), tol=1e-6, max_iter=1000)
             expected = rows.features[own] @ alone.weight.T
             np.testing.assert_allclose(fitted.energies[own] / fitted.temperature, expected, atol=1e-2)
 
-    def test_numpy_flags_are_flags(self):
-        assert (check_parts(np.True_), check_parts(np.False_)) == (check_parts(True), check_parts(False)) == (5, 0)
+    def test_true_means_five_folds_for_numpy_too(self):
+        assert [check_cross_fit(flag) for flag in (True, False, np.True_, np.False_, 3)] == [5, 0, 5, 0, 3]
 
-    def test_biases_agree_on_seen_groups(self):
+    def test_learned_and_extrapolated_bias_agree_on_seen_groups(self):
         X, codes = make_data(n=300, p=20)
         clf = CRMClassifier(1e-3, cross_fit=True).fit(X, codes[:, 0], attributes=codes[:, 1])
         assert clf.cross_fit_ == 5
         np.testing.assert_allclose(clf.bias_[clf.seen_], clf.learned_bias_[clf.seen_], atol=1e-5)
 
-    def test_overfitted_energies_are_cooled(self):
+    def test_the_temperature_shrinks_overfitted_energies_and_stretches_others(self):
         X, codes = make_data(n=150, p=60, signal=0.3)
         weak = CRMClassifier(1e-5, cross_fit=5).fit(X, codes[:, 0], attributes=codes[:, 1])
         assert weak.temperature_ < 0.7
@@ -122,8 +118,7 @@ class TestCrossFit:
         np.testing.assert_allclose(strong.coef_, strong.temperature_ * plain.coef_, rtol=1e-6)
         assert plain.temperature_ == 1.0
 
-    def test_seen_groups_gain_where_energies_overfit(self):
-        """Their held-out log-likelihood, under the training prior."""
+    def test_cross_fitting_raises_the_held_out_likelihood_of_seen_groups_where_energies_overfit(self):
         X, codes = make_data(n=200, p=40)
         X_new, new = make_data(n=2000, p=40, seed=1)
         losses = []
@@ -133,7 +128,7 @@ class TestCrossFit:
             losses.append(-joint[np.arange(2000), SPACE.locate(new, clf.groups_)].mean())
         assert losses[1] < 0.8 * losses[0]
 
-    def test_temperature_gradient(self):
+    def test_the_gradient_of_the_temperature_equals_finite_differences(self):
         rng = np.random.default_rng(3)
         X, codes = make_data(n=50)
         rows, _ = training_rows(X, codes)
@@ -145,7 +140,7 @@ class TestCrossFit:
         assert found.weight_gradient[0, 0] == pytest.approx((up - down) / (2 * step), rel=1e-5)
         assert solve(problem, tol=1e-8, max_iter=100, start=Start(np.ones((1, 1)), bias)).converged
 
-    def test_groups_of_one_row(self):
+    def test_a_group_of_one_sample_can_be_cross_fitted(self):
         X, codes = make_data(n=100)
         rare = np.flatnonzero((codes == codes[0]).all(axis=1))[1:]
         X, codes = np.delete(X, rare, axis=0), np.delete(codes, rare, axis=0)
@@ -154,7 +149,7 @@ class TestCrossFit:
 
 
 class TestBias:
-    def test_each_by_its_name(self):
+    def test_each_kind_of_bias_gives_the_probabilities_of_the_equation(self):
         X, codes = make_data()
         clf = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
         trust = clf.effective_sample_size_ / (clf.effective_sample_size_ + 30)
@@ -195,89 +190,25 @@ class TestBias:
         gap = [np.abs(b[unseen] - b[~unseen].mean() - true).max() for b in (clf.cumulant_bias_, clf.bias_)]
         assert gap[0] < gap[1]
 
-    def test_an_unseen_group_takes_no_rows_of_seen_ones_far_away(self):
-        """By two moments alone it would take a fifth of them, as its bias lies nats below what the samples allow."""
+    def test_the_cumulant_bias_is_bounded_below_by_the_samples(self):
+        """By two moments alone an unseen group far away would be predicted for a fifth of the samples of seen ones."""
         codes = np.array([[0, 0], [0, 1], [1, 1], [0, 2], [1, 2]])[np.arange(500) % 5]
         X = np.random.default_rng(0).normal(size=(500, 4)) + 50 * codes @ np.array([[2, 1, 0, 0], [0, 1, 2, 0]])
         clf = CRMClassifier(1e-8, bias="cumulant").fit(X, codes[:, 0], attributes=codes[:, 1])
         assert clf.score(X, codes[:, 0]) == 1
 
-    def test_auto_chooses_and_says_what(self):
-        X, codes = make_data(n=300)
-        clf = CRMClassifier(bias="auto", anchor="auto", cross_fit="auto").fit(X, codes[:, 0], attributes=codes[:, 1])
-        assert clf.selected_bias_ in ("extrapolated", "cumulant", "shrunk")
-        chosen = CRMClassifier(bias=clf.selected_bias_, anchor=clf.anchor_, cross_fit=clf.cross_fit_ or False)
-        chosen.fit(X, codes[:, 0], attributes=codes[:, 1])
-        np.testing.assert_allclose(clf.predict_proba(X), chosen.predict_proba(X), atol=1e-8)
-
-    def test_auto_is_saved_as_what_it_chose(self, tmp_path):
-        X, codes = make_data(n=300)
-        clf = CRMClassifier(bias="auto", anchor="gaussian").fit(X, codes[:, 0], attributes=codes[:, 1])
-        clf.save(tmp_path / "model.safetensors")
-        loaded = compshift.load(tmp_path / "model.safetensors")
-        assert loaded.get_params()["bias"] == clf.selected_bias_
-        assert loaded.anchor_ == "gaussian"
-        np.testing.assert_array_equal(loaded.cumulant_bias_, clf.cumulant_bias_)
-        np.testing.assert_array_equal(loaded.pareto_k_, clf.pareto_k_)
-        np.testing.assert_allclose(loaded.predict_proba(X), clf.predict_proba(X))
-
-    def test_tails_are_left_out_on_request(self):
+    def test_tail_indices_are_left_out_on_request(self):
         X, codes = make_data(n=100)
         rows, candidates = training_rows(X, codes)
-        model = step_two(rows, candidates, step_one(rows, FitParams(1e-2), tol=1e-4, max_iter=100), tails=False)
+        model = step_two(candidates, step_one(rows, FitParams(1e-2), tol=1e-4, max_iter=100), tails=False)
         assert np.isnan(model.pareto_k).all()
 
 
-def test_models_from_before_the_options(tmp_path):
-    """A file without the later arrays and parameters is read; biases that it lacks are refused in a sentence."""
-    import hashlib
-    import json
-
-    X, codes = make_data(n=200)
-    path = tmp_path / "model.safetensors"
-    CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1]).save(path)
-    arrays = load_file(path)
-    with safe_open(path, framework="numpy") as stream:
-        header = json.loads(stream.metadata()["compshift"])
-    for name in ("cumulant_bias", "pareto_k"):
-        del arrays[name]
-    for name in ("anchor", "cross_fit"):
-        del header["parameters"][name]
-    del header["temperature"]
-    text = json.dumps(header, sort_keys=True, ensure_ascii=False)
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(arrays):
-        digest.update(f"\n{name} {arrays[name].dtype.str} {arrays[name].shape}\n".encode())
-        digest.update(arrays[name].tobytes())
-    save_file(arrays, path, metadata={"compshift": text, "sha256": digest.hexdigest()})
-    clf = compshift.load(path)
-    assert clf.get_params()["anchor"] == "zero"
-    assert clf.score(X, codes[:, 0]) > 0.5
-    with pytest.raises(InputError, match="bias='cumulant' was not computed for this model"):
-        clf.set_params(bias="cumulant").predict(X)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"anchor": "mean"}, "'mean'"),
-        ({"bias": "star"}, "'star'"),
-        ({"cross_fit": 1}, "cross_fit is 1: pass True, False, or 2 parts or more"),
-        ({"cross_fit": "yes"}, "cross_fit is 'yes'"),
-        ({"cross_fit": -3}, "cross_fit"),
-    ],
-)
-def test_bad_options(options, message):
-    X, codes = make_data(n=60)
-    with pytest.raises(InputError, match=message):
-        CRMClassifier(**options).fit(X, codes[:, 0], attributes=codes[:, 1])
-
-
-def test_tails_of_too_many_weights_are_not_looked_at(monkeypatch):
+def test_tail_indices_of_too_many_weights_are_nan(monkeypatch):
     X, codes = make_data()
-    looked = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
-    assert np.isfinite(looked.pareto_k_).any()
-    monkeypatch.setattr("compshift.crm.fit.MAX_TAIL_WEIGHTS", len(X) * len(looked.groups_) - 1)
+    measured = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
+    assert np.isfinite(measured.pareto_k_).any()
+    monkeypatch.setattr("compshift.crm.fit.MAX_TAIL_WEIGHTS", len(X) * len(measured.groups_) - 1)
     skipped = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
     assert np.isnan(skipped.pareto_k_).all()
-    np.testing.assert_array_equal(skipped.bias_, looked.bias_)
+    np.testing.assert_array_equal(skipped.bias_, measured.bias_)

@@ -1,3 +1,5 @@
+"""Minimisation of convex risks: optimality, precision, and risks that overflow."""
+
 import numpy as np
 import pytest
 
@@ -8,32 +10,7 @@ from compshift.crm.problem import StepOneProblem, standardise
 from compshift.crm.solver import RiskGradient, solve
 
 
-def test_standardised_features():
-    rng = np.random.default_rng(0)
-    X, weight = rng.normal(size=(50, 3)) * [1, 5, 20] + 100, rng.uniform(0.1, 2, size=50)
-    features, (mean, scale, *_) = standardise(X, weight)
-    np.testing.assert_allclose(np.average(X, axis=0, weights=weight), mean)
-    np.testing.assert_allclose(np.average(features, axis=0, weights=weight), 0, atol=1e-12)
-    assert np.average((features**2).mean(axis=1), weights=weight) == pytest.approx(1)
-    np.testing.assert_allclose(features * scale + mean, X)
-
-
-@pytest.mark.parametrize("unit", [1e-200, 1e-20, 1e20, 1e200])
-def test_any_unit_can_be_standardised(unit):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(20, 2))
-    expected, _ = standardise(X, np.ones(20))
-    np.testing.assert_allclose(standardise(X * unit, np.ones(20))[0], expected, rtol=1e-10)
-
-
-def test_constant_features_have_no_scale():
-    features, (mean, scale, *_) = standardise(np.full((4, 2), 7.0), np.ones(4))
-    assert scale == 1.0
-    assert (features == 0).all()
-    assert (mean == 7).all()
-
-
-def test_solution_is_stationary_and_rare_groups_are_settled():
+def test_the_solution_is_stationary_for_rare_groups_too():
     rng = np.random.default_rng(0)
     n = 20_000
     codes = np.stack([rng.random(n) < 0.01, rng.random(n) < 0.02], axis=1).astype(np.int64)
@@ -57,7 +34,7 @@ def test_solution_is_stationary_and_rare_groups_are_settled():
 
 
 def additive_problem(cardinalities, n, p, features_as=np.float64):
-    """Additive means in unit noise, seen in every group; features pass through another type on their way."""
+    """Return a problem of additive means in unit noise; features are rounded to another type."""
     rng = np.random.default_rng(0)
     space = GroupSpace.from_cardinalities(cardinalities)
     codes = space.codes(rng.integers(space.n_groups, size=n))
@@ -68,7 +45,7 @@ def additive_problem(cardinalities, n, p, features_as=np.float64):
 
 
 class Mixed:
-    """A problem with a coarser one, which notes who was asked, and may add noise to the coarse risks."""
+    """A problem that notes whether it or its coarse version is evaluated, and may add noise to the risk."""
 
     def __init__(self, problem, coarse, asked, noise=0.0):
         self.problem, self.coarse, self.asked, self.noise = problem, coarse, asked, noise
@@ -84,8 +61,8 @@ class Mixed:
 
 def test_a_search_that_begins_in_single_precision_ends_in_double():
     plain, asked = additive_problem([2, 3], 400, 3), []
-    assert plain.coarse is None  # there are too few rows for it to pay
-    coarse = Mixed(additive_problem([2, 3], 400, 3, np.float16), None, asked)  # coarser than any
+    assert plain.coarse is None  # too few samples for a copy to save time
+    coarse = Mixed(additive_problem([2, 3], 400, 3, np.float16), None, asked)  # coarser than any that is used
     found = solve(Mixed(plain, coarse, asked), tol=1e-8, max_iter=500)
     expected = solve(plain, tol=1e-8, max_iter=500)
     assert found.converged
@@ -95,7 +72,7 @@ def test_a_search_that_begins_in_single_precision_ends_in_double():
     np.testing.assert_allclose(found.bias, expected.bias, atol=1e-7)
 
 
-def test_a_line_search_lost_in_rounding_is_taken_up_in_double_without_newton():
+def test_a_line_search_that_fails_in_single_precision_resumes_in_double_without_newton():
     plain, asked = additive_problem([2, 3], 400, 3), []
     coarse = Mixed(plain, None, asked, noise=1e-3)
     found = solve(Mixed(plain, coarse, asked), tol=1e-6, max_iter=500)
@@ -106,7 +83,7 @@ def test_a_line_search_lost_in_rounding_is_taken_up_in_double_without_newton():
     assert asked.count(True) <= 2 * len(alone)  # Newton's products would be many more
 
 
-def test_single_precision_is_close_and_sums_in_double():
+def test_single_precision_is_close_and_adds_up_in_double():
     problem, rng = additive_problem([3, 4], 60_000, 5), np.random.default_rng(2)
     weight, bias = rng.normal(size=problem.shape), rng.normal(size=12)
     exact, close = problem.evaluate(weight, bias), problem.coarse.evaluate(weight, bias)
@@ -143,7 +120,7 @@ def test_solution_beats_every_nearby_point():
 
 
 class Overflowing:
-    """A risk that is finite in the first evaluations, and not a number from then on."""
+    """A risk that is finite in the first evaluations and NaN afterwards."""
 
     coarse, shape, alpha = None, (1, 2), 0.1
     frequency, curvature = np.array([0.5, 0.5]), np.ones(1)
@@ -158,12 +135,12 @@ class Overflowing:
 
 
 @pytest.mark.parametrize("finite", [1, 2, 5])
-def test_a_risk_that_overflows_on_the_way_ends_the_search(finite):
+def test_a_risk_that_overflows_during_the_search_ends_it(finite):
     problem = Overflowing(finite)
     assert not solve(problem, tol=1e-6, max_iter=30).converged
     assert problem.evaluations < 2000
 
 
-def test_a_risk_that_overflows_from_the_start_is_refused():
+def test_a_risk_that_overflows_at_the_start_raises():
     with pytest.raises(InputError, match="the risk overflows where its search begins: look for features or weights"):
         solve(Overflowing(0), tol=1e-6, max_iter=30)

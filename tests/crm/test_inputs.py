@@ -1,20 +1,162 @@
-"""Input of CRM that is extreme, and input that is wrong, with the sentence it gets."""
+"""Checks of training and prediction data: names for values, text, paths, labels, weights and extreme features."""
 
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
+from sklearn.svm import SVC
 
-from compshift import AdditiveGaussian, CRMClassifier, GroupSpace, InputError, LogitAdjustedClassifier
+from compshift import (
+    AdditiveGaussian,
+    AffineExtrapolation,
+    CRMClassifier,
+    CRMClassifierCV,
+    GroupSpace,
+    InputError,
+    LogitAdjustedClassifier,
+)
+from compshift._errors import an
+from compshift.data import FeatureStore
+from tests.crm.stores import sightings
 from tests.estimators.made_data import make_data
+
+FEATURES = ["a", "b", "c"]
+ESTIMATORS = [CRMClassifier(), CRMClassifierCV(), LogitAdjustedClassifier(), AdditiveGaussian()]
+
+
+@pytest.fixture(scope="module")
+def df():
+    X, bird, place = sightings(n=200, p=3)
+    return pd.DataFrame(X, columns=FEATURES).assign(bird=bird, place=place)
+
+
+@pytest.fixture(scope="module")
+def framed(df):
+    return CRMClassifier().fit(df[FEATURES], df["bird"], attributes=df["place"])
+
+
+@pytest.fixture(scope="module")
+def nameless(df):
+    """The same classifier, fitted to an array."""
+    return CRMClassifier().fit(df[FEATURES].to_numpy(), df["bird"], attributes=df["place"])
+
+
+def sentence(text):
+    """Return a pattern for a one-line message with this text."""
+    return rf"^[^\n]*{re.escape(text)}[^\n]*$"
+
+
+class TestNamesForValues:
+    @pytest.mark.parametrize("estimator", ESTIMATORS)
+    def test_a_frame_with_labels_among_the_features_raises(self, estimator, df):
+        message = (
+            "X has values that are not numbers in columns 'bird', 'place' ('owl' is the first): encode them as numbers "
+            "or drop them, as in X=df[features]; targets and attributes go beside X as values, as in y=df['bird']"
+        )
+        frame = df.sort_values("bird", key=lambda bird: bird != "owl")
+        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+            estimator.fit(frame, "bird", attributes=["place"])
+
+    @pytest.mark.parametrize("estimator", ESTIMATORS)
+    def test_names_of_columns_in_place_of_values_raise(self, estimator, df):
+        X, y = df[FEATURES], df["bird"]
+        for labels, attributes, text in (
+            ("bird", ["place"], "y is the text 'bird': pass the values of the column, as in y=df['bird'], beside X=df"),
+            (["bird"], None, "y is ['bird'] but X has 200 rows"),
+            (y, "place", "as in attributes=df['place'], beside X=df[features]; names alone are for a FeatureStore"),
+            (y, ["place"], "attributes is ['place'] but X has 200 rows: pass one value per sample or, if these"),
+            (y, ("place", "sky"), "the columns, as in attributes=df[['place', 'sky']], beside X=df[features]"),
+        ):
+            with pytest.raises(InputError, match=sentence(text)):
+                estimator.fit(X, labels, attributes=attributes)
+
+    def test_short_lists_of_values_are_read_as_values(self, df):
+        few = df.groupby(["bird", "place"]).head(1)
+        X, bird, place = few[FEATURES], few["bird"].tolist(), few["place"].tolist()
+        assert CRMClassifier().fit(X, bird, attributes=place).space_.names == ("y", "a")
+        with pytest.raises(InputError, match="attributes has 199 rows but X has 200"):
+            CRMClassifier().fit(df[FEATURES], df["bird"], attributes=df["place"].tolist()[:-1])
+
+
+class TestText:
+    def test_text_columns_of_arrays_are_named_by_number(self, df):
+        text = "X has values that are not numbers in columns 3, 4 ("
+        for X in (df.to_numpy(), df.to_numpy().tolist(), df.to_numpy().astype(str)):
+            with pytest.raises(InputError, match=sentence(text)):
+                CRMClassifier().fit(X, df["bird"], attributes=df["place"])
+
+    def test_one_text_value_in_a_prediction_raises(self, df, framed, nameless):
+        bad = df[FEATURES].astype({"b": object})
+        bad.loc[7, "b"] = "n/a"
+        message = "X has values that are not numbers in column 'b' ('n/a' is the first): encode or drop them, as for"
+        with pytest.raises(InputError, match=sentence(message)):
+            framed.predict(bad)
+        with pytest.raises(InputError, match=sentence("in column 1 ('n/a' is the first)")):
+            nameless.predict(bad.to_numpy())
+
+    def test_a_list_of_texts_raises(self, nameless):
+        with pytest.raises(InputError, match=sentence("X holds 'a.jpg', which is not a number: pass a matrix")):
+            nameless.predict(["a.jpg", "b.jpg"])
+
+    def test_dates_raise(self, df):
+        X = df[FEATURES].assign(seen=pd.Timestamp("2020-02-03"))
+        with pytest.raises(InputError, match=sentence("in column 'seen' ('2020-02-03T")):
+            CRMClassifier().fit(X, df["bird"])
+
+    def test_numbers_of_any_type_are_read(self, df, framed):
+        X = df[FEATURES].astype(np.float64)
+        expected = framed.predict(X)
+        for kind in (str, "category", "Float64", object):
+            np.testing.assert_array_equal(framed.predict(X.astype({"b": kind})), expected)
+
+    def test_messages_of_scikit_learn_are_kept(self, df, framed, nameless):
+        with pytest.raises(InputError, match="NaN or infinite"):
+            CRMClassifier().fit(df[FEATURES].assign(c=None), df["bird"])
+        with pytest.raises(InputError, match="feature names should match"):
+            framed.predict(df)
+        with pytest.raises(ValueError, match="Reshape your data"):
+            nameless.predict([1.0, 2.0, 3.0])
+        with pytest.raises(ValueError, match="Complex data not supported"):
+            nameless.predict(np.full((2, 3), 1j))
+
+
+class TestPaths:
+    @pytest.mark.parametrize("estimator", ESTIMATORS)
+    @pytest.mark.parametrize("path", ["store.parquet", Path("store.parquet")])
+    def test_a_path_in_place_of_features_raises(self, estimator, path):
+        message = "X is 'store.parquet': pass features as an array or DataFrame or, to a CRMClassifier, compshift.data."
+        with pytest.raises(InputError, match=sentence(f"{message}FeatureStore('store.parquet')")):
+            estimator.fit(path, "y")
+
+    def test_a_path_to_predict_raises(self, framed):
+        with pytest.raises(InputError, match=sentence("X is 'rows.csv': pass features as an array or DataFrame")):
+            framed.predict("rows.csv")
+
+    def test_a_missing_store_raises(self, tmp_path):
+        message = "nope': pass a .parquet file or a folder of them"
+        for path in (tmp_path / "nope", str(tmp_path / "nope")):
+            with pytest.raises(InputError, match=sentence(message)):
+                FeatureStore(path)
+        with pytest.raises(InputError, match=sentence("the path is 5: pass it as text")):
+            FeatureStore(5)
+
+
+def test_messages_name_types_with_their_article(df):
+    with pytest.raises(InputError, match=sentence("space is an ndarray: pass a compshift.GroupSpace")):
+        CRMClassifier().fit(df[FEATURES], df["bird"], space=np.zeros(2))
+    with pytest.raises(InputError, match=sentence("estimator is an SVC without predict_proba")):
+        AffineExtrapolation(SVC()).fit(df[FEATURES], df["bird"], attributes=df["place"])
+    for text in ("an AdditiveGaussian", "a str", "an int", "an SVC", "a CRMClassifier", "a GridSearchCV", "a Path"):
+        assert an(text.split()[1]) == text
 
 
 class TestBadInput:
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-    def test_not_finite(self, fitted, bad):
+    def test_features_that_are_not_finite_raise(self, fitted, bad):
         clf, X, codes = fitted
         spoilt = X.copy()
         spoilt[5, 2] = bad
@@ -32,30 +174,30 @@ class TestBadInput:
         joint = np.exp(clf.group_log_proba(far)).reshape(-1, 2, 3).sum(axis=2)
         np.testing.assert_allclose(joint, clf.predict_proba(far), atol=1e-9)
 
-    def test_constant_features_say_nothing(self):
+    def test_constant_features_give_the_prior(self):
         clf = CRMClassifier().fit(np.full((30, 2), 0.1), np.arange(30) % 3)
         assert (clf.coef_ == 0).all()
         np.testing.assert_allclose(clf.predict_proba([[100.0, -100.0]]), 1 / 3)
 
-    def test_huge_but_finite_features_are_fine(self, fitted):
+    def test_huge_features_are_fitted(self, fitted):
         _, X, codes = fitted
         clf = CRMClassifier().fit(X * 1e300, codes[:, 0], attributes=codes[:, 1])
         assert np.isfinite(clf.predict_proba(X * 1e300)).all()
 
     @pytest.mark.parametrize("name", ["y", "attributes", "sample_weight"])
-    def test_row_counts(self, fitted, name):
+    def test_different_numbers_of_rows_raise(self, fitted, name):
         _, X, codes = fitted
         columns = {"y": codes[:, 0], "attributes": codes[:, 1], "sample_weight": np.ones(len(X))}
         columns[name] = columns[name][:3]
         with pytest.raises(InputError, match=f"{name} has 3 rows but X has 400: pass one row of {name} per sample"):
             CRMClassifier().fit(X, **columns)
 
-    def test_one_class(self, fitted):
+    def test_one_class_raises(self, fitted):
         _, X, codes = fitted
         with pytest.raises(InputError, match=r"target 'y' has only one class \(0\): pass rows of two classes or more"):
             CRMClassifier().fit(X, np.zeros(len(X), dtype=int), attributes=codes[:, 1])
 
-    def test_attribute_with_one_value_is_accepted(self, fitted):
+    def test_an_attribute_with_one_value_is_warned_of(self, fitted):
         _, X, codes = fitted
         with pytest.warns(UserWarning, match="attribute 'a' has the single value 'same'") as caught:
             clf = CRMClassifier().fit(X, codes[:, 0], attributes=["same"] * len(X))
@@ -63,7 +205,7 @@ class TestBadInput:
         alone = CRMClassifier().fit(X, codes[:, 0])
         np.testing.assert_allclose(clf.predict_proba(X), alone.predict_proba(X), atol=1e-6)
 
-    def test_unfitted(self):
+    def test_an_unfitted_classifier_raises(self):
         for call in ("predict", "predict_proba", "predict_group", "explain", "group_log_proba"):
             with pytest.raises(NotFittedError, match=r"not fitted yet\. Call 'fit'"):
                 getattr(CRMClassifier(), call)([[0.0]])
@@ -74,7 +216,7 @@ class TestBadInput:
         with pytest.raises(NotFittedError):
             CRMClassifier().save("nowhere")
 
-    def test_wrong_number_of_features(self, fitted):
+    def test_a_wrong_number_of_features_raises(self, fitted):
         clf, X, _ = fitted
         with pytest.raises(InputError, match=r"X has 3 features, but CRMClassifier is expecting 4 .*pass the columns"):
             clf.predict(X[:, :3])
@@ -82,7 +224,7 @@ class TestBadInput:
         with pytest.raises(InputError, match=r"(?s)feature names.*Pass the columns it was fitted on"):
             named.predict(pd.DataFrame(X[:, :3], columns=list("abc")))
 
-    def test_continuous_labels(self, fitted):
+    def test_continuous_labels_raise(self, fitted):
         _, X, codes = fitted
         with pytest.raises(InputError, match=r"Unknown label type: target 'y' is continuous .*for example by binning"):
             CRMClassifier().fit(X, X[:, 0])
@@ -91,7 +233,7 @@ class TestBadInput:
         ):
             CRMClassifier().fit(X, codes[:, 0], attributes=X[:, 0])
 
-    def test_classes_that_training_lacked_are_wrong_in_score(self, fitted):
+    def test_classes_that_training_lacks_count_as_wrong_in_score(self, fitted):
         clf, X, codes = fitted
         known = clf.score(X, codes[:, 0], sample_weight=codes[:, 0] == 1)
         assert clf.score(X, np.where(codes[:, 0] == 0, 5, 1)) == pytest.approx(known * (codes[:, 0] == 1).mean())
@@ -110,9 +252,16 @@ class TestBadInput:
             ({"max_iter": 0}, "max_iter is 0: pass a whole number of 1 or more"),
             ({"max_iter": 1.5}, "max_iter is 1.5"),
             ({"bias": "extrapolate"}, "did you mean 'extrapolated'"),
+            ({"bias": "auto"}, "bias 'auto' is not known"),
+            ({"anchor": "mean"}, "anchor 'mean' is not known: use one of 'zero', 'gaussian'"),
+            ({"cross_fit": 1}, "cross_fit is 1: pass True, False, or 2 folds or more"),
+            ({"cross_fit": "auto"}, "cross_fit is 'auto': pass True, False or a number of folds"),
+            ({"cross_fit": -3}, "cross_fit is -3"),
+            ({"unseen_offset": "auto"}, "unseen_offset is 'auto': pass a number between ±1e.06 .0 for none."),
+            ({"unseen_offset": 1e7}, "unseen_offset is 10000000.0"),
         ],
     )
-    def test_parameters(self, fitted, parameters, message):
+    def test_bad_parameters_raise(self, fitted, parameters, message):
         _, X, codes = fitted
         with pytest.raises(InputError, match=message):
             CRMClassifier(**parameters).fit(X, codes[:, 0], attributes=codes[:, 1])
@@ -126,19 +275,19 @@ class TestBadInput:
             (1e308, "too large to add"),
         ],
     )
-    def test_weights(self, fitted, weight, message):
+    def test_bad_weights_raise(self, fitted, weight, message):
         _, X, codes = fitted
         with pytest.raises(InputError, match=message):
             CRMClassifier().fit(X, codes[:, 0], sample_weight=np.full(len(X), weight))
 
     @pytest.mark.parametrize("unit", ["datetime64[s]", "timedelta64[s]"])
-    def test_times_are_no_weights(self, fitted, unit):
+    def test_times_as_weights_raise(self, fitted, unit):
         _, X, codes = fitted
         with pytest.raises(InputError, match=rf"sample_weight has type {re.escape(unit)}: pass one number per sample"):
             CRMClassifier().fit(X, codes[:, 0], sample_weight=np.ones(len(X), dtype=int).astype(unit))
 
     @pytest.mark.parametrize("unit", ["datetime64[s]", "timedelta64[s]"])
-    def test_times_are_no_features(self, fitted, unit):
+    def test_times_as_features_raise(self, fitted, unit):
         clf, X, codes = fitted
         times = X.astype(int).astype(unit)
         with pytest.raises(InputError, match="X has values that are not numbers in columns 0, 1, 2, 3"):
@@ -148,7 +297,7 @@ class TestBadInput:
         with pytest.raises(InputError, match=r"X has values that are not numbers in column 'when' .*encode them"):
             CRMClassifier().fit(pd.DataFrame(X).assign(when=times[:, 0]).rename(columns=str), codes[:, 0])
 
-    def test_masked_values(self, fitted):
+    def test_masked_values_raise(self, fitted):
         clf, X, codes = fitted
         hidden = np.arange(len(X)) == 5
         masked = np.ma.masked_array(X, mask=hidden[:, None] & (np.arange(4) == 2))
@@ -166,7 +315,7 @@ class TestBadInput:
         nothing = np.ma.masked_array(X)
         np.testing.assert_array_equal(clf.predict_proba(nothing), clf.predict_proba(X))
 
-    def test_space_must_describe_every_column(self, fitted):
+    def test_a_space_without_a_column_raises(self, fitted):
         _, X, codes = fitted
         with pytest.raises(InputError, match=r"there are 2 columns .* for 1 attributes"):
             CRMClassifier().fit(
@@ -175,8 +324,7 @@ class TestBadInput:
 
 
 @pytest.mark.parametrize("estimator", [CRMClassifier(), AdditiveGaussian(), LogitAdjustedClassifier()])
-def test_tensors_that_require_a_gradient(estimator):
-    """Features straight out of a network are such."""
+def test_tensors_that_require_a_gradient_raise_with_a_remedy(estimator):
     torch = pytest.importorskip("torch")
     X, codes = make_data()
     tensor, weight = torch.tensor(X, requires_grad=True), torch.ones(len(X), requires_grad=True)

@@ -1,4 +1,4 @@
-"""The classifier among scikit-learn's tools."""
+"""The classifiers with scikit-learn's tools."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from tests.estimators.made_data import make_data
 
 @parametrize_with_checks([CRMClassifier()])
 @pytest.mark.filterwarnings("ignore::compshift.ExtrapolationWarning")
-def test_common_checks(estimator, check):
+def test_scikit_learns_common_checks_pass(estimator, check):
     check(estimator)
 
 
@@ -27,7 +27,7 @@ def routing():
         yield
 
 
-def test_pipeline():
+def test_attributes_reach_the_classifier_of_a_pipeline():
     X, codes = make_data()
     direct = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
     pipeline = make_pipeline(StandardScaler(with_std=False), CRMClassifier())
@@ -46,7 +46,7 @@ def test_cross_val_score_routes_attributes():
 
 
 @pytest.mark.usefixtures("routing")
-def test_grid_search_by_worst_group():
+def test_grid_search_scores_by_worst_group():
     X, codes = make_data(n=300)
     routed = []
 
@@ -66,11 +66,11 @@ def test_grid_search_by_worst_group():
 
 
 def folds(codes):
-    """Test rows of the three folds that the search above makes."""
+    """Return the test samples of the three folds of the search above."""
     return (test for _, test in StratifiedKFold(3).split(codes, codes[:, 0]))
 
 
-def test_clone_and_parameters():
+def test_a_clone_has_the_same_parameters():
     clf = CRMClassifier(alpha=0.3, prior="hull", support=[[0, 1]], bias="learned", tol=1e-3, max_iter=7, verbose=1)
     copy = clone(clf)
     assert copy.get_params() == clf.get_params()

@@ -1,4 +1,4 @@
-"""Labels of every type, their names and their order, through CRM and back."""
+"""Labels of every type, their names and their order, in CRMClassifier."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from tests.estimators.made_data import make_data
 
 
 class TestKindsOfLabels:
-    def test_text_categories_and_frames(self, fitted):
+    def test_text_and_categories_give_the_same_model_as_numbers(self, fitted):
         clf, X, codes = fitted
         birds, places = np.array(["landbird", "waterbird"]), np.array(["forest", "lake", "sea"])
         frame = pd.DataFrame({"bird": birds[codes[:, 0]], "place": pd.Categorical(places[codes[:, 1]])})
@@ -23,7 +23,7 @@ class TestKindsOfLabels:
         found = named.predict_group(pd.DataFrame(X, columns=list("abcd")))
         assert (found == np.stack([birds[expected[:, 0]], places[expected[:, 1]]], axis=1)).all()
 
-    def test_several_targets(self):
+    def test_several_targets_are_predicted_together(self):
         X, codes = make_data((2, 3, 2), n=500)
         clf = CRMClassifier().fit(X, codes[:, :2], attributes=codes[:, 2])
         predicted = clf.predict(X)
@@ -32,7 +32,7 @@ class TestKindsOfLabels:
         assert [classes.tolist() for classes in clf.classes_] == [[0, 1], [0, 1, 2]]
         assert clf.score(X, codes[:, :2]) == pytest.approx((predicted == codes[:, :2]).all(axis=1).mean())
 
-    def test_targets_of_different_types(self):
+    def test_targets_may_have_different_types(self):
         X, codes = make_data((2, 3), n=200)
         y = pd.DataFrame({"bird": np.array(["l", "w"])[codes[:, 0]], "age": codes[:, 1]})
         clf = CRMClassifier().fit(X, y)
@@ -40,7 +40,7 @@ class TestKindsOfLabels:
         assert clf.predict(X).tolist() == [["lw"[bird], age] for bird, age in numbers.tolist()]
         assert clf.score(X, y) == (numbers == codes).all(axis=1).mean()
 
-    def test_marginals_and_joint_agree(self, fitted):
+    def test_class_probabilities_are_sums_over_groups(self, fitted):
         clf, X, _ = fitted
         joint = np.exp(clf.group_log_proba(X)).reshape(-1, 2, 3)
         np.testing.assert_allclose(joint.sum(axis=2), clf.predict_proba(X), atol=1e-12)
@@ -50,7 +50,7 @@ class TestKindsOfLabels:
         listed = clf.group_log_proba(X, [[1, 2], [0, 0]])
         np.testing.assert_allclose(np.exp(listed), joint.reshape(-1, 6)[:, [5, 0]], atol=1e-12)
 
-    def test_explain(self, fitted):
+    def test_explain_describes_the_most_probable_group(self, fitted):
         clf, X, _ = fitted
         frame = clf.explain(X)
         assert (frame[["y", "a"]].to_numpy() == clf.predict_group(X)).all()
@@ -60,7 +60,7 @@ class TestKindsOfLabels:
         assert frame["inside_hull"].all()
         np.testing.assert_allclose(frame["effective_sample_size"], clf.effective_sample_size_[position])
 
-    def test_group_frame_hides_nothing(self, fitted):
+    def test_group_frame_has_every_candidate(self, fitted):
         clf, _, codes = fitted
         frame = clf.group_frame()
         assert len(frame) == 6
@@ -71,7 +71,7 @@ class TestKindsOfLabels:
 
 
 class TestNamesAndOrder:
-    """Nothing may be matched by position where names say otherwise."""
+    """Names win over positions."""
 
     @pytest.fixture
     def named(self):
@@ -102,7 +102,7 @@ class TestNamesAndOrder:
         with pytest.raises(InputError, match="agree only in part"):
             CRMClassifier().fit(X, frame["mood"], attributes=frame["place"].to_numpy(), space=space)
 
-    def test_series_priors_keep_their_labels(self, named):
+    def test_the_levels_of_a_series_prior_are_matched_by_name(self, named):
         X, frame = named
         clf = CRMClassifier(prior="train").fit(X, frame["mood"], attributes=frame["place"])
         expected = clf.log_prior_
@@ -111,17 +111,17 @@ class TestNamesAndOrder:
         with pytest.raises(InputError, match="prior is a table"):
             clf.set_prior(counts.unstack())
 
-    def test_default_names_make_way(self):
+    def test_default_names_avoid_names_that_are_taken(self):
         X, codes = make_data()
         clf = CRMClassifier().fit(X, pd.Series(codes[:, 0], name="a"), attributes=codes[:, 1])
         assert clf.space_.names == ("a", "a1")
 
-    def test_frames_with_numbered_columns(self):
+    def test_frames_may_have_numbered_columns(self):
         X, codes = make_data()
         clf = CRMClassifier().fit(X, pd.DataFrame(codes))
         assert 0.3 < clf.score(X, pd.DataFrame(codes)) <= 1
 
-    def test_attributes_named_like_report_columns(self):
+    def test_attributes_may_be_named_like_columns_of_reports(self):
         X, codes = make_data()
         clf = CRMClassifier().fit(
             X, pd.Series(codes[:, 0], name="seen"), attributes=pd.Series(codes[:, 1], name="bias")

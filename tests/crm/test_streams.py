@@ -1,4 +1,4 @@
-"""Fits to rows that are read again and again, against fits to rows in memory."""
+"""Fits to feature stores, against fits to the same samples in memory."""
 
 import subprocess
 import sys
@@ -11,36 +11,12 @@ import pytest
 
 import compshift
 from compshift import CRMClassifier, CRMClassifierCV, InputError
-from compshift.crm.blocks import Block, LocalRows
-from compshift.crm.problem import standard_of, standardise
 from compshift.data.feature_store import FeatureStore
-
-BIRDS, PLACES = np.array(["gull", "owl", "wren"]), np.array(["land", "sea"])
-
-
-def sightings(n=700, p=6, seed=0):
-    """Rows of all groups but (gull, land), with an offset that centring must cope with."""
-    rng = np.random.default_rng(seed)
-    groups = np.array([(y, a) for y in range(3) for a in range(2)][1:])
-    z = groups[rng.integers(5, size=n)]
-    means = np.random.default_rng(9).normal(size=(5, p)) * 1.5
-    X = (means[z[:, 0]] + means[3 + z[:, 1]] + rng.normal(size=(n, p)) + 20).astype(np.float32)
-    return X, BIRDS[z[:, 0]], PLACES[z[:, 1]]
-
-
-def write_store(folder, X, bird, place, shards=3, row_group_size=97, split=None):
-    folder.mkdir(exist_ok=True)
-    for number, rows in enumerate(np.array_split(np.arange(len(X)), shards)):
-        columns = {"bird": pa.array(bird[rows]), "place": pa.array(place[rows])}
-        if split is not None:
-            columns["split"] = pa.array(split[rows])
-        columns["features"] = pa.FixedSizeListArray.from_arrays(pa.array(X[rows].ravel()), X.shape[1])
-        pq.write_table(pa.table(columns), folder / f"part-{number:05d}.parquet", row_group_size=row_group_size)
-    return FeatureStore(folder)
+from tests.crm.stores import agree, sightings, write_store
 
 
 def lists(table, length, path=None):
-    """A table with features of another length."""
+    """Return a table with features of another length, and write it if a path is given."""
     features = pa.array([[1.0] * length] * len(table), pa.list_(pa.float64()))
     found = table.drop([name for name in table.column_names if name == "features"]).append_column("features", features)
     if path is not None:
@@ -54,19 +30,12 @@ def stored(tmp_path):
     return write_store(tmp_path / "store", X, bird, place), X, bird, place
 
 
-def agree(one, other, X):
-    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6, atol=2e-7)
-    np.testing.assert_allclose(one.bias_, other.bias_, atol=1e-6)
-    np.testing.assert_allclose(one.cumulant_bias_, other.cumulant_bias_, atol=1e-6)
-    np.testing.assert_allclose(one.effective_sample_size_, other.effective_sample_size_, rtol=1e-5)
-    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), atol=1e-6)
-
-
 class TestFit:
     @pytest.mark.parametrize("memory", [1, 1 << 30])
     def test_it_equals_the_fit_in_memory(self, stored, memory):
         store, X, bird, place = stored
-        clf = CRMClassifier(prior="hull", tol=1e-8, memory=memory).fit(store, "bird", attributes=["place"])
+        store = FeatureStore(store.path, memory=memory)
+        clf = CRMClassifier(prior="hull", tol=1e-8).fit(store, "bird", attributes=["place"])
         plain = CRMClassifier(prior="hull", tol=1e-8).fit(X, bird, attributes=pd.DataFrame({"place": place}))
         agree(clf, plain, X)
         assert clf.classes_.tolist() == ["gull", "owl", "wren"]
@@ -75,7 +44,7 @@ class TestFit:
         assert clf.bias_gap_ < 1e-7
         assert np.isnan(clf.pareto_k_).all()
 
-    def test_weights_and_several_targets(self, stored):
+    def test_weights_and_several_targets_equal_the_fit_in_memory(self, stored):
         store, X, bird, place = stored
         weight = np.random.default_rng(1).integers(0, 4, size=len(X)).astype(float)
         both = pd.DataFrame({"bird": bird, "place": place})
@@ -84,7 +53,7 @@ class TestFit:
         np.testing.assert_allclose(clf.bias_, plain.bias_, atol=1e-6)
         np.testing.assert_array_equal(clf.predict(X), plain.predict(X))
 
-    def test_a_split_alone(self, tmp_path):
+    def test_one_split_alone_can_be_fitted(self, tmp_path):
         X, bird, place = sightings()
         split = np.where(np.arange(700) % 3 == 0, "val", "train")
         write_store(tmp_path / "s", X, bird, place, split=split)
@@ -97,7 +66,7 @@ class TestFit:
         with pytest.raises(InputError, match="no rows of the split 'test': it has 'train', 'val'"):
             CRMClassifier().fit(FeatureStore(tmp_path / "s", split="test"), "bird", attributes="place")
 
-    def test_it_is_saved_as_any_other(self, stored, tmp_path):
+    def test_a_streamed_fit_can_be_saved(self, stored, tmp_path):
         store, X, *_ = stored
         clf = CRMClassifier(prior="hull").fit(store, "bird", attributes=["place"])
         clf.save(tmp_path / "m.safetensors")
@@ -109,7 +78,7 @@ class TestFit:
         clf.feature_names_in_ = np.array(["a", "b"], dtype=object)
         assert not hasattr(clf.fit(store, "bird", attributes="place"), "feature_names_in_")
 
-    def test_constant_features(self, tmp_path):
+    def test_constant_features_get_zero_weights(self, tmp_path):
         _, bird, place = sightings(n=60)
         store = write_store(tmp_path / "s", np.full((60, 2), 7.1, dtype=np.float32), bird, place)
         clf = CRMClassifier(prior="hull").fit(store, "bird", attributes=["place"])
@@ -130,7 +99,7 @@ distributed.destroy_process_group()
 """
 
 
-def test_two_processes_find_what_one_finds(stored, tmp_path):
+def test_two_processes_equal_one(stored, tmp_path):
     pytest.importorskip("torch")
     store, X, bird, place = stored
     (tmp_path / "job.py").write_text(JOB)
@@ -140,53 +109,12 @@ def test_two_processes_find_what_one_finds(stored, tmp_path):
     first, second = (np.load(tmp_path / f"found-{rank}.npz") for rank in (0, 1))
     alone = CRMClassifier(prior="hull", tol=1e-8).fit(X, bird, attributes=place)
     for name, expected in (("coef", alone.coef_), ("bias", alone.bias_), ("mean", alone.feature_mean_)):
-        np.testing.assert_array_equal(first[name], second[name])  # to the bit, or their searches would part
+        np.testing.assert_array_equal(first[name], second[name])  # to the bit, or their searches would diverge
         np.testing.assert_allclose(first[name], expected, atol=1e-6)
 
 
-class Rows:
-    """Blocks of an array."""
-
-    def __init__(self, X, step):
-        self.X, self.step, self.n_features = X, step, X.shape[1]
-
-    def __iter__(self):
-        for start in range(0, len(self.X), self.step):
-            part = self.X[start : start + self.step]
-            yield Block(part, np.zeros(len(part), dtype=np.int64), np.ones(len(part)))
-
-
-def first_row(block, factor):
-    return [factor * float(block.features[0, 0])]
-
-
-def joined(one, other):
-    return one + other
-
-
-class TestSums:
-    @pytest.mark.parametrize("threads", [1, 2, 5])
-    def test_parts_are_merged_in_order(self, threads):
-        X = np.arange(100.0)[:, None]
-        found = LocalRows(Rows(X, 7), threads).total(first_row, joined, 2.0)
-        assert found == [2.0 * start for start in range(0, 100, 7)]
-
-    def test_an_error_in_a_block_comes_out(self):
-        with pytest.raises(ZeroDivisionError):
-            LocalRows(Rows(np.ones((10, 1)), 3), 2).total(lambda block: 1 / 0 * len(block), joined)
-
-    @pytest.mark.parametrize(("offset", "scale"), [(0.0, 1.0), (1e8, 1.0), (3.0, 1e-150), (0.0, 1e150)])
-    def test_the_standard_is_that_of_rows_in_memory(self, offset, scale):
-        X = (np.random.default_rng(0).normal(size=(500, 3)) + offset) * scale
-        found = standard_of(LocalRows(Rows(X, 64)))
-        _, expected = standardise(X, np.ones(500))
-        np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12, atol=1e-12 * scale)
-        assert found.scale == pytest.approx(expected.scale, rel=1e-9)
-        assert found.spread == pytest.approx(expected.spread, rel=1e-6)
-
-
 class TestStore:
-    def test_blocks_cover_the_rows_whoever_reads_them(self, stored):
+    def test_the_blocks_of_all_processes_cover_the_samples_once(self, stored):
         store, X, *_ = stored
         found = np.full_like(X, np.nan)
         for rank in range(3):
@@ -198,11 +126,11 @@ class TestStore:
         assert store.n_rows == 700
 
     @pytest.mark.parametrize(("rank", "size", "message"), [(0, 0, "size is 0"), (5, 2, "rank is 5 and size 2: pass")])
-    def test_ranks_that_no_process_has(self, stored, rank, size, message):
+    def test_a_rank_outside_the_job_raises(self, stored, rank, size, message):
         with pytest.raises(InputError, match=message):
             list(stored[0].blocks(50, rank, size))
 
-    def test_a_split_that_is_not_chosen_is_told_of(self, tmp_path):
+    def test_a_store_with_splits_warns_unless_one_is_chosen(self, tmp_path):
         X, bird, place = sightings()
         write_store(tmp_path / "s", X, bird, place, split=np.array(["train", "test"])[np.arange(len(X)) % 2])
         with pytest.warns(UserWarning, match=r"rows of every split are fitted: pass FeatureStore\(…, split='train'\)"):
@@ -224,14 +152,14 @@ class TestStore:
             (lambda table: lists(table, 0), "part-00001.parquet': the lists in column 'features' have 0 numbers"),
         ],
     )
-    def test_shards_that_differ(self, stored, change, message):
+    def test_shards_that_differ_raise(self, stored, change, message):
         store = stored[0]
         path = store.files[1]
         pq.write_table(change(pq.read_table(path)), path)
         with pytest.raises(InputError, match=message):
             CRMClassifier().fit(FeatureStore(store.path), "bird", attributes="place")
 
-    def test_lists_without_numbers_and_splits_that_are_lists(self, tmp_path):
+    def test_empty_feature_lists_and_splits_of_lists_raise(self, tmp_path):
         lists(pa.table({"bird": ["a", "b"], "split": [["train"], ["val"]]}), 0, tmp_path / "s.parquet")
         with pytest.raises(InputError, match="the lists in column 'features' are empty; numbers are expected"):
             FeatureStore(tmp_path / "s.parquet").n_features  # noqa: B018
@@ -247,7 +175,7 @@ class TestStore:
             lambda table: table,  # written again
         ],
     )
-    def test_a_shard_that_changes_during_the_fit(self, stored, change):
+    def test_a_shard_that_changes_during_the_fit_raises(self, stored, change):
         store = stored[0]
         path = store.files[1]
 
@@ -266,7 +194,7 @@ class TestStore:
         with pytest.raises(InputError, match=r"part-00001.parquet' changed while it was read"):
             store.frame(["bird"])
 
-    def test_bad_input_gets_a_sentence(self, stored, tmp_path):
+    def test_bad_input_raises_with_a_remedy(self, stored, tmp_path):
         store, X, bird, place = stored
         clf = CRMClassifier()
         for columns, message in (
@@ -278,14 +206,13 @@ class TestStore:
                 clf.fit(store, columns[0], attributes=columns[1])
         with pytest.raises(InputError, match="CRMClassifierCV needs all rows in memory: fit a CRMClassifier"):
             CRMClassifierCV().fit(store, "bird", attributes=["place"])
-        with pytest.raises(InputError, match="are fitted with settings that are given"):
-            CRMClassifier(bias="auto").fit(store, "bird", attributes=["place"])
-        with pytest.raises(InputError, match="anchor='zero' and cross_fit=False"):
-            CRMClassifier(anchor="gaussian").fit(store, "bird", attributes=["place"])
+        for options in ({"anchor": "gaussian"}, {"cross_fit": True}):
+            with pytest.raises(InputError, match="anchor='zero' and cross_fit=False"):
+                CRMClassifier(**options).fit(store, "bird", attributes=["place"])
         with pytest.raises(InputError, match="there is no file or folder"):
             clf.fit(FeatureStore(tmp_path / "none"), "bird")
         with pytest.raises(InputError, match="memory is '1G': pass a whole number"):
-            CRMClassifier(memory="1G").fit(store, "bird", attributes=["place"])
+            FeatureStore(store.path, memory="1G")
         with pytest.raises(InputError, match="X is a FeatureStore, which can be fitted only"):
             CRMClassifier().fit(store, "bird", attributes=["place"]).predict(store)
         X[3, 2] = np.nan

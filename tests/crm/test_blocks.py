@@ -1,3 +1,5 @@
+"""Sums over blocks of samples, in threads, and the limits on the threads of BLAS."""
+
 import multiprocessing
 import os
 import warnings
@@ -8,11 +10,11 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-import compshift.crm.blocks as row_sums
+import compshift.crm.blocks as blocks
 from compshift import CRMClassifier, GroupSpace
 from compshift.core.energy import GroupTable
-from compshift.crm.blocks import ArrayRows, Sums, one_thread_for_numpy, one_thread_for_scipy
-from compshift.crm.problem import block_risk
+from compshift.crm.blocks import ArrayRows, Block, LocalRows, Sums, one_thread_for_numpy, one_thread_for_scipy
+from compshift.crm.problem import block_risk, standard_of, standardise
 from tests.estimators.made_data import hide, make_data
 
 
@@ -24,7 +26,7 @@ def numpy_threads():
     return [library["num_threads"] for library in threadpool_info() if "numpy.libs" in Path(library["filepath"]).parts]
 
 
-def test_limit_holds_inside_and_is_lifted_after_the_last():
+def test_the_limit_is_lifted_when_its_last_holder_leaves():
     with threadpool_limits(2, user_api="blas"):
         before = scipy_threads()
         with one_thread_for_scipy():
@@ -47,7 +49,7 @@ def test_many_fits_at_once_leave_no_limit_behind():
         assert scipy_threads() == before
 
 
-def test_the_limit_on_numpy_says_how_many_threads_there_may_be():
+def test_the_limit_on_numpy_yields_the_number_of_threads_allowed_without_it():
     with threadpool_limits(2, user_api="blas"):
         before = numpy_threads()
         with one_thread_for_scipy(), one_thread_for_numpy() as outer, one_thread_for_numpy() as inner:
@@ -63,13 +65,14 @@ def test_the_limit_on_numpy_says_how_many_threads_there_may_be():
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """So small that a few hundred rows make many."""
-    monkeypatch.setattr(row_sums, "BLOCK_ROWS", 30)
-    monkeypatch.setattr(row_sums, "COARSE_CELLS", 1)
+    """Blocks of about 30 samples, in double and in single precision."""
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 30)
+    monkeypatch.setattr(blocks, "MIN_THREADED_ROWS", 1)
+    monkeypatch.setattr(blocks, "MIN_SINGLE_PRECISION_CELLS", 1)
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_sums_over_blocks_are_those_over_all_rows_whatever_the_threads():
+def test_sums_over_blocks_equal_one_sum_with_any_number_of_threads():
     X, codes = make_data((3, 3), n=300)
     space = GroupSpace.from_cardinalities([3, 3])
     groups, position = space.distinct(codes)
@@ -80,7 +83,7 @@ def test_sums_over_blocks_are_those_over_all_rows_whatever_the_threads():
     for count in (1, 2):
         with threadpool_limits(count, user_api="blas"):
             found.append(rows.total(block_risk, Sums.add, table, weight, log_score))
-    whole = block_risk(row_sums.Block(X, position, rows.weight), table, weight, log_score)
+    whole = block_risk(Block(X, position, rows.weight), table, weight, log_score)
     for one, two, expected in zip(found[0].arrays, found[1].arrays, whole.arrays, strict=True):
         np.testing.assert_array_equal(one, two)
         np.testing.assert_allclose(one, expected, rtol=1e-10, atol=1e-12)
@@ -88,7 +91,7 @@ def test_sums_over_blocks_are_those_over_all_rows_whatever_the_threads():
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_a_fit_in_several_threads_is_that_in_one(missing):
+def test_a_fit_in_several_threads_equals_that_in_one(missing):
     X, codes = make_data((3, 3), n=300)
     attributes = hide(codes, missing)
     fits = []
@@ -106,14 +109,14 @@ def test_a_forked_process_has_threads_of_its_own():
     with threadpool_limits(2, user_api="blas"):
         clf = CRMClassifier(prior="hull").fit(X, codes[:, 0], attributes=codes[:, 1])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, which is the point
+            warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is the point
             with multiprocessing.get_context("fork").Pool(1) as pool:
                 found = pool.apply_async(clf.predict_proba, (X,)).get(timeout=60)
     np.testing.assert_array_equal(found, clf.predict_proba(X))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_limit_that_is_held_at_a_fork_is_lifted_in_the_child():
+def test_a_limit_held_at_a_fork_is_lifted_in_the_child():
     with threadpool_limits(2, user_api="blas"):
         before = numpy_threads()
         with one_thread_for_numpy(), warnings.catch_warnings():
@@ -130,9 +133,50 @@ def test_a_limit_that_cannot_be_set_is_not_counted(monkeypatch):
     with threadpool_limits(2, user_api="blas"):
         before = numpy_threads()
         with monkeypatch.context() as patch:
-            patch.setattr("compshift.crm.blocks._Limit._set", interrupted)
+            patch.setattr("compshift.crm.blocks._ThreadLimit._set", interrupted)
             with pytest.raises(KeyboardInterrupt), one_thread_for_numpy():
                 pass
         with one_thread_for_numpy():
             assert set(numpy_threads()) <= {1}
         assert numpy_threads() == before
+
+
+class ArrayBlocks:
+    """Blocks of an array, each of ``step`` samples."""
+
+    def __init__(self, X, step):
+        self.X, self.step = X, step
+
+    def __iter__(self):
+        for start in range(0, len(self.X), self.step):
+            part = self.X[start : start + self.step]
+            yield Block(part, np.zeros(len(part), dtype=np.int64), np.ones(len(part)))
+
+
+def first_row(block, factor):
+    return [factor * float(block.features[0, 0])]
+
+
+def joined(one, other):
+    return one + other
+
+
+class TestLocalRows:
+    @pytest.mark.parametrize("threads", [1, 2, 5])
+    def test_contributions_are_merged_in_order(self, threads):
+        X = np.arange(100.0)[:, None]
+        found = LocalRows(ArrayBlocks(X, 7), 1, threads).total(first_row, joined, 2.0)
+        assert found == [2.0 * start for start in range(0, 100, 7)]
+
+    def test_an_error_in_a_block_is_raised(self):
+        with pytest.raises(ZeroDivisionError):
+            LocalRows(ArrayBlocks(np.ones((10, 1)), 3), 1, 2).total(lambda block: 1 / 0 * len(block), joined)
+
+    @pytest.mark.parametrize(("offset", "scale"), [(0.0, 1.0), (1e8, 1.0), (3.0, 1e-150), (0.0, 1e150)])
+    def test_centre_and_scale_equal_those_of_samples_in_memory(self, offset, scale):
+        X = (np.random.default_rng(0).normal(size=(500, 3)) + offset) * scale
+        found = standard_of(LocalRows(ArrayBlocks(X, 64), 3))
+        _, expected = standardise(X, np.ones(500))
+        np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12, atol=1e-12 * scale)
+        assert found.scale == pytest.approx(expected.scale, rel=1e-9)
+        assert found.spread == pytest.approx(expected.spread, rel=1e-6)

@@ -1,4 +1,4 @@
-"""Rows are taken by position: tables that say otherwise by their index are refused, wherever they meet."""
+"""Rows are matched by position: tables whose indexes disagree raise, wherever they meet."""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ def clf(frame):
     return CRMClassifier().fit(frame[list("abcd")], frame.bird, attributes=frame.place)
 
 
-def refused(other, name):
+def misaligned(other, name):
     return pytest.raises(
         InputError,
         match=rf"{other} has the index of {name} in another order \('r\d+' in place of 'r\d+' at row \d+\), and rows "
@@ -32,46 +32,46 @@ def refused(other, name):
 
 @pytest.mark.parametrize("estimator", [CRMClassifier(), LogitAdjustedClassifier()])
 @pytest.mark.parametrize("name", ["bird", "place", "weight"])
-def test_fit(frame, estimator, name):
+def test_fit_raises_for_labels_in_another_order(frame, estimator, name):
     mixed = frame.assign(**{name: frame[name]})
     columns = {own: mixed[own] for own in ("bird", "place", "weight")}
     columns[name] = frame[name].sample(frac=1, random_state=0)
     argument = {"bird": "y", "place": "attributes", "weight": "sample_weight"}[name]
-    with refused(argument, "X"):
+    with misaligned(argument, "X"):
         estimator.fit(
             frame[list("abcd")], columns["bird"], attributes=columns["place"], sample_weight=columns["weight"]
         )
 
 
-def test_labels_beside_an_array(frame):
-    with refused("attributes", "y"):
+def test_labels_are_compared_with_each_other_beside_an_array(frame):
+    with misaligned("attributes", "y"):
         CRMClassifier().fit(frame[list("abcd")].to_numpy(), frame.bird, attributes=frame.place[::-1])
-    with refused(r"attributes\['place'\]", "y"):
+    with misaligned(r"attributes\['place'\]", "y"):
         CRMClassifier().fit(frame[list("abcd")].to_numpy(), frame.bird, attributes={"place": frame.place[::-1]})
 
 
-def test_other_calls(frame, clf):
+def test_other_calls_raise_too(frame, clf):
     X, mixed = frame[list("abcd")], frame[::-1]
-    with refused("y", "X"):
+    with misaligned("y", "X"):
         clf.score(X, mixed.bird)
-    with refused("sample_weight", "X"):
+    with misaligned("sample_weight", "X"):
         clf.estimate_prior(X, sample_weight=mixed.weight)
-    with refused("attributes", "X"):
+    with misaligned("attributes", "X"):
         diagnose(clf, X, frame.bird, mixed.place)
-    with refused("y", "X"):
+    with misaligned("y", "X"):
         infer_attributes(X, mixed.bird)
-    with refused("groups", "X"):
+    with misaligned("groups", "X"):
         next(CombinationKFold().split(X, frame.bird, groups=mixed.place))
-    with refused("attributes", "y_true"):
+    with misaligned("attributes", "y_true"):
         group_report(frame.bird, clf.predict(X), mixed.place)
-    with refused("y_pred", "y_true"):
+    with misaligned("y_pred", "y_true"):
         group_report(frame.bird, pd.Series(clf.predict(X), index=frame.index)[::-1], frame.place)
 
 
-def test_repeated_labels(frame):
+def test_repeated_index_labels_are_compared_in_order(frame):
     twice = frame.set_axis([f"r{i // 2}" for i in range(len(frame))])
     X = twice[list("abcd")]
-    with refused("attributes", "X"):
+    with misaligned("attributes", "X"):
         CRMClassifier().fit(X, twice.bird, attributes=twice.place[::-1])
     CRMClassifier().fit(X, twice.bird, attributes=twice.place)
 
@@ -91,7 +91,7 @@ def test_equal_labels_of_another_type_are_equal(frame):
     CRMClassifier().fit(numbered, frame.bird.set_axis(np.arange(400.0)), attributes=frame.place)
 
 
-def test_indexes_of_several_levels(frame):
+def test_indexes_of_several_levels_are_compared(frame):
     pairs = pd.MultiIndex.from_arrays([np.arange(400) // 20, np.arange(400) % 20])
     X = frame[list("abcd")].set_axis(pairs)
     with pytest.raises(InputError, match=r"attributes has the index of X in another order \(\(19, 19\) in place of"):
@@ -99,16 +99,16 @@ def test_indexes_of_several_levels(frame):
     CRMClassifier().fit(X, frame.bird, attributes=frame.place.set_axis(pairs))
 
 
-def test_tables_in_memory(frame):
+def test_load_table_raises_for_columns_in_another_order(frame):
     labels = {"target": "bird", "attributes": "place"}
-    with refused("features", "table"):
+    with misaligned("features", "table"):
         load_table(frame, **labels, features=frame[list("abcd")][::-1])
-    with refused("place", "bird"):
+    with misaligned("place", "bird"):
         load_table({"bird": frame.bird, "place": frame.place[::-1], "a": frame.a}, **labels, features=["a"])
     assert len(load_table(frame, **labels, features=frame[list("abcd")])) == len(frame)
 
 
-def test_dask(frame):
+def test_dask_collections_in_another_order_raise(frame):
     dd = pytest.importorskip("dask.dataframe")
     lazy = dd.from_pandas(frame.reset_index(drop=True), npartitions=4)
     other = dd.from_pandas(frame.bird.reset_index(drop=True)[::-1], npartitions=4, sort=False)

@@ -1,4 +1,4 @@
-"""The candidate groups of CRM and their prior: which are considered, and how likely they are before a row is seen."""
+"""Candidate groups and priors of CRMClassifier."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ class TestPriors:
         assert not np.isnan(joint).any()
         assert not np.isnan(clf.predict_proba(X)).any()
 
-    def test_set_prior_is_a_refit_with_that_prior(self, fitted):
+    def test_set_prior_equals_a_refit_with_that_prior(self, fitted):
         _, X, codes = fitted
         flat = np.arange(1.0, 7.0) / 21
         mapping = {(y, a): flat[3 * y + a] for y in range(2) for a in range(3)}
@@ -26,7 +26,7 @@ class TestPriors:
             np.testing.assert_array_equal(clf.set_prior(prior).predict_proba(X), refitted)
         assert not np.allclose(clf.set_prior("uniform").predict_proba(X), refitted)
 
-    def test_one_attribute_takes_values_as_keys(self):
+    def test_a_prior_over_one_attribute_takes_values_as_keys(self):
         X, codes = make_data((3,), missing=())
         clf = CRMClassifier(prior={0: 0.5, 2: 0.5}).fit(X, codes[:, 0])
         assert set(clf.predict(X)) == {0, 2}
@@ -46,7 +46,7 @@ class TestPriors:
             ({(0, 1): "much"}, "pass 'uniform', 'hull', 'train', an array"),
         ],
     )
-    def test_bad_priors(self, fitted, prior, message):
+    def test_bad_priors_raise(self, fitted, prior, message):
         clf, X, codes = fitted
         with pytest.raises(InputError, match=message):
             clf.set_prior(prior)
@@ -61,7 +61,7 @@ class TestSupportAndHull:
         X, codes = make_data(missing=(2, 3, 4))
         return X, codes
 
-    def test_outside_groups_are_announced_once(self, split):
+    def test_groups_outside_the_hull_are_warned_of_once(self, split):
         X, codes = split
         clf = CRMClassifier()
         with pytest.warns(ExtrapolationWarning, match=r'3 of the 6 candidate groups .*prior="hull"') as caught:
@@ -70,7 +70,7 @@ class TestSupportAndHull:
         assert len(caught) == 1
         assert caught[0].filename == __file__
 
-    def test_hull_prior_and_support_are_silent(self, split):
+    def test_hull_prior_and_support_give_no_warning(self, split):
         X, codes = split
         inside = CRMClassifier(prior="hull").fit(X, codes[:, 0], attributes=codes[:, 1])
         np.testing.assert_allclose(np.exp(inside.log_prior_), np.where(inside.inside_hull_, 1 / 3, 0))
@@ -78,21 +78,13 @@ class TestSupportAndHull:
         assert narrow.groups_.tolist() == [[0, 0], [0, 1], [1, 2]]
         np.testing.assert_allclose(narrow.predict_proba(X), inside.predict_proba(X), atol=1e-12)
 
-    def test_observed_support(self, fitted):
-        _, X, codes = fitted
+    def test_observed_support_leaves_unseen_groups_out(self, fitted):
+        whole, X, codes = fitted
         seen = CRMClassifier(support="observed").fit(X, codes[:, 0], attributes=codes[:, 1])
         np.testing.assert_array_equal(seen.groups_, seen.hull_.observed)
-        unseen = seen.hull_.missing()[:1]
-        more = CRMClassifier(support=("observed", unseen)).fit(X, codes[:, 0], attributes=codes[:, 1])
-        assert more.seen_.sum() == len(seen.groups_) == len(more.groups_) - 1
-        assert {tuple(group) for group in more.groups_[~more.seen_]} == {tuple(unseen[0])}
-        whole = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
-        position = whole.space_.locate(more.groups_, whole.groups_)
-        np.testing.assert_allclose(more.bias_, whole.bias_[position], atol=1e-9)
-        with pytest.raises(InputError, match="support 'seen' is not known: use one of 'observed'"):
-            CRMClassifier(support=("seen", unseen)).fit(X, codes[:, 0], attributes=codes[:, 1])
+        np.testing.assert_allclose(seen.bias_, whole.bias_[whole.seen_], atol=1e-9)
 
-    def test_listed_support(self, fitted):
+    def test_listed_groups_are_the_only_candidates(self, fitted):
         clf, X, codes = fitted
         listed = [[0, 0], [1, 1], [1, 2]]
         narrow = CRMClassifier(support=[listed[2], *listed]).fit(X, codes[:, 0], attributes=codes[:, 1])
@@ -108,7 +100,7 @@ class TestSupportAndHull:
         with pytest.raises(InputError, match=r"prior gives 0.167 to \(0, 1\), which is not among the candidate"):
             narrow.set_prior(np.full(6, 1 / 6))
 
-    def test_values_known_but_absent(self):
+    def test_space_may_have_values_that_training_lacks(self):
         X, codes = make_data((2, 2))
         space = GroupSpace(("y", "a"), ((0, 1), (0, 1, 9)))
         with pytest.warns(ExtrapolationWarning, match="2 of the 6"):
@@ -119,17 +111,23 @@ class TestSupportAndHull:
 
     @pytest.mark.parametrize(
         ("support", "message"),
-        [("hul", "did you mean 'hull'"), ([[0, 5]], "codes run from 0 to 2"), ([], "no group")],
-    )  # fmt: skip
-    def test_bad_support(self, fitted, support, message):
+        [
+            ("hul", "did you mean 'hull'"),
+            ([[0, 5]], "codes run from 0 to 2"),
+            ([[0, 0, 0]], r"support has shape \(1, 3\): pass one row per group with 2 integers"),
+            (("observed", [[0, 0]]), "support has rows of different lengths: pass 2 integers"),
+            ([], "no group"),
+        ],
+    )
+    def test_bad_support_raises(self, fitted, support, message):
         _, X, codes = fitted
         with pytest.raises(InputError, match=message):
             CRMClassifier(support=support).fit(X, codes[:, 0], attributes=codes[:, 1])
 
-    def test_too_many_groups_name_the_option(self):
+    def test_too_many_combinations_raise_unless_groups_are_listed(self):
         rng = np.random.default_rng(0)
         codes = rng.integers(0, 10, size=(200, 9))
-        with pytest.raises(InputError, match='pass support=\\("observed", codes\\)'):
+        with pytest.raises(InputError, match="pass support=codes with the groups to predict"):
             CRMClassifier().fit(rng.normal(size=(200, 2)), codes[:, 0], attributes=codes[:, 1:])
         clf = CRMClassifier(support=codes[:50], alpha=1.0).fit(
             rng.normal(size=(200, 2)), codes[:, 0], attributes=codes[:, 1:]

@@ -1,4 +1,4 @@
-"""Tables with missing attributes: every form that can hold them, and those that are refused."""
+"""Missing attributes in every form that can hold them, and input that raises."""
 
 import math
 
@@ -12,6 +12,7 @@ from compshift import (
     AffineExtrapolation,
     CombinationKFold,
     CRMClassifier,
+    CRMClassifierCV,
     GroupSpace,
     InputError,
     LogitAdjustedClassifier,
@@ -20,7 +21,7 @@ from tests.estimators.made_data import hide, make_data
 
 
 def missing_forms():
-    """The attributes ("a", None, "b", "a", …) and (0, 1, None, …) in every form that can hold them."""
+    """Yield the attributes ("a", None, "b", "a", …) and (0, 1, None, …) in every form that can hold them."""
     text = ["a", None, "b", "a", "b", "a", "b", "b"]
     number = [0, 1, None, 0, 1, 1, 0, 1]
     as_nan = [math.nan if value is None else value for value in number]
@@ -43,7 +44,7 @@ def missing_forms():
 
 class TestInput:
     @pytest.mark.parametrize("table", [pytest.param(table, id=name) for name, table in missing_forms()])
-    def test_forms(self, table):
+    def test_every_form_gives_the_same_fit(self, table):
         X = np.random.default_rng(0).normal(size=(8, 2))
         y = [0, 0, 1, 1, 0, 1, 0, 1]
         clf = CRMClassifier(1.0, prior="train").fit(X, y, attributes=table)
@@ -53,7 +54,7 @@ class TestInput:
         expected = CRMClassifier(1.0, prior="train").fit(X, y, attributes=next(missing_forms())[1])
         assert (clf.coef_ == expected.coef_).all()
 
-    def test_one_column_of_floats(self):
+    def test_whole_numbers_among_floats_are_read_as_such(self):
         X, codes = make_data()
         table = hide(codes, 0.5)
         space = GroupSpace.from_cardinalities([2, 3], ["y", "a"])
@@ -64,12 +65,12 @@ class TestInput:
         )
         assert (one.coef_ == other.coef_).all()
 
-    def test_values_that_are_no_whole_numbers_stay(self):
+    def test_fractions_stay_fractions(self):
         X, codes = make_data()
         table = hide(codes, 0.5)[:, 0] / 2
         assert CRMClassifier(prior="hull").fit(X, codes[:, 0], attributes=table).space_.values[1] == (0.0, 0.5, 1.0)
 
-    def test_rows_without_weight_are_not_looked_at(self):
+    def test_samples_without_weight_are_left_out(self):
         X, codes = make_data()
         table = hide(codes, 0.5)
         X, y = np.concatenate([X, X[:1]]), np.append(codes[:, 0], 5)
@@ -96,14 +97,20 @@ class TestInput:
             ({"cross_fit": True}, "cross_fit is True and attributes are missing in some rows: use cross_fit=False"),
         ],
     )
-    def test_bad_input(self, change, message):
+    def test_bad_input_raises_with_a_remedy(self, change, message):
         X = np.random.default_rng(0).normal(size=(6, 2))
         given = {"y": [0, 0, 0, 1, 1, 1], "attributes": ["s", "t", None, "t", "s", "t"]} | change
         clf = CRMClassifier(cross_fit=given.pop("cross_fit", False))
         with pytest.raises(InputError, match=message):
             clf.fit(X, given["y"], attributes=given["attributes"])
 
-    def test_an_attribute_that_hardly_repeats(self):
+    def test_cross_fitting_raises_before_the_search_begins(self, monkeypatch):
+        X, codes = make_data()
+        monkeypatch.setattr("compshift.crm.cv.choose", pytest.fail)
+        with pytest.raises(InputError, match="cross_fit is 'auto' and attributes are missing in some rows"):
+            CRMClassifierCV(cross_fit="auto").fit(X, codes[:, 0], attributes=hide(codes, 0.3))
+
+    def test_an_attribute_whose_known_values_hardly_repeat_raises(self):
         X = np.random.default_rng(0).normal(size=(100, 2))
         table = np.where(np.arange(100) < 12, np.arange(100.0), np.nan)
         with pytest.raises(InputError, match="12 different values in 12 rows"):
@@ -114,13 +121,13 @@ class TestInput:
         [AdditiveGaussian(), AffineExtrapolation(LogisticRegression()), LogitAdjustedClassifier("sla")],
         ids=str,
     )
-    def test_others_refuse_missing_values(self, estimator):
+    def test_other_estimators_raise_on_missing_values(self, estimator):
         X, codes = make_data()
         table = codes[:, 1].astype(float)
         table[3] = np.nan
         with pytest.raises(InputError, match=r"attribute 'a' has 1 missing \(NaN\) value, the first at row 3"):
             estimator.fit(X, codes[:, 0], attributes=table)
 
-    def test_folds_refuse_missing_values(self):
+    def test_folds_raise_on_missing_values(self):
         with pytest.raises(InputError, match="1 missing"):
             list(CombinationKFold().split(None, [0, 1, 0, 1], ["a", "b", "b", None]))

@@ -1,4 +1,4 @@
-"""Choosing by held-out combinations, and what to expect of groups that nobody has seen."""
+"""CRMClassifierCV: the choice of settings on held-out combinations, and the expected accuracy of unseen groups."""
 
 import copy
 
@@ -16,7 +16,7 @@ SPACE = GroupSpace.from_cardinalities([4, 4])
 
 
 def make_data(n=900, p=30, missing=(0, 5, 10), signal=1.3, seed=0, space=SPACE):
-    """Additive means in a few of many dimensions; the groups with the ``missing`` flat indices have no rows."""
+    """Additive means in a few of many dimensions; the groups with the ``missing`` flat indices have no samples."""
     rng = np.random.default_rng(seed)
     codes = space.codes(rng.choice(np.setdiff1d(np.arange(space.n_groups), missing), size=n))
     means = signal * np.random.default_rng(99).normal(size=(space.width, p)) / np.sqrt(2)
@@ -24,22 +24,26 @@ def make_data(n=900, p=30, missing=(0, 5, 10), signal=1.3, seed=0, space=SPACE):
 
 
 def fresh(groups, n=4000, **options):
-    """Rows of some groups alone."""
+    """Return samples of some groups alone."""
     others = np.setdiff1d(np.arange(SPACE.n_groups), groups)
     return make_data(n=n, missing=others, seed=1, **options)
+
+
+PLAIN = {"bias": "extrapolated", "anchor": "zero"}
+"""The settings of a plain CRMClassifier: alpha alone is chosen."""
 
 
 @pytest.fixture(scope="module")
 def fitted():
     X, codes = make_data()
-    return CRMClassifierCV(bias="extrapolated", anchor="zero").fit(X, codes[:, 0], attributes=codes[:, 1]), X, codes
+    return CRMClassifierCV(**PLAIN).fit(X, codes[:, 0], attributes=codes[:, 1]), X, codes
 
 
 class TestChoice:
-    def test_the_chosen_alpha_scores_best_and_is_fitted_to_all_rows(self, fitted):
+    def test_the_chosen_alpha_scores_best_and_is_fitted_to_all_samples(self, fitted):
         clf, X, codes = fitted
         results = clf.cv_results_
-        assert clf.alpha_ == results["alpha"][np.argmax(results["points"])]
+        assert clf.alpha_ == results["param_alpha"][np.argmax(results["mean_test_score"])]
         assert clf.n_splits_ == 5
         plain = CRMClassifier(clf.alpha_).fit(X, codes[:, 0], attributes=codes[:, 1])
         np.testing.assert_allclose(clf.coef_, plain.coef_, atol=1e-9)
@@ -47,19 +51,18 @@ class TestChoice:
         plain.set_params(unseen_offset=clf.unseen_offset_)
         np.testing.assert_allclose(clf.predict_proba(X), plain.predict_proba(X), atol=1e-9)
 
-    def test_crmclassifier_chooses_on_the_same_folds(self):
-        X, codes = make_data()
-        chosen = CRMClassifierCV([3e-2]).fit(X, codes[:, 0], attributes=codes[:, 1])
-        single = CRMClassifier(3e-2, bias="auto", anchor="auto", unseen_offset="auto")
-        single.fit(X, codes[:, 0], attributes=codes[:, 1])
-        assert single.unseen_offset_ == chosen.unseen_offset_ != 0
-        assert (single.anchor_, single.selected_bias_) == (chosen.anchor_, chosen.selected_bias_)
-        np.testing.assert_array_equal(single.predict_proba(X), chosen.predict_proba(X))
+    def test_auto_settings_are_those_that_a_plain_classifier_can_be_given(self):
+        X, codes = make_data(n=500)
+        clf = CRMClassifierCV([3e-2], cross_fit="auto").fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert clf.selected_bias_ in ("extrapolated", "cumulant", "shrunk")
+        settings = {"anchor": clf.anchor_, "cross_fit": clf.cross_fit_ or False, "unseen_offset": clf.unseen_offset_}
+        plain = CRMClassifier(clf.alpha_, bias=clf.selected_bias_, **settings)
+        plain.fit(X, codes[:, 0], attributes=codes[:, 1])
+        np.testing.assert_allclose(clf.predict_proba(X), plain.predict_proba(X), atol=1e-8)
 
-    def test_scores_are_those_of_separate_fits(self, fitted):
-        """Without warm starts, and with the splitter, CRMClassifier and plain loops."""
+    def test_scores_equal_those_of_separate_fits_without_warm_starts(self, fitted):
         clf, X, codes = fitted
-        which = int(np.argmax(clf.cv_results_["alpha"] == 0.1))
+        which = int(np.argmax(clf.cv_results_["param_alpha"] == 0.1))
         groups, position = SPACE.distinct(codes)
         seed = int(np.random.RandomState(0).randint(2**31))
         part = row_parts(position, seed)
@@ -74,12 +77,12 @@ class TestChoice:
         assert not np.isnan(clf.cv_results_["group_accuracy"]).any()
         assert len(groups) == 13
 
-    def test_a_sensible_ridge_is_chosen_where_the_extremes_are_bad(self):
+    def test_a_moderate_alpha_is_chosen_where_the_extremes_are_bad(self):
         X, codes = make_data()
         clf = CRMClassifierCV([1e-6, 3e-2, 1e4]).fit(X, codes[:, 0], attributes=codes[:, 1])
         assert clf.alpha_ == 3e-2
 
-    def test_several_processes_and_repetitions_give_the_same(self, fitted):
+    def test_a_second_fit_in_two_processes_gives_the_same(self, fitted):
         clf, X, codes = fitted
         again = clone(clf).set_params(n_jobs=2).fit(X, codes[:, 0], attributes=codes[:, 1])
         for name, values in clf.cv_results_.items():
@@ -87,14 +90,8 @@ class TestChoice:
         np.testing.assert_array_equal(clf.coef_, again.coef_)
         pd.testing.assert_frame_equal(clf.expected_group_accuracy_, again.expected_group_accuracy_)
 
-    @pytest.mark.parametrize("n_jobs", [10**9, 0, 1.5, True])
-    def test_numbers_of_processes(self, n_jobs):
-        X, codes = make_data()
-        with pytest.raises(InputError, match=f"n_jobs is {n_jobs}: pass a whole number up to 1024, −1 for all cores"):
-            CRMClassifierCV(n_jobs=n_jobs).fit(X, codes[:, 0], attributes=codes[:, 1])
-
-    def test_a_better_anchor_is_taken(self):
-        """Few groups of true Gaussians, far apart, call for their energies and a bias of less variance."""
+    def test_the_gaussian_anchor_is_chosen_where_it_is_better(self):
+        """Few groups of true Gaussians that are far apart."""
         space = GroupSpace.from_cardinalities([8, 8])
         rng = np.random.default_rng(2)
         seen = next(
@@ -110,21 +107,21 @@ class TestChoice:
         X_new, new = make_data(n=6000, p=60, missing=(), seed=3, space=space)
         assert clf.score(X_new, new[:, 0]) > plain.score(X_new, new[:, 0]) + 0.02
 
-    def test_a_given_way_is_kept(self):
+    def test_given_settings_are_kept(self):
         X, codes = make_data(n=500)
         clf = CRMClassifierCV([1e-2, 1e-1], anchor="gaussian", bias="cumulant", cross_fit=3)
         clf.fit(X, codes[:, 0], attributes=codes[:, 1])
         assert (clf.anchor_, clf.selected_bias_, clf.cross_fit_) == ("gaussian", "cumulant", 3)
-        assert set(clf.cv_results_["bias"]) == {"cumulant"}
+        assert set(clf.cv_results_["param_bias"]) == {"cumulant"}
         assert clf.set_params(unseen_offset=0.25).fit(X, codes[:, 0], attributes=codes[:, 1]).unseen_offset_ == 0.25
 
-    def test_the_training_prior_does_not_rule_held_out_groups_out(self):
+    def test_held_out_groups_are_possible_under_the_training_prior(self):
         X, codes = make_data(n=500)
         clf = CRMClassifierCV([1e-2, 1e-1], prior="train").fit(X, codes[:, 0], attributes=codes[:, 1])
         assert clf.cv_results_["unseen_accuracy"].min() > 0.3
         assert (np.exp(clf.log_prior_)[~clf.seen_] == 0).all()
 
-    def test_several_targets_and_weights(self):
+    def test_several_targets_and_weights_can_be_fitted(self):
         X, codes = make_data(n=500)
         clf = CRMClassifierCV([1e-2, 1e-1], bias="extrapolated", anchor="zero")
         weight = np.where(np.arange(500) < 250, 2.0, 1.0)
@@ -133,8 +130,55 @@ class TestChoice:
         assert clf.expected_group_accuracy_.shape == (3, 5)
 
 
+class TestResults:
+    def test_the_layout_is_that_of_scikit_learn(self, fitted):
+        clf, _, _ = fitted
+        results = clf.cv_results_
+        n_settings = len(clf.alphas)
+        assert list(results["param_alpha"]) == sorted(clf.alphas)
+        assert results["params"][0] == {"alpha": 1e-3, "anchor": "zero", "cross_fit": 0, "bias": "extrapolated"}
+        for name in ("alpha", "anchor", "cross_fit", "bias"):
+            assert results[f"param_{name}"].tolist() == [params[name] for params in results["params"]]
+        scores, groups = results["mean_test_score"], results["group_accuracy"]
+        assert groups.shape == (n_settings, 13)
+        np.testing.assert_allclose(scores, groups.mean(axis=1))
+        np.testing.assert_allclose(results["unseen_accuracy"], scores)
+        np.testing.assert_allclose(results["std_test_score"], groups.std(axis=1))
+        assert results["rank_test_score"].tolist() == [1 + (scores > own).sum() for own in scores]
+        assert (results["seen_accuracy"] > results["unseen_accuracy"].min()).all()
+        assert len(pd.DataFrame({name: list(column) for name, column in results.items()})) == n_settings
+
+    def test_worst_scores_are_a_low_quantile_over_groups(self):
+        X, codes = make_data(n=500)
+        clf = CRMClassifierCV([1e-2, 1e-1], scoring="worst", **PLAIN).fit(X, codes[:, 0], attributes=codes[:, 1])
+        expected = np.quantile(clf.cv_results_["group_accuracy"], 0.1, axis=1)
+        np.testing.assert_allclose(clf.cv_results_["mean_test_score"], expected)
+
+    def test_parameters_set_after_the_fit_are_used(self, fitted):
+        clf, X, codes = copy.deepcopy(fitted[0]), *fitted[1:]
+        plain = CRMClassifier(clf.alpha_).fit(X, codes[:, 0], attributes=codes[:, 1])
+        for bias in ("learned", "cumulant", "shrunk", "extrapolated"):
+            clf.set_params(bias=bias, unseen_offset=0.5)
+            plain.set_params(bias=bias, unseen_offset=0.5)
+            np.testing.assert_allclose(clf.predict_proba(X), plain.predict_proba(X), atol=1e-9)
+        clf.set_params(bias="auto", unseen_offset="auto")
+        np.testing.assert_array_equal(clf.predict_proba(X), fitted[0].predict_proba(X))
+        with pytest.raises(InputError, match="bias 'star' is not known"):
+            clf.set_params(bias="star").predict(X)
+
+    def test_a_saved_model_has_the_settings_that_were_chosen(self, tmp_path):
+        X, codes = make_data(n=500)
+        clf = CRMClassifierCV([1e-1], anchor="gaussian").fit(X, codes[:, 0], attributes=codes[:, 1])
+        clf.save(tmp_path / "model.safetensors")
+        loaded = compshift.load(tmp_path / "model.safetensors")
+        assert (loaded.bias, loaded.anchor_, loaded.alpha) == (clf.selected_bias_, "gaussian", 0.1)
+        np.testing.assert_array_equal(loaded.cumulant_bias_, clf.cumulant_bias_)
+        np.testing.assert_array_equal(loaded.pareto_k_, clf.pareto_k_)
+        np.testing.assert_allclose(loaded.predict_proba(X), clf.predict_proba(X))
+
+
 class TestExpectedAccuracy:
-    def test_it_is_close_to_what_comes(self, fitted):
+    def test_it_is_close_to_the_accuracy_on_new_samples(self, fitted):
         clf, _, _ = fitted
         frame = clf.expected_group_accuracy_
         assert frame.columns.tolist() == ["y", "a", "accuracy", "lower", "upper"]
@@ -145,8 +189,7 @@ class TestExpectedAccuracy:
         actual = np.array([right[SPACE.index(codes) == group].mean() for group in (0, 5, 10)])
         assert frame.accuracy.mean() == pytest.approx(actual.mean(), abs=0.1)
 
-    def test_an_offset_is_expected_to_tell(self, fitted):
-        """Favoured groups gain, and the expectation, of each of them and in the folds, says how much."""
+    def test_it_follows_the_offset_of_unseen_groups(self, fitted):
         clf, X, codes = fitted
         X_new, new = fresh([0, 5, 10])
         expected, actual = [], []
@@ -158,8 +201,8 @@ class TestExpectedAccuracy:
         assert actual[1] > actual[0] + 0.3
         np.testing.assert_allclose(expected, actual, atol=0.1)
 
-    def test_it_is_that_of_the_prior_of_the_fit(self, fitted):
-        """Under the training prior unseen groups do worse, and are expected to; another prior is not spoken of."""
+    def test_it_holds_under_the_prior_of_the_fit_only(self, fitted):
+        """Under the training prior unseen groups do worse, and are expected to."""
         clf, X, codes = fitted
         trained = clone(clf).set_params(alphas=[clf.alpha_], prior="train", unseen_offset=0.0)
         trained.fit(X, codes[:, 0], attributes=codes[:, 1])
@@ -170,7 +213,7 @@ class TestExpectedAccuracy:
         assert not hasattr(trained.set_prior("hull"), "expected_group_accuracy_")
         assert hasattr(trained.set_prior("train"), "expected_group_accuracy_")
 
-    def test_the_prior_of_the_fit_is_not_the_parameter(self, fitted, tmp_path):
+    def test_a_prior_parameter_set_after_the_fit_does_not_change_it(self, fitted, tmp_path):
         clf = copy.deepcopy(fitted[0])
         before = clf.expected_group_accuracy_
         clf.set_params(prior="train")
@@ -181,12 +224,12 @@ class TestExpectedAccuracy:
         with pytest.raises(NotFittedError):
             _ = CRMClassifierCV().expected_group_accuracy_
 
-    def test_no_group_is_missing_or_inside(self):
+    def test_it_is_empty_if_no_group_is_missing(self):
         X, codes = make_data(n=500, missing=())
         clf = CRMClassifierCV([1e-2, 1e-1], bias="extrapolated", anchor="zero")
         assert len(clf.fit(X, codes[:, 0], attributes=codes[:, 1]).expected_group_accuracy_) == 0
 
-    def test_it_is_saved(self, fitted, tmp_path):
+    def test_it_is_saved_with_the_model(self, fitted, tmp_path):
         clf, X, _ = fitted
         clf.save(tmp_path / "model.safetensors")
         loaded = compshift.load(tmp_path / "model.safetensors")
@@ -195,7 +238,7 @@ class TestExpectedAccuracy:
         pd.testing.assert_frame_equal(loaded.expected_group_accuracy_, clf.expected_group_accuracy_)
         np.testing.assert_allclose(loaded.predict_proba(X[:5]), clf.predict_proba(X[:5]))
 
-    def test_a_plain_fit_has_none(self, tmp_path):
+    def test_a_plain_classifier_has_none(self, tmp_path):
         X, codes = make_data(n=200, p=5)
         clf = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
         assert not hasattr(clf, "expected_group_accuracy_")
@@ -209,10 +252,22 @@ class TestExpectedAccuracy:
         ({"alphas": []}, "alphas is .*pass a list of positive numbers"),
         ({"alphas": 0.1}, "alphas is 0.1"),
         ({"alphas": [0.1, -1]}, "alpha is -1"),
+        ({"alphas": [1.0, 0.0]}, "alphas has 0: without a ridge the weights have no optimum"),
+        ({"alphas": "auto"}, "alphas is 'auto'"),
         ({"cv": 1}, "n_splits is 1"),
         ({"cv": "five"}, "cv is 'five': pass a number of folds"),
-        ({"scoring": "best"}, "scoring is 'best': pass 'mean', 'worst'"),
+        (
+            {"scoring": "best"},
+            "scoring is 'best': pass 'accuracy', 'worst', the name of a scikit-learn scorer",
+        ),
         ({"scoring": 2.0}, "scoring is 2.0"),
+        ({"scoring": None}, "scoring is None"),
+        ({"cv": 2.5}, "cv is 2.5: pass a number of folds, a splitter such as CombinationKFold, or splits"),
+        ({"cv": True}, "cv is True"),
+        ({"n_jobs": 0}, "n_jobs is 0: pass a whole number up to 1024, −1 for all cores"),
+        ({"n_jobs": 10**9}, "n_jobs is 1000000000"),
+        ({"n_jobs": 1.5}, "n_jobs is 1.5"),
+        ({"n_jobs": True}, "n_jobs is True"),
         ({"bias": "none"}, "'none'"),
         ({"anchor": "one"}, "'one'"),
         ({"cross_fit": "maybe"}, "cross_fit is 'maybe'"),
@@ -222,13 +277,13 @@ class TestExpectedAccuracy:
         ({"unseen_offset": np.inf}, "unseen_offset is inf"),
     ],
 )
-def test_bad_parameters(options, message):
+def test_bad_parameters_raise(options, message):
     X, codes = make_data(n=100, p=3)
     with pytest.raises(InputError, match=message):
         CRMClassifierCV(**options).fit(X, codes[:, 0], attributes=codes[:, 1])
 
 
-def test_groups_that_cannot_be_held_out():
+def test_groups_that_cannot_be_held_out_raise():
     X, codes = make_data(n=200, p=3, missing=np.setdiff1d(np.arange(16), [0, 1, 5, 6]))
     with pytest.raises(InputError, match="none of the 4 groups can be held out"):
         CRMClassifierCV().fit(X, codes[:, 0], attributes=codes[:, 1])

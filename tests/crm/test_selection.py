@@ -1,4 +1,4 @@
-"""Folds, paths and rules by which a setting is chosen."""
+"""Scores on held-out combinations, and the rules that choose a setting by them."""
 
 import math
 
@@ -7,24 +7,23 @@ import pytest
 
 from compshift import CombinationKFold, CRMClassifier, GroupSpace, InputError
 from compshift.core.candidates import Candidates
-from compshift.crm.cv import check_scoring
 from compshift.crm.fit import FitParams, Setting, step_one, step_two
-from compshift.crm.inputs import Labelled
+from compshift.crm.inputs import TrainingData
 from compshift.crm.selection import (
-    LEVEL,
+    OFFSET_SHARE,
     OFFSETS,
     CombinationScores,
     Fold,
-    Options,
-    _ahead,
+    SearchSpace,
     _clearly_better,
     _climb,
+    _extrapolated_start,
     _score_fold,
     choose,
     combination_scores,
-    held_out_points,
     levelling_offset,
     row_parts,
+    setting_points,
 )
 from compshift.crm.solver import Start, solve
 
@@ -40,7 +39,7 @@ def labelled(n=500, p=30, missing=(0, 5, 10), seed=0):
     X = SPACE.one_hot(codes) @ means + rng.normal(size=(n, p)) * 2
     groups, position = SPACE.distinct(codes)
     candidates = Candidates.of(SPACE, groups, np.bincount(position).astype(float), "all")
-    return Labelled(X, position, np.ones(n), candidates, 1, True)
+    return TrainingData(X, position, np.ones(n), candidates, 1, True)
 
 
 def table(unseen, seen=None, settings=()):
@@ -51,14 +50,20 @@ def table(unseen, seen=None, settings=()):
 
 
 class TestRules:
-    def test_a_quantile_instead_of_the_mean(self):
+    def test_points_are_the_mean_over_held_out_groups_or_a_low_quantile(self):
         scores = table([[0.2, 0.9, 1.0, np.nan], [0.6, 0.6, 0.7, np.nan]])
-        np.testing.assert_allclose(held_out_points(scores, None), [0.7, 1.9 / 3])
-        np.testing.assert_allclose(held_out_points(scores, check_scoring(0.0)), [0.2, 0.6])
-        np.testing.assert_allclose(held_out_points(scores, check_scoring("worst")), [0.34, 0.6])
+        np.testing.assert_allclose(setting_points(scores), [0.7, 1.9 / 3])
+        np.testing.assert_allclose(setting_points(scores, "worst"), [0.34, 0.6])
 
-    def test_a_mere_trade_is_refused(self):
-        """What unseen groups gain at the cost of seen ones is another prior; a gain must be clear, too."""
+    def test_points_of_a_scorer_are_its_mean_over_folds(self):
+        scores = table([[0.2, 0.9], [0.6, 0.6]])._replace(by_scorer=np.array([[0.1, 0.2, 0.6], [0.5, 0.7, 0.6]]))
+        np.testing.assert_allclose(setting_points(scores, len), [0.3, 0.6])
+        joined = scores.joined(scores)
+        assert joined.by_scorer.shape == (4, 3)
+        assert joined.unseen.shape == (4, 2)
+
+    def test_only_a_clear_gain_without_a_loss_counts(self):
+        """A gain on unseen groups at the cost of seen ones is another prior, not a better model."""
         rng = np.random.default_rng(0)
         base = rng.uniform(0.4, 0.6, size=12)
         gain = rng.uniform(0.05, 0.15, size=12)
@@ -70,19 +75,19 @@ class TestRules:
 
 
 class TestClimb:
-    """Another way to fit is tried about the best alpha of the first, as long as it pays."""
+    """Another way to fit is tried around the best alpha of the first, and further while scores rise."""
 
     ALPHAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
     def tried(self, accuracy, best_at=2):
-        """Alphas that are looked at, given the mean accuracy of the other way at each, and .5 for the first."""
+        """Return the alphas that are tried, given the accuracy of the other way at each; the first way has 0.5."""
         noise = np.random.default_rng(0).normal(scale=0.01, size=20)
         calls = []
 
-        def score(recipes):
-            calls.append([recipe.alpha for recipe in recipes])
-            settings = tuple(Setting(recipe, "extrapolated") for recipe in recipes)
-            means = [accuracy[self.ALPHAS.index(recipe.alpha)] for recipe in recipes]
+        def score(path):
+            calls.append([params.alpha for params in path])
+            settings = tuple(Setting(params, "extrapolated") for params in path)
+            means = [accuracy[self.ALPHAS.index(params.alpha)] for params in path]
             return table(np.array(means)[:, None] + noise, settings=settings)
 
         first_accuracy = np.where(np.arange(5) == best_at, 0.5, 0.4)[:, None] + noise[::-1]
@@ -90,7 +95,7 @@ class TestClimb:
             first_accuracy, settings=tuple(Setting(FitParams(alpha), "extrapolated") for alpha in self.ALPHAS)
         )
         path = [FitParams(alpha, "gaussian") for alpha in self.ALPHAS]
-        scores = _climb(score, path, first, None)
+        scores = _climb(score, path, first, "accuracy")
         looked_at = [setting.params.alpha for setting in scores.settings]
         assert looked_at == [alpha for call in calls for alpha in call]
         assert {setting.params.anchor for setting in scores.settings} == {"gaussian"}
@@ -112,51 +117,49 @@ class TestClimb:
             ((0.5, 0.5, 0.5, 0.4, 0.6), 4, [1.0, 10.0]),
         ],
     )
-    def test_alphas(self, accuracy, best_at, expected):
+    def test_alphas_are_tried_while_scores_rise(self, accuracy, best_at, expected):
         assert self.tried(accuracy, best_at) == expected
 
-    def test_it_starts_where_the_plain_bias_is_best(self):
-        """And each bias is held against itself, not against one that favours unseen groups."""
+    def test_the_climb_starts_at_the_best_alpha_of_the_plain_bias(self):
+        """Each bias is compared with itself, not with one that favours unseen groups."""
         noise = np.random.default_rng(0).normal(scale=0.01, size=20)
         settings = [Setting(FitParams(alpha), bias) for alpha in self.ALPHAS for bias in ("extrapolated", "cumulant")]
         means = [0.4, 0.5, 0.4, 0.5, 0.5, 0.5, 0.4, 0.9, 0.4, 0.5]  # plain at 1e-1, the other bias at 1
         first = table(np.array(means)[:, None] + noise, settings=tuple(settings))
         calls = []
 
-        def score(recipes):
-            calls.append([recipe.alpha for recipe in recipes])
-            own = tuple(Setting(recipe, bias) for recipe in recipes for bias in ("extrapolated", "cumulant"))
+        def score(path):
+            calls.append([params.alpha for params in path])
+            own = tuple(Setting(params, bias) for params in path for bias in ("extrapolated", "cumulant"))
             return table(np.full((len(own), 1), 0.5) + noise[::-1], settings=own)
 
-        _climb(score, [FitParams(alpha, "gaussian") for alpha in self.ALPHAS], first, None)
+        _climb(score, [FitParams(alpha, "gaussian") for alpha in self.ALPHAS], first, "accuracy")
         assert calls[0] == [1e-1]
         assert sorted(calls[1]) == [1e-2, 1.0]
 
-    def test_ways_are_compared_at_the_alphas_that_were_tried(self):
+    def test_the_first_way_is_tried_with_every_alpha_and_the_other_around_the_best(self):
         data = labelled(n=300)
         fold = CombinationKFold().group_folds(SPACE, data.candidates.seen_groups)
-        options = Options((1e-3, 1e-2, 1e-1), ("zero", "gaussian"), offset=None)
-        found = choose(data, options, fold, "hull", None, max_iter=1000, seed=0, n_jobs=None)
+        options = SearchSpace((1e-3, 1e-2, 1e-1), ("zero", "gaussian"), offset=None)
+        found = choose(data, options, fold, "hull", "accuracy", max_iter=1000, seed=0, n_jobs=None)
         kinds = [setting.params.anchor for setting in found.scores.settings]
         assert kinds.count("zero") == 3
         assert 1 <= kinds.count("gaussian") <= 3
         assert found.points.shape == (len(kinds),)
         chosen = found.scores.settings.index(found.setting._replace(offset=0.0))
-        assert found.setting.offset == LEVEL * levelling_offset(found.scores.levels[chosen])
+        assert found.setting.offset == OFFSET_SHARE * levelling_offset(found.scores.levels[chosen])
 
 
 class TestLevels:
     @pytest.mark.parametrize("missing", [(0, 5, 10), (0, 5, 3, 7, 11, 12, 13, 14)])
-    def test_against_loops(self, missing):
-        """Accuracies under each offset, from the probabilities of groups one by one; in the second case (3, 3) is the
-        only group of its values, and those with one of them are outside the hull.
-        """
+    def test_accuracies_at_each_offset_equal_loops_over_groups(self, missing):
+        """In the second case (3, 3) is the only group of its values: groups with one of them are outside the hull."""
         data = labelled(n=200, missing=missing)
         groups = data.candidates.seen_groups
         fold = Fold(data, np.arange(len(groups)) == 3, row_parts(data.position, 0) == 1, "uniform")
         assert fold.candidates.inside_hull.all() == (len(missing) == 3)
         assert fold.candidates.hull.contains(groups[3:4]).all()
-        model = step_two(fold.rows, fold.candidates, step_one(fold.rows, FitParams(0.05), tol=1e-4, max_iter=1000))
+        model = step_two(fold.candidates, step_one(fold.rows, FitParams(0.05), tol=1e-4, max_iter=1000))
         found = fold.levels(model, "extrapolated")
         assert found.shape == (len(OFFSETS), 2, len(groups))
         inside = fold.candidates.inside_hull
@@ -186,18 +189,17 @@ class TestLevels:
         ("shift", "expected"),
         [(0.0, 0.0), (0.7, 0.7), (-1.3, -1.3), (2.9, 2.9), (5.0, 3.0), (-5.0, -3.0), (math.nan, 0.0)],
     )
-    def test_the_offset_that_levels(self, shift, expected):
+    def test_the_levelling_offset_makes_both_accuracies_equal(self, shift, expected):
         levels = np.stack([0.6 + 0.05 * (OFFSETS - shift), np.full(len(OFFSETS), 0.6)], axis=1)
         assert levelling_offset(levels) == pytest.approx(expected, abs=1e-12)
 
-    def test_the_smallest_is_taken(self):
-        """Where nothing is lost by either there is no offset."""
+    def test_the_smallest_levelling_offset_is_taken(self):
         flat = np.ones((len(OFFSETS), 2))
         assert levelling_offset(flat) == 0.0
         ahead = np.where(OFFSETS < 1, -0.2, 0.0)
         assert levelling_offset(np.stack([0.8 + ahead, np.full(len(OFFSETS), 0.8)], axis=1)) == 1.0
 
-    def test_an_offset_is_a_factor_of_the_prior(self):
+    def test_an_offset_multiplies_the_prior_of_unseen_groups(self):
         data = labelled(n=300, p=5)
         codes = data.candidates.seen_groups[data.position]
         clf = CRMClassifier(prior="hull").fit(data.X, codes[:, 0], attributes=codes[:, 1])
@@ -215,49 +217,39 @@ class TestLevels:
         with pytest.raises(InputError, match="unseen_offset is None"):
             again.set_params(unseen_offset=None).predict(data.X)
 
-    def test_a_plain_classifier_may_choose_it(self):
-        data = labelled(n=300)
-        codes = data.candidates.seen_groups[data.position]
-        clf = CRMClassifier(0.1, prior="hull", unseen_offset="auto").fit(data.X, codes[:, 0], attributes=codes[:, 1])
-        assert -1 <= clf.unseen_offset_ <= 1
-        assert clf.unseen_offset_ != 0
-        fixed = CRMClassifier(0.1, prior="hull", unseen_offset=clf.unseen_offset_)
-        fixed.fit(data.X, codes[:, 0], attributes=codes[:, 1])
-        np.testing.assert_array_equal(fixed.predict_proba(data.X), clf.predict_proba(data.X))
-
 
 class TestPaths:
     def test_scores_are_means_over_folds(self):
         data = labelled(n=300)
         groups = data.candidates.seen_groups
         fold = CombinationKFold(4).group_folds(SPACE, groups)
-        recipes = [FitParams(1e-1), FitParams(1e-2)]
-        scores = combination_scores(data, fold, recipes, ["shrunk"], "hull", max_iter=1000, seed=3)
-        assert [setting.params for setting in scores.settings] == recipes
-        turned = combination_scores(data, fold, recipes[::-1], ["shrunk"], "hull", max_iter=1000, seed=3)
-        assert [setting.params for setting in turned.settings] == recipes[::-1]
+        path = [FitParams(1e-1), FitParams(1e-2)]
+        scores = combination_scores(data, fold, path, ["shrunk"], "hull", max_iter=1000, seed=3)
+        assert [setting.params for setting in scores.settings] == path
+        turned = combination_scores(data, fold, path[::-1], ["shrunk"], "hull", max_iter=1000, seed=3)
+        assert [setting.params for setting in turned.settings] == path[::-1]
         np.testing.assert_array_equal(turned.unseen[::-1], scores.unseen)
         np.testing.assert_array_equal(turned.levels[::-1], scores.levels)
         part = row_parts(data.position, 3)
         found = []
         for number in range(4):
             rows = Fold(data, fold == number, part == number, "hull")
-            found.append(_score_fold(rows, recipes, ["shrunk"], 1000))
+            found.append(_score_fold(rows, path, ["shrunk"], 1000, None))
         for group in range(len(groups)):
-            own = [accuracy[1, 1, group] for accuracy, _ in found if not np.isnan(accuracy[1, 1, group])]
+            own = [accuracy[1, 1, group] for accuracy, _, _ in found if not np.isnan(accuracy[1, 1, group])]
             assert scores.seen[1, group] == pytest.approx(np.mean(own))
             assert scores.unseen[1, group] == found[fold[group]][0][1, 0, group]
-        levels = np.nanmean([level[1] for _, level in found], axis=0)  # (offsets, 2, k)
+        levels = np.nanmean([level[1] for _, level, _ in found], axis=0)  # (offsets, 2, k)
         np.testing.assert_allclose(scores.levels[1], levels.mean(axis=2))
 
-    def test_row_parts(self):
+    def test_every_group_is_spread_over_the_parts_except_one_sample(self):
         position = np.repeat([0, 1, 2], [1, 2, 52])
         part = row_parts(position, 0)
         assert part[0] == -1  # the only row of a group is never held out
         assert sorted((part[1:3] == -1).tolist()) == [False, True]
         assert sorted(np.bincount(part[3:] + 1).tolist()) == [1, 10, 10, 10, 10, 11]
 
-    def test_a_path_that_is_straight_in_the_logarithm_is_met(self):
+    def test_a_start_extrapolates_a_path_that_is_straight_in_the_logarithm_of_alpha(self):
         rng = np.random.default_rng(0)
         origin, slope = rng.normal(size=(2, 3, 4))
         bias, bias_slope = rng.normal(size=(2, 5))
@@ -266,17 +258,16 @@ class TestPaths:
             return Start(origin + math.log(alpha) * slope, bias + math.log(alpha) * bias_slope)
 
         ends = [(FitParams(alpha), at(alpha)) for alpha in (1.0, 0.3, 0.05)]
-        assert _ahead([], FitParams(1.0)) is None
-        assert _ahead(ends[:1], FitParams(0.3)) is ends[0][1]
-        for found, expected in zip(_ahead(ends, FitParams(0.01)), at(0.01), strict=True):
+        assert _extrapolated_start([], FitParams(1.0)) is None
+        assert _extrapolated_start(ends[:1], FitParams(0.3)) is ends[0][1]
+        for found, expected in zip(_extrapolated_start(ends, FitParams(0.01)), at(0.01), strict=True):
             np.testing.assert_allclose(found, expected, atol=1e-12)
-        assert _ahead(ends, FitParams(0.0)) is ends[-1][1]
+        assert _extrapolated_start(ends, FitParams(0.0)) is ends[-1][1]
 
-    def test_warm_starts_save_iterations(self, monkeypatch):
-        """Along the path, against every fit from zero."""
+    def test_warm_starts_along_a_path_save_iterations(self, monkeypatch):
         data = labelled()
         fold = CombinationKFold().group_folds(SPACE, data.candidates.seen_groups)
-        recipes = [FitParams(alpha) for alpha in (1e-3, 1e-2, 3e-2, 1e-1)]
+        path = [FitParams(alpha) for alpha in (1e-3, 1e-2, 3e-2, 1e-1)]
 
         def iterations(warm):
             counts = []
@@ -287,7 +278,7 @@ class TestPaths:
                 return found
 
             monkeypatch.setattr("compshift.crm.fit.solve", counting)
-            combination_scores(data, fold, recipes, ["extrapolated"], "hull", max_iter=1000, seed=0)
+            combination_scores(data, fold, path, ["extrapolated"], "hull", max_iter=1000, seed=0)
             return sum(counts)
 
         assert iterations(warm=True) < 0.8 * iterations(warm=False)

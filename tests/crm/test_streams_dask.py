@@ -1,4 +1,4 @@
-"""Fits to Dask collections, against fits to the same rows in memory."""
+"""Fits to Dask collections, against fits to the same samples in memory."""
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ import dask.array as da
 import dask.dataframe as dd
 
 from compshift import CRMClassifier, CRMClassifierCV, InputError
-from tests.estimators.test_store_fit import agree, sightings
+from tests.crm.stores import agree, sightings
 
 
 def frames(n=700, npartitions=4):
@@ -28,7 +28,7 @@ class TestFit:
         assert clf.space_.names == ("bird", "place")
         assert clf.classes_.tolist() == ["gull", "owl", "wren"]
 
-    def test_arrays_with_weights_and_columns_in_chunks(self):
+    def test_arrays_with_weights_and_chunked_columns_equal_the_fit_in_memory(self):
         X, bird, place = sightings()
         codes = np.column_stack([np.unique(bird, return_inverse=True)[1], np.unique(place, return_inverse=True)[1]])
         weight = np.random.default_rng(1).integers(0, 4, size=len(X)).astype(float)
@@ -42,8 +42,8 @@ class TestFit:
         agree(clf, plain, X)
         np.testing.assert_allclose(clf.group_weight_, plain.group_weight_)
 
-    def test_columns_of_different_types(self):
-        """Each keeps its own: whole numbers beside fractions stay whole."""
+    def test_columns_keep_their_own_types(self):
+        """Whole numbers beside fractions stay whole."""
         X, bird, place = sightings(n=300)
         labels = pd.DataFrame({"kind": (bird == "owl") * 1, "size": np.where(place == "sea", 0.5, 2.0)})
         frame = dd.from_pandas(pd.concat([pd.DataFrame(X).rename(columns=str), labels], axis=1), npartitions=3)
@@ -52,14 +52,14 @@ class TestFit:
         assert clf.space_ == plain.space_
         agree(clf, plain, X)
 
-    def test_several_targets_and_no_attributes(self):
+    def test_several_targets_without_attributes_equal_the_fit_in_memory(self):
         X, bird, place, frame = frames()
         clf = CRMClassifier(tol=1e-8).fit(frame[[f"f{i}" for i in range(6)]], frame[["bird", "place"]])
         plain = CRMClassifier(tol=1e-8).fit(X, pd.DataFrame({"bird": bird, "place": place}))
         np.testing.assert_array_equal(clf.predict(X), plain.predict(X))
 
     @pytest.mark.slow
-    def test_two_workers_find_what_one_process_finds(self):
+    def test_two_workers_equal_one_process(self):
         distributed = pytest.importorskip("distributed")
         X, bird, place, frame = frames()
         plain = CRMClassifier(prior="hull", tol=1e-8).fit(X, bird, attributes=pd.DataFrame({"place": place}))
@@ -70,7 +70,7 @@ class TestFit:
         agree(clf, plain, X)
 
 
-def test_bad_input_gets_a_sentence():
+def test_bad_input_raises_with_a_remedy():
     X, bird, _, frame = frames(n=100)
     features = frame[[f"f{i}" for i in range(6)]]
     with pytest.raises(InputError, match="X is a Dask collection and y an ndarray: pass a Dask collection for both"):
