@@ -108,7 +108,7 @@ def test_one_block_equals_the_loops(samples, expected, whole):
 def test_many_blocks_in_threads_equal_the_loops(samples, expected, whole, threads, monkeypatch):
     monkeypatch.setattr(blocks, "MIN_THREADED_ROWS", 1)
     monkeypatch.setattr(blocks, "BLOCK_ROWS", 30)
-    monkeypatch.setattr("compshift.core.bias.BLOCK_CELLS_OF_SUMS", 1)  # so that few samples are worth a block
+    monkeypatch.setattr("compshift.core.bias.SUM_BLOCK_CELLS", 1)  # so that few samples are worth a block
     assert len(list(blocks.over_blocks(lambda rows: rows, len(samples.X)))) > 10
     with threadpool_limits(threads, user_api="blas"):
         model = samples.step_two(ArrayRows(samples.energies, samples.position, samples.weight), linear=False)
