@@ -248,7 +248,7 @@ def test_tensorboard(call, features):
         ([*BIRDS, "--drop", "water,sea", "-o", "r"], "bird 'water' has no training rows"),
         ([*BIRDS, "--steps", "0", "-o", "r"], "steps is 0"),
         ([*BIRDS, "--optimiser", "adam", "-o", "r"], "optimiser 'adam' is not known"),
-        (["birds.npz", "-o", "r"], "name an attribute with --target"),
+        (["birds.npz", "-o", "r"], "name the attribute to predict with --target"),
         ([*BIRDS, "--shares", "0.8,0.2", "-o", "r"], "the file has splits"),
         ([*BIRDS, "--balance", "all", "-o", "r"], "balance 'all' is not known"),
         (["birds.npz", "--target", "bird,place", "-o", "r"], "training predicts one attribute"),

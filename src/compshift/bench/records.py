@@ -21,7 +21,7 @@ RECORD_VERSION = 1
 
 Record = dict[str, Any]
 
-METRICS = ("average", "weighted", "balanced", "worst")
+RECORD_METRICS = ("average", "weighted", "balanced", "worst")
 """Accuracy over rows; the same with groups as frequent as in training; mean over groups; lowest of a group."""
 
 STATUS = ("done", "diverged", "failed")
@@ -171,7 +171,7 @@ def check_about(about: Mapping[str, Any]) -> None:
 def check_protocol(protocol: Mapping[str, Any]) -> None:
     """Check the keys of a stored protocol that tables print; the error names the first that is wrong."""
     _expect(protocol.get("mode") in ("features", "fine-tuning"), "mode")
-    _expect(protocol.get("select") in METRICS, "select")
+    _expect(protocol.get("select") in RECORD_METRICS, "select")
     _expect(protocol["mode"] == "features" or {"backbone", "steps"} <= set(protocol), "backbone")
 
 

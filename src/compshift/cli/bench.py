@@ -129,6 +129,9 @@ def bench(
 
     Hyper-parameters are drawn at random, one draw is chosen by validation, and is run at every seed. The same command
     again goes on where it was stopped; finished jobs are never run again, and several runners can share a folder.
+
+    A job that fails leaves a log in DIR/failures and no other job fails with it; the exit code is then 1, and the same
+    command runs it again.
     """
     from compshift.bench.executors import BACKENDS, start_executor
     from compshift.bench.plan import make_plan

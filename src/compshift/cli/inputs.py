@@ -134,7 +134,7 @@ def load_source(source: str, table: TableOptions) -> Source:
             raise InputError(f"there is no file {source!r}: pass the path of a table or feature file")
         raise unknown_name("data set or table", source, tuple(MODULES))
     if not table.target:
-        raise InputError("nothing says what is to be predicted: name an attribute with --target")
+        raise InputError("there is no target: name the attribute to predict with --target")
     if table.is_feature_file(source):
         from compshift.data.feature_files import load_features
 

@@ -33,7 +33,7 @@ from compshift.cli.train import train
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Base class of the parser's errors: click's, or typer's own copy of it, which has no public name."""
 
-MAX_SHOWN = 60
+MAX_VALUE_CHARACTERS = 60
 """Number of characters after which a value is cut in an error message."""
 
 
@@ -180,7 +180,7 @@ def _with_value(error: Any) -> str | None:
         return None
     (first, *_) = details()
     given = str(first["input"])
-    shown = given if len(given) <= MAX_SHOWN else f"{given[:MAX_SHOWN]}…"
+    shown = given if len(given) <= MAX_VALUE_CHARACTERS else f"{given[:MAX_VALUE_CHARACTERS]}…"
     wanted = str(first["msg"]).removeprefix("Input ")
     name = error.param.opts[0] if error.param.opts[0].startswith("-") else error.param.get_error_hint().strip("'")
     return f"{name} is {shown!r} and {wanted}"

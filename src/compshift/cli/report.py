@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from compshift.cli.inputs import TableOptions
     from compshift.report.page import Page
 
-MODEL, TABLE = "Models", "Tables"
+MODELS, TABLES = "Models", "Tables"
+"""Further headings of the help."""
 
 
 def report(
@@ -37,7 +38,7 @@ def report(
         typer.Option(
             help="Columns whose combinations are the groups, separated by commas.",
             show_default=False,
-            rich_help_panel=TABLE,
+            rich_help_panel=TABLES,
         ),
     ] = None,
     count: Annotated[
@@ -45,7 +46,7 @@ def report(
         typer.Option(
             help="Column with the number of samples that each row stands for.",
             show_default=False,
-            rich_help_panel=TABLE,
+            rich_help_panel=TABLES,
         ),
     ] = None,
     max_values: Annotated[
@@ -54,7 +55,7 @@ def report(
             help="Largest number of values of an attribute; if set, continuous ones are accepted too.",
             min=1,
             show_default="1000",
-            rich_help_panel=TABLE,
+            rich_help_panel=TABLES,
         ),
     ] = None,
     split: Annotated[
@@ -70,7 +71,7 @@ def report(
             "--diagnose/--no-diagnose",
             help="Test whether the energies are additive.",
             show_default="if it takes seconds",
-            rich_help_panel=MODEL,
+            rich_help_panel=MODELS,
         ),
     ] = None,
     prior: Prior = None,
