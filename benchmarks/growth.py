@@ -16,8 +16,10 @@ import numpy as np
 from measure import Row, seconds_in_turns
 
 from compshift import GroupSpace
+from compshift.core.bias import rows_worth_merging
 from compshift.core.candidates import Candidates
-from compshift.crm.fit import FitParams, StandardisedRows, evidence_of, extrapolate
+from compshift.crm.blocks import ArrayRows
+from compshift.crm.fit import FitParams, StandardisedRows, StepTwoSums, step_two_sums
 from compshift.studies.figure_file import save_figure, write_numbers
 
 FIGURE = Path("out/growth_of_cost.png")
@@ -141,10 +143,11 @@ def _works(size: Size) -> dict[str, Callable[[], Any]]:
     problem = training.problem(FitParams(alpha=1e-2))
     weight, bias = rng.normal(size=problem.shape) / np.sqrt(size.p), np.zeros(len(seen))
     energies = training.features @ weight.T  # (n, D)
+    rows = ArrayRows(energies, position, training.weight, rows_worth_merging(candidates.table))
 
     def b_star() -> None:
-        evidence = evidence_of(energies, training.seen, np.log(training.frequency) - bias)
-        extrapolate(energies, evidence, training.weight, candidates.table)
+        log_score = np.log(training.frequency) - bias
+        rows.total(step_two_sums, StepTwoSums.merge, None, training.seen, log_score, (candidates.table,))
 
     return {STEP_ONE: lambda: problem.evaluate(weight, bias), B_STAR: b_star}
 

@@ -9,14 +9,16 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
 from measure import Row, peak_megabytes, seconds_in_turns
 
 from compshift import GroupSpace
+from compshift.core.bias import BiasSums, extrapolated_bias, merge_sums, rows_worth_merging, sums_over
 from compshift.core.energy import GroupTable, log_evidence
-from compshift.crm.fit import extrapolate
+from compshift.crm.blocks import over_blocks
 
 CASES = ((64_800, 30, 30, 40.0, 40.0), (62_700, 60, 6, 15.0, None))
 """Samples, values of the two attributes, how many times faster it should be, and how many megabytes it may take."""
@@ -59,7 +61,13 @@ def problem(n: int, first: int, second: int) -> tuple[GroupTable, np.ndarray, np
 
 def bias_of(table: GroupTable, energies: np.ndarray, evidence: np.ndarray) -> np.ndarray:
     """B* as a fit computes it."""
-    return extrapolate(energies, evidence, np.ones(len(energies), dtype=energies.dtype), table).bias
+    weight = np.ones(len(energies), dtype=energies.dtype)
+
+    def of_rows(rows: slice) -> BiasSums:
+        return sums_over(table, energies[rows], evidence[rows], weight[rows])
+
+    sums = reduce(merge_sums, over_blocks(of_rows, len(energies), rows_worth_merging(table)))
+    return extrapolated_bias(table, sums).bias
 
 
 def tensor(energies: np.ndarray, evidence: np.ndarray, first: int) -> np.ndarray:

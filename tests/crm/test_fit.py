@@ -8,11 +8,10 @@ import tests.references as reference
 from compshift import AffineHull, CRMClassifier, GroupSpace
 from compshift.core.candidates import Candidates
 from compshift.core.energy import log_evidence
+from compshift.core.folds import row_folds
 from compshift.crm.blocks import ArrayRows
-from compshift.crm.classifier import check_cross_fit
-from compshift.crm.fit import FitParams, StandardisedRows, step_one, step_two
+from compshift.crm.fit import FitParams, StandardisedRows, check_cross_fit, step_one, step_two
 from compshift.crm.gaussian import fit_shared, gaussian_energies
-from compshift.crm.inputs import row_folds
 from compshift.crm.problem import TemperatureProblem
 from compshift.crm.solver import Start, solve
 

@@ -15,7 +15,7 @@ from compshift.core.bias import energy_moments
 from compshift.core.candidates import Candidates
 from compshift.core.posterior import known_patterns
 from compshift.crm.fit import FitParams, fit_crm
-from compshift.crm.inputs import Incomplete, TrainingData
+from compshift.crm.inputs import Incomplete, LabelledSamples
 from compshift.crm.partial import PartialProblem, PartialRows, alternate
 from compshift.crm.solver import Start
 from tests.estimators.made_data import hide, make_data
@@ -143,7 +143,7 @@ class TestClassifier:
         X, codes = make_data()
         seen, position = GroupSpace.from_cardinalities([2, 3]).distinct(codes)
         candidates = Candidates.of(GroupSpace.from_cardinalities([2, 3]), seen, np.bincount(position) * 1.0, "all")
-        data = TrainingData(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
+        data = LabelledSamples(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
         model = fit_crm(data, FitParams(1e-2), tol=1e-6, max_iter=1000)
         for attributes in (codes[:, 1], codes[:, 1].astype(float), codes[:, 1].astype(object), codes[:, 1:].tolist()):
             clf = CRMClassifier(prior="hull").fit(X, codes[:, 0], attributes=attributes)

@@ -8,7 +8,7 @@ import pytest
 from compshift import CombinationKFold, CRMClassifier, GroupSpace, InputError
 from compshift.core.candidates import Candidates
 from compshift.crm.fit import FitParams, Setting, step_one, step_two
-from compshift.crm.inputs import TrainingData
+from compshift.crm.inputs import LabelledSamples
 from compshift.crm.selection import (
     OFFSET_SHARE,
     OFFSETS,
@@ -39,7 +39,7 @@ def labelled(n=500, p=30, missing=(0, 5, 10), seed=0):
     X = SPACE.one_hot(codes) @ means + rng.normal(size=(n, p)) * 2
     groups, position = SPACE.distinct(codes)
     candidates = Candidates.of(SPACE, groups, np.bincount(position).astype(float), "all")
-    return TrainingData(X, position, np.ones(n), candidates, 1, True)
+    return LabelledSamples(X, position, np.ones(n), candidates, 1, True)
 
 
 def table(unseen, seen=None, settings=()):

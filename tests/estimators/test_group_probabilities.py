@@ -11,7 +11,7 @@ from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 
 from compshift import GroupSpace, InputError
-from compshift.crm.inputs import row_folds
+from compshift.core.folds import row_folds
 from compshift.estimators.affine_extrapolation import AffineExtrapolation
 from tests.estimators.test_affine_extrapolation import KnownGaussians, Secretive, additive, fit
 

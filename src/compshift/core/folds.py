@@ -1,6 +1,8 @@
-"""Cross-validation folds of whole groups that stay inside the affine hull of the remaining groups."""
+"""Cross-validation folds: of whole groups inside the affine hull of the rest, and of samples within groups."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -89,3 +91,15 @@ class _Remaining:
         """Return the positions of a basis of the remaining groups."""
         remaining = np.flatnonzero(self.left)
         return set(remaining[Span(self.width).add_all(self.columns[remaining])].tolist())
+
+
+def row_folds(position: IntArray, n_folds: int, random: Any) -> IntArray:
+    """Fold of each sample, (n,): the samples of every group (n,) are dealt to the folds in turn, in random order.
+
+    A group of two samples or more is in at least two folds, so that it stays present when any one fold is left out.
+    """
+    order = random.permutation(len(position))
+    order = order[np.argsort(position[order], kind="stable")]
+    folds = np.empty(len(position), dtype=np.int64)
+    folds[order] = np.arange(len(position)) % n_folds
+    return folds

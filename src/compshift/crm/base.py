@@ -16,8 +16,7 @@ from compshift.core.arrays import ColumnSets, FloatArray, IntArray, row_blocks
 from compshift.core.candidates import SUPPORTS, Candidates
 from compshift.core.columns import named_columns
 from compshift.core.groups import GroupSpace
-from compshift.crm.inputs import TrainingData, accuracy, prediction_features, read_training
-from compshift.crm.streams import is_streamed
+from compshift.crm.inputs import LabelledSamples, accuracy, is_streamed, prediction_features, read_training
 
 if TYPE_CHECKING:
     from compshift.estimators.prior_estimate import EstimatedPrior
@@ -54,7 +53,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         space: GroupSpace | None,
         *,
         missing: bool = False,
-    ) -> TrainingData:
+    ) -> LabelledSamples:
         """Check and read training data; called by ``fit`` directly, at whose caller warnings point."""
         if y is None:
             raise InputError(

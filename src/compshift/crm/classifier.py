@@ -12,26 +12,23 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._checks import check_count, check_finite_number, check_positive
-from compshift._errors import InputError, check_name
+from compshift._checks import check_count, check_positive
+from compshift._errors import InputError, check_name, unknown_name
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.crm import io
 from compshift.crm.base import GroupClassifier
-from compshift.crm.fit import ANCHORS, CROSS_FIT_FOLDS, FitParams, Setting, fit_crm, fit_streamed
-from compshift.crm.inputs import TrainingData, prediction_features, restored_on_error, visible_log
+from compshift.crm.fit import ANCHORS, FitParams, Setting, check_cross_fit, check_offset, fit_crm, fit_streamed
+from compshift.crm.inputs import LabelledSamples, is_streamed, prediction_features, restored_on_error, visible_log
 from compshift.crm.model import BIASES, CRMModel
 from compshift.crm.partial import fit_partial
-from compshift.crm.streams import is_streamed, read_streamed
+from compshift.crm.streams import read_streamed
 
 if TYPE_CHECKING:
     import pandas as pd
 
 KIND = "CRMClassifier"
 """Kind of model, as model files name it."""
-
-MAX_OFFSET = 1e6
-"""Largest absolute ``unseen_offset``, in nats: with more, log-probabilities would lose digits."""
 
 
 class CRMClassifier(GroupClassifier):
@@ -225,14 +222,15 @@ class CRMClassifier(GroupClassifier):
     def _check_parameters(self) -> tuple[Setting, float, int]:
         """Check the parameters that do not depend on data; return the setting, ``tol`` and ``max_iter``."""
         alpha = check_positive(self.alpha, "alpha", allow_zero=True)
-        check_name("bias", self.bias, BIASES)
-        check_name("anchor", self.anchor, ANCHORS)
+        for name, value, known in (("bias", self.bias, BIASES), ("anchor", self.anchor, ANCHORS)):
+            if not isinstance(value, str) or value not in known:
+                raise unknown_name(name, value, known)
         self._check_support()
         params = FitParams(alpha, self.anchor, check_cross_fit(self.cross_fit))
         setting = Setting(params, self.bias, check_offset(self.unseen_offset))
         return setting, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
 
-    def _check_incomplete(self, data: TrainingData) -> None:
+    def _check_incomplete(self, data: LabelledSamples) -> None:
         """Raise if attributes are missing and cross-fitting is asked for, before anything is fitted."""
         if data.incomplete is not None and self.cross_fit:
             raise InputError(
@@ -428,27 +426,6 @@ class CRMClassifier(GroupClassifier):
         """Kind of bias and offset of unseen groups that predictions use; parameters set after the fit count."""
         check_name("bias", self.bias, BIASES)
         return self.bias, check_offset(self.unseen_offset)
-
-
-def check_cross_fit(cross_fit: Any) -> int:
-    """Check ``cross_fit`` and return the number of folds, 0 for none."""
-    if isinstance(cross_fit, bool | np.bool_):
-        return CROSS_FIT_FOLDS if cross_fit else 0
-    if isinstance(cross_fit, str):
-        raise InputError(f"cross_fit is {cross_fit!r}: pass True, False or a number of folds")
-    folds = check_count(cross_fit, "cross_fit")
-    if folds < 2:
-        raise InputError(f"cross_fit is {folds}: pass True, False, or 2 folds or more")
-    return folds
-
-
-def check_offset(offset: Any, *, auto: bool = False) -> float:
-    """Check ``unseen_offset``: a number of nats within ±``MAX_OFFSET``. ``auto`` adds that name to the message."""
-    expected = f"pass a number between ±{MAX_OFFSET:g} (0 for none)" + (", or 'auto'" if auto else "")
-    number = check_finite_number(offset, "unseen_offset", expected)
-    if abs(number) > MAX_OFFSET:
-        raise InputError(f"unseen_offset is {offset!r}: {expected}")
-    return number
 
 
 def _same_prior(log_prior: FloatArray, other: FloatArray) -> bool:

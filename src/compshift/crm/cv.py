@@ -18,11 +18,21 @@ from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.core.folds import combination_folds
 from compshift.core.groups import GroupSpace
-from compshift.crm.classifier import CRMClassifier, check_cross_fit, check_offset
+from compshift.crm.classifier import CRMClassifier
 from compshift.crm.combination_kfold import CombinationKFold
 from compshift.crm.expected import EXPECTED_TOL, expected_accuracy
-from compshift.crm.fit import ANCHORS, CROSS_FIT_FOLDS, FitParams, Setting, StandardisedRows, fit_crm, step_one
-from compshift.crm.inputs import TrainingData, check_jobs, restored_on_error, seed_of, visible_log
+from compshift.crm.fit import (
+    ANCHORS,
+    CROSS_FIT_FOLDS,
+    FitParams,
+    Setting,
+    StandardisedRows,
+    check_cross_fit,
+    check_offset,
+    fit_crm,
+    step_one,
+)
+from compshift.crm.inputs import LabelledSamples, check_jobs, restored_on_error, seed_of, visible_log
 from compshift.crm.model import BIASES, CRMModel
 from compshift.crm.partial import fit_partial
 from compshift.crm.selection import Choice, Scorer, SearchSpace, balanced_points, choose, combination_scores
@@ -240,7 +250,7 @@ class CRMClassifierCV(CRMClassifier):
             None if _is_auto(self.unseen_offset) else check_offset(self.unseen_offset, auto=True),
         )
 
-    def _group_folds(self, data: TrainingData, seed: int) -> IntArray:
+    def _group_folds(self, data: LabelledSamples, seed: int) -> IntArray:
         """Fold of each seen group, (k,); −1 for groups that are never held out."""
         space, groups = data.candidates.space, data.candidates.seen_groups
         if self.cv is None or isinstance(self.cv, int):
@@ -264,7 +274,7 @@ class CRMClassifierCV(CRMClassifier):
             raise InputError("cv has no splits: pass at least one pair of training and test samples")
         return fold
 
-    def _splits(self, data: TrainingData) -> Iterator[tuple[IntArray, IntArray]]:
+    def _splits(self, data: LabelledSamples) -> Iterator[tuple[IntArray, IntArray]]:
         """Yield the training and test samples of each split of a splitter or an iterable, as indices into ``data``."""
         place = np.arange(len(data.X))
         if not hasattr(self.cv, "split") and data.place is not None:
@@ -282,7 +292,7 @@ class CRMClassifierCV(CRMClassifier):
             ) from None
 
     def _expected_accuracy(
-        self, data: TrainingData, setting: Setting, model: CRMModel, *, max_iter: int, seed: int, n_jobs: int | None
+        self, data: LabelledSamples, setting: Setting, model: CRMModel, *, max_iter: int, seed: int, n_jobs: int | None
     ) -> FloatArray:
         """Expected accuracy on unseen groups, and its interval, (g, 3)."""
         rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
@@ -366,7 +376,7 @@ def choose_alpha(
     """
     groups, position = space.distinct(codes)
     candidates = Candidates.of(space, groups, np.bincount(position).astype(np.float64), "all")
-    data = TrainingData(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
+    data = LabelledSamples(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
     fold = combination_folds(space, groups, RESOLVE_SPLITS, rng)
     path = [FitParams(alpha) for alpha in alphas]
     seed = int(rng.integers(2**31))

@@ -27,7 +27,7 @@ from compshift.core.folds import combination_folds
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 from compshift.crm.fit import Setting, StandardisedRows, StepOne, step_one, step_two
-from compshift.crm.inputs import TrainingData
+from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel
 from compshift.crm.selection import ROW_PARTS, Fold, row_parts
 
@@ -67,7 +67,7 @@ class Prediction(NamedTuple):
 
 
 def expected_accuracy(
-    data: TrainingData,
+    data: LabelledSamples,
     setting: Setting,
     rows: StandardisedRows,
     fitted: StepOne,
@@ -102,7 +102,14 @@ def expected_accuracy(
 
 
 def hold_out(
-    data: TrainingData, setting: Setting, fitted: StepOne, prior: Any, *, max_iter: int, seed: int, n_jobs: int | None
+    data: LabelledSamples,
+    setting: Setting,
+    fitted: StepOne,
+    prior: Any,
+    *,
+    max_iter: int,
+    seed: int,
+    n_jobs: int | None,
 ) -> HeldOut:
     """Hold out and score every seen group that the others determine."""
     space, groups = data.candidates.space, data.candidates.seen_groups
@@ -126,7 +133,7 @@ def hold_out(
 
 
 def _hold_out(
-    data: TrainingData,
+    data: LabelledSamples,
     held_groups: BoolArray,
     in_part: BoolArray,
     setting: Setting,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from compshift._checks import check_count, check_finite_number
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray, namespace, row_blocks
 from compshift.core.bias import (
@@ -30,9 +31,10 @@ from compshift.core.bias import (
 )
 from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable, linear_energies, log_evidence
+from compshift.core.folds import row_folds
 from compshift.crm.blocks import ArrayRows, Block, RowSums, Sums, in_threads, one_thread_for_numpy
 from compshift.crm.gaussian import gaussian_energies
-from compshift.crm.inputs import TrainingData, row_folds
+from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel
 from compshift.crm.problem import Standard, StepOneProblem, TemperatureProblem, standard_of, standardise
 from compshift.crm.solver import Solution, Start, solve
@@ -45,6 +47,9 @@ CROSS_FIT_FOLDS = 5
 
 CROSS_FIT_TOL = 1e-4
 """Loosest tolerance of the fits that give out-of-fold energies; a tighter one hardly changes them."""
+
+MAX_OFFSET = 1e6
+"""Largest absolute ``unseen_offset``, in nats: with more, log-probabilities would lose digits."""
 
 MAX_TAIL_WEIGHTS = 20_000_000
 """Largest number of importance weights (samples × groups) that are sorted for their tail indices."""
@@ -67,6 +72,27 @@ class Setting(NamedTuple):
     params: FitParams
     bias: str  # kind of bias, one of ``model.BIASES``
     offset: float = 0.0  # nats by which groups that training lacks are favoured
+
+
+def check_cross_fit(cross_fit: Any) -> int:
+    """Check ``cross_fit`` and return the number of folds, 0 for none."""
+    if isinstance(cross_fit, bool | np.bool_):
+        return CROSS_FIT_FOLDS if cross_fit else 0
+    if isinstance(cross_fit, str):
+        raise InputError(f"cross_fit is {cross_fit!r}: pass True, False or a number of folds")
+    folds = check_count(cross_fit, "cross_fit")
+    if folds < 2:
+        raise InputError(f"cross_fit is {folds}: pass True, False, or 2 folds or more")
+    return folds
+
+
+def check_offset(offset: Any, *, auto: bool = False) -> float:
+    """Check ``unseen_offset``: a number of nats within ±``MAX_OFFSET``. ``auto`` adds that name to the message."""
+    expected = f"pass a number between ±{MAX_OFFSET:g} (0 for none)" + (", or 'auto'" if auto else "")
+    number = check_finite_number(offset, "unseen_offset", expected)
+    if abs(number) > MAX_OFFSET:
+        raise InputError(f"unseen_offset is {offset!r}: {expected}")
+    return number
 
 
 class StandardisedRows(NamedTuple):
@@ -142,7 +168,7 @@ class StepOne(NamedTuple):
         return self.rows.features
 
 
-def fit_crm(data: TrainingData, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
+def fit_crm(data: LabelledSamples, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
     """Fit samples in memory: solve step 1 on the seen groups, then compute the bias of every candidate."""
     rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
     return step_two(data.candidates, step_one(rows, params, tol=tol, max_iter=max_iter))

@@ -103,20 +103,18 @@ def visible_log(verbose: bool | int) -> Iterator[None]:
             logger.removeHandler(handler)
 
 
-def row_folds(position: IntArray, n_folds: int, random: Any) -> IntArray:
-    """Fold of each sample, (n,): the samples of every group (n,) are dealt to the folds in turn, in random order.
-
-    A group of two samples or more is in at least two folds, so that it stays present when any one fold is left out.
-    """
-    order = random.permutation(len(position))
-    order = order[np.argsort(position[order], kind="stable")]
-    folds = np.empty(len(position), dtype=np.int64)
-    folds[order] = np.arange(len(position)) % n_folds
-    return folds
-
-
 MAX_COLUMN_NAMES = 10
 """A list of fewer texts than this, and fewer than there are samples, is taken for names of columns."""
+
+
+def is_streamed(X: Any) -> bool:
+    """Whether features are a FeatureStore or a Dask collection, which are fitted in blocks."""
+    return isinstance(X, FeatureStore) or is_dask(X)
+
+
+def is_dask(values: Any) -> bool:
+    """Whether values are a Dask collection; Dask is not imported to find out."""
+    return type(values).__module__.split(".")[0] == "dask"
 
 
 class Labels(NamedTuple):
@@ -136,7 +134,7 @@ class Incomplete(NamedTuple):
     patterns: tuple[Pattern, ...]  # attributes that are known, and the samples that have exactly these
 
 
-class TrainingData(NamedTuple):
+class LabelledSamples(NamedTuple):
     """Training samples as arrays, and the candidate groups."""
 
     X: FloatArray  # (n, p)
@@ -159,7 +157,7 @@ def read_training(
     support: Any,
     *,
     missing: bool = False,
-) -> TrainingData:
+) -> LabelledSamples:
     """Check and read training data in memory; samples without weight are left out.
 
     ``support`` names or lists the candidate groups; ``missing`` allows attributes to be missing in some samples.
@@ -186,7 +184,7 @@ def read_training(
         X, weight = X[complete], weight[complete]
     seen_weight = np.bincount(position, weights=weight).astype(np.float64)  # (k,)
     candidates = Candidates.of(labels.space, seen_groups, seen_weight, support)
-    return TrainingData(X, position, weight, candidates, labels.n_targets, labels.one_dimensional, incomplete, place)
+    return LabelledSamples(X, position, weight, candidates, labels.n_targets, labels.one_dimensional, incomplete, place)
 
 
 def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:

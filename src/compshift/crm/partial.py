@@ -22,7 +22,7 @@ from compshift.core.energy import GroupTable, linear_energies
 from compshift.core.posterior import Pattern, partial_risk, posterior_sums, posterior_totals
 from compshift.crm.blocks import ArrayRows, Sums, in_threads, one_thread_for_numpy
 from compshift.crm.fit import FitParams, StandardisedRows, StepOne, step_two
-from compshift.crm.inputs import Incomplete, TrainingData
+from compshift.crm.inputs import Incomplete, LabelledSamples
 from compshift.crm.model import CRMModel
 from compshift.crm.problem import Standard, block_risk, penalised, standardise, value_curvature
 from compshift.crm.solver import NEWTON_AFTER, RiskGradient, Solution, Start, solve
@@ -182,7 +182,7 @@ def alternate(rows: PartialRows, params: FitParams, *, tol: float, max_iter: int
     return PartialFit(solution, frequency, tuple(risks))
 
 
-def fit_partial(data: TrainingData, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
+def fit_partial(data: LabelledSamples, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
     """Fit complete samples and others, without cross-fitting; the candidates have expected counts as weights."""
     assert data.incomplete is not None
     rows = PartialRows.of(data.X, data.position, data.sample_weight, data.incomplete, data.candidates)

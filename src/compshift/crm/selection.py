@@ -19,7 +19,7 @@ from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.crm.classifier import CRMClassifier
 from compshift.crm.fit import FitParams, Setting, StandardisedRows, step_one, step_two
-from compshift.crm.inputs import TrainingData
+from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel
 from compshift.crm.solver import Start
 
@@ -108,7 +108,7 @@ class Choice(NamedTuple):
 
 
 def choose(
-    data: TrainingData,
+    data: LabelledSamples,
     space: SearchSpace,
     fold: IntArray,
     prior: Any,
@@ -242,7 +242,7 @@ def levelling_offset(levels: FloatArray) -> float:
 
 
 def combination_scores(
-    data: TrainingData,
+    data: LabelledSamples,
     fold: IntArray,
     path: Sequence[FitParams],
     biases: Sequence[str],
@@ -293,7 +293,7 @@ def row_parts(position: IntArray, seed: int) -> IntArray:
 class Fold:
     """Training samples that remain when some groups, and one part of the other samples, are held out."""
 
-    def __init__(self, data: TrainingData, held_groups: BoolArray, in_part: BoolArray, prior: Any) -> None:
+    def __init__(self, data: LabelledSamples, held_groups: BoolArray, in_part: BoolArray, prior: Any) -> None:
         held = held_groups[data.position]
         train = ~held & ~in_part
         self.groups, self.n_targets, self.prior = data.candidates.seen_groups, data.n_targets, prior

@@ -22,7 +22,7 @@ from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.core.groups import GroupSpace
 from compshift.crm.blocks import Block, LocalRows, Merge, Part, RowSums, T, one_thread_for_numpy
-from compshift.crm.inputs import read_labels
+from compshift.crm.inputs import is_dask, read_labels
 from compshift.data.feature_store import FeatureStore
 from compshift.distributed import ALONE, Collective
 
@@ -37,11 +37,6 @@ class Streamed(NamedTuple):
     candidates: Candidates
     n_targets: int
     one_dimensional: bool  # whether y is a single target, so that predictions are (n,)
-
-
-def is_streamed(X: Any) -> bool:
-    """Whether features are a FeatureStore or a Dask collection; Dask is not imported to find out."""
-    return isinstance(X, FeatureStore) or _is_dask(X)
 
 
 def read_streamed(
@@ -127,10 +122,6 @@ def _column_names(names: Any, parameter: str) -> list[str]:
     return list(found)
 
 
-def _is_dask(values: Any) -> bool:
-    return type(values).__module__.split(".")[0] == "dask"
-
-
 def _dask() -> Any:
     """Return Dask's module, whose functions have no types."""
     import dask
@@ -190,7 +181,7 @@ def _read_dask(X: Any, y: Any, attributes: Any, sample_weight: Any, space: Group
 
 def _partitions(values: Any, name: str) -> list[Any]:
     """Return the delayed partitions of a collection."""
-    if not _is_dask(values):
+    if not is_dask(values):
         raise InputError(
             f"X is a Dask collection and {name} {an(type(values).__name__)}: pass a Dask collection for both"
         )

@@ -14,9 +14,10 @@ from compshift._errors import InputError, an, check_name
 from compshift.core.affine import WEIGHTS, affine_log_posterior, affine_weights, log_floored, log_partition
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
+from compshift.core.folds import row_folds
 from compshift.core.groups import GroupSpace
 from compshift.crm.base import GroupClassifier
-from compshift.crm.inputs import check_jobs, random_numbers, restored_on_error, row_folds
+from compshift.crm.inputs import check_jobs, random_numbers, restored_on_error
 from compshift.estimators.group_probabilities import CALIBRATIONS, GroupFits, best_floor, calibrate, group_probabilities
 
 FLOORS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)

@@ -23,7 +23,7 @@ from compshift.core.affine import inverse_temperature, log_floored, log_loss, va
 from compshift.core.arrays import FloatArray, IntArray, log_softmax
 from compshift.core.candidates import Candidates
 from compshift.crm.fit import FitParams, fit_crm
-from compshift.crm.inputs import TrainingData
+from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel
 
 NEGATIVE_TOLERANCE = 1e-6
@@ -193,7 +193,7 @@ def calibrate(
     weights = value_weights(candidates.hull)  # (D, k)
     seen = Candidates(candidates.hull, candidates.seen_weight, candidates.seen_groups)
     evidence = log_proba @ weights.T  # (n, D)
-    data = TrainingData(evidence, position, sample_weight, seen, n_targets=1, one_dimensional=True)
+    data = LabelledSamples(evidence, position, sample_weight, seen, n_targets=1, one_dimensional=True)
     model = fit_crm(data, FitParams(alpha), tol=CALIBRATION_TOL, max_iter=CALIBRATION_MAX_ITER)
     if not model.converged:
         warnings.warn(

@@ -11,7 +11,8 @@ from sklearn.base import BaseEstimator
 from compshift._checks import check_count, check_positive, check_same_order
 from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax
-from compshift.crm.inputs import random_numbers, read_labels, row_folds, training_features
+from compshift.core.folds import row_folds
+from compshift.crm.inputs import random_numbers, read_labels, training_features
 from compshift.crm.problem import standardise
 from compshift.crm.solver import Start, solve
 from compshift.estimators.logit_adjusted import LogitProblem

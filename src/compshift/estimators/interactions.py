@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax
+from compshift.core.folds import row_folds
 from compshift.crm.blocks import one_thread_for_scipy
-from compshift.crm.inputs import row_folds
 from compshift.crm.problem import standardise
 from compshift.crm.solver import Solution, solve
 from compshift.estimators.logit_adjusted import LogitProblem
