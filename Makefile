@@ -7,7 +7,7 @@ SEED := 0
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types check base browser bench hardening fuzz docs coverage clean
+.PHONY: help demo test lint format types check base browser bench hardening fuzz docs coverage duplicates clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -55,9 +55,12 @@ fuzz: $(VENV)/.dev ## look for inputs that break the parsers, guided by coverage
 docs: $(VENV)/.dev ## build the documentation with its examples into out/docs; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -b html docs out/docs
 
-coverage: $(VENV)/.dev ## lines of core and estimators that their own tests run
-	$(BIN)/pytest -q -n 2 tests/core tests/estimators --cov=compshift.core --cov=compshift.estimators \
-		--cov-report=term:skip-covered --cov-fail-under=95
+coverage: $(VENV)/.dev ## statements of the package that the tests run
+	$(BIN)/pytest -q -n 2 --cov=compshift --cov-report=term:skip-covered --cov-fail-under=96
+
+duplicates: $(VENV)/.dev ## places where src repeats itself
+	$(BIN)/pylint --disable=all --enable=duplicate-code --min-similarity-lines=6 --ignore-imports=y --ignore-signatures=y \
+		--ignore-docstrings=y src/compshift
 
 format: $(VENV)/.dev ## let ruff format and fix
 	$(BIN)/ruff format .

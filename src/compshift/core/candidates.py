@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_numbers, check_probabilities
-from compshift._errors import InputError, check_name, listing, rough, unknown_name
+from compshift._errors import InputError, listing, rough, unknown_name
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.energy import GroupTable
 from compshift.core.groups import GroupSpace, codes_of_index, distinct_codes, flat_index, locate_codes
@@ -93,7 +93,6 @@ class Candidates:
 def candidate_groups(support: Any, space: GroupSpace, hull: AffineHull) -> IntArray:
     """Return the codes (g, m) of the candidates that ``support`` asks for, in ascending order."""
     if isinstance(support, str):
-        check_name("support", support, SUPPORTS)
         if support == "observed":
             return hull.observed
         if space.n_groups > MAX_TABLE_GROUPS:
