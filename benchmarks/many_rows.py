@@ -107,9 +107,9 @@ def fit(folder: Path, memory: int) -> Outcome:
     X, codes = sample(groups, 1000, np.random.default_rng(4))
     CRMClassifier(tol=1).fit(X, codes[:, 0], attributes=codes[:, 1])  # loads what is loaded when it is used
     before = peak_megabytes()
-    store = FeatureStore(folder)
+    store = FeatureStore(folder, memory=memory)
     start = time.perf_counter()
-    clf = CRMClassifier(tol=1e-4, memory=memory, verbose=True).fit(store, "y", attributes=["a"])
+    clf = CRMClassifier(tol=1e-4, verbose=True).fit(store, "y", attributes=["a"])
     seconds, peak = time.perf_counter() - start, peak_megabytes()
     X, codes = sample(groups, 50_000, np.random.default_rng(3))
     right = clf.predict(X) == codes[:, 0]

@@ -34,7 +34,8 @@ X_missing, bird_missing, place_missing = sightings(missing, 3000)
 
 alphas = [1e-3, 1e-2, 1e-1, 1.0]
 clf = cs.CRMClassifierCV(alphas=alphas, bias="extrapolated", anchor="zero").fit(X, bird, attributes=place)
-tried = pd.DataFrame({name: clf.cv_results_[name] for name in ("alpha", "seen_accuracy", "unseen_accuracy")})
+tried = pd.DataFrame({name: clf.cv_results_[name] for name in ("param_alpha", "seen_accuracy", "unseen_accuracy")})
+tried = tried.rename(columns={"param_alpha": "alpha"})
 tried["truly missing"] = [
     cs.CRMClassifier(alpha).fit(X, bird, attributes=place).score(X_missing, bird_missing) for alpha in tried["alpha"]
 ]
