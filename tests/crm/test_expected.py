@@ -53,7 +53,7 @@ def test_intervals_cover():
 
 
 def test_leave_one_out_errors():
-    """Of a ridge regression with an intercept, by fitting it again without each group."""
+    """The reference fits a ridge regression with an intercept again without each group."""
     rng = np.random.default_rng(2)
     features, accuracy = rng.normal(size=(20, 4)), rng.uniform(size=20)
     features -= features.mean(axis=0)  # then the intercept is the mean

@@ -231,7 +231,7 @@ class TestUnits:
 
 class TestAnchor:
     def test_units_of_columns(self):
-        """Of those that vary, and of one that says the class."""
+        """Features that vary, and one that equals the class."""
         X, codes = make_data(n=300, p=3)
         X = np.c_[X, codes[:, 0]]
         space = GroupSpace.from_cardinalities([2, 3])
