@@ -35,7 +35,7 @@ from compshift.data.shift import Scenario, parse_groups, scenarios, split_groups
 METHOD_SETS = ("paper", "all")
 """Names for several methods: the paper's eight, and all that there are."""
 
-MAX_NAMED_GROUPS = 4
+MAX_SCENARIO_GROUPS = 4
 """Largest number of dropped groups that the name of a scenario lists; longer lists are cut and hashed."""
 
 SMALL_IMAGE_BACKBONE = "small-cnn"
@@ -225,8 +225,8 @@ def _protocol(
     """Return the protocol of a data set, by its samples and backbone."""
     if source.features:
         return feature_protocol(steps=steps, **choices)
+    from compshift.data.dataset import DEFAULT_BACKBONES
     from compshift.nn.backbones import FRESH
-    from compshift.nn.networks import DEFAULT_BACKBONES
 
     known = source.known
     embedded = known is not None and known.embedded
@@ -279,7 +279,7 @@ def _all_scenarios(
 def scenario_name(space: GroupSpace, dropped: IntArray) -> str:
     """Return a name that depends on the dropped groups alone, however they were chosen."""
     labels = [space.label(code) for code in dropped]
-    if len(labels) <= MAX_NAMED_GROUPS:
+    if len(labels) <= MAX_SCENARIO_GROUPS:
         return " ".join(labels) or "none"
     digest = hashlib.sha256(np.ascontiguousarray(dropped).tobytes()).hexdigest()[:6]
     return f"{' '.join(labels[:2])} and {len(labels) - 2} more, {digest}"

@@ -70,10 +70,10 @@ class DataSource:
 
     def with_features(self, folder: Path, backbone: str | None, progress: Callable[[int], None]) -> DataSource:
         """Compute features of the download in a folder, unless they are there, and return a source that reads them."""
+        from compshift.data.dataset import DEFAULT_BACKBONES
         from compshift.features.embedder import Embedder
         from compshift.features.extract import extract_features
         from compshift.nn.backbones import load_backbone
-        from compshift.nn.networks import DEFAULT_BACKBONES
 
         assert self.known is not None
         data = self.known.load(self.root)

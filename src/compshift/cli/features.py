@@ -71,9 +71,10 @@ def features(
     json: Json = False,
 ) -> None:
     """Compute features of every row and write Parquet shards; the same command again goes on where it stopped."""
-    from compshift.cli.inputs import DEFAULT_BACKBONES, TableOptions, load_source, path_of, require_torch
+    from compshift.cli.inputs import TableOptions, load_source, path_of, require_torch
     from compshift.cli.interruption import resumable
     from compshift.data.benchmarks import MODULES, benchmark
+    from compshift.data.dataset import DEFAULT_BACKBONES
 
     if source in MODULES and benchmark(source).kind == "features":
         raise InputError(f"{source} holds features already: write them with `compshift datasets export {source}`")

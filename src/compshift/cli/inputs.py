@@ -19,6 +19,7 @@ from compshift._errors import InputError, unknown_name
 from compshift._files import check_apart, check_target
 from compshift.cli.options import names, read_shares, reject_unused
 from compshift.data.benchmarks import MODULES, benchmark
+from compshift.data.dataset import DEFAULT_BACKBONES
 from compshift.data.shards import read_manifest
 from compshift.data.text_tables import TEXT, ending
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from compshift.data.images import Geometry
     from compshift.features.recipe import Recipe
 
-DEFAULT_BACKBONES = {"images": "efficientnet-lite0", "text": "minilm"}
 
 SPLIT_NAMES = ("train", "val", "test")
 

@@ -53,7 +53,7 @@ N_SPLITS = 5
 RESOLVE_SPLITS = 10
 """Number of folds of groups in ``choose_alpha``."""
 
-RESOLVE_TOL = 1e-4
+FIT_CODES_TOL = 1e-4
 """Tolerance of ``fit_codes``; a tighter one does not change accuracies."""
 
 
@@ -392,7 +392,7 @@ def fit_codes(
     space: GroupSpace,
     alpha: float,
     sample_weight: FloatArray | None = None,
-    tol: float = RESOLVE_TOL,
+    tol: float = FIT_CODES_TOL,
     prior: str = "hull",
 ) -> CRMClassifier:
     """Fit a classifier of the first attribute to samples with codes (n, m), without warnings."""

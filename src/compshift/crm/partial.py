@@ -123,7 +123,7 @@ class PartialProblem(NamedTuple):
 
     @property
     def coarse(self) -> None:
-        """None: there is no problem in single precision."""
+        """Always None: the problem has no single-precision version."""
 
     @property
     def curvature(self) -> FloatArray:

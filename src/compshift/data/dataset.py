@@ -128,6 +128,9 @@ class Tokens:
 KINDS = {ImageFiles: "images", ImageArrays: "images", Texts: "text", Tokens: "text"}
 """Name of each kind of samples; anything else is a matrix of features, ``"features"``."""
 
+DEFAULT_BACKBONES = {"features": "linear", "images": "efficientnet-lite0", "text": "minilm"}
+"""Backbone used for each kind of samples if none is named."""
+
 Samples = Any
 """A matrix of features (n, p), or one of the classes in ``KINDS``."""
 

@@ -29,7 +29,7 @@ CERTAIN_ERRORS = 3.0
 HINT_ERRORS = 2.0
 """Standard errors above which a difference is called a hint, or a direction is named."""
 
-MAX_NAMED_GROUPS = 5
+MAX_SENTENCE_GROUPS = 5
 """Largest number of groups that a sentence names."""
 
 
@@ -148,7 +148,7 @@ class Diagnosis:
             order = np.argsort(-np.where(certain, self.interaction_by_group, -np.inf), kind="stable")
             named = [
                 f"{self.space.label(self.groups[group])} ({self.interaction_by_group[group]:.2f})"
-                for group in order[: min(MAX_NAMED_GROUPS, int(certain.sum()))]
+                for group in order[: min(MAX_SENTENCE_GROUPS, int(certain.sum()))]
             ]
             yield f"It is worst in {', '.join(named)}."
 
@@ -159,9 +159,9 @@ class Diagnosis:
             named = [
                 f"{self.space.label(self.groups[group])} ({self.effective_sample_size[group]:.3g}"
                 + (f", k̂ {self.pareto_k[group]:.2f})" if self.pareto_k[group] > HEAVY_TAIL else ")")
-                for group in order[:MAX_NAMED_GROUPS]
+                for group in order[:MAX_SENTENCE_GROUPS]
             ]
-            more = f" and {len(order) - MAX_NAMED_GROUPS} more" if len(order) > MAX_NAMED_GROUPS else ""
+            more = f" and {len(order) - MAX_SENTENCE_GROUPS} more" if len(order) > MAX_SENTENCE_GROUPS else ""
             yield (
                 f"The extrapolated biases of {len(order)} of {len(self.groups)} groups rest on few samples or a heavy "
                 f"tail (effective samples): {', '.join(named)}{more}."

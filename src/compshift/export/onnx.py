@@ -20,7 +20,7 @@ from compshift._errors import InputError, an, check_name
 from compshift._files import check_path, check_target, replacing
 from compshift.export.sources import onnx_source
 
-PRECISIONS = ("float32", "float64")
+ONNX_PRECISIONS = ("float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _precision(dtype: Any) -> str:
     name = dtype
     with suppress(TypeError, ValueError, SyntaxError):
         name = dtype if dtype is None else np.dtype(dtype).name  # np.dtype(None) would be float64
-    check_name("dtype", name, PRECISIONS)
+    check_name("dtype", name, ONNX_PRECISIONS)
     return str(name)
 
 

@@ -18,7 +18,7 @@ from compshift.methods.base import Batch, Method, Predictor, State, Task, Traini
 from compshift.nn.head import AdditiveEnergyHead
 from compshift.nn.networks import BackboneClassifier
 
-ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+RESOLVED_ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Ridge penalties that ``CRMResolved`` chooses from."""
 
 RESOLVE_TOL = 1e-6
@@ -101,9 +101,9 @@ class CRMResolved(CRM):
     """CRM whose linear head is solved to its optimum on the final features.
 
     Fine-tuning leaves the head far from the optimum of step 1, which the bias of unseen groups relies on. The ridge
-    penalty is ``alpha`` or, if that is 0, the one of ``ALPHAS`` that best predicts held-out training groups inside the
-    hull of the others. Checkpoints are selected with the head before solving, since solving it at every evaluation
-    would take longer than training.
+    penalty is ``alpha`` or, if that is 0, the one of ``RESOLVED_ALPHAS`` that best predicts held-out training groups
+    inside the hull of the others. Checkpoints are selected with the head before solving, since solving it at every
+    evaluation would take longer than training.
     """
 
     alpha: float = 0.0
@@ -125,7 +125,7 @@ class CRMResolved(CRM):
 
         X, group, weight = rows.features(model)
         codes, task = rows.task.seen[group], rows.task
-        alpha = self.alpha or choose_alpha(X, codes, task.space, ALPHAS, np.random.default_rng(rows.seed))
+        alpha = self.alpha or choose_alpha(X, codes, task.space, RESOLVED_ALPHAS, np.random.default_rng(rows.seed))
         clf = fit_codes(X, codes, task.space, alpha, sample_weight=weight, tol=RESOLVE_TOL)
         head = energy_head(model)
         with torch.no_grad():

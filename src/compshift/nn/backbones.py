@@ -190,7 +190,7 @@ def minilm(max_length: int | None = None, default_length: int | None = None) -> 
 
 
 VISION: dict[str, Callable[[Geometry | None], Backbone]] = {"efficientnet-lite0": efficientnet_lite0}
-TEXT: dict[str, Callable[[int | None, int | None], Backbone]] = {"minilm": minilm}
+PACKAGED_TEXT_BACKBONES: dict[str, Callable[[int | None, int | None], Backbone]] = {"minilm": minilm}
 """Backbones with weights from the package index (extra ``weights``); all other names are those of Hugging Face."""
 
 FRESH = {"small-cnn": "images", "linear": "features", "mlp": "features"}
@@ -241,12 +241,12 @@ def load_backbone(
     check_name("kind", kind, ("images", "text", "features"))
     if not isinstance(name, str):
         raise unknown_name("backbone", name, _known(kind))
-    if name in VISION or name in TEXT:
+    if name in VISION or name in PACKAGED_TEXT_BACKBONES:
         own_kind = "images" if name in VISION else "text"
         if own_kind != kind:
             raise InputError(f"the backbone {name!r} takes {own_kind}, and the samples are {kind}: pass another one")
         check_own_pooling(name, pooling)
-        return VISION[name](geometry) if name in VISION else TEXT[name](max_length, default_length)
+        return VISION[name](geometry) if name in VISION else PACKAGED_TEXT_BACKBONES[name](max_length, default_length)
     if FRESH.get(name) == kind:
         raise InputError(f"the backbone {name!r} has no pretrained weights: train it with compshift.training.train")
     if kind == "features" or name in FRESH:
@@ -265,7 +265,7 @@ def load_backbone(
     except LoadingError as error:
         if Path(name).is_dir():
             raise
-        packaged = list(VISION if kind == "images" else TEXT)
+        packaged = list(VISION if kind == "images" else PACKAGED_TEXT_BACKBONES)
         raise InputError(f"{unknown_name('backbone', name, packaged)}, a folder or a hub's name ({error})") from None
 
 
@@ -277,7 +277,7 @@ def check_own_pooling(name: str, pooling: str) -> None:
 
 def _known(kind: str) -> list[str]:
     """Names of the backbones that come with compshift or its extras."""
-    packaged = {"images": list(VISION), "text": list(TEXT)}.get(kind, [])
+    packaged = {"images": list(VISION), "text": list(PACKAGED_TEXT_BACKBONES)}.get(kind, [])
     return [*packaged, *(name for name, takes in FRESH.items() if takes == kind)]
 
 

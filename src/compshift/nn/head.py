@@ -33,7 +33,7 @@ from compshift.nn.tensors import (
     to_numpy,
 )
 
-BIASES = ("extrapolated", "learned")
+HEAD_BIASES = ("extrapolated", "learned")
 """Biases that the head can predict with."""
 
 
@@ -376,7 +376,7 @@ class AdditiveEnergyHead(HeadState):
         InputError
             If ``extrapolate`` was not called yet, or the bias is not finite.
         """
-        check_name("bias", bias, BIASES)
+        check_name("bias", bias, HEAD_BIASES)
         if bool(torch.isnan(self.bias).any()):
             raise InputError("the bias of unseen groups is not known: call extrapolate with the training inputs first")
         if self._age.outdated(self):

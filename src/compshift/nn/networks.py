@@ -12,12 +12,9 @@ from torch import Tensor, nn
 
 from compshift._checks import check_count, check_list
 from compshift._errors import InputError, check_name, rough
-from compshift.data.dataset import GroupedDataset
+from compshift.data.dataset import DEFAULT_BACKBONES, GroupedDataset
 from compshift.data.images import Geometry, ImagePreprocessing, Resize, scaled
 from compshift.nn.backbones import FRESH, Backbone, VisionBackbone, check_own_pooling, load_backbone
-
-DEFAULT_BACKBONES = {"features": "linear", "images": "efficientnet-lite0", "text": "minilm"}
-"""Backbone used for each kind of samples if none is named."""
 
 MLP_WIDTHS = (256,)
 """Widths of the hidden layers of the backbone ``mlp``."""

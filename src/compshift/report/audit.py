@@ -20,13 +20,13 @@ from compshift.studies.figure_file import check_figure_path, save_figure
 if TYPE_CHECKING:
     from rich.console import Console
 
-MAX_NAMED_GROUPS = 12
+MAX_AUDIT_GROUPS = 12
 """Largest number of groups named in a sentence; the rest are counted."""
 
 INSIDE_MARK, OUTSIDE_MARK = "+", "×"
 """Cells of the terminal's grid for unseen groups inside and outside the hull."""
 
-SEEN_COLOUR, INSIDE_COLOUR, OUTSIDE_COLOUR = "#0072b2", "#9fd0ec", "#f0f0f0"
+SEEN_FILL, INSIDE_FILL, OUTSIDE_FILL = "#0072b2", "#9fd0ec", "#f0f0f0"
 """Colours of the picture; they can be distinguished with any colour vision, and in print."""
 
 MAX_DRAWN_VALUES = 60
@@ -80,8 +80,8 @@ def _coverage_words(audit: Audit) -> list[str]:
 
 
 def _group_names(audit: Audit, codes: Any, counts: Any = None) -> str:
-    """List at most ``MAX_NAMED_GROUPS`` groups by name, with their row counts if given."""
-    labels = [audit.space.label(code) for code in codes[:MAX_NAMED_GROUPS]]
+    """List at most ``MAX_AUDIT_GROUPS`` groups by name, with their row counts if given."""
+    labels = [audit.space.label(code) for code in codes[:MAX_AUDIT_GROUPS]]
     if counts is not None:
         labels = [f"{label} {_plain_number(count)}" for label, count in zip(labels, counts, strict=False)]
     more = len(codes) - len(labels)
@@ -113,9 +113,9 @@ def print_audit(audit: Audit, *, explain: bool, as_json: bool) -> None:
         _print_grid(console, audit)
     print_lines(console, *small_words(audit), *plan_words(audit))
     if explain and inside is not None:
-        print_lines(console, *(f"  {audit.hull.explain(code)}" for code in inside[:MAX_NAMED_GROUPS]))
-        if len(inside) > MAX_NAMED_GROUPS:
-            print_lines(console, f"  and {len(inside) - MAX_NAMED_GROUPS} more; --json --explain has them all")
+        print_lines(console, *(f"  {audit.hull.explain(code)}" for code in inside[:MAX_AUDIT_GROUPS]))
+        if len(inside) > MAX_AUDIT_GROUPS:
+            print_lines(console, f"  and {len(inside) - MAX_AUDIT_GROUPS} more; --json --explain has them all")
 
 
 def _print_grid(console: Console, audit: Audit) -> None:
@@ -171,9 +171,9 @@ def draw_hull(audit: Audit, path: Path) -> None:
         title = f"pairs of values; the other attributes are those of the largest group, {audit.space.label(base)}"
         figure.suptitle(title, fontsize=10)
     handles = [
-        Patch(facecolor=SEEN_COLOUR, label="seen (rows)"),
-        Patch(facecolor=INSIDE_COLOUR, hatch="///", edgecolor="white", label="can be extrapolated"),
-        Patch(facecolor=OUTSIDE_COLOUR, edgecolor="#999999", label="out of reach"),
+        Patch(facecolor=SEEN_FILL, label="seen (rows)"),
+        Patch(facecolor=INSIDE_FILL, hatch="///", edgecolor="white", label="can be extrapolated"),
+        Patch(facecolor=OUTSIDE_FILL, edgecolor="#999999", label="out of reach"),
     ]
     save_figure(figure, path, legend=(handles, [handle.get_label() for handle in handles]))
 
@@ -192,7 +192,7 @@ def _draw_pair(panel: Any, audit: Audit, base: Any, first: int, second: int) -> 
     inside = hull.contains(cells).reshape(shape)
     for left, right in np.ndindex(shape):
         seen = counts[left, right] > 0
-        colour = SEEN_COLOUR if seen else INSIDE_COLOUR if inside[left, right] else OUTSIDE_COLOUR
+        colour = SEEN_FILL if seen else INSIDE_FILL if inside[left, right] else OUTSIDE_FILL
         hatch = "///" if not seen and inside[left, right] else None
         corner = (right - 0.5, left - 0.5)
         panel.add_patch(Rectangle(corner, 1, 1, facecolor=colour, edgecolor="white", linewidth=1, hatch=hatch))

@@ -35,7 +35,7 @@ KEY = "compshift"
 CHECKSUM = "sha256"
 """Keys of the metadata of a safetensors file, and of the checksum inside it."""
 
-_AGAIN = "train again with overwrite, or in another folder"
+_RETRAIN = "train again with overwrite, or in another folder"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
@@ -67,7 +67,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise ValueError("its checksum differs")
         return tensors, about
     except Exception as error:  # readers raise errors of many types on damaged files
-        raise InputError(f"{str(path)!r} is damaged, or not a file of a run ({reason(error)}): {_AGAIN}") from None
+        raise InputError(f"{str(path)!r} is damaged, or not a file of a run ({reason(error)}): {_RETRAIN}") from None
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
@@ -108,7 +108,7 @@ def read_checkpoint(path: Path, model: nn.Module, optimiser: torch.optim.Optimiz
         else:
             number, _, key = rest.partition(".")
             if not number.isdecimal():
-                raise InputError(f"{str(path)!r} holds {name!r}, which a run does not write: {_AGAIN}")
+                raise InputError(f"{str(path)!r} holds {name!r}, which a run does not write: {_RETRAIN}")
             moments.setdefault(int(number), {})[key] = tensor
     load_weights(model, weights, path)
     try:
@@ -287,4 +287,4 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         return read_json_object(path)
     except ValueError as error:
-        raise InputError(f"{str(path)!r} is damaged ({error}): {_AGAIN}") from None
+        raise InputError(f"{str(path)!r} is damaged ({error}): {_RETRAIN}") from None
