@@ -248,9 +248,8 @@ class CRMClassifierCV(CRMClassifier):
         if isinstance(self.cv, CombinationKFold):
             return self.cv.group_folds(space, groups)
         fold = np.full(len(groups), -1, dtype=np.int64)
-        splits = check_cv(self.cv).split(data.X, groups[data.position, 0], data.position)
-        for number, (train, test) in enumerate(splits):
-            held = np.setdiff1d(data.position[np.asarray(test)], data.position[np.asarray(train)])
+        for number, (train, test) in enumerate(_split_samples(self.cv, data, groups)):
+            held = np.setdiff1d(data.position[test], data.position[train])
             if not held.size:
                 raise InputError(
                     f"split {number} of cv holds out no whole group: use CombinationKFold, or splits by combination"
@@ -260,6 +259,8 @@ class CRMClassifierCV(CRMClassifier):
                     f"cv holds out {space.label(groups[held[fold[held] >= 0][0]])} twice: hold it out once"
                 )
             fold[held] = number
+        if fold.max(initial=-1) < 0:
+            raise InputError(f"cv is {self.cv!r:.100}, which has no splits: pass a number of folds, or a splitter")
         return fold
 
     def _expected_accuracy(
@@ -290,6 +291,28 @@ class CRMClassifierCV(CRMClassifier):
         check_name("bias", self.bias, (*BIASES, AUTO))
         bias = self.selected_bias_ if self.bias == AUTO else self.bias
         return bias, self.unseen_offset_ if _is_auto(self.unseen_offset) else check_offset(self.unseen_offset)
+
+
+def _split_samples(cv: Any, data: Labelled, groups: IntArray) -> list[tuple[IntArray, IntArray]]:
+    """Return the training and test samples of each split, after checking that they are indices of samples."""
+    n = len(data.position)
+    try:
+        splits = [
+            (np.asarray(train), np.asarray(test))
+            for train, test in check_cv(cv).split(data.X, groups[data.position, 0], data.position)
+        ]
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"cv is {cv!r:.100}, which gives no splits ({error}): pass a splitter such as CombinationKFold, or pairs "
+            "of training and test indices"
+        ) from None
+    for number, split in enumerate(splits):
+        for part in split:
+            mask = part.dtype.kind == "b" and part.shape == (n,)
+            indices = part.ndim == 1 and part.dtype.kind in "iu" and bool(((-n <= part) & (part < n)).all())
+            if not (mask or indices):
+                raise InputError(f"split {number} of cv has {part!r:.100}: pass indices of the {n} samples")
+    return splits
 
 
 def _is_auto(value: Any) -> bool:
