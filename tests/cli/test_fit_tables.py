@@ -303,7 +303,7 @@ class TestImagesAndTexts:
         ("arguments", "message"),
         [
             (["photos.csv", "--target", "tone"], "neither --path nor --text given"),
-            (["photos.csv", "--path", "photo"], "name an attribute with --target"),
+            (["photos.csv", "--path", "photo"], "name the attribute to predict with --target"),
             (["nothing.csv", "--path", "photo", "--target", "tone"], "there is no file 'nothing.csv'"),
             (["photos.csv", "--path", "tone", "--target", "tint"], "there is no image 'dark'"),
             (["penguins"], "penguins holds features already"),

@@ -47,7 +47,7 @@ ESTIMATORS: dict[str, dict[str, Any]] = {  # with parameters that make a fit qui
     },
     "LogitAdjustedClassifier": {"max_iter": 100},
     "AdditiveGaussian": {},
-    "AffineExtrapolation": {"base_estimator": LogisticRegression(), "cv": 2, "random_state": 0},
+    "AffineExtrapolation": {"estimator": LogisticRegression(), "cv": 2, "random_state": 0},
 }  # fmt: skip
 ROWS = {"X": X, "y": BIRD, "attributes": PLACE, "sample_weight": ONES}
 NO_INPUT = {
@@ -136,7 +136,7 @@ def usual() -> dict[str, Any]:
         "data": DATA, "path": folder() / "birds.npz", "n": 3, "coef": np.zeros((6, 4)), "feature_mean": np.zeros(4),
         "learned_bias": np.zeros(7), "clf": receiver("CRMClassifier"), "model": receiver("CRMClassifier"),
         "samples": X, "content": {"steps": 3}, "block_rows": 50, "batches": [torch.tensor(X)], "folder": made / "new",
-        "base_estimator": LogisticRegression(), "estimator": LogisticRegression(), "device": "cpu", "kind": "images",
+        "estimator": LogisticRegression(), "device": "cpu", "kind": "images",
         "backbone": None,
     }  # fmt: skip
 

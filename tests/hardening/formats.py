@@ -15,9 +15,7 @@ import torch
 from PIL import Image
 
 import compshift as cs
-from compshift.bench.jobs import Job
 from compshift.bench.results import group_results, stored_results
-from compshift.bench.runner import Outcome
 from compshift.bench.selection import chosen_records
 from compshift.bench.store import Store, write_view
 from compshift.cli.options import read_prior
@@ -28,7 +26,7 @@ from compshift.data.feature_files import file_attributes
 from compshift.data.glue_cache import read_glue_cache
 from compshift.data.images import broken_samples, check_image, read_image
 from compshift.nn.huggingface import quiet
-from compshift.studies.growth import run_growth
+from compshift.studies.growth import GrowthCase, GrowthOutcome, run_growth
 from compshift.training.folder import RunFolder, read_tensors
 from tests.data import trees
 from tests.hardening import mutations as m
@@ -288,13 +286,13 @@ def result_formats(folder: Path) -> Iterator[Format]:
     percentages = require(lambda means: all(np.isnan(mean) or 0 <= mean <= 100 for mean in means))
     yield Format("bench.json", store.about, results, percentages, JSON, 180)
     yield Format("record", sorted((store.path / "jobs").glob("*.json"))[0], results, percentages, JSON, 250)
-    jobs, log = [Job(2, 2, share, 0, n_train=100) for share in (0.5, 1.0)], folder / "growth.jsonl"
-    lines = [json.dumps(asdict(Outcome(job, 1.0, 0.1, 2, 0.5, 0.8, 0.9, 0.7, 0.95))) for job in jobs]
+    cases, log = [GrowthCase(2, 2, share, 0, n_train=100) for share in (0.5, 1.0)], folder / "growth.jsonl"
+    lines = [json.dumps(asdict(GrowthOutcome(case, 1.0, 0.1, 2, 0.5, 0.8, 0.9, 0.7, 0.95))) for case in cases]
     log.write_text("".join(f"{line}\n" for line in lines))
     shares = require(
         lambda found: all(v != v or 0 <= v <= 1 for o in found for v in (o.accuracy, o.accuracy_unseen, o.bayes))
     )
-    yield Format("growth.jsonl", log, lambda: run_growth(jobs, log), shares, LINES, 50)
+    yield Format("growth.jsonl", log, lambda: run_growth(cases, log), shares, LINES, 50)
 
 
 MAKERS = (

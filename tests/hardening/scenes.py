@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift.bench import engines
+from compshift.bench import executors
 from compshift.cli.main import main
 from compshift.nn.huggingface import quiet
 from tests.bench.small import write_birds
@@ -106,7 +106,7 @@ def _become(arguments: Sequence[str], cwd: Path, inject: Inject | None, ends: Se
         os.chdir(cwd)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
         sys.argv = ["compshift", *arguments]
-        engines.start_engine = _inline_engine
+        executors.start_executor = _inline_executor
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         after = inject() if inject else None
@@ -128,7 +128,7 @@ def _become(arguments: Sequence[str], cwd: Path, inject: Inject | None, ends: Se
 
 
 class Inline:
-    """An engine that runs jobs at once, in this process."""
+    """An executor that runs jobs at once, in this process."""
 
     slots = 1
 
@@ -140,7 +140,7 @@ class Inline:
 
 
 @contextmanager
-def _inline_engine(*_: Any, **__: Any) -> Iterator[Inline]:
+def _inline_executor(*_: Any, **__: Any) -> Iterator[Inline]:
     yield Inline()
 
 

@@ -206,7 +206,7 @@ def test_random_fits(name: str, tally: Tally) -> None:
         values = {key: ANYTHING if odd == "options" else st.sampled_from(OPTIONS[name][key]) for key in OPTIONS[name]}
         options = {key: data.draw(values[key]) for key in sorted(data.draw(keys))}
         if name == "AffineExtrapolation":
-            options |= {"base_estimator": LogisticRegression(max_iter=20)}
+            options |= {"estimator": LogisticRegression(max_iter=20)}
         X, y = data.draw(features(n, odd=odd == "X")), data.draw(labels(n, odd=odd == "y"))
         more: dict[str, Any] = {"attributes": data.draw(labels(n, odd=odd == "attributes"))}
         if odd == "sample_weight" or data.draw(st.booleans()):

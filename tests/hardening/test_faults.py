@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from compshift.bench import job
-from compshift.report import made_with
+from compshift.bench import jobs
+from compshift.report import page
 from tests.hardening import scenes as s
 from tests.hardening.scenes import (
     BrokenCommandError,
@@ -312,7 +312,7 @@ def _set_clock(shift: float, step: float = 0.0) -> None:
             return datetime.fromtimestamp(0, tz or UTC) + timedelta(seconds=shown())
 
     time.time, time.time_ns = shown, lambda: int(shown() * 1e9)
-    job.datetime = made_with.datetime = Shifted
+    jobs.datetime = page.datetime = Shifted
 
 
 @most_scenes

@@ -21,15 +21,14 @@ from tests.hardening.verdicts import Check, Tally, has_nan, no_probabilities, sh
 
 RIDGE = 0.01
 TOLERANCE = 2e-3  # between probabilities that should be the same; fits stop at a gradient of 1e-6
-CRM, BIASES = cs.CRMClassifier, ("extrapolated", "cumulant", "shrunk", "learned", "auto")
+CRM, BIASES = cs.CRMClassifier, ("extrapolated", "cumulant", "shrunk", "learned")
 MAKERS: dict[str, Callable[[float], Any]] = {
     **{f"CRM, {bias} bias": lambda ridge, bias=bias: CRM(ridge, bias=bias) for bias in BIASES},
     "CRM, gaussian anchor": lambda ridge: CRM(ridge, anchor="gaussian"),
-    "CRM, auto anchor": lambda ridge: CRM(ridge, anchor="auto"),
     "CRM, cross-fitted": lambda ridge: CRM(ridge, cross_fit=3),
     "CRM, tiny ridge": lambda ridge: CRM(1e-10 * ridge, max_iter=50),
-    "CRM, auto offset": lambda ridge: CRM(ridge, unseen_offset="auto"),
     "CRM, CV": lambda ridge: cs.CRMClassifierCV([0.1 * ridge, ridge]),
+    "CRM, CV of one ridge": lambda ridge: cs.CRMClassifierCV([ridge], cross_fit="auto"),
     **{f"logit {a}": lambda ridge, a=a: cs.LogitAdjustedClassifier(a, alpha=ridge) for a in ("none", "lc", "sla")},
     "affine": lambda _: cs.AffineExtrapolation(
         make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)), cv=2, random_state=0
@@ -37,9 +36,9 @@ MAKERS: dict[str, Callable[[float], Any]] = {
     "Gaussian, shared": lambda _: cs.AdditiveGaussian("shared"),
     "Gaussian, per value": lambda _: cs.AdditiveGaussian("per-value"),
 }
-QUICK = {name for name in MAKERS if name.startswith("logit") or name.endswith("bias")} - {"CRM, auto bias"} | {"affine"}
+QUICK = {name for name in MAKERS if name.startswith("logit") or name.endswith("bias")} | {"affine"}
 UNSCALABLE = {"features times 2^996", "features times 2^-996", "constant 1e300", "outlier of 1e+300"}  # too large
-CHOOSERS = ("affine", "Gaussian", "CV", "auto", "gaussian")  # whose penalty is chosen, or no ridge
+CHOOSERS = ("affine", "Gaussian", "CV", "gaussian")  # whose penalty is chosen, or no ridge
 UNLIKE = {"duplicated features": CHOOSERS, "constant features too": CHOOSERS}
 UNLIKE |= dict.fromkeys(("weights of 1e300", "weights of 1e-300"), ("sla", "Gaussian"))  # they take weights as counts
 

@@ -151,8 +151,8 @@ def fit(
     from compshift.cli.inputs import TableOptions, cache_beside, check_model_path, feature_maker, split_part
     from compshift.report.terminal import print_fit
 
-    cache_folder = cache or cache_beside(output)
     check_model_path(output, source, None if is_named_prior(prior) else prior, backbone)
+    cache_folder = cache or cache_beside(output)
     check_apart(cache_folder, source, root, backbone)
     table = TableOptions(
         target=target,

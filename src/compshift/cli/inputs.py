@@ -21,6 +21,7 @@ from compshift.cli.options import names, read_shares, reject_unused
 from compshift.data.benchmarks import MODULES, benchmark
 from compshift.data.dataset import DEFAULT_BACKBONES
 from compshift.data.shards import read_manifest
+from compshift.data.splits import SPLITS
 from compshift.data.text_tables import TEXT, ending
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from compshift.data.images import Geometry
     from compshift.features.recipe import Recipe
 
-
-SPLIT_NAMES = ("train", "val", "test")
 
 MAX_SCALE_RATIO = 30
 """Ratio of two columns' standard deviations above which a warning is printed."""
@@ -154,7 +153,7 @@ def split_part(data: GroupedDataset, split: str | None, default: str) -> tuple[G
     """Return the rows of a split and its name: the given one, or the default if the data have it, else all."""
     if split is None:
         split = default if default in data.splits else "all"
-    elif split in SPLIT_NAMES and data.split is None:
+    elif split in SPLITS and data.split is None:
         raise InputError(f"--split is {split!r}, and there are no splits: leave it out, or use 'all'")
     return data.part(split), split
 

@@ -270,7 +270,7 @@ class CRMClassifierCV(CRMClassifier):
                     f"cv holds out {space.label(groups[held[fold[held] >= 0][0]])} twice: hold it out once"
                 )
             fold[held] = number
-        if fold.max() < 0:
+        if fold.max(initial=-1) < 0:
             raise InputError("cv has no splits: pass at least one pair of training and test samples")
         return fold
 
