@@ -19,8 +19,8 @@ from compshift.data.dataset import GroupedDataset
 from compshift.methods.registry import make_method
 from compshift.training import Settings, train
 from compshift.training.batches import TrainingData
-from compshift.training.evaluation import Listener
 from compshift.training.optimiser import make_optimiser
+from compshift.training.progress import Listener
 
 ROWS, FEATURES, CARDINALITIES = 20_000, 256, (30, 6)
 BATCH_SIZE, TURN, TURNS = 256, 50, 60

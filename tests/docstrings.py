@@ -8,8 +8,6 @@ import inspect
 import sys
 from collections.abc import Iterator
 
-from numpydoc.validate import validate
-
 from tests.public_api import PACKAGES
 
 CODES = {
@@ -45,6 +43,8 @@ def public_objects() -> Iterator[tuple[str, object, bool]]:
 
 def complaints(prefix: str = "") -> list[str]:
     """Every violation of ``CODES``, one line each."""
+    from numpydoc.validate import validate
+
     found = set()
     for dotted, _, is_member in public_objects():
         if not dotted.startswith(prefix):

@@ -76,6 +76,7 @@ def test_every_package_is_checked():
         ("import compshift; compshift.nn; compshift.features; compshift.training", ["numpy", "torch"]),
         ("import compshift; compshift.CRMClassifier; compshift.load", ["torch", "matplotlib", "typer"]),
         ("import compshift; compshift.export_onnx", ["torch", "onnx"]),
+        ("import compshift.bench.plan, compshift.report.run_progress, compshift.studies.growth", ["torch"]),
     ],
 )
 def test_nothing_heavy_loads_until_it_is_used(statement, forbidden):

@@ -9,7 +9,7 @@ from unittest import mock
 
 from compshift.cli.main import main
 from compshift.data.dataset import ImageArrays as ImageArrays
-from compshift.training.evaluation import Listener as Listener
+from compshift.training.progress import Listener as Listener
 
 
 def command(*arguments, cwd):

@@ -13,7 +13,7 @@ from compshift import GroupSpace
 from compshift.data.dataset import GroupedDataset
 from compshift.nn.backbones import Backbone
 from compshift.training import Settings
-from compshift.training.evaluation import Listener
+from compshift.training.progress import Listener
 
 QUICK = Settings(steps=12, batch_size=16, eval_every=4, learning_rate=0.1, seed=3)
 

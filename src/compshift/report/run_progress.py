@@ -25,8 +25,7 @@ from compshift.bench.runner import BenchListener, Outcome
 from compshift.report.grid import to_rich
 from compshift.report.tables import main_numbers, short_tables
 from compshift.report.terminal import counted, duration, plain_table, print_lines
-from compshift.training.evaluation import Listener, ValidationStep
-from compshift.training.folder import RunFolder
+from compshift.training.progress import Listener, ValidationStep
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -194,6 +193,8 @@ def run_listener(folder: Path, *, terminal: bool, tensorboard: bool) -> Iterator
         elif terminal:
             listeners.append(_LineListener())
         if tensorboard:
+            from compshift.training.folder import RunFolder
+
             board = _TensorBoardListener(RunFolder(folder).tensorboard)
             stack.callback(board.close)
             listeners.append(board)

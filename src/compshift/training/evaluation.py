@@ -29,38 +29,6 @@ REFRESH = 3
 """Random stream that draws the rows for refreshes; ``batches`` lists the other streams."""
 
 
-@dataclass(frozen=True)
-class ValidationStep:
-    """Result of one evaluation on the validation rows."""
-
-    step: int
-    loss: float  # mean over the steps since the last evaluation
-    learning_rate: float
-    report: GroupReport | None  # None without validation rows
-    is_best: bool
-
-    def record(self) -> dict[str, Any]:
-        """Fields of the evaluation's line in the log."""
-        content: dict[str, Any] = {"step": self.step, "loss": self.loss, "learning_rate": self.learning_rate}
-        if self.report is not None:
-            content |= {name: getattr(self.report, name) for name in ("average", "balanced", "worst")}
-            content |= {"worst_group": list(self.report.worst_group), "best": self.is_best}
-        return content
-
-
-class Listener:
-    """Base class for objects that follow a run's progress; its methods do nothing."""
-
-    def started(self, step: int, steps: int) -> None:
-        """Called when training starts, or continues, at ``step`` of ``steps``."""
-
-    def stepped(self, step: int, loss: float) -> None:
-        """Called after every step with its loss."""
-
-    def evaluated(self, evaluation: ValidationStep) -> None:
-        """Called after every evaluation."""
-
-
 @dataclass(frozen=True, eq=False)
 class Inspection:
     """Evaluates a model and runs its method's hooks, without changing how the model is trained."""

@@ -18,9 +18,9 @@ from compshift.nn.backbones import Backbone
 from compshift.nn.networks import FeatureBackbone, named_backbone
 from compshift.training.batches import TrainingData
 from compshift.training.classifier import TrainedClassifier
-from compshift.training.evaluation import Listener
 from compshift.training.folder import check_extras
 from compshift.training.optimiser import own_randomness
+from compshift.training.progress import Listener
 from compshift.training.run import Run
 from compshift.training.settings import Settings
 

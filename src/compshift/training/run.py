@@ -21,7 +21,7 @@ from compshift.nn.networks import BackboneClassifier
 from compshift.nn.processes import current_processes
 from compshift.training.batches import Reader, TrainingData
 from compshift.training.classifier import TrainedClassifier, describe_model
-from compshift.training.evaluation import Inspection, Listener, ValidationStep
+from compshift.training.evaluation import Inspection
 from compshift.training.folder import (
     RunFolder,
     load_weights,
@@ -40,6 +40,7 @@ from compshift.training.optimiser import (
     set_rate,
     step_seed,
 )
+from compshift.training.progress import Listener, ValidationStep
 from compshift.training.settings import Settings
 
 
