@@ -175,3 +175,14 @@ def test_unpaired_surrogates_raise():
     for text in (r'"\ud800"', rb'{"a\udfff": 1}'):
         with pytest.raises(ValueError, match="surrogates not allowed"):
             parse_json(text)
+
+
+def test_a_file_is_replaced_and_never_overwritten_in_place(tmp_path):
+    """Whoever has the old file open keeps reading the old content."""
+    path = tmp_path / "model"
+    path.write_text("old")
+    with path.open() as reader:
+        with replacing(path) as temporary:
+            temporary.write_text("new")
+        assert reader.read() == "old"
+    assert path.read_text() == "new"

@@ -11,7 +11,7 @@ from compshift import AffineExtrapolation, CRMClassifier, GroupSpace, InputError
 from compshift.core.energy import GroupTable
 from compshift.crm.blocks import ArrayRows
 from compshift.crm.problem import StepOneProblem, _spread, softmax_curvature, standardise
-from compshift.crm.solver import solve
+from compshift.crm.solver import Start, solve
 from tests.estimators.made_data import make_data
 
 
@@ -178,3 +178,29 @@ def test_a_constant_feature_is_not_taken_for_a_small_one(constant):
     if constant < 1:
         with pytest.warns(UserWarning, match="feature 1 to"):
             standardise(X, rng.random(4001))
+
+
+@pytest.mark.parametrize("anchored", [False, True])
+def test_the_gradient_is_that_of_the_penalised_risk(anchored):
+    """Compare with finite differences, for a ridge towards zero and towards an anchor."""
+    rng = np.random.default_rng(3)
+    space = GroupSpace.from_cardinalities([2, 3])
+    seen = GroupTable.of(space, space.codes(np.array([0, 1, 3, 5])))
+    position = np.r_[np.arange(4), rng.integers(4, size=26)]
+    rows = ArrayRows(rng.normal(size=(30, 2)), position, np.full(30, 1 / 30))
+    frequency = np.bincount(position) / 30
+    anchor = Start(rng.normal(size=(space.width, 2)), np.zeros(4)) if anchored else None
+    problem = StepOneProblem(rows, seen, frequency, alpha=0.7, anchor=anchor)
+    weight, bias = rng.normal(size=problem.shape), rng.normal(size=4)
+    found = problem.evaluate(weight, bias)
+    step = 1e-6
+    for index in np.ndindex(weight.shape):
+        moved = weight.copy()
+        moved[index] += step
+        slope = (problem.evaluate(moved, bias).value - found.value) / step
+        assert slope == pytest.approx(found.weight_gradient[index], abs=1e-5)
+    for index in range(4):
+        moved = bias.copy()
+        moved[index] += step
+        slope = (problem.evaluate(weight, moved).value - found.value) / step
+        assert slope == pytest.approx(found.bias_gradient[index], abs=1e-5)

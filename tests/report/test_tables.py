@@ -9,7 +9,7 @@ import pytest
 from compshift.bench.protocol import read_table
 from compshift.bench.results import Results, Score, paper_results
 from compshift.report.grid import Cell, Grid, to_latex, to_markdown, to_rich
-from compshift.report.tables import make_tables, shown, to_csv
+from compshift.report.tables import _best, make_tables, shown, to_csv
 
 METRICS = {"average": "average_acc", "balanced": "balanced_acc", "worst group": "worst_group_acc"}
 
@@ -211,3 +211,8 @@ def benchmark_space(name):
 
     assert name == "metashift"
     return metashift.SPACE
+
+
+def test_the_highest_accuracy_of_a_column_is_in_bold():
+    scores = [Score(70.04, None, 1), Score(90.0, None, 1), None, Score(float("nan"), None, 1)]
+    assert _best(scores) == 90.0
