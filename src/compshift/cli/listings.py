@@ -59,7 +59,9 @@ def export(
 
     known = benchmark(name)
     if not known.bundled:
-        raise InputError(f"{name} is not bundled with compshift: compute its features with `compshift features {name} --root DIR`")
+        raise InputError(
+            f"{name} is not bundled with compshift: compute its features with `compshift features {name} --root DIR`"
+        )
     data = known.features()
     write_features(output, data)
     typer.echo(f"{len(data)} rows of {data.X.shape[1]} features written to {output}")

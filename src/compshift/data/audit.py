@@ -1,4 +1,4 @@
-"""Audit a table: count its groups, list the unseen ones inside and outside the affine hull, and plan what to collect."""
+"""Audit a table: count its groups, find unseen groups inside and outside the affine hull, plan what to collect."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _count_table(source: Path, attributes: list[str], count: str | None, split: 
     drop = np.logical_or.reduce(list(is_missing.values()))
     if drop.all():
         raise InputError(
-            f"every row of {str(source)!r} has a missing attribute: fill in the missing values, or leave out an attribute"
+            f"every row of {str(source)!r} has a missing attribute: fill in the values, or leave out an attribute"
         )
     sizes = np.ones(len(table)) if count is None else _read_counts(table.column(count), count, drop)
     dropped = float(sizes[drop].sum())

@@ -136,7 +136,7 @@ Samples = Any
 
 
 def _text_array(values: Any, name: str) -> np.ndarray[Any, Any]:
-    """Check texts and return them as an object array, because in a fixed-width array one long text widens every entry."""
+    """Check texts and return them as an object array; in a fixed-width array, one long text widens every entry."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     for row, value in enumerate(array):

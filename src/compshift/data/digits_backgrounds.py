@@ -56,9 +56,9 @@ PATCH_CELLS = 1 << 22
 def load_digits_backgrounds(random_state: int = 0, *, balanced: bool = False) -> GroupedDataset:
     """Load scikit-learn's digits, enlarged and placed on five procedural textures.
 
-    In training, 95 % of the rows of digit d have background d mod 5, its majority background. The others are spread over
-    the other four backgrounds, so that all 50 groups occur. Each training scan gives two rows, at most one of which has
-    a minority background. Each validation and test scan gives five rows, one on every background: validation is
+    In training, 95 % of the rows of digit d have background d mod 5, its majority background. The others are spread
+    over the other four backgrounds, so that all 50 groups occur. Each training scan gives two rows, at most one of them
+    with a minority background. Each validation and test scan gives five rows, one on every background: validation is
     balanced, as in Waterbirds, so that the accuracy of a group is measured on at least 22 scans. The splits are fixed;
     ``random_state`` determines the textures and which training rows have a minority background.
 
@@ -211,7 +211,7 @@ class RandomConvolutions:
         """Return the number of rows and columns of patch corners in an image."""
         if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
             raise InputError(
-                f"pixels has type {pixels.dtype} and shape {pixels.shape}: pass uint8 images of shape (n, height, width, 3)"
+                f"pixels has type {pixels.dtype} and shape {pixels.shape}: pass uint8 images (n, height, width, 3)"
             )
         height, width = pixels.shape[1:3]
         if min(height, width) - self.size + 1 < self.grid:

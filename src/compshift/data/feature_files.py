@@ -97,8 +97,8 @@ def load_features(
     targets = list(targets) or known[:1]
     if not targets:
         raise InputError(
-            f"{str(path)!r} has no attributes: write them as the arrays 'Z' and 'attribute_names' of an .npz file, or as "
-            "columns of a Parquet file"
+            f"{str(path)!r} has no attributes: write them as the arrays 'Z' and 'attribute_names' of an .npz file, or "
+            "as columns of a Parquet file"
         )
     if attributes is None:
         attributes = [name for name in known if name not in targets]
@@ -236,7 +236,7 @@ def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> lis
         largest = int(Z.max(initial=0))
         if largest >= MAX_TABLE_GROUPS:
             raise InputError(
-                f"{str(path)!r}: Z has the code {largest} but there are no value_names: number the values from 0 without gaps"
+                f"{str(path)!r}: Z has the code {largest} but there are no value_names: number values from 0, no gaps"
             )
         return [tuple(range(int(column.max(initial=0)) + 1)) for column in Z.T]
     try:

@@ -180,7 +180,8 @@ class FeatureStore:
             for name in names:
                 if pa.types.is_nested(schema.field(name).type):
                     raise InputError(
-                        f"{str(self.path)!r}: the column {name!r} has type {schema.field(name).type}: it needs one value per row"
+                        f"{str(self.path)!r}: the column {name!r} has type {schema.field(name).type}: it needs one "
+                        "value per row"
                     )
             for file in self.files[1:]:
                 self._check_columns(names, file)
@@ -201,8 +202,8 @@ class FeatureStore:
         block_rows : int
             Maximum number of rows in a block.
         rank, size : int, default=0, 1
-            Number of this process and number of processes: each of the processes 0 to ``size`` − 1 reads different rows,
-            and together they read all rows.
+            Number of this process and number of processes. Each of the processes 0 to ``size`` − 1 reads other rows;
+            together they read all rows.
 
         Yields
         ------
@@ -253,8 +254,8 @@ class FeatureStore:
             names = source.schema_arrow.names
             if "features" not in names:
                 raise InputError(
-                    f"{str(file)!r} has no column 'features' (its columns are {listing(names)}): write lists of numbers "
-                    "to it, for example with pandas' frame.assign(features=list(X))"
+                    f"{str(file)!r} has no column 'features' (its columns are {listing(names)}): write lists of "
+                    "numbers to it, for example with pandas' frame.assign(features=list(X))"
                 )
             for batch in source.iter_batches(block_rows, row_groups=[group], columns=["features"]):
                 yield list_matrix(batch.column(0), file)

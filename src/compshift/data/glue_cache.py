@@ -184,7 +184,7 @@ def read_glue_cache(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         ) from None
     if type(features) is not list or not features or type(features[0]) is not InputFeatures:
         raise InputError(
-            f"{str(path)!r} holds {an(type(features).__name__)}: it must contain a list of InputFeatures; download it again"
+            f"{str(path)!r} contains {an(type(features).__name__)}, not a list of InputFeatures: download it again"
         )
     try:
         length = len(features[0].input_ids)

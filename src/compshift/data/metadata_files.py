@@ -33,7 +33,8 @@ def read_metadata(path: Path, columns: Sequence[str], **options: Any) -> dict[st
         absent = [name for name in columns if name not in header.columns]
         if absent:
             raise InputError(
-                f"{str(path)!r} has no column {listing(absent)}: its columns are {listing(header.columns, 12)}; download it again"
+                f"{str(path)!r} has no column {listing(absent)}: its columns are {listing(header.columns, 12)}; "
+                "download it again"
             )
         frame = pd.read_csv(path, usecols=list(columns), dtype=str, keep_default_na=False, **options)
     except InputError:

@@ -55,7 +55,7 @@ def _from_folders(root: Path) -> GroupedDataset:
 
 
 def _split(n: int) -> IntArray:
-    """Draw a quarter of the rows for test, then a tenth of all rows for val, with the generator of the published split."""
+    """Draw a quarter of the rows for test and a tenth for val, with the generator of the published split."""
     rng = np.random.RandomState(42)  # the published split was drawn with this generator and seed
     test = rng.choice(np.arange(n), size=int(0.25 * n), replace=False)
     val = rng.choice(np.setdiff1d(np.arange(n), test), size=int(0.1 * n), replace=False)

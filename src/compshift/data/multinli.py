@@ -76,7 +76,8 @@ def _cached(root: Path) -> GroupedDataset:
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if len(whole["label"]) != len(codes):
         raise InputError(
-            f"{str(path)!r} has {len(codes)} rows but the caches have {len(whole['label'])} examples: download both again"
+            f"{str(path)!r} has {len(codes)} rows but the caches have {len(whole['label'])} examples: "
+            "download both again"
         )
     wrong = np.flatnonzero(whole["label"] != codes[:, 0])
     if len(wrong):
@@ -105,7 +106,7 @@ def _raw(root: Path, folder: str) -> GroupedDataset:
                 number += 1
     if not rows:
         raise InputError(
-            f"the files beside {str(root / folder / TEXTS[0])!r} contain no example with a gold label: download them again"
+            f"the files beside {str(root / folder / TEXTS[0])!r} contain no gold labels: download them again"
         )
     numbers, premises, hypotheses, labels = (list(column) for column in zip(*rows, strict=True))
     codes = np.array(
@@ -140,8 +141,8 @@ def _published_split(path: Path, numbers: list[int], codes: IntArray) -> IntArra
     wrong = np.flatnonzero((published != codes).any(axis=1))
     if len(wrong):
         raise InputError(
-            f"{str(path)!r}, line {wrong[0] + 2}: the group is {SPACE.label(published[wrong[0]])} but that of the text is "
-            f"{SPACE.label(codes[wrong[0]])}: the table and the .jsonl files do not match; download both again"
+            f"{str(path)!r}, line {wrong[0] + 2}: the group is {SPACE.label(published[wrong[0]])} but that of the "
+            f"text is {SPACE.label(codes[wrong[0]])}: the table and the .jsonl files do not match; download both again"
         )
     return split
 

@@ -100,8 +100,8 @@ def _from_folders(root: Path, folder: str) -> GroupedDataset:
             split += [1] * (held // 3) + [2] * (held - held // 3) + [0] * (len(files) - held)
     if not names:
         raise InputError(
-            f"there are no images in {str(base / folder)!r}: it must contain the folders {listing(CONTEXTS)}, each with a "
-            "folder for every object in dg_label_id_mapping.json"
+            f"there are no images in {str(base / folder)!r}: it must contain the folders {listing(CONTEXTS)}, each "
+            "with a folder for every object in dg_label_id_mapping.json"
         )
     return GroupedDataset(
         ImageFiles(base / folder, np.array(names), base / folder), space, space.encode(values), np.array(split)

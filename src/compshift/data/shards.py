@@ -16,7 +16,7 @@ import numpy as np
 
 from compshift._errors import InputError, reason
 from compshift._files import check_inside, check_ordinary, parse_json, read_json_object
-from compshift.data.text_tables import ending, encoding_error
+from compshift.data.text_tables import encoding_error, ending
 
 PARQUET = (".parquet", ".pq")
 """File name endings of Parquet files."""

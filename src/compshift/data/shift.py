@@ -72,8 +72,8 @@ def drop_groups(dataset: GroupedDataset, groups: Any, *, strict: bool = False) -
     untested = [code for position, code in enumerate(dropped) if not (~open_rows & (member == position)).any()]
     if untested:
         warnings.warn(
-            f"{len(untested)} dropped group{'s have' if len(untested) > 1 else ' has'} no test rows, so the accuracy on "
-            f"unseen groups is not measured there: {', '.join(dataset.space.label(code) for code in untested[:4])}",
+            f"{len(untested)} dropped group{'s have' if len(untested) > 1 else ' has'} no test rows, so the accuracy "
+            f"on them cannot be measured: {', '.join(dataset.space.label(code) for code in untested[:4])}",
             ExtrapolationWarning,
             stacklevel=2,
         )

@@ -284,8 +284,8 @@ def _matrix(features: Any) -> Any:
         for name, values in features.items():
             if values.dtype.kind not in "fiub":
                 raise InputError(
-                    f"the feature column {name!r} has {shown(_first_non_number(values))}: it must contain numbers, with decimal "
-                    "points"
+                    f"the feature column {name!r} has {shown(_first_non_number(values))}: it must contain "
+                    "numbers, with decimal points"
                 )
             if np.isnan(values.astype(np.float64)).any():
                 row = int(np.argmax(np.isnan(values.astype(np.float64))))

@@ -196,9 +196,9 @@ class _ThriftReader:
         return (value >> 1) ^ -(value & 1)  # zigzag encoding
 
 
-# Pickles. An unpickler allocates any length that an opcode declares, and a memo as long as the largest index in it, so a
-# pickle of thirteen bytes can take many gigabytes. In a valid pickle, no string is longer than the rest of the file, and
-# the memo has fewer entries than the file has bytes.
+# Pickles. An unpickler allocates any length that an opcode declares, and a memo as long as the largest index in it, so
+# a pickle of thirteen bytes can take many gigabytes. In a valid pickle, no string is longer than the rest of the file,
+# and the memo has fewer entries than the file has bytes.
 
 OP_STOP, OP_LONG_BINPUT, OP_PUT = ord("."), ord("r"), ord("p")
 INSPECTED_OPCODES = ("EXT1", "EXT2", "EXT4", "NEXT_BUFFER", "READONLY_BUFFER", "LONG_BINPUT", "PUT", "STOP")
@@ -214,7 +214,7 @@ LENGTH_BYTES = {
 
 
 def _opcode_tables() -> tuple[re.Pattern[bytes], dict[int, int]]:
-    """Return a pattern that matches runs of harmless opcodes, and the width of the length field of the other opcodes."""
+    """Return a pattern for runs of harmless opcodes, and the width of the length field of opcodes that have one."""
     fixed: dict[int, bytes] = {}
     lines: dict[int, bytes] = {}
     counted = {}
