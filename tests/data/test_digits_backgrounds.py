@@ -130,7 +130,7 @@ def images(n, height=9, width=11, seed=0):
 
 
 def reference(pixels, feature_map):
-    """Evaluate the equation of the docstring patch by patch; cell a has the corners from ⌊a·h/grid⌋ to ⌊(a+1)·h/grid⌋ − 1."""
+    """Evaluate the docstring's equation by patch; cell a has the corners from ⌊a·h/grid⌋ to ⌊(a+1)·h/grid⌋ − 1."""
     size, grid = feature_map.size, feature_map.grid
     height, width = pixels.shape[1] - size + 1, pixels.shape[2] - size + 1
     features = np.zeros((len(pixels), grid, grid, feature_map.n_filters))

@@ -140,9 +140,7 @@ OBJECTS = b"X\x01\x00\x00\x00O"
 @pytest.mark.parametrize(
     "content",
     [
-        opcodes(
-            NDARRAY, b"(K\x01\x85", OBJECTS, b"C\x08AAAAAAAAtR"
-        ),  # an object array, whose pointers come from the file
+        opcodes(NDARRAY, b"(K\x01\x85", OBJECTS, b"C\x08AAAAAAAAtR"),  # an array of pointers that the file defines
         opcodes(DTYPE, b"(", OBJECTS, b"\x89\x88tR"),  # the dtype of an object array
         opcodes(RECORD, b"N}X\x08\x00\x00\x00label_idK\x07s\x86b"),  # sets an attribute of the class
         opcodes(b"c_codecs\nencode\nN}X\x0c\x00\x00\x00__defaults__K\x07\x85s\x86b"),  # sets an attribute of a function

@@ -265,7 +265,7 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
         if not feature_columns:
             raise InputError(
                 f"{str(path)!r} has no features (its columns are {listing(columns)}): write them as a list column "
-                "'features' or as columns 'f0', 'f1', …, or load other columns with load_table(features=[names])"
+                "'features' or as columns 'f0', 'f1', …, or read other columns as a table, with features=[names]"
             )
         check_columns(feature_columns, columns, files[0])
         wanted = [*feature_columns, *attributes, *(["split"] if "split" in columns else [])]
