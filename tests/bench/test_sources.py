@@ -23,9 +23,9 @@ def test_the_digest_depends_on_content_and_not_on_the_path(tmp_path):
         replace(data, split=(data.split + 1) % 3),
     ):
         assert data_digest(changed) != first.digest()
-    embedded = DataSource("gaussian2d", "gaussian2d")
-    shifted = replace(embedded.load(), samples=embedded.load().samples + 1e-9)  # another machine's rounding
-    assert data_digest(shifted, samples=False) == embedded.digest()
+    bundled = DataSource("gaussian2d", "gaussian2d")
+    shifted = replace(bundled.load(), samples=bundled.load().samples + 1e-9)  # another machine's rounding
+    assert data_digest(shifted, samples=False) == bundled.digest()
 
 
 def test_the_class_comes_first(tmp_path):
@@ -37,7 +37,7 @@ def test_the_class_comes_first(tmp_path):
 def test_labels_of_digits_need_no_features():
     source = DataSource("digits-backgrounds", "digits-backgrounds")
     assert source.labels().kind == "images"
-    assert benchmark("digits-backgrounds").embedded
+    assert benchmark("digits-backgrounds").bundled
 
 
 def test_a_download_is_found_in_the_root_or_in_a_folder_of_its_name(tmp_path):

@@ -107,15 +107,15 @@ def test_names_are_printed_verbatim(audit, tmp_path):
     [
         (("t.csv", "--attributes", "bird,plac"), "use one of 'bird', 'place', 'id'; did you mean 'place'?"),
         (("t.csv", "--attributes", "id,bird", "--max-values", "20"), "63 different values: is it an identifier?"),
-        (("t.csv", "--attributes", "bird,bird"), "repeat: name each once"),
+        (("t.csv", "--attributes", "bird,bird"), "a column is named twice in 'bird', 'bird'"),
         (("t.csv", "--attributes", "bird", "--count", "place"), "it must hold numbers"),
         (("t.csv", "--attributes", ","), "--attributes is empty"),
         (("none.csv", "--attributes", "a"), "there is no file or folder 'none.csv'"),
         (("empty.csv", "--attributes", "a"), "'empty.csv' cannot be read"),
         (("header.csv", "--attributes", "a"), "has no rows"),
-        (("nulls.csv", "--attributes", "a"), "every row of 'nulls.csv' lacks an attribute"),
+        (("nulls.csv", "--attributes", "a"), "every row of 'nulls.csv' has a missing attribute"),
         (("broken.parquet", "--attributes", "a"), "'broken.parquet' cannot be read"),
-        (("t.doc", "--attributes", "a"), "tables end in .csv, .tsv, .parquet or .npz"),
+        (("t.doc", "--attributes", "a"), "pass a .csv, .tsv, .parquet or .npz file"),
         (("t.csv", "--attributes", "bird", "-o", "out.gif"), "figures are written as .png"),
     ],
 )

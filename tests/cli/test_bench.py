@@ -122,7 +122,7 @@ def test_features_of_a_download_are_computed_once(tmp_path, call):
         (["birds.npz", "--select", "test"], "selection 'test' is not known"),
         (["birds.npz", "--drop", "moon,sea"], "bird has no value 'moon'"),
         (["birds.npz", "--drop", "random:2"], "the share must be a number between 0 and 1"),
-        (["birds.npz", "--strict"], "strict needs a data set whose rows have an origin"),
+        (["birds.npz", "--strict"], "strict needs a data set with origin"),
         (["birds.npz", "--target", "wing"], "attribute 'wing' is not known"),
         (["birds.npz", "--attributes", "wing"], "attribute 'wing' is not known"),
         (["birds.npz", "--shares", "0.5,0.2,0.3"], "the file has splits"),

@@ -33,7 +33,7 @@ def test_a_streamed_fit_equals_a_fit_in_memory(folder, call):
         (("--memory", "much"), "--memory is 'much': pass a size such as 500M or 2G"),
         (("--memory", "1"), "--memory is '1', less than a megabyte"),
         (("--memory", "1G", "--alpha", "auto"), "choose one on rows that fit in memory"),
-        (("--memory", "1G", "--split", "val"), "has no rows of the split 'val': it has 'test', 'train'"),
+        (("--memory", "1G", "--split", "val"), "has no rows of the split 'val': use one of 'test', 'train'"),
         (("--memory", "1G", "--anchor", "gaussian"), "fitted with --anchor zero and without --cross-fit"),
     ],
 )

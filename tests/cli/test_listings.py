@@ -95,4 +95,4 @@ def test_export_of_a_download_raises(call, tmp_path):
     assert result.returncode == 2
     assert "compute its features with `compshift features celeba --root DIR`" in result.err
     result = call("datasets", "export", "penguins", "-o", "f.csv", cwd=tmp_path)
-    assert "feature files are written as .npz" in result.err
+    assert "pass a name that ends in .npz" in result.err

@@ -214,7 +214,7 @@ FIT = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "x
         ((*FIT, "--prior", "blank.csv"), "cannot be read as CSV"),
         (("evaluate", "m.safetensors", "birds.npz", "--prior", "foo"), "'FILE.csv'"),
         (("predict", "m.safetensors", "spoilt.npz", "-o", "out.csv"), "'spoilt.npz' has 1 NaN or infinite (inf) value"),
-        (("fit", "empty", "--target", "bird", "-o", "x"), "the folder 'empty' holds no .parquet file"),
+        (("fit", "empty", "--target", "bird", "-o", "x"), "the folder 'empty' contains no .parquet file"),
         (("fit", "continuous.npz", "--target", "y", "-o", "x"), "target 'y' is continuous"),
         (("figure", "gausian2d", "-o", "x.png"), "did you mean 'gaussian2d'"),
         (("figure", "gaussian2d", "-o", "x.doc"), ".png, .svg, .pdf"),

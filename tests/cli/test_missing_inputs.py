@@ -56,17 +56,17 @@ SENTENCES = [
     ),
     (
         ("fit", "arrays.npz", *FIT, "-o", "n.safetensors"),
-        "'arrays.npz' holds arrays, not a table with columns: name no columns for the samples, or pass a .csv, "
+        "'arrays.npz' contains arrays, not a table with columns: do not name columns of samples, or pass a .csv, "
         ".tsv or .parquet file",
     ),
     (
         ("fit", "tr.parquet", *FIT[2:], "-o", "n.safetensors"),
-        "'tr.parquet' has no features (its columns are 'temp', 'pulse', 'diagnosis', 'site'): a list column 'features' "
-        "or columns 'f0', 'f1', … are expected; read other columns of numbers as a table, with features=[names]",
+        "'tr.parquet' has no features (its columns are 'temp', 'pulse', 'diagnosis', 'site'): write them as a list "
+        "column 'features' or as columns 'f0', 'f1', …, or read other columns as a table, with features=[names]",
     ),
     (
         ("bench", "arrays.npz", "-o", "b"),
-        "has no attributes: an .npz file has them as arrays 'Z' and 'attribute_names', Parquet as columns",
+        "has no attributes: write them as the arrays 'Z' and 'attribute_names' of an .npz file, or as columns of a",
     ),
     (("bench", "tr.csv", "-o", "b"), "and columns of numbers in Python, with compshift.data.write_features('features"),
     (

@@ -193,7 +193,7 @@ def test_a_data_set_without_the_models_attributes_raises(call, patients):
     call(*FIT, cwd=folder)
     result = call("evaluate", "m.safetensors", "penguins", cwd=folder)
     assert (result.returncode, result.err.count("\n")) == (2, 1)
-    assert "the rows have no attribute 'diagnosis', which the model has" in result.err
+    assert "the data set has no attribute 'diagnosis' but the model needs it" in result.err
 
 
 def test_attributes_with_the_names_of_reasons(call, patients):

@@ -161,7 +161,7 @@ BAD = [
     (("plain.safetensors", "birds.csv"), "pass features"),
     (("cut.safetensors",), "cannot be read as a model"),
     (("header.csv", "--attributes", "bird,place"), "has no rows"),
-    (("zero.csv", "--attributes", "bird", "--count", "n"), "has nothing but 0"),
+    (("zero.csv", "--attributes", "bird", "--count", "n"), "contains only zeros"),
     (("plain.safetensors", "--split", "test"), "pass INPUT"),
 ]
 
@@ -214,7 +214,7 @@ def test_a_file_name_that_is_not_text(call, tmp_path):
     (tmp_path / name).write_text("a,b\nx,1\ny,2\n")
     result = call("report", name, "--attributes", "a,b", "-o", "page.html", cwd=tmp_path)
     assert result.returncode == 2
-    assert "has bytes that are not UTF-8, and cannot be opened: rename it" in result.err
+    assert "is not valid UTF-8, so Arrow cannot open it: rename it" in result.err
     options = ["--attributes", "a,b", "--title", name, "-o", os.fsdecode(b"page\xe9.html")]
     (tmp_path / name).rename(tmp_path / "b.csv")
     assert call("report", "b.csv", *options, cwd=tmp_path).returncode == 0

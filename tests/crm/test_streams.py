@@ -63,7 +63,7 @@ class TestFit:
         train = split == "train"
         plain = CRMClassifier(tol=1e-8, prior="hull").fit(X[train], bird[train], attributes=place[train])
         np.testing.assert_allclose(clf.predict_proba(X), plain.predict_proba(X), atol=1e-6)
-        with pytest.raises(InputError, match="no rows of the split 'test': it has 'train', 'val'"):
+        with pytest.raises(InputError, match="no rows of the split 'test': use one of 'train', 'val'"):
             CRMClassifier().fit(FeatureStore(tmp_path / "s", split="test"), "bird", attributes="place")
 
     def test_a_streamed_fit_can_be_saved(self, stored, tmp_path):
@@ -161,9 +161,9 @@ class TestStore:
 
     def test_empty_feature_lists_and_splits_of_lists_raise(self, tmp_path):
         lists(pa.table({"bird": ["a", "b"], "split": [["train"], ["val"]]}), 0, tmp_path / "s.parquet")
-        with pytest.raises(InputError, match="the lists in column 'features' are empty; numbers are expected"):
+        with pytest.raises(InputError, match="the lists in column 'features' are empty: each must contain numbers"):
             FeatureStore(tmp_path / "s.parquet").n_features  # noqa: B018
-        with pytest.raises(InputError, match=r"the column 'split' has type list<.*: one value per row"):
+        with pytest.raises(InputError, match=r"the column 'split' has type list<.*: it needs one value per row"):
             FeatureStore(tmp_path / "s.parquet", "train").n_rows  # noqa: B018
 
     @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ class TestStore:
                     pq.write_table(change(pq.read_table(path)), path)
                 yield from super().blocks(*arguments)
 
-        with pytest.raises(InputError, match=r"part-00001.parquet' changed while it was read: wait until nothing wri"):
+        with pytest.raises(InputError, match=r"part-00001.parquet' changed while it was read: wait until no process"):
             CRMClassifier().fit(Changing(store.path), "bird", attributes="place")
         path.unlink()
         with pytest.raises(InputError, match=r"part-00001.parquet' changed while it was read"):

@@ -19,7 +19,7 @@ from compshift.data.dataset import ImageArrays, ImageFiles, Texts, Tokens, as_kn
         ("true", (False, True), True),
         (1, ("1", "1.0"), "1"),
         (1.0, ("1", "1.0"), "1.0"),
-        ("1.00", ("1", "1.0"), "1.00"),  # either could be meant
+        ("1.00", ("1", "1.0"), "1.00"),  # both known values match
         ("01", ("1", "2"), "01"),
         (1, ("01", "2"), 1),
         ("01", (1, 2), "01"),
@@ -57,13 +57,13 @@ def test_samples_are_indexed_like_arrays(tmp_path):
 
 
 def test_bad_samples_raise(tmp_path):
-    with pytest.raises(InputError, match="pass 8-bit colour images"):
+    with pytest.raises(InputError, match="pass uint8 RGB images"):
         ImageArrays(np.zeros((2, 4, 4), np.uint8))
     with pytest.raises(InputError, match="the path of row 1 is missing: every row needs one"):
         ImageFiles(tmp_path, ["a.jpg", None])
     with pytest.raises(InputError, match="the second text has 1 rows but the first text has 2"):
         Texts(["a", "b"], ["c"])
-    with pytest.raises(InputError, match="pass three matrices of one shape"):
+    with pytest.raises(InputError, match="pass three matrices of the same shape"):
         Tokens(np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((2, 2)), "v")
 
 
@@ -74,7 +74,7 @@ def test_unknown_names_and_wrong_shapes_raise():
         data.columns(["size"])
     with pytest.raises(InputError, match="split 'dev' is not known"):
         data.part("dev")
-    with pytest.raises(InputError, match="there are no val rows: the splits that occur are 'train'"):
+    with pytest.raises(InputError, match="there are no val rows: use one of 'train'"):
         data.part("train").part("val")
     with pytest.raises(InputError, match=r"samples is an ndarray of shape \(3,\): pass a matrix"):
         GroupedDataset(np.zeros(3), data.space, data.codes[:3])

@@ -36,7 +36,7 @@ def group_counts(data, split):
 
 
 def test_images_are_pinned(data):
-    """Results are compared across versions: every pixel and every group of seed 0 stays as it is."""
+    """Pixels and groups of seed 0 must never change, because results are compared across versions."""
     assert data.samples.pixels.shape == (5580, SIDE, SIDE, 3)
     assert data.samples.pixels.dtype == np.uint8
     assert hashlib.sha256(data.samples.pixels.tobytes()).hexdigest() == PIXELS_SHA256
@@ -52,7 +52,7 @@ def test_same_seed_same_images(data):
 
 
 def test_no_two_images_share_a_texture(data):
-    """The uppermost pixels, which no digit reaches, are different in every image."""
+    """The top row of pixels, which no digit reaches, is different in every image."""
     assert len(np.unique(data.samples.pixels[:, 0].reshape(len(data.samples.pixels), -1), axis=0)) == len(
         data.samples.pixels
     )
@@ -73,14 +73,14 @@ def test_evaluation_scans_are_on_every_background(data, split, fewest):
     assert group_counts(data, split).min() >= fewest
 
 
-def test_training_background_goes_with_the_digit(data):
+def test_training_background_is_correlated_with_the_digit(data):
     counts = group_counts(data, TRAIN)
     majority = counts[np.arange(10), np.arange(10) % 5] / counts.sum(axis=1)
     np.testing.assert_allclose(majority, 0.95, atol=0.003)
     assert counts.min() >= 2
 
 
-def test_minority_rows_are_of_different_scans(data):
+def test_minority_rows_come_from_different_scans(data):
     minority = (data.split == TRAIN) & (data.codes[:, 1] != data.codes[:, 0] % 5)
     assert len(np.unique(data.origin[minority])) == minority.sum()
 
@@ -96,7 +96,7 @@ def test_balanced_changes_training_rows_only(data, balanced):
 
 
 def test_digit_is_drawn_in_one_light_ink(data):
-    """Every third pixel shows one value of the 8 × 8 scan: pure ink where it is 14 or more, none where it is 0."""
+    """Every third pixel has the value of one cell of the 8 × 8 scan: pure ink if it is ≥ 14, no ink if it is 0."""
     shown = data.samples.pixels[:, 3:25:3, 3:25:3].astype(float)  # (n, 8, 8, 3)
     for image, scan in zip(shown, load_digits().images[data.origin], strict=True):
         ink, ground = image[scan >= 14], image[scan == 0]
@@ -105,7 +105,7 @@ def test_digit_is_drawn_in_one_light_ink(data):
 
 
 def worst_group_accuracy(data, features, train_features, train_digit):
-    """Worst test group of multinomial logistic regression on standardised features."""
+    """Return the worst group accuracy on test of multinomial logistic regression on standardised features."""
     model = make_pipeline(StandardScaler(), LogisticRegression(C=1 / (1e-2 * len(train_digit)), max_iter=1000))
     test = data.split == TEST
     correct = model.fit(train_features, train_digit).predict(features[test]) == data.codes[:, 0][test]
@@ -119,7 +119,7 @@ def test_erm_fails_when_a_group_is_dropped(data, features, dropped):
     assert worst_group_accuracy(data, features, features[kept], data.codes[:, 0][kept]) < 0.5
 
 
-def test_features_allow_every_group_when_training_is_balanced(data, features, balanced):
+def test_every_group_is_accurate_when_training_is_balanced(data, features, balanced):
     train = balanced.split == TRAIN
     balanced_features = RandomConvolutions()(balanced.samples.pixels[train])
     assert worst_group_accuracy(data, features, balanced_features, balanced.codes[:, 0][train]) >= 0.85
@@ -130,7 +130,7 @@ def images(n, height=9, width=11, seed=0):
 
 
 def reference(pixels, feature_map):
-    """The docstring's equation, one patch at a time; cell a has the corners from ⌊a·h/grid⌋ to ⌊(a+1)·h/grid⌋ − 1."""
+    """Evaluate the docstring's equation by patch; cell a has the corners from ⌊a·h/grid⌋ to ⌊(a+1)·h/grid⌋ − 1."""
     size, grid = feature_map.size, feature_map.grid
     height, width = pixels.shape[1] - size + 1, pixels.shape[2] - size + 1
     features = np.zeros((len(pixels), grid, grid, feature_map.n_filters))
@@ -158,7 +158,7 @@ def test_features_match_a_loop_over_patches(size, grid):
 def test_features_do_not_depend_on_the_blocks(monkeypatch):
     feature_map, pixels = RandomConvolutions(n_filters=4, size=3, grid=2), images(10)
     whole = feature_map(pixels)
-    monkeypatch.setattr(digits_backgrounds, "PATCH_CELLS", 3 * 7 * 9 * 27)  # three images to a block
+    monkeypatch.setattr(digits_backgrounds, "PATCH_CELLS", 3 * 7 * 9 * 27)  # three images per block
     np.testing.assert_allclose(feature_map(pixels), whole, rtol=1e-5, atol=1e-6)
 
 

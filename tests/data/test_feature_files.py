@@ -102,7 +102,7 @@ def test_no_splits_means_every_row(arrays, tmp_path):
         ({"X": None}, "has no array 'X'"),
         ({"Z": None}, "has no array 'Z'"),
         ({"attribute_names": None}, "has no array 'attribute_names'"),
-        ({"value_names": np.array("not json")}, "value_names is not a JSON object"),
+        ({"value_names": np.array("not json")}, "value_names must be a JSON object"),
         ({"value_names": np.array('{"bird": ["a", "b"]}')}, "KeyError"),
         ({"Z": np.zeros((12, 3), dtype=int)}, r"shape \(12, 3\); .* 2 attribute_names"),
         ({"Z": np.zeros((12, 2))}, "type float64"),
@@ -157,9 +157,9 @@ def test_files_of_other_kinds_raise(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"f0": [1.0], "f2": [1.0], "f01": [2.0]}, "not numbered f0 to f1 without gaps"),
-        ({"features": [["a", "b"]]}, "are of string; numbers are expected"),
-        ({"features": [[[1.0]]]}, "numbers are expected"),
+        ({"f0": [1.0], "f2": [1.0], "f01": [2.0]}, "must be numbered f0 to f1 without gaps"),
+        ({"features": [["a", "b"]]}, "have entries of type string: they must contain numbers"),
+        ({"features": [[[1.0]]]}, "they must contain numbers"),
     ],
 )
 def test_parquet_without_a_matrix_of_features_raises(tmp_path, columns, message):
@@ -171,7 +171,7 @@ def test_parquet_without_a_matrix_of_features_raises(tmp_path, columns, message)
 def test_deeply_nested_value_names_raise(tmp_path):
     names = '{"a":' + "[" * 100_000
     np.savez(tmp_path / "a.npz", X=np.ones((1, 1)), Z=[[0]], attribute_names=["a"], value_names=names)
-    with pytest.raises(InputError, match="value_names is not a JSON object"):
+    with pytest.raises(InputError, match="value_names must be a JSON object"):
         read_features(tmp_path / "a.npz", ["a"])
 
 

@@ -48,7 +48,7 @@ def test_files_that_torch_wrote(tmp_path, legacy, tensors):
 
 
 class Malicious:
-    """An object whose pickle runs a command when it is loaded the ordinary way."""
+    """Object whose pickle runs a command when the standard unpickler loads it."""
 
     def __init__(self, command):
         self.command = command
@@ -68,21 +68,21 @@ def test_a_malicious_pickle_raises_and_is_not_run(tmp_path, protocol, place):
         write(tmp_path / "c", features, protocol)
     else:
         (tmp_path / "c").write_bytes(pickle.dumps(evil if place == "whole" else [evil], protocol=protocol))
-    with pytest.raises(InputError, match=r"names \w+\.\w+, which no feature cache needs: it was not run"):
+    with pytest.raises(InputError, match=r"imports \w+\.\w+, which no feature cache needs: nothing was run"):
         read_glue_cache(tmp_path / "c")
     assert not witness.exists()
     pickle.loads(pickle.dumps(evil, protocol=protocol))
-    assert witness.exists()  # the attack works on the ordinary unpickler
+    assert witness.exists()  # the standard unpickler runs the command
 
 
 @pytest.mark.parametrize("legacy", [True, False])
 def test_a_malicious_file_with_tensors_raises_and_is_not_run(tmp_path, legacy):
-    """A file that mentions torch is read by torch, which has to reject it as well."""
+    """A file that imports torch is read by torch, which must reject it as well."""
     torch = pytest.importorskip("torch")
     witness = tmp_path / "was_run"
     path = tmp_path / "c"
     torch.save([torch.zeros(2), Malicious(f"touch {witness}")], path, _use_new_zipfile_serialization=not legacy)
-    with pytest.raises(InputError, match="holds more than tensors and numbers"):
+    with pytest.raises(InputError, match="contains more than tensors and numbers"):
         read_glue_cache(path)
     assert not witness.exists()
 
@@ -93,7 +93,7 @@ def test_a_malicious_file_with_tensors_raises_and_is_not_run(tmp_path, legacy):
 )
 def test_no_other_name_is_resolved(tmp_path, name):
     (tmp_path / "c").write_bytes(f"c{name[0]}\n{name[1]}\n.".encode())
-    with pytest.raises(InputError, match=f"names {name[0]}.{name[1]}"):
+    with pytest.raises(InputError, match=f"imports {name[0]}.{name[1]}"):
         read_glue_cache(tmp_path / "c")
 
 
@@ -102,8 +102,8 @@ def test_other_content_raises(tmp_path):
     for content, message in [
         (b"", "cannot be read as a feature cache"),
         (b"no pickle at all", "cannot be read as a feature cache"),
-        (pickle.dumps({"a": 1}), "holds a dict: a list of InputFeatures is expected"),
-        (pickle.dumps([]), "holds a list"),
+        (pickle.dumps({"a": 1}), "contains a dict, not a list of InputFeatures"),
+        (pickle.dumps([]), "contains a list, not"),
     ]:
         path.write_bytes(content)
         with pytest.raises(InputError, match=message):
@@ -112,14 +112,14 @@ def test_other_content_raises(tmp_path):
         read_glue_cache(tmp_path / "nothing")
     uneven = trees.glue_features([0, 1])
     uneven[1].input_ids = [1, 2]
-    with pytest.raises(InputError, match="of one length"):
+    with pytest.raises(InputError, match="of the same length"):
         read_glue_cache(write(path, uneven))
     incomplete = trees.glue_features([0])
     del incomplete[0].segment_ids
     with pytest.raises(InputError, match="an example must have the fields"):
         read_glue_cache(write(path, incomplete))
     worded = trees.glue_features(["yes"])
-    with pytest.raises(InputError, match="all of them whole numbers"):
+    with pytest.raises(InputError, match="all of them integers"):
         read_glue_cache(write(path, worded))
 
 
@@ -129,7 +129,7 @@ def test_numpy_labels(tmp_path):
 
 
 def opcodes(*parts):
-    """A pickle put together by hand."""
+    """Return a pickle of protocol 2 with the given opcodes."""
     return b"\x80\x02" + b"".join(parts) + b"."
 
 
@@ -140,10 +140,10 @@ OBJECTS = b"X\x01\x00\x00\x00O"
 @pytest.mark.parametrize(
     "content",
     [
-        opcodes(NDARRAY, b"(K\x01\x85", OBJECTS, b"C\x08AAAAAAAAtR"),  # an array of pointers from the file
-        opcodes(DTYPE, b"(", OBJECTS, b"\x89\x88tR"),  # the type of such an array
-        opcodes(RECORD, b"N}X\x08\x00\x00\x00label_idK\x07s\x86b"),  # set an attribute of the class
-        opcodes(b"c_codecs\nencode\nN}X\x0c\x00\x00\x00__defaults__K\x07\x85s\x86b"),  # and of a function
+        opcodes(NDARRAY, b"(K\x01\x85", OBJECTS, b"C\x08AAAAAAAAtR"),  # an array of pointers that the file defines
+        opcodes(DTYPE, b"(", OBJECTS, b"\x89\x88tR"),  # the dtype of an object array
+        opcodes(RECORD, b"N}X\x08\x00\x00\x00label_idK\x07s\x86b"),  # sets an attribute of the class
+        opcodes(b"c_codecs\nencode\nN}X\x0c\x00\x00\x00__defaults__K\x07\x85s\x86b"),  # sets an attribute of a function
         opcodes(RECORD, b")\x81}X\x09\x00\x00\x00__class__K\x07sb"),  # an unknown field
         b"PK\x03\x04 no archive",
     ],
@@ -171,9 +171,9 @@ def test_damaged_caches_raise_nothing_but_input_errors(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("dtype", [float, object, "U3", "datetime64[s]"])
-def test_arrays_of_anything_but_whole_numbers_are_not_built(tmp_path, dtype):
+def test_arrays_that_do_not_contain_integers_raise(tmp_path, dtype):
     features = trees.glue_features([0], length=4, wrap=lambda values: np.array(values).astype(dtype))
-    with pytest.raises(InputError, match="an array must hold whole numbers, not"):
+    with pytest.raises(InputError, match="an array must contain integers, not"):
         read_glue_cache(write(tmp_path / "c", features))
 
 
@@ -182,7 +182,7 @@ def test_lists_that_are_shared_by_many_examples_raise(tmp_path):
     for _ in range(12):
         features[0].input_ids = [features[0].input_ids] * 10
     (tmp_path / "c").write_bytes(trees.pickled(features, lambda found: pickle.dumps(found, protocol=2)))
-    with pytest.raises(InputError, match="all of them whole numbers"):
+    with pytest.raises(InputError, match="all of them integers"):
         read_glue_cache(tmp_path / "c")
     features = trees.glue_features([0], length=3000) * 3000
     (tmp_path / "c").write_bytes(trees.pickled(features, lambda found: pickle.dumps(found, protocol=2)))

@@ -51,7 +51,7 @@ def test_a_geometry_for_another_size():
     assert scaled(CROP_AND_RESIZE, 112) == (
         CentreCrop(178, 178),
         Resize(112),
-    )  # of the original, not of the scaled image
+    )  # the crop is in pixels of the original image
     assert scaled(RESIZE_AND_CROP, 224) is RESIZE_AND_CROP
 
 
@@ -82,7 +82,7 @@ def test_every_mode_is_read_as_upright_rgb(tmp_path):
         assert np.asarray(read_image(path)).shape == (4, 5, 3)
         check_image(path)
     exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was turned
+    exif[0x0112] = 6  # orientation: rotated by 90°
     picture(8, 4).save(tmp_path / "turned.jpg", exif=exif)
     assert read_image(tmp_path / "turned.jpg").size == (4, 8)
 

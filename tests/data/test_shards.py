@@ -1,4 +1,4 @@
-"""Folders of Parquet shards: complete with their manifest, and nothing outside the folder."""
+"""Folders of Parquet shards must match their manifest and must not contain links out of the folder."""
 
 import json
 import os

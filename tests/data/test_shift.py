@@ -19,7 +19,7 @@ SPACE = GroupSpace(("bird", "place"), (("landbird", "waterbird"), ("land", "wate
 
 
 def make(rows, origin=None):
-    """A data set from (split, bird, place) of every row."""
+    """Return a data set whose rows have the given (split, bird, place)."""
     rows = np.array(rows)
     return GroupedDataset(np.arange(len(rows), dtype=float)[:, None], SPACE, rows[:, 1:], rows[:, 0], origin=origin)
 
@@ -53,10 +53,10 @@ def test_groups_by_name_or_by_code():
 
 def test_strict_removes_other_rows_of_the_same_origin():
     rows = [(0, 0, 0), (0, 0, 1), (0, 1, 1), (1, 0, 0), (1, 0, 2), (2, 0, 0), (2, 0, 1), (0, 1, 0), (2, 1, 1)]
-    data = make(rows, origin=np.array([0, 0, 1, 2, 2, 3, 3, 4, 0]))  # the last row shows a dropped sample in test
+    data = make(rows, origin=np.array([0, 0, 1, 2, 2, 3, 3, 4, 0]))  # the last row is a test row with a dropped origin
     assert drop_groups(data, [(0, 0)]).X[:, 0].tolist() == [1, 2, 4, 5, 6, 7, 8]
     assert drop_groups(data, [(0, 0)], strict=True).X[:, 0].tolist() == [2, 5, 6, 7, 8]
-    with pytest.raises(InputError, match="strict needs a data set whose rows have an origin"):
+    with pytest.raises(InputError, match="strict needs a data set with origin"):
         drop_groups(full(), [(0, 0)], strict=True)
 
 
@@ -83,7 +83,7 @@ def test_scenarios_of_every_kind():
     drawn = {str(scenarios(data, "random:0.34", random_state=seed)[0].dropped) for seed in range(10)}
     assert len(drawn) > 3
     (most,) = scenarios(data, "random:0.99")
-    assert len(most.dropped) == 5  # something must be left to train on
+    assert len(most.dropped) == 5  # one group is left to train on
     (given,) = scenarios(data, [("waterbird", "sky"), ("landbird", "land")])
     assert given.name == "(landbird, land) (waterbird, sky)"
     applied = given.apply(data)
@@ -96,7 +96,7 @@ def test_each_skips_groups_without_test_rows():
     assert [scenario.name for scenario in scenarios(data)] == ["(landbird, land)", "(waterbird, water)"]
 
 
-def test_a_scenario_applies_the_rule_of_validation():
+def test_a_scenario_drops_unseen_groups_from_validation():
     data = make([(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1), (2, 0, 1), (2, 0, 0), (2, 1, 1)])
     assert Scenario("none", np.zeros((0, 2), int)).apply(data).X[:, 0].tolist() == [0, 1, 2, 4, 5, 6]
 
@@ -114,7 +114,7 @@ def test_a_dropped_group_without_test_rows_warns():
         ([("waterbird",)], "one value of each attribute"),
         ([(1, 3)], "its codes run from 0 to 2"),
         ("waterbird,sky", "groups is the text"),
-        ([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)], "no training row is left"),
+        ([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)], "no training rows are left"),
     ],
 )
 def test_bad_groups_raise(groups, message):
@@ -126,7 +126,7 @@ def test_missing_groups_splits_and_unknown_drops_raise():
     data = make([(0, 0, 0), (0, 1, 1), (2, 1, 1), (2, 0, 0)])
     with pytest.raises(InputError, match=r"the group \(waterbird, sky\) has no rows in train or val"):
         drop_groups(data, [("waterbird", "sky")])
-    with pytest.raises(InputError, match="has the splits 'test': dropping groups needs train and test"):
+    with pytest.raises(InputError, match="has the splits 'test': pass one with train and test rows"):
         drop_groups(data.part("test"), [(0, 0)])
     with pytest.raises(InputError, match="has the splits none"):
         scenarios(GroupedDataset(data.X, SPACE, data.codes))
@@ -144,6 +144,6 @@ def test_groups_whose_values_have_commas_are_quoted():
     assert parse_groups(space, texts).tolist() == [[1, 1], [0, 0]]
     for text in ("flu,Paris, FR", "flu", "", 'flu,"Paris, FR",', "flu\rcold"):
         with pytest.raises(
-            InputError, match=r"separated by commas; one that has a comma itself is put in double quotes"
+            InputError, match=r"separated by commas; put a value that contains a comma in double quotes"
         ):
             parse_groups(space, [text])

@@ -27,7 +27,7 @@ def test_splits_are_codes_or_names():
     assert check_split(np.array([0, "1", "test"], dtype=object), 3).tolist() == [0, 1, 2]
     for split, message in (
         ([[0, 1]], "split has 2 dimensions"),
-        ([True, False], "split holds True and False"),
+        ([True, False], "split contains True and False"),
         ([0, 3], "the split 3 is not known"),
         ([0], "split has 1 rows but X has 2"),
     ):

@@ -95,17 +95,17 @@ def test_random_state_determines_the_split(frame):
         ({"text": "coment", "target": "bird"}, "column 'coment' is not known"),
         ({"text": "comment", "target": "bird", "split": "fold"}, "column 'fold' is not known"),
         ({"text": "comment", "target": "bird", "attributes": ["bird"]}, "the column 'bird' is used twice"),
-        ({"target": "bird"}, "no samples given: pass one of path, text and features"),
-        ({"target": "bird", "text": "comment", "path": "photo"}, "path and text given: pass one of"),
-        ({"target": [], "text": "comment"}, "no target was named"),
+        ({"target": "bird"}, "no samples given: pass exactly one of path"),
+        ({"target": "bird", "text": "comment", "path": "photo"}, "path and text given: pass exactly one of"),
+        ({"target": [], "text": "comment"}, "target is empty"),
         ({"target": "bird", "text": ["comment"] * 3}, "used twice"),
         ({"target": "bird", "text": "comment", "split": 3}, "split is 3: pass the name of a column, or shares"),
         ({"target": "bird", "text": "comment", "split": ["part"]}, r"split is \['part'\]: pass the name of a column"),
         ({"target": "bird", "text": ["comment", "photo", "place"]}, "text names 3 columns"),
-        ({"target": "bird", "text": "weight"}, "the text of row 0 is 0: text is expected"),
+        ({"target": "bird", "text": "weight"}, "the text of row 0 is 0: pass text"),
         (
             {"target": "bird", "features": ["photo"]},
-            "the feature column 'photo' has 'photos/0.jpg': it must hold",
+            "the feature column 'photo' has 'photos/0.jpg': it must contain",
         ),
         ({"target": "bird", "features": "gap"}, "the feature column 'gap' has a missing value at row 11"),
         ({"target": "hole", "text": "comment"}, r"attribute 'hole' has 1 missing \(NaN\) value, the first at row 11"),
@@ -155,9 +155,7 @@ def test_missing_texts_raise(frame, value, what):
     comment = frame["comment"].astype(object)
     comment[2] = value
     name = "path" if what == "path" else "text"
-    message = (
-        "of row 2 is 3: text is expected" if what == "number" else f"the {name} of row 2 is missing: every row needs"
-    )
+    message = "of row 2 is 3: pass text" if what == "number" else f"the {name} of row 2 is missing: every row needs"
     with pytest.raises(InputError, match=message):
         load_table(frame.assign(comment=comment), target="bird", **{name: "comment"})
 
@@ -198,5 +196,5 @@ def test_a_table_with_a_root_stays_below_it(tmp_path):
     with pytest.raises(InputError, match="leads out of"):
         images.path(1)
     frame.assign(photo=[str(tmp_path / "photos/a.jpg"), str(tmp_path / "secret.jpg")]).to_csv(tmp_path / "t.csv")
-    images = load_table(tmp_path / "t.csv", target="bird", path="photo").samples  # no root: the user's own word
+    images = load_table(tmp_path / "t.csv", target="bird", path="photo").samples  # without root, any path is allowed
     assert images.path(1).is_file()

@@ -1,4 +1,4 @@
-"""Tables on disk: columns whose types or names cannot be used."""
+"""Tables on disk with columns whose types or names are not supported."""
 
 import pandas as pd
 import pyarrow as pa

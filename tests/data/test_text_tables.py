@@ -67,16 +67,16 @@ def test_a_feature_that_is_not_a_number_is_shown(tmp_path, value):
     pd.DataFrame({"x": ["1", value, "2"], "y": list("aba"), "site": list("uvu")}).to_csv(
         tmp_path / "a.csv", index=False
     )
-    with pytest.raises(InputError, match=rf"the feature column 'x' has '{value}': it must hold numbers, with points"):
+    with pytest.raises(InputError, match=rf"the feature column 'x' has '{value}': it must contain numbers"):
         load_table(tmp_path / "a.csv", **LABELLED)
 
 
 @pytest.mark.parametrize("odd", ["1_500", "\u00a00.5", "1,5", "½"])
-def test_numbers_that_only_python_or_people_read_raise(tmp_path, odd):
+def test_numbers_that_tables_do_not_use_raise(tmp_path, odd):
     values = ["0.25"] * 50
     values[41] = odd
     pd.DataFrame({"bird": ["a", "b"] * 25, "x": values}).to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(InputError, match=re.escape(f"the feature column 'x' has {odd!r}: it must hold numbers")):
+    with pytest.raises(InputError, match=re.escape(f"the feature column 'x' has {odd!r}: it must contain numbers")):
         load_table(tmp_path / "t.csv", target="bird", features=["x"])
 
 

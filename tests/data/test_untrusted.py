@@ -1,4 +1,4 @@
-"""Files that were made to fill the memory raise an InputError before they do."""
+"""Files that are designed to exhaust memory raise an InputError before memory is allocated."""
 
 import os
 import struct
@@ -47,7 +47,7 @@ def test_npz_with_two_arrays_of_one_name_raises(tmp_path, second):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         for name in ("X.npy", second):
             archive.writestr(name, npy("{'descr': '|u1', 'fortran_order': False, 'shape': (1, 1)}", b"a"))
-    with pytest.raises(InputError, match="has two arrays 'X': write it again, with one of each name"):
+    with pytest.raises(InputError, match="has two arrays named 'X': write it again with unique names"):
         read_features(tmp_path / "a.npz", ["a"])
 
 
@@ -100,9 +100,9 @@ def test_column_chunks_agree_with_pyarrow(tmp_path):
 
     frame = pd.DataFrame({"a": ["x", None] * 50, "b": np.arange(100.0), "c": [[1, 2, 3]] * 100})
     frame.to_parquet(tmp_path / "a.parquet", row_group_size=30)
-    about = pq.read_metadata(tmp_path / "a.parquet")
-    told = [about.row_group(group).column(column) for group in range(4) for column in range(3)]
-    expected = [(c.path_in_schema.split(".")[0], c.num_values, c.total_uncompressed_size) for c in told]
+    metadata = pq.read_metadata(tmp_path / "a.parquet")
+    chunks = [metadata.row_group(group).column(column) for group in range(4) for column in range(3)]
+    expected = [(c.path_in_schema.split(".")[0], c.num_values, c.total_uncompressed_size) for c in chunks]
     assert list(column_chunks(tmp_path / "a.parquet")) == expected
 
 
@@ -126,5 +126,5 @@ def test_pickles_that_would_fill_the_memory_raise(tmp_path, content):
 
 def test_a_pipe_raises_and_is_not_opened_as_an_image(tmp_path):
     os.mkfifo(tmp_path / "a.jpg")
-    with pytest.raises(BrokenImageError, match="no ordinary file"):
+    with pytest.raises(BrokenImageError, match="not a regular file"):
         read_image(tmp_path / "a.jpg")

@@ -1,4 +1,4 @@
-"""Tiny folders in the layouts of the published data sets."""
+"""Write tiny folders in the layouts of the published data sets."""
 
 import csv
 import json
@@ -13,7 +13,7 @@ IDENTITIES = ["male", "female", "LGBTQ", "christian", "muslim", "other_religions
 
 
 def image(path: Path, colour=(200, 30, 90), size=(40, 30)):
-    """A JPEG of one colour; without Pillow, an empty file in its place."""
+    """Write a JPEG of one colour; without Pillow, an empty file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         from PIL import Image
@@ -33,11 +33,11 @@ def table(path: Path, rows, header=None):
 
 
 def colour_of(row):
-    """A colour that tells a row from its neighbours."""
+    """Return a colour that differs between adjacent rows."""
     return (20 * row % 256, 255 - 20 * row % 256, 100)
 
 
-# file, y, split, place: every group in every split, unevenly
+# (file, y, split, place): every group occurs in every split, with different counts
 BIRDS = [
     (f"{100 + y:03d}.Species/Bird_{y}{a}{s}{k}.jpg", y, s, a)
     for s in (0, 1, 2)
@@ -73,7 +73,7 @@ FACES = 24
 
 
 def face(row):
-    """The five attributes of a face, and its split."""
+    """Return the five attributes of a face and its split."""
     return {
         "Blond_Hair": row % 2,
         "Male": row // 2 % 2,
@@ -108,7 +108,7 @@ def celeba(root: Path, packaging: str):
     else:
         rows = [(name, *row) for name, row in zip(files, signs, strict=True)]
         table(folder / "list_attr_celeba.csv", rows, ["image_id", *CELEBA_NAMES])
-        # in another order than the attributes
+        # in a different order than the attribute table
         rows = list(zip(files, splits, strict=True))[::-1]
         table(folder / "list_eval_partition.csv", rows, ["image_id", "partition"])
 
@@ -129,7 +129,7 @@ def metashift(root: Path, packaging: str):
         for number in range(count):
             row = len(rows)
             image(base / folder / f"{number:03d}.jpg", colour_of(row))
-            y, a = int("/cat/" in folder), int("(indoor)" in folder)  # the public coding
+            y, a = int("/cat/" in folder), int("(indoor)" in folder)  # SubpopBench's codes
             rows.append((f"/home/somebody/data/metashift/{METASHIFT}/{folder}/{number:03d}.jpg", y, a, row % 3))
     if packaging == "table":
         table(root / "metashift/metadata_metashift.csv", rows, ["filename", "y", "a", "split"])
@@ -159,7 +159,7 @@ def nicopp(root: Path, packaging: str):
         table(base / "metadata.csv", rows, ["filename", "y", "a", "split"])
 
 
-# premise, hypothesis, label; "-" is left out by everybody
+# (premise, hypothesis, label); examples with the label "-" are left out
 PAIRS = [
     ("It rains.", "It's NOT dry, no!", "entailment"),
     ("He ate.", "Nobody ate.", "contradiction"),
@@ -173,7 +173,7 @@ LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
 
 
 def multinli_table(root: Path):
-    """The published splits: the index has a gap where a pair was left out."""
+    """Write the table of published splits, whose line numbers skip the pairs that are left out."""
     rows = [
         (number, LABELS[label], NEGATED[number], number % 3)
         for number, (_, _, label) in enumerate(PAIRS)
@@ -194,12 +194,12 @@ def multinli_texts(root: Path, folder="multinli/data"):
 
 
 def glue_class():
-    """A class that pickles as ``utils_glue.InputFeatures``, which exists nowhere when the file is read."""
+    """Return a class that pickles as ``utils_glue.InputFeatures``, a module that does not exist when it is read."""
     return type("InputFeatures", (), {"__module__": "utils_glue"})
 
 
 def pickled(objects, dump):
-    """Have ``dump`` write objects whose module exists only now."""
+    """Call ``dump`` while the module of the objects exists."""
     module = types.ModuleType("utils_glue")
     module.InputFeatures = type(objects[0])
     sys.modules["utils_glue"] = module
@@ -223,7 +223,7 @@ def glue_features(labels, length=128, wrap=list):
 
 
 def multinli_caches(root: Path, write=None):
-    """The three caches of the kept pairs, written as plain pickles or by ``write(objects, path)``."""
+    """Write the three caches of the pairs with a label, as plain pickles or by ``write(objects, path)``."""
     folder = root / "multinli/glue_data/MNLI"
     folder.mkdir(parents=True)
     write = write or (lambda objects, path: path.write_bytes(pickle.dumps(objects, protocol=2)))
@@ -238,7 +238,7 @@ def multinli_caches(root: Path, write=None):
         pickled(objects, lambda objects, path=folder / name: write(objects, path))
 
 
-# text, split, toxicity, the identities' scores
+# (text, split, toxicity, scores of the identities)
 COMMENTS = [
     ("NA", "train", 0.0, {"male": 0.9, "black": 0.5}),
     ('says "hi",\nthen leaves', "train", 0.8, {"female": 1.0}),
@@ -271,7 +271,7 @@ def civilcomments(root: Path, packaging: str):
 
 
 def counts(data):
-    """Rows of each split and group, by the values' names."""
+    """Return the number of rows by split and group."""
     values = data.space.decode(data.codes).tolist()
     found = {}
     for split, group in zip(data.split.tolist(), values, strict=True):
@@ -281,7 +281,7 @@ def counts(data):
 
 
 def pixel(path):
-    """The colour in the middle of an image."""
+    """Return the colour of the centre pixel of an image."""
     from compshift.data.images import read_image
 
     pixels = np.asarray(read_image(path))

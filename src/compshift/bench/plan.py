@@ -39,7 +39,7 @@ MAX_SCENARIO_GROUPS = 4
 """Largest number of dropped groups that the name of a scenario lists; longer lists are cut and hashed."""
 
 SMALL_IMAGE_BACKBONE = "small-cnn"
-"""Default backbone for the embedded images, which are small."""
+"""Default backbone for the bundled images, which are small."""
 
 MAX_DRAWS = 100_000
 """Largest number of draws, and of seeds, that a plan accepts."""
@@ -229,8 +229,8 @@ def _protocol(
     from compshift.nn.backbones import FRESH
 
     known = source.known
-    embedded = known is not None and known.embedded
-    name = backbone or (SMALL_IMAGE_BACKBONE if embedded else DEFAULT_BACKBONES[data.kind])
+    bundled = known is not None and known.bundled
+    name = backbone or (SMALL_IMAGE_BACKBONE if bundled else DEFAULT_BACKBONES[data.kind])
     return tuning_protocol(
         source.name,
         data.kind,

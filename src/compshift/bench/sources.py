@@ -50,7 +50,7 @@ class DataSource:
 
     def labels(self) -> GroupedDataset:
         """Return the data set with whichever samples are cheapest, for callers that need the groups only."""
-        return _load_once(replace(self, features=False) if self._is_embedded else self)
+        return _load_once(replace(self, features=False) if self._is_bundled else self)
 
     def digest(self) -> str:
         """Return a hash of the content that does not depend on where the files are."""
@@ -66,7 +66,7 @@ class DataSource:
     @property
     def needs_features(self) -> bool:
         """Whether features have to be computed from downloaded images or texts first."""
-        return self.known is not None and not self.known.embedded and self.known.kind != "features"
+        return self.known is not None and not self.known.bundled and self.known.kind != "features"
 
     def with_features(self, folder: Path, backbone: str | None, progress: Callable[[int], None]) -> DataSource:
         """Compute features of the download in a folder, unless they are there, and return a source that reads them."""
@@ -89,15 +89,15 @@ class DataSource:
         return replace(self, path=str(target.resolve()))
 
     @property
-    def _is_embedded(self) -> bool:
+    def _is_bundled(self) -> bool:
         """Whether the samples are computed in this package, so that their last bits may differ between machines."""
-        return self.known is not None and self.known.embedded
+        return self.known is not None and self.known.bundled
 
 
 def named_source(name: str, root: Path | None, *, features: bool) -> DataSource:
     """Return a data set with a name; its download is in ``root``, or in a subfolder called like the data set."""
     known = benchmark(name)
-    if known.embedded:
+    if known.bundled:
         return DataSource(name, name, features=features or known.kind == "features")
     try:
         known.load(root)  # without a root, the error says what to download
@@ -165,7 +165,7 @@ def _read(source: DataSource) -> GroupedDataset:
         targets = [] if source.target is None else [source.target]
         shares = None if source.shares is None else dict(source.shares)
         return load_features(source.path, targets, source.attributes, shares, source.split_seed)
-    if known.embedded:
+    if known.bundled:
         if not source.features:
             return known.load()
         data = source.labels()
@@ -183,7 +183,7 @@ def _read(source: DataSource) -> GroupedDataset:
 
 @lru_cache(maxsize=4)
 def _digest_once(source: DataSource) -> str:
-    if source._is_embedded:
+    if source._is_bundled:
         return data_digest(source.labels(), samples=False, kind="features" if source.features else None)
     return data_digest(source.load())
 

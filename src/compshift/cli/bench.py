@@ -63,7 +63,7 @@ def bench(
         str | None,
         typer.Option(
             help="Backbone to fine-tune or, with --features, to embed a download with.",
-            show_default="efficientnet-lite0, minilm; small-cnn for embedded images",
+            show_default="efficientnet-lite0, minilm; small-cnn for bundled images",
             rich_help_panel=RUNS,
         ),
     ] = None,

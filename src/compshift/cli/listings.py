@@ -52,14 +52,16 @@ def export(
     name: Name,
     output: Annotated[Path, typer.Option("--output", "-o", help="Feature file to write, .npz.", show_default=False)],
 ) -> None:
-    """Write an embedded data set as a feature file, for `fit`, `evaluate` and other programs."""
+    """Write a bundled data set as a feature file, for `fit`, `evaluate` and other programs."""
     from compshift._errors import InputError
     from compshift.data.benchmarks import benchmark
     from compshift.data.feature_files import write_features
 
     known = benchmark(name)
-    if not known.embedded:
-        raise InputError(f"{name} is not embedded: compute its features with `compshift features {name} --root DIR`")
+    if not known.bundled:
+        raise InputError(
+            f"{name} is not bundled with compshift: compute its features with `compshift features {name} --root DIR`"
+        )
     data = known.features()
     write_features(output, data)
     typer.echo(f"{len(data)} rows of {data.X.shape[1]} features written to {output}")

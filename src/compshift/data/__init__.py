@@ -1,14 +1,14 @@
 """Data sets with groups: published benchmarks, a user's own tables, feature files, and shifts between groups.
 
 dataset, splits, shift, audit
-    What a data set is, its splits, dropping groups from training, and the audit of a table.
+    The ``GroupedDataset`` class, train/val/test splits, dropping groups from training, and the audit of a table.
 table, feature_files, feature_store
-    A user's own table, a file of features in memory, and features that are read block by block.
+    Load a user's own table, load a feature file into memory, or read features block by block.
 table_files, text_tables, shards, metadata_files, glue_cache, images, untrusted
-    Readers of files: tables of any kind, CSV and TSV, Parquet folders, metadata of published data sets, pickled GLUE
-    features, images, and the checks of untrusted files before they are read.
+    File readers: tables of any kind, CSV and TSV, Parquet folders, metadata of published data sets, pickled GLUE
+    features, images, and the size checks that run before an untrusted file is read.
 benchmarks
-    The table of data sets with a name; each is defined in a module of its own (``waterbirds``, ``celeba``, …).
+    The table of named data sets, each defined in a separate module (``waterbirds``, ``celeba``, …).
 """
 
 from typing import TYPE_CHECKING

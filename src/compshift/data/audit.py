@@ -1,4 +1,4 @@
-"""The audit of a table: count its groups, and tell which are missing, which can be extrapolated and what to collect."""
+"""Audit a table: count its groups, find unseen groups inside and outside the affine hull, plan what to collect."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from compshift.core.plan import Plan
 from compshift.data.feature_files import read_labels
 from compshift.data.splits import check_split, split_rows
 from compshift.data.table_files import read_table
-from compshift.data.text_tables import ending, read_as_missing
+from compshift.data.text_tables import ending, find_missing_words
 
 MAX_VALUES = 1000
-"""Default of the largest number of values of an attribute; one with more is probably an identifier."""
+"""Default limit on the number of values of an attribute; an attribute with more is probably an identifier."""
 
 SMALL_GROUP = 30
-"""Groups with fewer rows than this are listed as small."""
+"""Number of rows below which a group is listed as small."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +35,11 @@ class GroupCounts:
 
     space: GroupSpace
     groups: IntArray  # (k, m)
-    count: FloatArray  # (k,) rows, or the sum of a count column
-    n_rows: float  # rows counted
-    n_dropped: float  # rows left out because an attribute is missing; summed like ``count``
-    missing: dict[str, float]  # of the rows left out, how many lack each attribute
-    missing_words: Sequence[str] = ()  # words that were read as missing values, for example NA
+    count: FloatArray  # (k,) number of rows, or the sum of the count column
+    n_rows: float  # total of ``count``
+    n_dropped: float  # rows left out because an attribute is missing, counted in the same way
+    missing: dict[str, float]  # attribute → number of rows in which it is missing
+    missing_words: Sequence[str] = ()  # words in the table that were read as missing values, for example NA
 
 
 def read_group_counts(
@@ -52,41 +52,46 @@ def read_group_counts(
 ) -> GroupCounts:
     """Count the groups of a table of any size: CSV, TSV, Parquet (a file or a folder of shards) or ``.npz``.
 
-    With ``count``, that column is summed instead of counting rows. With ``split``, only rows of that split count. Rows
-    that lack an attribute are left out, and their number is reported. An attribute with more than ``max_values``
-    values, by default ``MAX_VALUES``, raises an InputError; without ``max_values``, so does a continuous attribute.
+    If ``count`` names a column, its entries are summed instead of counting rows. If ``split`` is given, only rows of
+    that split are counted. Rows in which an attribute is missing are left out, and their number is reported. An
+    attribute with more than ``max_values`` values (default: ``MAX_VALUES``) raises an InputError. If ``max_values`` is
+    not given, a continuous attribute raises one too.
     """
     source = Path(path)
     split = None if split == "all" else split
     if ending(source) == ".npz" and source.exists():
         if count is not None:
-            raise InputError("a count column is read from .csv and .parquet files only")
+            raise InputError(
+                "count cannot be used with an .npz file: leave it out, or pass a .csv, .tsv or .parquet file"
+            )
         space, codes = read_labels(source, attributes, split)
         groups, position = space.distinct(codes)
         counts = np.bincount(position).astype(np.float64)
-        return _checked(GroupCounts(space, groups, counts, float(len(codes)), 0, {}), max_values)
-    return _checked(_from_table(source, list(attributes), count, split), max_values)
+        return _check_value_counts(GroupCounts(space, groups, counts, float(len(codes)), 0, {}), max_values)
+    return _check_value_counts(_count_table(source, list(attributes), count, split), max_values)
 
 
-def _from_table(source: Path, attributes: list[str], count: str | None, split: str | None) -> GroupCounts:
+def _count_table(source: Path, attributes: list[str], count: str | None, split: str | None) -> GroupCounts:
     """Count the groups of a CSV, TSV or Parquet table."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     wanted = [*attributes, *([count] if count is not None else [])]
     if len(set(wanted)) < len(wanted):
-        raise InputError(f"the columns {listing(wanted)} repeat: name each once")
+        raise InputError(f"a column is named twice in {listing(wanted)}: name each column once")
     table = read_table(source, [*wanted, *(["split"] if split is not None else [])], labels=attributes)
     if split is not None:
         codes = check_split(np.asarray(table.column("split").to_pylist()), len(table))
         table = table.select(wanted).filter(pa.array(split_rows(codes, split)))
-    lacking = {name: pc.is_null(table.column(name), nan_is_null=True).to_numpy() for name in attributes}
-    drop = np.logical_or.reduce(list(lacking.values()))
+    is_missing = {name: pc.is_null(table.column(name), nan_is_null=True).to_numpy() for name in attributes}
+    drop = np.logical_or.reduce(list(is_missing.values()))
     if drop.all():
-        raise InputError(f"every row of {str(source)!r} lacks an attribute: there is nothing to count")
-    sizes = np.ones(len(table)) if count is None else _sizes(table.column(count), count, drop)
+        raise InputError(
+            f"every row of {str(source)!r} has a missing attribute: fill in the values, or leave out an attribute"
+        )
+    sizes = np.ones(len(table)) if count is None else _read_counts(table.column(count), count, drop)
     dropped = float(sizes[drop].sum())
-    missing = {name: float(sizes[flags].sum()) for name, flags in lacking.items() if flags.any()}
+    missing = {name: float(sizes[flags].sum()) for name, flags in is_missing.items() if flags.any()}
     table = table.filter(pa.array(~drop))
     if count is None:
         grouped = table.group_by(attributes).aggregate([([], "count_all")])
@@ -96,25 +101,25 @@ def _from_table(source: Path, attributes: list[str], count: str | None, split: s
         grouped = table.group_by(attributes).aggregate([(count, "sum")])
         totals = np.asarray(grouped.column(f"{count}_sum").to_numpy(zero_copy_only=False), dtype=np.float64)
         if not np.isfinite(totals).all():
-            raise InputError(f"the count column {count!r} is too large to add up: divide it by its mean")
+            raise InputError(f"the count column {count!r} is too large to add up: divide it by its mean first")
         if not totals.any():
-            raise InputError(f"the count column {count!r} has nothing but 0: there is nothing to count")
+            raise InputError(f"the count column {count!r} contains only zeros: name a column with positive counts")
     seen = totals > 0
     rows = {name: np.asarray(grouped.column(name).to_pylist(), dtype=object) for name in attributes}
     space = GroupSpace.from_table(rows)
     codes = space.encode(rows)[seen]
     groups, position = space.distinct(codes)
     counts = np.bincount(position, weights=totals[seen]).astype(np.float64)
-    words = read_as_missing(source, list(missing)) if missing else []
+    words = find_missing_words(source, list(missing)) if missing else []
     return GroupCounts(space, groups, counts, float(counts.sum()), dropped, missing, words)
 
 
-def _sizes(column: Any, name: str, drop: BoolArray) -> FloatArray:
-    """Return the counts of all lines; only a line that is left out may lack its count."""
+def _read_counts(column: Any, name: str, drop: BoolArray) -> FloatArray:
+    """Return the entries of the count column as floats, and 0 for a missing entry in a row that is dropped."""
     import pyarrow as pa
 
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        raise InputError(f"the count column {name!r} has type {column.type}: it must hold numbers")
+        raise InputError(f"the count column {name!r} has type {column.type}: it must contain numbers")
     entries = column.to_numpy().astype(np.float64)
     entries = np.where(drop & np.isnan(entries), 0.0, entries)
     wrong = ~(np.isfinite(entries) & (entries >= 0))
@@ -122,34 +127,34 @@ def _sizes(column: Any, name: str, drop: BoolArray) -> FloatArray:
         row = int(np.argmax(wrong))
         raise InputError(
             f"the count column {name!r} has missing, infinite or negative entries, the first ({entries[row]:g}) "
-            f"at row {row}: counts must be 0 or more"
+            f"at row {row}: counts must be finite numbers ≥ 0"
         )
     return np.asarray(entries)
 
 
-def _checked(counts: GroupCounts, max_values: int | None) -> GroupCounts:
-    """Check the number of values of every attribute; without ``max_values``, reject continuous attributes too."""
+def _check_value_counts(counts: GroupCounts, max_values: int | None) -> GroupCounts:
+    """Check the number of values of every attribute; if ``max_values`` is None, also reject continuous attributes."""
     limit = MAX_VALUES if max_values is None else max_values
     for name, values in zip(counts.space.names, counts.space.values, strict=True):
         if len(values) > limit:
             raise InputError(
                 f"attribute {name!r} has {len(values)} different values: is it an identifier? Leave it out, group its "
-                f"values, or raise max_values, which is {limit}"
+                f"values, or raise max_values (now {limit})"
             )
         if max_values is None and hardly_repeats(len(values), counts.n_rows):
             found = f"attribute {name!r} has {len(values)} different values in {counts.n_rows:g} rows"
             if any(isinstance(value, float) and not value.is_integer() for value in values):
                 raise InputError(
-                    f"{found}: it looks continuous; bin it, leave it out, or pass max_values={len(values)} if they are "
-                    "categories"
+                    f"{found}: it looks continuous; bin it, leave it out, or pass max_values={len(values)} if its "
+                    "values are categories"
                 )
-            warnings.warn(f"{found}: is it an identifier? Then leave it out", stacklevel=4)
+            warnings.warn(f"{found}: if it is an identifier, leave it out", stacklevel=4)
     return counts
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """Groups of a table, their affine hull, and a plan of groups to collect that completes the hull."""
+    """Result of an audit: counts of the seen groups, their affine hull, and a plan of groups to collect."""
 
     counts: GroupCounts
     hull: AffineHull
@@ -158,27 +163,27 @@ class Audit:
 
     @property
     def space(self) -> GroupSpace:
-        """Attributes and their values."""
+        """Attributes of the table and their values."""
         return self.counts.space
 
     @property
     def extrapolable(self) -> IntArray | None:
-        """Unseen groups inside the hull; None if there are too many groups to list."""
+        """Codes of the unseen groups inside the affine hull; None if there are too many groups to list."""
         return self.hull.missing(inside=True) if self.space.n_groups <= MAX_ENUMERATED else None
 
     @property
     def out_of_reach(self) -> IntArray | None:
-        """Unseen groups outside the hull; None if there are too many groups to list."""
+        """Codes of the unseen groups outside the affine hull; None if there are too many groups to list."""
         return self.hull.missing(inside=False) if self.space.n_groups <= MAX_ENUMERATED else None
 
     @property
     def small(self) -> IntArray:
-        """Positions of the seen groups with fewer than ``SMALL_GROUP`` rows, the smallest first."""
+        """Positions in ``counts.groups`` of the groups with fewer than ``SMALL_GROUP`` rows, smallest first."""
         order = np.argsort(self.counts.count, kind="stable")
         return order[self.counts.count[order] < SMALL_GROUP]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON values; lists of unseen groups are None if there are too many groups."""
+        """Return the audit as JSON values; the lists of unseen groups are None if there are too many groups."""
         decode = self.space.decode
         inside, outside = self.extrapolable, self.out_of_reach
         seen = [
@@ -208,6 +213,6 @@ class Audit:
 
 
 def audit_groups(counts: GroupCounts) -> Audit:
-    """Audit the groups of a table: hull, coverage and the plan that completes the hull."""
+    """Compute the affine hull, its coverage, and a plan of groups to collect that completes the hull."""
     hull = AffineHull(counts.space, counts.groups)
     return Audit(counts, hull, hull.coverage(), hull.plan())

@@ -1,8 +1,8 @@
-"""Every data set that has a name, and how a published one is found on disk.
+"""Registry of named data sets, and how to find a published one on disk.
 
 To add a data set: write a module in ``compshift.data`` that defines a ``Benchmark`` (short examples:
-``penguins.py``, whose rows come with the package, and ``waterbirds.py``, which is downloaded), and add a line to
-``MODULES`` below. ``benchmark(name)`` and all commands read that table.
+``penguins.py``, which is bundled with the package, and ``waterbirds.py``, which is downloaded), and add a line to
+``MODULES`` below. ``benchmark(name)`` and all commands look data sets up in ``MODULES``.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ MODULES = {
     "digits-backgrounds": "digits_backgrounds:BENCHMARK",
     "penguins": "penguins:BENCHMARK",
 }
-"""Where each benchmark is defined: module in ``compshift.data``, and its name there."""
+"""Location of each ``Benchmark``, as ``"module:variable"`` in ``compshift.data``."""
 
 BENCHMARKS = tuple(MODULES)
-"""Names of all data sets."""
+"""Names of all registered data sets."""
 
 LISTED_GROUPS = 3
-"""Number of groups with wrong counts that ``Benchmark.differences`` names."""
+"""Maximum number of groups with wrong counts that ``Benchmark.differences`` names per split."""
 
 
 @dataclass(frozen=True)
 class Packaging:
-    """One form in which a data set is distributed: the file by which it is recognised, and its reader."""
+    """One way in which a data set is distributed: a path that identifies it, and a function that reads it."""
 
     label: str
-    marker: str  # path below the root that must exist
-    read: Callable[[Path], GroupedDataset]  # takes the root
-    needs: tuple[str, ...] = ()  # further paths that must exist
+    marker: str  # path below the root folder that identifies this packaging
+    read: Callable[[Path], GroupedDataset]  # called with the root folder
+    needs: tuple[str, ...] = ()  # other paths below the root folder that must exist
 
 
 def _check_links(path: Path, top: Path) -> None:
-    """Check that no symbolic link beside a file, or beside a folder that contains it, leads out of ``top``.
+    """Check that no symbolic link in the folders from ``top`` down to ``path`` leads out of ``top``.
 
-    ``top`` itself may be a link, because users keep data on other disks.
+    ``top`` may itself be a symbolic link, because users keep data on other disks.
     """
     for folder in reversed([parent for parent in path.parents if parent.is_relative_to(top)]):
         for entry in check_inside(folder, top).iterdir():
@@ -67,32 +67,32 @@ def _check_links(path: Path, top: Path) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Benchmark:
-    """A data set with a name: how to load it, and its protocol in the literature."""
+    """A named data set: how to load it, its published row counts and its published preprocessing."""
 
     name: str
     title: str
-    kind: str  # of the samples: "features", "images" or "text"
+    kind: str  # kind of samples: "features", "images" or "text"
     groups: str  # number of values of each attribute, for example "2 × 2"
     packagings: tuple[Packaging, ...] = ()
-    make: Callable[[], GroupedDataset] | None = None  # for a data set without a download
-    download: str = ""  # what to download, and from where
-    published: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # split → rows of group 0, 1, …
-    totals: Mapping[str, int] = field(default_factory=dict)  # split → rows
-    geometry: Geometry | None = None  # for images
-    max_length: int | None = None  # for texts, in tokens
+    make: Callable[[], GroupedDataset] | None = None  # builds a bundled data set; None for downloads
+    download: str = ""  # instructions: files to download, their address and the target folder
+    published: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # split → row counts of groups 0, 1, …
+    totals: Mapping[str, int] = field(default_factory=dict)  # split → row count
+    geometry: Geometry | None = None  # published cropping and scaling of images
+    max_length: int | None = None  # published length limit of texts, in tokens
     balanced_classes: bool = False  # whether the protocol samples all classes equally often
-    feature_map: Callable[[Samples], Any] | None = None  # features of an embedded data set, without a backbone
+    feature_map: Callable[[Samples], Any] | None = None  # computes features of bundled samples
 
     def __repr__(self) -> str:
         return f"<Benchmark {self.name}: {self.title}, {self.groups} groups of {self.kind}>"
 
     @property
-    def embedded(self) -> bool:
-        """Whether the data set needs no download."""
+    def bundled(self) -> bool:
+        """Whether compshift ships or generates the data set, so that no download is needed."""
         return self.make is not None
 
     def load(self, root: str | PathLike[str] | None = None) -> GroupedDataset:
-        """Load the data set, from the first packaging that is found below the folder ``root``."""
+        """Load the data set; a download is read from the first packaging that exists below the folder ``root``."""
         if self.make is not None:
             return replace(self.make(), source="made by compshift")
         if root is None:
@@ -113,12 +113,12 @@ class Benchmark:
         raise InputError(f"{self.name} was not found below {str(root)!r} (looked for {probed}): {self.download}")
 
     def features(self) -> GroupedDataset:
-        """Return an embedded data set as features: its own, or those of its feature map."""
+        """Load a bundled data set as features, computed by its feature map if it has one."""
         data = self.load()
         return data if self.feature_map is None else replace(data, samples=self.feature_map(data.samples))
 
     def differences(self, dataset: GroupedDataset) -> list[str]:
-        """Compare the row counts of a download with the published ones; one sentence per split that differs."""
+        """Compare the row counts of ``dataset`` with the published ones; return a sentence per split that differs."""
         found = []
         split = np.zeros(len(dataset), dtype=np.int64) if dataset.split is None else dataset.split
         for code, name in enumerate(SPLITS):
@@ -137,12 +137,12 @@ class Benchmark:
                     more = f"; {len(wrong) - LISTED_GROUPS} more" if len(wrong) > LISTED_GROUPS else ""
                     found.append(f"{name} differs from the published counts: {'; '.join(listed)}{more}")
             elif name in self.totals and rows.sum() != self.totals[name]:
-                found.append(f"{name} has {int(rows.sum())} rows, published were {self.totals[name]}")
+                found.append(f"{name} has {int(rows.sum())} rows but the published data set has {self.totals[name]}")
         return found
 
 
 def benchmark(name: str) -> Benchmark:
-    """Return a data set by its name.
+    """Look up a data set by name.
 
     Parameters
     ----------
@@ -152,12 +152,12 @@ def benchmark(name: str) -> Benchmark:
     Returns
     -------
     Benchmark
-        Its ``load(root)`` reads the data set; ``features()`` returns an embedded one as features.
+        The data set: ``load(root)`` reads it, and ``features()`` returns a bundled data set as features.
 
     Raises
     ------
     InputError
-        If there is no data set of that name.
+        If no data set has that name.
 
     Examples
     --------

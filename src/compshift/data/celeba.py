@@ -16,21 +16,21 @@ from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset
 from compshift.data.images import CROP_AND_RESIZE
-from compshift.data.metadata_files import BINARY, SPLIT_CODES, coded, image_files, read_metadata
+from compshift.data.metadata_files import BINARY, SPLIT_CODES, encode_column, image_files, read_metadata
 
 DOWNLOAD = (
     "get img_align_celeba.zip, list_attr_celeba.txt and list_eval_partition.txt (mmlab.ie.cuhk.edu.hk/projects/CelebA) "
     "into celeba/ and unpack the images there"
 )
 SIGNS = {"-1": 0, "1": 1, "0": 0}
-"""Coding of the attributes: −1 or 0 is no, 1 is yes."""
+"""Codes of the attribute values: −1 and 0 mean no, 1 means yes."""
 
 FOLDERS = ("celeba", "celebA/data", "celebA_v1.0", "celebA")
-"""Folders below the root that may hold the files."""
+"""Folders below the root folder that may contain the files."""
 
 
 def _packagings(space: GroupSpace, columns: Sequence[str]) -> tuple[Packaging, ...]:
-    """Return the packagings with these columns as attributes: published text files or CSV, in each of ``FOLDERS``."""
+    """Return a packaging for each of ``FOLDERS`` and each file format: the published text files, or CSV."""
 
     def reader(folder: str, read: Callable[..., GroupedDataset]) -> Callable[[Path], GroupedDataset]:
         return lambda root: read(root / folder, space, columns)
@@ -43,43 +43,45 @@ def _packagings(space: GroupSpace, columns: Sequence[str]) -> tuple[Packaging, .
 
 
 def _subpopbench(space: GroupSpace) -> Packaging:
-    """Return SubpopBench's packaging, a table with hair and gender only."""
+    """Return SubpopBench's packaging, whose table contains only hair and gender."""
 
     def read(root: Path) -> GroupedDataset:
         path = root / "celeba" / "metadata_celeba.csv"
         table = read_metadata(path, ["filename", "split", "y", "a"])
-        codes = np.stack([coded(table[name], BINARY, name, path) for name in ("y", "a")], axis=1)
-        split = coded(table["split"], SPLIT_CODES, "split", path)
+        codes = np.stack([encode_column(table[name], BINARY, name, path) for name in ("y", "a")], axis=1)
+        split = encode_column(table["split"], SPLIT_CODES, "split", path)
         return GroupedDataset(image_files(_image_folders(path.parent), table["filename"]), space, codes, split)
 
     return Packaging("SubpopBench", "celeba/metadata_celeba.csv", read)
 
 
 def _read_txt(folder: Path, space: GroupSpace, columns: Sequence[str]) -> GroupedDataset:
-    """Read the published text files: a count, a line of attribute names, then one line per file with its values."""
+    """Read the published text files: a row count, a line of attribute names, then one line per image."""
     path = folder / "list_attr_celeba.txt"
     with path.open("rb") as stream:
         stream.readline()
         names = stream.readline().decode(errors="replace").split()
     absent = [name for name in columns if name not in names]
     if absent:
-        raise InputError(f"{str(path)!r} has no attribute {listing(absent)} in line 2: it names {listing(names)}")
+        raise InputError(
+            f"{str(path)!r} has no attribute {listing(absent)} in line 2, only {listing(names)}: download it again"
+        )
     options = {"sep": r"\s+", "header": None}
     table = read_metadata(path, ["file", *columns], skiprows=2, names=["file", *names], **options)
-    codes = np.stack([coded(table[name], SIGNS, name, path, 3) for name in columns], axis=1)
+    codes = np.stack([encode_column(table[name], SIGNS, name, path, 3) for name in columns], axis=1)
     partition = folder / "list_eval_partition.txt"
     parts = read_metadata(partition, ["file", "split"], names=["file", "split"], **options)
-    split = coded(parts["split"], SPLIT_CODES, "split", partition, 1)
+    split = encode_column(parts["split"], SPLIT_CODES, "split", partition, 1)
     return _dataset(folder, space, table["file"], codes, parts["file"], split, partition)
 
 
 def _read_csv(folder: Path, space: GroupSpace, columns: Sequence[str]) -> GroupedDataset:
-    """Read the same tables as CSV files."""
+    """Read the CSV versions of the two published tables."""
     path, partition = folder / "list_attr_celeba.csv", folder / "list_eval_partition.csv"
     table = read_metadata(path, ["image_id", *columns])
-    codes = np.stack([coded(table[name], SIGNS, name, path) for name in columns], axis=1)
+    codes = np.stack([encode_column(table[name], SIGNS, name, path) for name in columns], axis=1)
     parts = read_metadata(partition, ["image_id", "partition"])
-    split = coded(parts["partition"], SPLIT_CODES, "partition", partition)
+    split = encode_column(parts["partition"], SPLIT_CODES, "partition", partition)
     return _dataset(folder, space, table["image_id"], codes, parts["image_id"], split, partition)
 
 
@@ -92,17 +94,19 @@ def _dataset(
     split: IntArray,
     partition: Path,
 ) -> GroupedDataset:
-    """Return the rows of the attribute table, each with the split of its file in the partition table."""
-    where = dict(zip(split_files, split, strict=True))
-    absent = [file for file in files if file not in where]
+    """Return the rows of the attribute table with the splits that the partition table lists for their files."""
+    split_of_file = dict(zip(split_files, split, strict=True))
+    absent = [file for file in files if file not in split_of_file]
     if absent:
-        raise InputError(f"{str(partition)!r} gives no split for {listing(absent, 3)}: the download is incomplete")
-    rows = np.array([where[file] for file in files], dtype=np.int64)
-    return GroupedDataset(image_files(_image_folders(folder), files), space, codes, rows)
+        raise InputError(
+            f"{str(partition)!r} has no split for {listing(absent, 3)}: it is incomplete; download it again"
+        )
+    row_split = np.array([split_of_file[file] for file in files], dtype=np.int64)
+    return GroupedDataset(image_files(_image_folders(folder), files), space, codes, row_split)
 
 
 def _image_folders(folder: Path) -> list[Path]:
-    """Return the folders that may hold the images; unpacking often nests the folder in itself."""
+    """Return the folders that may contain the images; unpacking the archive can create a second, nested folder."""
     return [folder / "img_align_celeba", folder / "img_align_celeba" / "img_align_celeba"]
 
 

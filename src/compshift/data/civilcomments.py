@@ -10,42 +10,46 @@ from compshift._errors import InputError
 from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset, Texts
-from compshift.data.metadata_files import BINARY, SPLIT_CODES, SPLIT_WORDS, coded, numbers, read_metadata
+from compshift.data.metadata_files import BINARY, SPLIT_CODES, SPLIT_WORDS, encode_column, parse_numbers, read_metadata
 
 IDENTITIES = ("male", "female", "LGBTQ", "christian", "muslim", "other_religions", "black", "white")
 SPACE = GroupSpace(("toxicity", "identity"), (("not toxic", "toxic"), IDENTITIES))
 THRESHOLD = 0.5
-"""Scores of at least this count as yes."""
+"""Score from which a comment counts as toxic, or as mentioning an identity."""
 
 
 def _original(root: Path) -> GroupedDataset:
-    """Read the published table; comments that mention no identity are left out."""
+    """Read the published table, without the comments that mention no identity."""
     path = root / "civilcomments" / "all_data_with_identities.csv"
     table = read_metadata(path, ["comment_text", "split", "toxicity", *IDENTITIES])
-    toxic = numbers(table["toxicity"], "toxicity", path) >= THRESHOLD
-    mentions = np.stack([numbers(table[name], name, path) >= THRESHOLD for name in IDENTITIES], axis=1)  # (n, 8)
-    split = coded(table["split"], SPLIT_WORDS, "split", path)
+    toxic = parse_numbers(table["toxicity"], "toxicity", path) >= THRESHOLD
+    mentions = np.stack([parse_numbers(table[name], name, path) >= THRESHOLD for name in IDENTITIES], axis=1)  # (n, 8)
+    split = encode_column(table["split"], SPLIT_WORDS, "split", path)
     comment, identity = np.nonzero(mentions)
     if not len(comment):
-        raise InputError(f"{str(path)!r} has no comment with an identity score of {THRESHOLD} or more")
+        raise InputError(f"{str(path)!r} has no comment with an identity score ≥ {THRESHOLD}: download it again")
     codes = np.stack([toxic[comment].astype(np.int64), identity], axis=1)
     return GroupedDataset(Texts(table["comment_text"][comment]), SPACE, codes, split[comment], origin=comment)
 
 
 def _subpopbench(root: Path) -> GroupedDataset:
-    """Read SubpopBench's tables, which have the same rows; equal texts are taken to be one comment."""
+    """Read SubpopBench's tables, which contain the same rows; rows with equal texts get the same ``origin``."""
     import pandas as pd
 
     base = root / "civilcomments"
     path, text_path = base / "metadata_civilcomments_fine.csv", base / "civilcomments_fine.csv"
     table = read_metadata(path, ["filename", "split", "y", "a"])
     texts = read_metadata(text_path, ["comment_text"])["comment_text"]
-    row = coded(table["filename"], {str(number): number for number in range(len(texts))}, "filename", path)
+    row = encode_column(table["filename"], {str(number): number for number in range(len(texts))}, "filename", path)
     identities = {str(number): number for number in range(len(IDENTITIES))}
-    codes = np.stack([coded(table["y"], BINARY, "y", path), coded(table["a"], identities, "a", path)], axis=1)
+    codes = np.stack(
+        [encode_column(table["y"], BINARY, "y", path), encode_column(table["a"], identities, "a", path)], axis=1
+    )
     chosen = texts[row]
     origin = pd.factorize(chosen)[0]
-    return GroupedDataset(Texts(chosen), SPACE, codes, coded(table["split"], SPLIT_CODES, "split", path), origin=origin)
+    return GroupedDataset(
+        Texts(chosen), SPACE, codes, encode_column(table["split"], SPLIT_CODES, "split", path), origin=origin
+    )
 
 
 BENCHMARK = Benchmark(

@@ -1,8 +1,8 @@
 """Data sets whose samples belong to groups.
 
-A ``GroupedDataset`` holds samples, the attributes of every row and, if it has them, splits. Samples are a matrix of
-features (n, p), or images, texts or token ids (``ImageFiles``, ``ImageArrays``, ``Texts``, ``Tokens``); each of these
-kinds is indexed by a mask or by row numbers, like an array, and returns the same kind.
+A ``GroupedDataset`` contains samples, the attributes of every row and, optionally, splits. Samples are a matrix of
+features (n, p), or images, texts or token ids (``ImageFiles``, ``ImageArrays``, ``Texts``, ``Tokens``). Indexing any of
+them with a mask, row numbers or a slice returns those rows as an object of the same class.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PROBED_IMAGES = 100
-"""Number of images that are looked for before an image folder is taken to be wrong; a few may be missing."""
+"""Number of images to look for in a folder; if none of them exists, the folder is the wrong one."""
 
 DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+")
 """Matches a decimal number with digits on both sides of the point."""
@@ -37,7 +37,7 @@ DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+")
 class ImageFiles:
     """Images on disk, as file names below the folder ``root``.
 
-    If ``within`` is given, no file outside that folder is opened, whatever names and symbolic links say.
+    If ``within`` is given, a name or symbolic link that leads out of that folder raises an InputError.
     """
 
     root: Path
@@ -48,7 +48,7 @@ class ImageFiles:
         object.__setattr__(self, "names", _text_array(self.names, "path"))
         nul = np.flatnonzero(["\0" in name for name in self.names])
         if len(nul):
-            raise InputError(f"the path of row {nul[0]} contains a NUL character, which is not allowed in paths")
+            raise InputError(f"the path of row {nul[0]} contains a NUL character, which paths cannot have: remove it")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -57,22 +57,22 @@ class ImageFiles:
         return replace(self, names=self.names[rows])
 
     def path(self, row: int) -> Path:
-        """Return the file of one row."""
+        """Return the path of the image of one row."""
         path = self.root / str(self.names[row])
         return path if self.within is None else check_inside(path, self.within)
 
 
 @dataclass(frozen=True, eq=False)
 class ImageArrays:
-    """Images in memory, 8 bits per colour."""
+    """Images in memory, as 8-bit RGB."""
 
     pixels: np.ndarray[Any, Any]  # (n, height, width, 3) uint8
 
     def __post_init__(self) -> None:
         if self.pixels.ndim != 4 or self.pixels.shape[3] != 3 or self.pixels.dtype != np.uint8:
             raise InputError(
-                f"pixels has type {self.pixels.dtype} and shape {self.pixels.shape}: pass 8-bit colour images, "
-                "(n, height, width, 3)"
+                f"pixels has type {self.pixels.dtype} and shape {self.pixels.shape}: pass uint8 RGB images "
+                "of shape (n, height, width, 3)"
             )
 
     def __len__(self) -> int:
@@ -104,18 +104,18 @@ class Texts:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Texts as token ids of one vocabulary."""
+    """Tokenised texts, as ids of one vocabulary."""
 
     ids: np.ndarray[Any, Any]  # (n, length) int32
-    mask: np.ndarray[Any, Any]  # (n, length) 1 for tokens, 0 for padding
-    segments: np.ndarray[Any, Any]  # (n, length) 0 or 1: first or second text
+    mask: np.ndarray[Any, Any]  # (n, length) 1 for a token, 0 for padding
+    segments: np.ndarray[Any, Any]  # (n, length) 0 for the first text of a pair, 1 for the second
     vocabulary: str  # name of the tokeniser
 
     def __post_init__(self) -> None:
         if self.ids.ndim != 2 or not self.ids.shape == self.mask.shape == self.segments.shape:
             raise InputError(
                 f"ids, mask and segments have shapes {self.ids.shape}, {self.mask.shape} and {self.segments.shape}: "
-                "pass three matrices of one shape"
+                "pass three matrices of the same shape"
             )
 
     def __len__(self) -> int:
@@ -126,53 +126,55 @@ class Tokens:
 
 
 KINDS = {ImageFiles: "images", ImageArrays: "images", Texts: "text", Tokens: "text"}
-"""Name of each kind of samples; anything else is a matrix of features, ``"features"``."""
+"""Kind of samples of each class; samples of any other class are a matrix of ``"features"``."""
 
 DEFAULT_BACKBONES = {"features": "linear", "images": "efficientnet-lite0", "text": "minilm"}
-"""Backbone used for each kind of samples if none is named."""
+"""Default backbone for each kind of samples."""
 
 Samples = Any
 """A matrix of features (n, p), or one of the classes in ``KINDS``."""
 
 
 def _text_array(values: Any, name: str) -> np.ndarray[Any, Any]:
-    """Return texts as an array of objects: a fixed-width array would take the longest text's width for each."""
+    """Check texts and return them as an object array; in a fixed-width array, one long text widens every entry."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     for row, value in enumerate(array):
         if is_missing(value):
-            raise InputError(f"the {name} of row {row} is missing: every row needs one; remove rows without")
+            raise InputError(
+                f"the {name} of row {row} is missing: every row needs one; remove the rows without a {name}"
+            )
         if not isinstance(value, str):
-            raise InputError(f"the {name} of row {row} is {value!r}: text is expected")
+            raise InputError(f"the {name} of row {row} is {value!r}: pass text")
     return array
 
 
 @dataclass(frozen=True, eq=False)
 class GroupedDataset:
-    """Samples, the attributes of every row, and the split that a row belongs to.
+    """Samples with the group and, optionally, the split of every row.
 
     Parameters
     ----------
     samples : array (n, p), ImageFiles, ImageArrays, Texts or Tokens
         Features, images, texts or token ids, one per row.
     space : GroupSpace
-        The attributes and their values.
+        Attributes and their values.
     codes : array (n, m)
-        The group of each row, as codes of ``space``.
+        Group of each row, as codes of ``space``.
     split : array (n,), optional
-        The split of each row: 0, 1, 2, or "train", "val", "test".
+        Split of each row: 0, 1, 2, or "train", "val", "test".
     targets : sequence of str, optional
-        Names of the attributes to predict; the first attribute if empty.
+        Names of the attributes to predict. By default, the first attribute.
     origin : array (n,), optional
-        Rows with equal origin were made from the same original: a comment that mentions two identities has two rows,
-        and so does a scan that is placed on two backgrounds.
+        Number of the original sample that each row was made from. A comment that mentions two identities gives two rows
+        with the same origin, and so does a scan that is placed on two backgrounds.
     source : str, optional
-        Where the rows come from, for messages.
+        Description of where the rows come from, used in messages.
 
     Raises
     ------
     InputError
-        If the parts differ in their number of rows, a code is out of range or a split or target is unknown.
+        If the arguments differ in their number of rows, a code is out of range, or a split or target is unknown.
 
     Examples
     --------
@@ -197,7 +199,7 @@ class GroupedDataset:
         if self.kind == "features" and len(getattr(self.samples, "shape", ())) != 2:
             raise InputError(
                 f"samples is {an(type(self.samples).__name__)} of shape {getattr(self.samples, 'shape', '?')}: pass a "
-                "matrix, one row of features per sample"
+                "matrix with one row of features per sample"
             )
         codes = check_codes(self.codes, check_space(self.space).cardinalities, "codes")
         object.__setattr__(self, "codes", codes)
@@ -225,10 +227,10 @@ class GroupedDataset:
 
     @property
     def X(self) -> Any:  # noqa: N802 - a matrix, as in scikit-learn
-        """The features, (n, p); an InputError if the samples are images or text."""
+        """Features (n, p); raises an InputError if the samples are images or text."""
         if self.kind != "features":
             raise InputError(
-                f"the data set holds {self.kind}, not features: compute them first, for example with "
+                f"the data set contains {self.kind}, not features: compute features first, for example with "
                 "`compshift features`"
             )
         return self.samples
@@ -249,7 +251,7 @@ class GroupedDataset:
         Parameters
         ----------
         name : {"train", "val", "test", "all"}
-            The split. A data set without splits returns all rows for every name.
+            Name of the split. If the data set has no splits, all rows are returned for every name.
 
         Returns
         -------
@@ -259,7 +261,7 @@ class GroupedDataset:
         Raises
         ------
         InputError
-            If the split is unknown or has no rows.
+            If the name is unknown or the split has no rows.
         """
         return self.rows(split_rows(self.split, name))
 
@@ -298,12 +300,12 @@ class GroupedDataset:
         return self.space.frame(self.codes)[names]
 
     def class_first(self) -> GroupedDataset:
-        """Return the data set with its one target as the first attribute, which training expects.
+        """Return the data set with its target as the first attribute, the order that training expects.
 
         Returns
         -------
         GroupedDataset
-            The same rows with reordered attributes.
+            The same rows, with reordered attributes.
 
         Raises
         ------
@@ -312,8 +314,8 @@ class GroupedDataset:
         """
         if len(self.targets) != 1:
             raise InputError(
-                f"the targets are {', '.join(self.targets)}: training predicts one attribute; name one as target and "
-                "the others as attributes"
+                f"the targets are {', '.join(self.targets)}: training predicts one attribute; name one target, "
+                "and the others as attributes"
             )
         names, values = self.space.names, self.space.values
         order = sorted(range(len(names)), key=lambda position: names[position] != self.targets[0])
@@ -336,27 +338,29 @@ def check_dataset(data: Any) -> GroupedDataset:
 
 
 def in_space(data: GroupedDataset, space: GroupSpace) -> GroupedDataset:
-    """Return the rows with codes of another space, usually a model's; a value that it lacks raises an InputError."""
+    """Encode the rows in another space, usually a model's; raise an InputError for a value that the space lacks."""
     columns = []
     for name, known in zip(space.names, space.values, strict=True):
         if name not in data.space.names:
             raise InputError(
-                f"the rows have no attribute {name!r}, which the model has: their attributes are "
+                f"the data set has no attribute {name!r} but the model needs it: add it to the attributes "
                 f"{listing(data.space.names)}"
             )
         position = data.space.names.index(name)
         used, codes = np.unique(data.codes[:, position], return_inverse=True)
-        own = data.space.values[position]
-        columns.append(Column(name, tuple(as_known(own[code], known) for code in used), codes.reshape(-1), named=True))
+        values = data.space.values[position]
+        matched = tuple(as_known(values[code], known) for code in used)
+        columns.append(Column(name, matched, codes.reshape(-1), named=True))
     targets = tuple(name for name in data.targets if name in space.names)
     return replace(data, space=space, codes=space._encode_columns(columns), targets=targets)
 
 
 def as_known(value: Hashable, known: Collection[Hashable]) -> Hashable:
-    """Return the known value that is written like ``value``, or ``value`` itself if there is none or several.
+    """Return the known value whose text equals that of ``value``; ``value`` itself if none or several do.
 
-    The type of a text column is guessed from one file alone: where the training file had 1, 2 and 3b, a test file with
-    1 and 2 seems to hold integers. So 1 matches ``"1"`` and ``1.0``, but ``"01"`` matches neither.
+    The type of a text column is inferred from each file separately: if the training file contains 1, 2 and 3b, its
+    values are text, but a test file with only 1 and 2 is read as integers. So 1 matches ``"1"`` and ``1.0``, but
+    ``"01"`` matches neither.
     """
     if value in known:
         return value
@@ -367,7 +371,7 @@ def as_known(value: Hashable, known: Collection[Hashable]) -> Hashable:
 
 
 def _normal_text(value: Hashable) -> str:
-    """Return a value as text, with true and false in lower case and without trailing zeros of a decimal."""
+    """Return a value as text: booleans in lower case, decimals without trailing zeros."""
     text = str(value)
     if text.lower() in ("true", "false"):
         return text.lower()

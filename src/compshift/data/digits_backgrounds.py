@@ -1,6 +1,6 @@
 """Handwritten digits on textured backgrounds: a benchmark with a spurious attribute that needs no download.
 
-Its feature map is fixed: random convolutions, rectified and pooled.
+Its features are computed by fixed random convolutions, rectified and pooled.
 """
 
 from __future__ import annotations
@@ -26,39 +26,45 @@ BACKGROUNDS = ("stripes", "checks", "rings", "speckle", "gradient")
 SPACE = GroupSpace(("digit", "background"), (tuple(range(10)), BACKGROUNDS))
 
 CORRELATION = 0.95
-"""Share of a digit's training rows on its majority background."""
+"""Share of each digit's training rows that are on its majority background."""
 
 DRAWS = 2
 """Number of training rows made from one scan."""
 
 SPLIT_PATTERN = (0, 0, 0, 0, 0, 1, 2, 2)
-"""Splits of eight consecutive scans of a digit: the writers, who change along the file, are spread over all splits."""
+"""Split codes of eight consecutive scans of a digit, repeated along the file.
 
-SIDE, MARGIN = 28, 2
-"""Side of an image, and margin around the digit, in pixels."""
+The writers change along the file, so a short pattern spreads the scans of each writer over all splits.
+"""
+
+SIDE = 28
+"""Side of an image, in pixels."""
+
+MARGIN = 2
+"""Width of the empty margin around the digit, in pixels."""
 
 COLOURS = ((0.70, 0.27, 0.27), (0.16, 0.60, 0.27), (0.22, 0.35, 0.72), (0.58, 0.50, 0.12), (0.55, 0.22, 0.62))
-"""Mean colour of each background, in RGB from 0 to 1."""
+"""Mean colour of each background, as RGB values between 0 and 1."""
 
 INK = 0.92
-"""Mean brightness of the ink."""
+"""Mean brightness of the ink, between 0 and 1."""
 
 PATCH_CELLS = 1 << 22
-"""Largest number of array elements in the patches of a block of images: 16 MB of float32."""
+"""Maximum number of array elements in the patches of one block of images: 16 MB of float32."""
 
 
 def load_digits_backgrounds(random_state: int = 0, *, balanced: bool = False) -> GroupedDataset:
     """Load scikit-learn's digits, enlarged and placed on five procedural textures.
 
-    In training, 95 % of the rows of digit d have background d mod 5 and the others are spread over the four other
-    backgrounds, so that all 50 groups occur. Each training scan makes two rows, at most one of them off the majority
-    background. Each validation and test scan makes five rows, one on every background: validation is balanced, as in
-    Waterbirds, so that the accuracy of a group is measured on at least 22 scans. The splits are fixed; ``random_state``
-    determines the textures and the training rows off the majority background.
+    In training, 95 % of the rows of digit d have background d mod 5, its majority background. The others are spread
+    over the other four backgrounds, so that all 50 groups occur. Each training scan gives two rows, at most one of them
+    with a minority background. Each validation and test scan gives five rows, one on every background: validation is
+    balanced, as in Waterbirds, so that the accuracy of a group is measured on at least 22 scans. The splits are fixed;
+    ``random_state`` determines the textures and which training rows have a minority background.
 
-    ``balanced=True`` places the training scans on all backgrounds evenly, with the same number of rows and the same
-    validation and test images; a model's accuracy there is an upper limit for these features. The ``origin`` of a row
-    is the number of its scan.
+    ``balanced=True`` spreads the training scans evenly over all backgrounds, with the same number of rows and the same
+    validation and test images; the accuracy of a model trained on these rows is an upper bound for these features. The
+    ``origin`` of a row is the number of its scan.
     """
     from sklearn.datasets import load_digits
 
@@ -83,7 +89,7 @@ def load_digits_backgrounds(random_state: int = 0, *, balanced: bool = False) ->
 
 
 def _split_of_scan(digit: IntArray) -> IntArray:
-    """Return the split of each scan, from its rank among the scans of its digit."""
+    """Return the split of each scan, determined by its position among the scans of its digit."""
     split = np.empty(len(digit), dtype=np.int64)
     for value in range(10):
         members = np.flatnonzero(digit == value)
@@ -92,7 +98,7 @@ def _split_of_scan(digit: IntArray) -> IntArray:
 
 
 def _training_backgrounds(digit: IntArray, balanced: bool, rng: np.random.Generator) -> IntArray:
-    """Return the backgrounds of each training scan's rows, (s, DRAWS)."""
+    """Return the backgrounds (s, DRAWS) of the rows made from each training scan."""
     n_backgrounds = len(BACKGROUNDS)
     background = np.repeat(digit[:, None] % n_backgrounds, DRAWS, axis=1)
     for value in range(10):
@@ -101,7 +107,7 @@ def _training_backgrounds(digit: IntArray, balanced: bool, rng: np.random.Genera
         if balanced:
             background[members] = (np.arange(n_rows) % n_backgrounds).reshape(-1, DRAWS)
             continue
-        # No scan is used twice, so that a small group has as many shapes as rows.
+        # Each scan gives at most one minority row, so that a small group has as many different scans as rows.
         chosen = members[np.argsort(rng.random(len(members)), kind="stable")[: round((1 - CORRELATION) * n_rows)]]
         step = 1 + np.arange(len(chosen)) % (n_backgrounds - 1)
         background[chosen, 0] = (value + step) % n_backgrounds
@@ -120,7 +126,7 @@ def _enlarge(images: FloatArray) -> FloatArray:
 
 
 def _composite(mask: FloatArray, background: IntArray, rng: np.random.Generator) -> PixelArray:
-    """Draw each digit in light ink on a background, (n, SIDE, SIDE, 3); ink and background vary per image."""
+    """Draw each digit in light ink on its background, (n, SIDE, SIDE, 3); both colours vary from image to image."""
     pixels = np.empty((*mask.shape, 3), dtype=np.uint8)
     for value in range(len(BACKGROUNDS)):
         rows = np.flatnonzero(background == value)
@@ -136,7 +142,7 @@ def _composite(mask: FloatArray, background: IntArray, rng: np.random.Generator)
 
 
 def _pattern(background: int, n: int, rng: np.random.Generator) -> FloatArray:
-    """Draw n patterns of a background without its colour, (n, SIDE, SIDE) from 0 to 1."""
+    """Draw n greyscale patterns (n, SIDE, SIDE) of one background, with values between 0 and 1."""
     name = BACKGROUNDS[background]
     if name == "speckle":
         return rng.random((n, SIDE, SIDE))
@@ -163,8 +169,8 @@ class RandomConvolutions:
 
     .. math:: f_{kab}(x) = \frac{1}{|C_{ab}|} \sum_{(i, j) \in C_{ab}} \max(0, \langle w_k, x_{ij} \rangle)
 
-    x_ij is the patch of RGB values, from −½ to ½, whose corner is at (i, j); w_k has standard normal entries; C_ab
-    are the grid² cells of corners. Features are ordered (a, b, k).
+    x_ij is the patch of RGB values between −½ and ½ whose corner is at (i, j), w_k has standard normal entries, and the
+    cells C_ab divide the corners into grid × grid blocks. Features are ordered (a, b, k).
     """
 
     n_filters: int = 48
@@ -183,7 +189,7 @@ class RandomConvolutions:
 
     @cached_property
     def filters(self) -> Float32Array:
-        """The filters w_k, (n_filters, 3, size, size)."""
+        """Filters w_k, (n_filters, 3, size, size)."""
         rng = np.random.default_rng(self.random_state)
         return rng.normal(size=(self.n_filters, 3, self.size, self.size)).astype(np.float32)
 
@@ -205,18 +211,18 @@ class RandomConvolutions:
         """Return the number of rows and columns of patch corners in an image."""
         if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
             raise InputError(
-                f"pixels has type {pixels.dtype} and shape {pixels.shape}: pass uint8 images, (n, height, width, 3)"
+                f"pixels has type {pixels.dtype} and shape {pixels.shape}: pass uint8 images (n, height, width, 3)"
             )
         height, width = pixels.shape[1:3]
         if min(height, width) - self.size + 1 < self.grid:
             raise InputError(
                 f"the images are {height} × {width} pixels: filters of size {self.size} on a grid of {self.grid} need "
-                f"{self.size + self.grid - 1} or more each way"
+                f"{self.size + self.grid - 1} or more in both directions"
             )
         return height - self.size + 1, width - self.size + 1
 
     def _pool(self, responses: Float32Array) -> Float32Array:
-        """Average responses (n, h, w, k) over the cells, to (n, grid, grid, k)."""
+        """Average responses (n, h, w, k) over the cells of the grid; return (n, grid, grid, k)."""
         for axis in (1, 2):
             starts, lengths = self._cells(responses.shape[axis])
             shape = [-1 if position == axis else 1 for position in range(4)]
@@ -225,7 +231,7 @@ class RandomConvolutions:
         return responses
 
     def _cells(self, length: int) -> tuple[IntArray, Float32Array]:
-        """Return the starts and lengths of the grid's cells along an axis; lengths differ by at most one."""
+        """Return the start and length of each grid cell along an axis; the lengths differ by at most one."""
         edges = np.arange(self.grid + 1) * length // self.grid
         return edges[:-1], np.diff(edges).astype(np.float32)
 

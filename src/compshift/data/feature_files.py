@@ -3,7 +3,7 @@
 An ``.npz`` file has ``X`` (n, p), ``Z`` (n, m) integer codes, ``attribute_names`` (m,), ``value_names`` (a JSON string,
 ``{name: [values]}``) and optionally ``split`` (n,). A Parquet file, or a folder of Parquet shards, has the attribute
 columns, an optional ``split`` column, and the features as one list column ``features`` or as columns ``f0``, ``f1``, …
-A split is 0, 1, 2 or train, val, test. Files to predict on may hold features only.
+A split is 0, 1, 2 or train, val, test. Files to predict on need only features.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from compshift.data.text_tables import ending
 from compshift.data.untrusted import check_parquet, read_arrays
 
 FEATURE_COLUMN = re.compile(r"f(0|[1-9]\d*)")
-"""Matches the name of a numbered feature column: f0, f1, …"""
+"""Matches the name of a numbered feature column (f0, f1, …)."""
 
 NPZ_KEYS = ("X", "Z", "attribute_names", "value_names", "split")
 """Names of the arrays that are read from an ``.npz`` file."""
@@ -54,7 +54,7 @@ def read_features(path: str | PathLike[str], attributes: Sequence[str]) -> Group
     path : str or path
         A .npz file, a .parquet file or a folder of Parquet shards.
     attributes : sequence of str
-        Names of at least one attribute, in the order wanted; the first is the target.
+        Names of one or more attributes, in the order of the result; the first is the target.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def read_features(path: str | PathLike[str], attributes: Sequence[str]) -> Group
     """
     X, space, codes, split = _read(path, attributes)
     if space is None or codes is None:
-        raise InputError("no attribute was asked for: name at least one")
+        raise InputError("attributes is empty: name at least one attribute")
     return GroupedDataset(X, space, codes, split)
 
 
@@ -90,15 +90,15 @@ def load_features(
 ) -> GroupedDataset:
     """Read a feature file with its targets and attributes.
 
-    Without ``targets``, the file's first attribute is the target; without ``attributes``, all others are attributes.
-    ``shares`` splits a file without splits at random, within groups.
+    If ``targets`` is empty, the file's first attribute is the target; if ``attributes`` is None, all others are
+    attributes. ``shares`` splits the rows of each group at random; the file must not have splits.
     """
     known = [] if targets and attributes is not None else file_attributes(path)
     targets = list(targets) or known[:1]
     if not targets:
         raise InputError(
-            f"{str(path)!r} has no attributes: an .npz file has them as arrays 'Z' and 'attribute_names', Parquet as "
-            "columns"
+            f"{str(path)!r} has no attributes: write them as the arrays 'Z' and 'attribute_names' of an .npz file, or "
+            "as columns of a Parquet file"
         )
     if attributes is None:
         attributes = [name for name in known if name not in targets]
@@ -107,16 +107,16 @@ def load_features(
     if shares is None:
         return found
     if found.split is not None:
-        raise InputError(f"shares were given, and the file has splits: pass shares=None ({str(path)!r})")
+        raise InputError(f"shares cannot be used with {str(path)!r}, which already has splits: pass shares=None")
     return replace(found, split=stratified_split(found.space, found.codes, shares, random_state))
 
 
 def file_attributes(path: str | PathLike[str]) -> list[str]:
-    """Return the names of the attributes in a feature file, in its order."""
+    """Return the names of the attributes in a feature file, in file order."""
     source = check_path(path)
     if is_parquet(source):
-        plain = [name for name in column_names(source) if name not in ("row", "split", "features")]
-        return [name for name in plain if not FEATURE_COLUMN.fullmatch(name)]
+        others = [name for name in column_names(source) if name not in ("row", "split", "features")]
+        return [name for name in others if not FEATURE_COLUMN.fullmatch(name)]
     arrays, _ = read_arrays(source, ("attribute_names",))
     return [str(name) for name in np.atleast_1d(arrays.get("attribute_names", np.array([], dtype=str)))]
 
@@ -124,10 +124,10 @@ def file_attributes(path: str | PathLike[str]) -> list[str]:
 def read_labels(
     path: str | PathLike[str], attributes: Sequence[str], split: str | None = None
 ) -> tuple[GroupSpace, IntArray]:
-    """Read the named attributes of an ``.npz`` file, as a space and codes (n, m), without its features."""
+    """Read the named attributes of an ``.npz`` file without its features; return their space and codes (n, m)."""
     contents = _read_npz(Path(path), attributes, features=False)
     if contents.space is None or contents.codes is None:
-        raise InputError("no attribute was asked for: name at least one")
+        raise InputError("attributes is empty: name at least one attribute")
     codes = contents.codes
     if split is not None:
         if contents.split is None:
@@ -137,26 +137,26 @@ def read_labels(
 
 
 def read_inputs(path: str | PathLike[str], split: str = "all") -> Any:
-    """Read only the features (n, p) of one split or of all rows; the file needs no attributes."""
+    """Read the features (n, p) of one split, or of all rows; the file needs no attributes."""
     contents = _read(path, ())
     codes = None if contents.split is None else check_split(contents.split, len(contents.X))
     return contents.X[split_rows(codes, split)]
 
 
 def write_features(path: str | PathLike[str], data: GroupedDataset) -> None:
-    """Write a data set of features as ``.npz``, atomically; ``read_features`` and every command read it.
+    """Write a data set of features atomically as an ``.npz`` file that ``read_features`` and all commands can read.
 
     Parameters
     ----------
     path : str or path
-        The file to write; its name ends in ``.npz``.
+        File to write; its name must end in ``.npz``.
     data : GroupedDataset
-        A data set whose samples are features.
+        Data set whose samples are features.
 
     Raises
     ------
     InputError
-        If ``data`` holds images or text, or ``path`` has another ending or cannot be written.
+        If ``data`` contains images or text, or ``path`` does not end in ``.npz`` or cannot be written.
 
     Examples
     --------
@@ -178,13 +178,13 @@ def write_features(path: str | PathLike[str], data: GroupedDataset) -> None:
         **({} if data.split is None else {"split": data.split}),
     }
     if ending(check_path(path)) != ".npz":
-        raise InputError(f"{Path(path).name!r} has the ending {Path(path).suffix!r}: feature files are written as .npz")
+        raise InputError(f"{Path(path).name!r} has the ending {Path(path).suffix!r}: pass a name that ends in .npz")
     with replacing(path) as temporary:
         np.savez_compressed(temporary, allow_pickle=False, **arrays)
 
 
 def _read(path: str | PathLike[str], attributes: Sequence[str]) -> _Contents:
-    """Read the features and the named attributes of a file of either kind."""
+    """Read the features and the named attributes of an ``.npz`` or Parquet file."""
     attributes = check_list(attributes, "attributes", "names of attributes")
     source = check_path(path)
     if not source.exists():
@@ -203,19 +203,21 @@ def _read_npz(path: Path, attributes: Sequence[str], *, features: bool = True) -
     arrays, found = read_arrays(path, NPZ_KEYS if features else NPZ_KEYS[1:])
     if "X" not in arrays and features:
         raise InputError(
-            f"{str(path)!r} has no array 'X' (it has {listing(found)}): features are expected under that name"
+            f"{str(path)!r} has no array 'X' but {listing(found) or 'no arrays'}: write the features as array 'X'"
         )
     X, split = _feature_matrix(arrays["X"], path) if features else None, arrays.get("split")
     if not attributes:
         return _Contents(X, None, None, split)
     absent = [key for key in ("Z", "attribute_names") if key not in arrays]
     if absent:
-        raise InputError(f"{str(path)!r} has no array {listing(absent)}: codes and attribute names are expected there")
+        raise InputError(
+            f"{str(path)!r} has no array {listing(absent)}: write the codes as 'Z' and the names as 'attribute_names'"
+        )
     names = [str(name) for name in np.atleast_1d(arrays["attribute_names"])]
     Z = arrays["Z"]
     if Z.dtype.kind not in "iu" or Z.ndim != 2 or Z.shape[1] != len(names):
         raise InputError(
-            f"{str(path)!r}: Z has type {Z.dtype} and shape {Z.shape}; it must hold one whole number per row for each "
+            f"{str(path)!r}: Z has type {Z.dtype} and shape {Z.shape}; it must have one integer per row for each "
             f"of the {len(names)} attribute_names"
         )
     if X is not None:
@@ -229,12 +231,12 @@ def _read_npz(path: Path, attributes: Sequence[str], *, features: bool = True) -
 
 
 def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> list[tuple[Any, ...]]:
-    """Return the values of every attribute from the JSON text, or 0, 1, … if there is none."""
+    """Return the values of every attribute, parsed from the JSON text; if there is no text, the integers 0, 1, …"""
     if encoded is None:
         largest = int(Z.max(initial=0))
         if largest >= MAX_TABLE_GROUPS:
             raise InputError(
-                f"{str(path)!r}: Z has the code {largest}, and no value_names: codes should run from 0 without gaps"
+                f"{str(path)!r}: Z has the code {largest} but there are no value_names: number values from 0, no gaps"
             )
         return [tuple(range(int(column.max(initial=0)) + 1)) for column in Z.T]
     try:
@@ -245,7 +247,7 @@ def _value_names(encoded: Any, names: list[str], Z: IntArray, path: Path) -> lis
         return [tuple(values) for values in lists]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{str(path)!r}: value_names is not a JSON object with a list for each attribute ({error!r})"
+            f"{str(path)!r}: value_names must be a JSON object with a list of values for each attribute ({error!r})"
         ) from None
 
 
@@ -254,23 +256,23 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
     import pyarrow.parquet as pq
 
     with reading(path):
-        source = shard_files(path)
-        schema = pq.read_schema(source[0])
+        files = shard_files(path)
+        schema = pq.read_schema(files[0])
         columns = schema.names
-        check_columns(attributes, columns, source[0])
+        check_columns(attributes, columns, files[0])
         numbered = sorted((column for column in columns if FEATURE_COLUMN.fullmatch(column)), key=_feature_number)
         feature_columns = ["features"] if "features" in columns else numbered
         if not feature_columns:
             raise InputError(
-                f"{str(path)!r} has no features (its columns are {listing(columns)}): a list column 'features' or "
-                "columns 'f0', 'f1', … are expected; read other columns of numbers as a table, with features=[names]"
+                f"{str(path)!r} has no features (its columns are {listing(columns)}): write them as a list column "
+                "'features' or as columns 'f0', 'f1', …, or read other columns as a table, with features=[names]"
             )
-        check_columns(feature_columns, columns, source[0])
+        check_columns(feature_columns, columns, files[0])
         wanted = [*feature_columns, *attributes, *(["split"] if "split" in columns else [])]
-        check_parquet(source, wanted, path)
+        check_parquet(files, wanted, path)
         for name in attributes:
             check_values(name, schema.field(name).type, path)
-        table = pq.read_table(source, columns=list(dict.fromkeys(wanted)))
+        table = pq.read_table(files, columns=list(dict.fromkeys(wanted)))
         table.validate(full=True)
         split = np.asarray(table.column("split").to_pylist()) if "split" in columns else None
         if feature_columns == ["features"]:
@@ -278,7 +280,7 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
         else:
             if list(map(_feature_number, numbered)) != list(range(len(numbered))):
                 raise InputError(
-                    f"{str(path)!r}: the feature columns are not numbered f0 to f{len(numbered) - 1} without gaps"
+                    f"{str(path)!r}: the feature columns must be numbered f0 to f{len(numbered) - 1} without gaps"
                 )
             X = np.column_stack([table.column(column).to_numpy() for column in numbered])
         frame = table.select(list(attributes)).to_pandas(ignore_metadata=True)
@@ -290,18 +292,18 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
 
 
 def _feature_number(column: str) -> float:
-    """Return the number in the name of a feature column, infinity if it has too many digits."""
+    """Return the number in the name of a feature column, or infinity if it has too many digits."""
     return int(column[1:]) if len(column) < 20 else float("inf")
 
 
 def _feature_matrix(X: Any, path: Path) -> Any:
-    """Check that X is a finite matrix of numbers with at least one row and column, and return it as floats."""
+    """Check that X is a matrix of finite numbers with at least one row and one column; return it as floats."""
     if X.ndim == 2 and not len(X):
         raise InputError(f"{str(path)!r} has no rows: at least one is needed")
     if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
         raise InputError(
-            f"{str(path)!r}: the features have type {X.dtype} and shape {X.shape}; a matrix of numbers with one row "
-            "per sample is expected"
+            f"{str(path)!r}: the features have type {X.dtype} and shape {X.shape}; write a matrix of numbers with "
+            "one row per sample"
         )
     check_finite(X, f"{str(path)!r}")
     return X if X.dtype.kind == "f" else X.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Features and labels in Parquet files that are read one block at a time, for data larger than memory."""
+"""Read features and labels from Parquet files one block at a time, for data larger than memory."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ from compshift.data.shards import list_matrix, reading, shard_files
 from compshift.data.untrusted import check_parquet
 
 ALL = "all"
-"""Value of ``split`` that stands for all splits."""
+"""Value of ``split`` that selects the rows of every split."""
 
 
 @dataclass(frozen=True)
 class FeatureStore:
-    """A Parquet file or folder of shards with a list column ``features``, as ``compshift features`` writes it.
+    """A Parquet file or a folder of shards with a list column ``features``, as written by ``compshift features``.
 
     ``CRMClassifier().fit(FeatureStore("birds.features", "train"), "bird", attributes=["place"])`` fits a model to more
-    rows than memory holds: columns are named instead of passed. The files must not change meanwhile.
+    rows than fit in memory: labels are passed as column names instead of arrays. The files must not change while the
+    store is in use.
 
     Parameters
     ----------
     path : str or path
-        A .parquet file, or a folder of them.
+        A .parquet file, or a folder of .parquet files.
     split : str, optional
-        Value of the column ``split`` whose rows are read; ``"all"`` reads the rows of every split. None reads all rows
-        too, and a fit warns if there is such a column.
+        Split to read, a value of the column ``split``; ``"all"`` reads every split. None also reads all rows, but
+        fitting warns if there is a column ``split``.
     memory : int, default=2**30
-        Bytes that blocks of features may take while the store is fitted.
+        Memory in bytes that blocks of features may take while a model is fitted.
 
     Raises
     ------
     InputError
-        If there is nothing at ``path``, or ``memory`` is not a whole number of 1 or more.
+        If ``path`` does not exist, or ``memory`` is not an integer ≥ 1.
 
     Examples
     --------
@@ -65,16 +66,18 @@ class FeatureStore:
         object.__setattr__(self, "memory", check_count(self.memory, "memory"))
         object.__setattr__(self, "path", check_path(self.path))
         if not Path(self.path).exists():
-            raise InputError(f"there is no file or folder {str(self.path)!r}: pass a .parquet file or a folder of them")
+            raise InputError(
+                f"there is no file or folder {str(self.path)!r}: pass a .parquet file or a folder of .parquet files"
+            )
 
     @cached_property
     def files(self) -> list[Path]:
-        """The Parquet files, in order."""
+        """Paths of the Parquet files, in order."""
         return list(self._states)
 
     @cached_property
     def _states(self) -> dict[Path, tuple[int, ...]]:
-        """The files, each with its state when the store first read it."""
+        """Paths of the Parquet files, each with its ``_state`` when the store first read it."""
         with reading(self.path):
             found = {file: _state(file) for file in shard_files(Path(self.path))}
             check_parquet(list(found), ["features"], Path(self.path))
@@ -82,15 +85,15 @@ class FeatureStore:
 
     @contextmanager
     def _reading(self, *files: Path) -> Iterator[None]:
-        """Check before and after a block that the files it reads did not change since the store first read them."""
+        """Check on entry and on exit that the files did not change since the store first read them."""
         expected = self._states
 
         def check() -> None:
             for file in files:
                 if _state(file) != expected[file]:
                     raise InputError(
-                        f"{str(file)!r} changed while it was read: wait until nothing writes to it, and begin again "
-                        "with a new FeatureStore"
+                        f"{str(file)!r} changed while it was read: wait until no process writes to it, and start "
+                        "again with a new FeatureStore"
                     )
 
         with reading(files[0] if len(files) == 1 else self.path):
@@ -98,7 +101,7 @@ class FeatureStore:
             try:
                 yield
             finally:
-                check()  # a change explains why reading failed
+                check()  # also if reading failed: the change explains the failure
 
     @cached_property
     def columns(self) -> list[str]:
@@ -110,17 +113,19 @@ class FeatureStore:
 
     @cached_property
     def n_features(self) -> int:
-        """Length of the feature lists."""
+        """Number of features per row."""
         for file, group, _ in self._row_groups():
             for features in self._batches(1, file, group):
                 if not features.shape[1]:
-                    raise InputError(f"{str(file)!r}: the lists in column 'features' are empty; numbers are expected")
+                    raise InputError(
+                        f"{str(file)!r}: the lists in column 'features' are empty: each must contain numbers"
+                    )
                 return int(features.shape[1])
         raise InputError(f"{str(self.path)!r} has no rows: at least one is needed")
 
     @cached_property
     def n_rows(self) -> int:
-        """Number of rows that are read."""
+        """Number of rows of the selected split."""
         import pyarrow.parquet as pq
 
         if self.kept is not None:
@@ -130,7 +135,7 @@ class FeatureStore:
 
     @cached_property
     def kept(self) -> BoolArray | None:
-        """Mask of the stored rows that are read; None if all are."""
+        """Mask of the stored rows that belong to the selected split; None if all rows are selected."""
         if self.split is None or (isinstance(self.split, str) and self.split == ALL):
             return None
         if not isinstance(self.split, str | int):
@@ -139,18 +144,18 @@ class FeatureStore:
         mask = np.asarray(values == self.split)
         if not mask.any():
             known = sorted(map(str, values.unique()))
-            raise InputError(f"{str(self.path)!r} has no rows of the split {self.split!r}: it has {listing(known)}")
+            raise InputError(f"{str(self.path)!r} has no rows of the split {self.split!r}: use one of {listing(known)}")
         return mask
 
     def frame(self, names: Sequence[str], *, every_row: bool = False) -> Any:
-        """Read columns, with text as sorted categories, which take a few bytes per row.
+        """Read columns; text is returned as sorted categories, to save memory.
 
         Parameters
         ----------
         names : sequence of str
             Names of the columns.
         every_row : bool, default=False
-            Whether to read the rows of other splits as well.
+            Whether to read the rows of all splits.
 
         Returns
         -------
@@ -160,7 +165,7 @@ class FeatureStore:
         Raises
         ------
         InputError
-            If a column is missing from a shard, or holds lists.
+            If a column is missing from a shard or contains lists.
         """
         import pandas as pd
         import pyarrow as pa
@@ -175,7 +180,8 @@ class FeatureStore:
             for name in names:
                 if pa.types.is_nested(schema.field(name).type):
                     raise InputError(
-                        f"{str(self.path)!r}: the column {name!r} has type {schema.field(name).type}: one value per row"
+                        f"{str(self.path)!r}: the column {name!r} has type {schema.field(name).type}: it needs one "
+                        "value per row"
                     )
             for file in self.files[1:]:
                 self._check_columns(names, file)
@@ -189,87 +195,88 @@ class FeatureStore:
         return frame if every_row or self.kept is None else frame[self.kept]
 
     def blocks(self, block_rows: int, rank: int = 0, size: int = 1) -> Iterator[tuple[int, Any]]:
-        """Read the features of the rows, in order, one block at a time.
+        """Read the features one block at a time, in row order.
 
         Parameters
         ----------
         block_rows : int
-            Largest number of rows in a block.
+            Maximum number of rows in a block.
         rank, size : int, default=0, 1
-            Read only the share of process ``rank`` of ``size`` processes; together the shares cover all rows.
+            Number of this process and number of processes. Each of the processes 0 to ``size`` − 1 reads other rows;
+            together they read all rows.
 
         Yields
         ------
         start : int
-            Number of the block's first row.
+            Row number of the block's first row, counted among the rows of the selected split.
         features : array (b, p)
-            The block.
+            Features of the block.
         """
         check_count(block_rows, "block_rows")
         size = check_count(size, "size")
         if check_whole(rank, "rank") >= size:
-            raise InputError(f"rank is {rank} and size {size}: pass a rank below the number of processes")
-        start = 0  # position among the rows of the split
-        stored = 0  # position among all rows
+            raise InputError(f"rank is {rank} but size is {size}: pass a rank below size, the number of processes")
+        start = 0  # position among the rows of the selected split
+        stored = 0  # position among all stored rows
         for number, (file, group, count) in enumerate(self._row_groups()):
             if number % size == rank:
                 begin, first = stored, start
                 for features in self._batches(block_rows, file, group):
                     if features.shape[1] != self.n_features:
                         raise InputError(
-                            f"{str(file)!r}: the lists in column 'features' have {features.shape[1]} numbers, those "
-                            f"before {self.n_features}: all lists must have one length"
+                            f"{str(file)!r}: the lists in column 'features' have {features.shape[1]} numbers but "
+                            f"earlier lists have {self.n_features}: all lists must have the same length"
                         )
                     end = begin + len(features)
-                    own = features if self.kept is None else features[self.kept[begin:end]]
-                    if len(own):
-                        yield first, own
-                    begin, first = end, first + len(own)
-            own_count = count if self.kept is None else int(np.count_nonzero(self.kept[stored : stored + count]))
-            start, stored = start + own_count, stored + count
+                    selected = features if self.kept is None else features[self.kept[begin:end]]
+                    if len(selected):
+                        yield first, selected
+                    begin, first = end, first + len(selected)
+            n_selected = count if self.kept is None else int(np.count_nonzero(self.kept[stored : stored + count]))
+            start, stored = start + n_selected, stored + count
 
     def _row_groups(self) -> Iterator[tuple[Path, int, int]]:
-        """Yield the file, the number and the row count of every row group."""
+        """Yield the file, the number within the file and the row count of every row group."""
         import pyarrow.parquet as pq
 
         for file in self.files:
             with self._reading(file):
-                about = pq.read_metadata(file)
-                counts = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
+                metadata = pq.read_metadata(file)
+                counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
             for group, count in enumerate(counts):
                 yield file, group, count
 
     def _batches(self, block_rows: int, file: Path, group: int) -> Iterator[Any]:
-        """Yield features (b, p) of all stored rows of a row group."""
+        """Yield the features (b, p) of all stored rows of one row group, in batches."""
         import pyarrow.parquet as pq
 
         with self._reading(file), pq.ParquetFile(file) as source:
             names = source.schema_arrow.names
             if "features" not in names:
                 raise InputError(
-                    f"{str(file)!r} has no column 'features' (its columns are {listing(names)}): a store has a list of "
-                    "numbers there, as pandas writes it from frame.assign(features=list(X))"
+                    f"{str(file)!r} has no column 'features' (its columns are {listing(names)}): write lists of "
+                    "numbers to it, for example with pandas' frame.assign(features=list(X))"
                 )
             for batch in source.iter_batches(block_rows, row_groups=[group], columns=["features"]):
                 yield list_matrix(batch.column(0), file)
 
     def _check_columns(self, names: Sequence[str], file: Path) -> None:
-        """Check that a shard has the named columns, which the first shard has."""
+        """Check that a shard has the named columns, which the first shard is known to have."""
         import pyarrow.parquet as pq
 
         known = pq.read_schema(file).names
         absent = [name for name in names if name not in known]
         if absent:
             raise InputError(
-                f"{str(file)!r} has no column {listing(absent)}, and {self.files[0].name!r} has: all shards need the "
+                f"{str(file)!r} has no column {listing(absent)} but {self.files[0].name!r} does: all shards need the "
                 "same columns"
             )
 
 
 def _state(file: Path) -> tuple[int, ...]:
-    """Return inode, size and time of change of a file; empty if it is gone."""
+    """Return the inode, size and modification time of a file; empty if the file does not exist."""
     try:
-        about = file.stat()
+        status = file.stat()
     except FileNotFoundError:
         return ()
-    return about.st_ino, about.st_size, about.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns

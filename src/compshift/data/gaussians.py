@@ -1,7 +1,7 @@
-"""Gaussian data whose distribution, and so the Bayes classifier, is known.
+"""Gaussian data with a known distribution and so a known Bayes classifier.
 
-``Gaussian2D`` is the paper's two-dimensional example; ``AdditiveGaussians`` has an additive energy in any number of
-attributes, at a chosen Bayes accuracy.
+``Gaussian2D`` is the paper's two-dimensional example; ``AdditiveGaussians`` has an additive energy, any number
+of attributes and a chosen Bayes accuracy.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from compshift.data.dataset import GroupedDataset
 
 GAUSSIAN2D_SPACE = GroupSpace(("z1", "z2"), ((-1, 1), (-1, 1)))
 GAUSSIAN2D_MISSING = (-1, -1)
-"""Values of the group that is absent from training."""
+"""Values of the group that is absent from the training data."""
 
 
 @dataclass(frozen=True)
 class Gaussian2D:
-    """The paper's two-dimensional example: x ~ N((z1, z2), I), with (−1, −1) never seen.
+    """The paper's two-dimensional example: x ~ N((z1, z2), I), without training rows of (−1, −1).
 
     Paper, "Illustrating CRM's adaptation to test distribution". Its energy is additive:
     E(x, z) = ¼‖x − (2·z1, 0)‖² + ¼‖x − (0, 2·z2)‖² up to a constant.
@@ -45,11 +45,11 @@ class Gaussian2D:
         return GroupedDataset(X, GAUSSIAN2D_SPACE, codes, np.repeat([0, 2, 1], [n_train, n_test, n_val]))
 
     def bayes_group(self, X: Any) -> IntArray:
-        """Return the values (n, 2) of the Bayes group under the uniform prior, which is the quadrant of x."""
+        """Return the values (n, 2) of the most probable group under the uniform prior: the signs of x."""
         return np.where(np.asarray(X) > 0, 1, -1)
 
     def log_density(self, X: FloatArray) -> FloatArray:
-        """Return log p(x|z) of each of the four groups, (n, 4)."""
+        """Return log p(x|z) for each of the four groups z, (n, 4)."""
         means = GAUSSIAN2D_SPACE.decode(GAUSSIAN2D_SPACE.codes(np.arange(4)))
         squared = ((X[:, None, :] - means) ** 2).sum(axis=2)
         return np.asarray(-0.5 * squared - np.log(2 * np.pi))
@@ -57,7 +57,7 @@ class Gaussian2D:
 
 GAUSSIAN2D = Benchmark(
     name="gaussian2d",
-    title="z1 × z2, one group is not in training",
+    title="z1 × z2, one group is absent from training",
     kind="features",
     groups="2 × 2",
     make=lambda: Gaussian2D().sample(n_val=1000),
@@ -70,9 +70,9 @@ class AdditiveGaussians:
 
     Paper, "CRM's Analysis with Varying Group Size".
 
-    The means μ of all values are orthogonal and have one norm, so x given z is Gaussian around their average over the m
-    attributes, with covariance I/(2m). The paper does not state the norm; here it is solved so that the Bayes
-    classifier of one attribute has the accuracy ``bayes_accuracy``.
+    The means μ of all values are orthogonal and have the same norm. Given z, x is Gaussian with covariance I/(2m); its
+    mean is the average of the μ(z_i) over the m attributes. The paper does not state the norm; here it is chosen such
+    that the Bayes classifier of one attribute has the accuracy ``bayes_accuracy``.
     """
 
     n_attributes: int
@@ -83,15 +83,15 @@ class AdditiveGaussians:
     def __post_init__(self) -> None:
         if self.n_attributes * self.n_values > self.n_features:
             raise InputError(
-                f"{self.n_attributes} × {self.n_values} orthogonal means need as many features, and there are "
-                f"{self.n_features}: raise n_features"
+                f"{self.n_attributes} × {self.n_values} orthogonal means do not fit in n_features={self.n_features} "
+                f"dimensions: pass n_features={self.n_attributes * self.n_values} or more"
             )
         if not 1 / self.n_values < self.bayes_accuracy < 1:
             raise InputError(f"bayes_accuracy is {self.bayes_accuracy}: pass a number between 1/{self.n_values} and 1")
 
     @property
     def space(self) -> GroupSpace:
-        """The attributes z1, z2, … and their values."""
+        """Attributes z1, z2, … and their values."""
         return GroupSpace.from_cardinalities([self.n_values] * self.n_attributes)
 
     @property
@@ -101,11 +101,12 @@ class AdditiveGaussians:
 
     @cached_property
     def norm(self) -> float:
-        r"""Norm of the means at which the Bayes classifier of one attribute has the accuracy ``bayes_accuracy``.
+        r"""Norm of the means for which the Bayes classifier of one attribute has the accuracy P = ``bayes_accuracy``.
 
         .. math:: P = \int \phi(t) \, \Phi(t + \delta)^{d - 1} dt, \qquad \delta = \frac{\|\mu\|}{m \sigma}
 
-        because a value's own feature is δ standard deviations higher than those of the d − 1 others.
+        because the mean of the feature that belongs to the true value is δ standard deviations above the means of the
+        d − 1 features that belong to the other values.
         """
         from scipy.integrate import quad
         from scipy.optimize import brentq
@@ -121,7 +122,7 @@ class AdditiveGaussians:
         return float(delta) * self.n_attributes * self.deviation
 
     def sample(self, codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Draw one row of features for each code, (n, p)."""
+        """Draw one row of features (n, p) for each group in ``codes`` (n, m)."""
         X = rng.normal(scale=self.deviation, size=(len(codes), self.n_features))
         rows = np.arange(len(codes))
         for column in (codes + self.space.offsets).T:
@@ -134,7 +135,7 @@ class AdditiveGaussians:
         return np.asarray(np.argmax(X[:, start : start + self.n_values], axis=1), dtype=np.int64)
 
     def balanced(self, rows: tuple[int, int, int] = (60, 20, 20), random_state: int = 0) -> GroupedDataset:
-        """Draw a data set with ``rows`` train, val and test rows of every group."""
+        """Draw a data set in which every group has ``rows[0]`` train, ``rows[1]`` val and ``rows[2]`` test rows."""
         groups = self.space.codes(np.arange(self.space.n_groups))
         codes = np.concatenate([np.repeat(groups, count, axis=0) for count in rows])
         split = np.repeat([0, 1, 2], [count * len(groups) for count in rows])

@@ -1,6 +1,6 @@
-"""Images from disk to the arrays that a network takes: safe decoding, cutting and scaling, and colours.
+"""Turn image files into the arrays that a network takes: decode safely, crop, scale and normalise the colours.
 
-Needs Pillow and no other library. ``broken_samples`` checks all images of a data set.
+Decoding needs Pillow. ``broken_samples`` checks all images of a data set.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Resize:
-    """Scale to ``width`` × ``height``, or keep the proportions and scale the shorter side to ``width``."""
+    """Scale an image to ``width`` × ``height``; if ``height`` is None, scale its shorter side to ``width``."""
 
     width: int
-    height: int | None = None  # None keeps the proportions
+    height: int | None = None  # None keeps the aspect ratio
 
     def apply(self, image: Image, resample: Resampling) -> Image:
         """Return the scaled image."""
@@ -46,34 +46,39 @@ class Resize:
 
 @dataclass(frozen=True)
 class CentreCrop:
-    """Cut out the centre; pixels beyond the edge are black."""
+    """Crop an image to its centre; pixels beyond its edges are black."""
 
     width: int
     height: int
 
     def apply(self, image: Image, resample: Resampling) -> Image:  # noqa: ARG002 - same signature as Resize.apply
-        """Return the centre of the image."""
+        """Return the cropped image."""
         left, top = round((image.width - self.width) / 2), round((image.height - self.height) / 2)
         return image.crop((left, top, left + self.width, top + self.height))
 
 
 Step = Resize | CentreCrop
 Geometry = tuple[Step, ...]
-"""Steps that cut and scale an image, in order."""
+"""Steps that crop and scale an image, in order."""
 
 STEPS: dict[str, type[Resize] | type[CentreCrop]] = {"Resize": Resize, "CentreCrop": CentreCrop}
-"""Classes of steps, by their names in saved files."""
+"""Classes of the steps, by their names in saved files."""
 
 SIZE = 224
-"""Side in pixels of the images that the published geometries produce."""
+"""Side in pixels of the images that the three geometries below produce."""
 
 STRETCH_AND_CROP: Geometry = (Resize(256, 256), CentreCrop(SIZE, SIZE))
+"""Geometry of Waterbirds: scale without keeping the aspect ratio, then crop."""
+
 RESIZE_AND_CROP: Geometry = (Resize(256), CentreCrop(SIZE, SIZE))
+"""Geometry of MetaShift and NICO++: scale and keep the aspect ratio, then crop."""
+
 CROP_AND_RESIZE: Geometry = (CentreCrop(178, 178), Resize(SIZE))
+"""Geometry of CelebA: crop the face, then scale."""
 
 
 def scaled(geometry: Geometry, size: int) -> Geometry:
-    """Return the geometry for images of another size; crops before the first resize do not change."""
+    """Adapt a geometry to produce images with sides of ``size`` pixels; crops before the first resize stay the same."""
     if size == SIZE:
         return geometry
     first_resize = next(position for position, step in enumerate(geometry) if isinstance(step, Resize))
@@ -83,41 +88,46 @@ def scaled(geometry: Geometry, size: int) -> Geometry:
 
 
 def _scaled_step(step: Step, factor: float) -> Step:
-    """Return a step with its sides multiplied by ``factor``."""
+    """Return a step with its width and height multiplied by ``factor``."""
     height = None if step.height is None else round(step.height * factor)
     return type(step)(round(step.width * factor), height)  # type: ignore[arg-type] # a crop always has a height
 
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
+"""Mean RGB values of ImageNet, between 0 and 1."""
+
 IMAGENET_STD = (0.229, 0.224, 0.225)
+"""Standard deviations of the RGB values of ImageNet."""
+
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000")
-"""Formats that are decoded. Pillow knows more; some of them, like PostScript, start other programs."""
+"""Image formats to decode. Pillow supports more, but for some of them, such as PostScript, it runs other programs."""
 
 MAX_PIXELS = 1 << 26
-"""Largest number of pixels of an image on disk: a file of a few kilobytes can declare any number."""
+"""Maximum number of pixels of an image file, because a file of a few kilobytes can declare any number."""
 
 MAX_ASPECT_RATIO = 100
-"""Largest ratio of the sides of an image on disk: scaling up the shorter side scales up the longer one too."""
+"""Maximum aspect ratio of an image file, because scaling up the shorter side also scales up the longer one."""
 
 MAX_SIDE = 4096
-"""Largest side in pixels in a saved geometry."""
+"""Maximum width and height, in pixels, of a step in a saved geometry."""
 
 MAX_IMAGE_BYTES = 1 << 29
-"""Largest image file in bytes."""
+"""Maximum size of an image file, in bytes."""
 
 CHECKED_AT_ONCE = 256
-"""Number of images that ``broken_samples`` hands to its threads at a time."""
+"""Number of images that ``broken_samples`` submits to its thread pool at a time."""
 
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+"""Names of Pillow's resampling filters."""
 
 
 class BrokenImageError(InputError):
-    """A file is missing or cannot be decoded as an image."""
+    """Raised when an image file is missing or cannot be decoded."""
 
 
 @dataclass(frozen=True)
 class ImagePreprocessing:
-    """Preprocessing of images: cut and scale, then normalise the colours as (pixel · scale − mean) / std."""
+    """Preprocessing of images: crop and scale, then normalise the colours as (pixel · scale − mean) / std."""
 
     geometry: Geometry = RESIZE_AND_CROP
     mean: tuple[float, ...] = IMAGENET_MEAN
@@ -128,10 +138,10 @@ class ImagePreprocessing:
     def __post_init__(self) -> None:
         check_name("resampling filter", self.resample, RESAMPLING)
         if not isinstance(self.geometry, tuple | list) or not all(hasattr(step, "apply") for step in self.geometry):
-            raise InputError(f"geometry is {an(type(self.geometry).__name__)}: pass a tuple of steps, such as Resize")
+            raise InputError(f"geometry is {an(type(self.geometry).__name__)}: pass a tuple of Resize and CentreCrop")
 
     def pixels(self, image: Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Return the cut and scaled image, (height, width, 3) uint8."""
+        """Return the cropped and scaled image, (height, width, 3) uint8."""
         from PIL.Image import Resampling
 
         for step in self.geometry:
@@ -139,7 +149,7 @@ class ImagePreprocessing:
         return np.asarray(image)
 
     def normalise(self, pixels: Any) -> Any:
-        """Return pixels (…, height, width, 3), an array or a tensor, with normalised colours in float32."""
+        """Normalise the colours of an array or tensor of pixels (…, height, width, 3); return float32."""
         if isinstance(pixels, np.ndarray):
             mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
             return (pixels.astype(np.float32) * np.float32(self.scale) - mean) / std
@@ -155,7 +165,7 @@ class ImagePreprocessing:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> ImagePreprocessing:
-        """Build the preprocessing from the result of ``to_dict``, checking every value."""
+        """Check every value of a ``to_dict`` result and build the preprocessing from it."""
         try:
             steps = tuple(
                 STEPS[step["step"]](**{key: value for key, value in step.items() if key != "step"})
@@ -165,37 +175,42 @@ class ImagePreprocessing:
                 if not all(
                     size is None or (type(size) is int and 1 <= size <= MAX_SIDE) for size in (step.width, step.height)
                 ):
-                    raise TypeError(f"a side of {step.width!r} or {step.height!r} pixels")
+                    raise TypeError(
+                        f"width {step.width!r} and height {step.height!r} must be integers from 1 to {MAX_SIDE}"
+                    )
             numbers = np.array([*content["mean"], *content["std"], content["scale"]], dtype=np.float64)
             if numbers.shape != (7,) or not np.isfinite(numbers).all() or not numbers[3:6].all():
-                raise TypeError("the colours are not three numbers each")
+                raise TypeError("mean and std must be three finite numbers each, scale one, and no std may be 0")
             colours = {key: tuple(content[key]) for key in ("mean", "std")}
             return cls(geometry=steps, **colours, scale=content["scale"], resample=content["resample"])
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"the preprocessing of images is missing or damaged ({error})") from None
+            raise InputError(
+                f"the saved image preprocessing is incomplete or damaged ({error}): save the model again"
+            ) from None
 
 
 def decode_image(content: bytes, path: Path) -> Image:
-    """Decode the bytes of a file to an upright RGB image."""
-    with _named(path):
+    """Decode the content of an image file to an upright RGB image."""
+    with _decoding(path):
         from PIL import ImageOps
 
-        with _opened(content) as image:
+        with _open_image(content) as image:
             return ImageOps.exif_transpose(image).convert("RGB")
 
 
 def read_bytes(path: Path) -> bytes:
     """Return the content of an image file; raise a BrokenImageError if it cannot be read or is too large."""
     try:
-        about = path.stat()
-        ordinary = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)  # reading a pipe may never end
-        if ordinary and about.st_size <= MAX_IMAGE_BYTES:
+        status = path.stat()
+        ordinary = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)  # reading a pipe may never end
+        if ordinary and status.st_size <= MAX_IMAGE_BYTES:
             return path.read_bytes()
     except OSError as error:
         raise BrokenImageError(f"the image {str(path)!r} cannot be read ({error.strerror})") from None
-    reason = f"it has {about.st_size:,} bytes, too many for an image" if ordinary else "it is no ordinary file"
+    limit = f"it has {status.st_size:,} bytes, the limit is {MAX_IMAGE_BYTES:,}"
+    reason = limit if ordinary else "it is a pipe or device, not a regular file"
     raise BrokenImageError(f"the image {str(path)!r} cannot be read ({reason})")
 
 
@@ -205,28 +220,28 @@ def read_image(path: Path) -> Image:
 
 
 def check_image(path: Path) -> None:
-    """Check that a file can be decoded completely; a JPEG is decoded at an eighth of its size, which is faster."""
+    """Check that the whole image can be decoded; for speed, a JPEG is decoded at an eighth of its size."""
     content = read_bytes(path)
-    with _named(path), _opened(content) as image:
+    with _decoding(path), _open_image(content) as image:
         image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
         image.load()
 
 
 @contextmanager
-def _opened(content: bytes) -> Iterator[Image]:
+def _open_image(content: bytes) -> Iterator[Image]:
     """Open an image and check its size before any pixel is decoded."""
     from PIL import Image
 
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
         short, long = sorted(image.size)
         if short * long > MAX_PIXELS or long > MAX_ASPECT_RATIO * short:
-            raise ValueError(f"it has {image.width} × {image.height} pixels, too many or too long")
+            raise ValueError(f"it has {image.width} × {image.height} pixels, more than {MAX_PIXELS:,} or too elongated")
         yield image
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Turn whatever a decoder raises into a BrokenImageError of one sentence with the path."""
+def _decoding(path: Path) -> Iterator[None]:
+    """Turn any exception of the decoder into a BrokenImageError that names the path."""
     try:
         yield
     except ModuleNotFoundError:
@@ -237,24 +252,24 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def broken_samples(data: GroupedDataset, progress: Callable[[int], None] = lambda _: None) -> Iterator[str]:
-    """Yield a sentence for every image that is missing or cannot be decoded, in the order of the rows.
+    """Yield an error message for every image that is missing or cannot be decoded, in row order.
 
     ``progress`` is called with the number of images checked since its last call.
     """
     if not isinstance(data.samples, ImageFiles):
         return
-    rows, problem = iter(range(len(data))), partial(_problem, data.samples)
+    rows, problem = iter(range(len(data))), partial(_image_problem, data.samples)
     with ThreadPoolExecutor() as pool:
         while block := list(islice(rows, CHECKED_AT_ONCE)):
-            yield from (sentence for sentence in pool.map(problem, block) if sentence)
+            yield from (message for message in pool.map(problem, block) if message)
             progress(len(block))
 
 
-def _problem(samples: ImageFiles, row: int) -> str:
-    """Return what is wrong with the image of a row; empty if nothing is."""
+def _image_problem(samples: ImageFiles, row: int) -> str:
+    """Return the error message for the image of a row; empty if the image can be decoded."""
     try:
         path = samples.path(row)
-    except InputError as error:  # a link leads out of the data set's folder
+    except InputError as error:  # the path or a symbolic link leads out of the data set's folder
         return str(error)
     try:
         check_image(path)

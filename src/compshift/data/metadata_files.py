@@ -1,4 +1,4 @@
-"""Metadata tables of published data sets, read strictly: an error names the file and line of a wrong entry."""
+"""Read the metadata tables of published data sets; errors name the file and the line of the wrong entry."""
 
 from __future__ import annotations
 
@@ -13,48 +13,53 @@ from compshift.core.arrays import IntArray
 from compshift.data.dataset import PROBED_IMAGES, ImageFiles
 
 SPLIT_CODES = {"0": 0, "1": 1, "2": 2}
+"""Split code of each text in a column of split numbers."""
+
 SPLIT_WORDS = {"train": 0, "val": 1, "test": 2}
+"""Split code of each text in a column of split names."""
+
 BINARY = {"0": 0, "1": 1}
-"""Codings of columns: the text in the file, and its code."""
+"""Code of each text in a binary column."""
 
 
 def read_metadata(path: Path, columns: Sequence[str], **options: Any) -> dict[str, Any]:
-    """Read columns of a CSV file as text, (n,) each, with ``options`` of ``pandas.read_csv``; NA stays the text NA."""
+    """Read columns (n,) of a CSV file as text, NA included; ``options`` are passed to ``pandas.read_csv``."""
     import pandas as pd
 
     if not path.is_file():
-        raise InputError(f"there is no file {str(path)!r}: the download is incomplete")
+        raise InputError(f"there is no file {str(path)!r}: the download is incomplete; download it again")
     try:
         header = pd.read_csv(path, nrows=0, **options)
         absent = [name for name in columns if name not in header.columns]
         if absent:
             raise InputError(
-                f"{str(path)!r} has no column {listing(absent)}: its columns are {listing(header.columns, 12)}"
+                f"{str(path)!r} has no column {listing(absent)}: its columns are {listing(header.columns, 12)}; "
+                "download it again"
             )
         frame = pd.read_csv(path, usecols=list(columns), dtype=str, keep_default_na=False, **options)
     except InputError:
         raise
     except (OSError, ValueError, OverflowError, MemoryError) as error:
-        raise InputError(f"{str(path)!r} cannot be read as a table ({error})") from None
+        raise InputError(f"{str(path)!r} cannot be read as a table ({error}): download it again") from None
     if not len(frame):
-        raise InputError(f"{str(path)!r} has no rows: the download is incomplete")
+        raise InputError(f"{str(path)!r} has no rows: the download is incomplete; download it again")
     return {name: frame[name].to_numpy(dtype=object) for name in columns}
 
 
-def coded(values: Any, coding: Mapping[str, int], column: str, path: Path, first_line: int = 2) -> IntArray:
-    """Return the codes (n,) of a column's texts; a text outside the coding raises an error with its line."""
+def encode_column(values: Any, codes: Mapping[str, int], column: str, path: Path, first_line: int = 2) -> IntArray:
+    """Return the codes (n,) of a column of texts; raise an error with the line number of a text without a code."""
     distinct, position = np.unique(np.asarray(values, dtype=str), return_inverse=True)
     for number, value in enumerate(distinct):
-        if value not in coding:
+        if value not in codes:
             row = int(np.argmax(position == number))
             raise InputError(
-                f"{str(path)!r}, line {row + first_line}: {column} is {str(value)!r}, not one of {listing(coding)}"
+                f"{str(path)!r}, line {row + first_line}: {column} is {str(value)!r}, not one of {listing(codes)}"
             )
-    return np.array([coding[str(value)] for value in distinct], dtype=np.int64)[position]
+    return np.array([codes[str(value)] for value in distinct], dtype=np.int64)[position]
 
 
-def numbers(values: Any, column: str, path: Path, first_line: int = 2) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the numbers (n,) of a column's texts; an empty text is NaN."""
+def parse_numbers(values: Any, column: str, path: Path, first_line: int = 2) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Parse a column of texts as numbers (n,); an empty text becomes NaN."""
     import pandas as pd
 
     parsed = pd.to_numeric(pd.Series(values).replace("", None), errors="coerce").to_numpy(dtype=np.float64)
@@ -66,30 +71,32 @@ def numbers(values: Any, column: str, path: Path, first_line: int = 2) -> np.nda
 
 
 def image_files(folders: Iterable[Path], names: Any) -> ImageFiles:
-    """Return the images below the first folder in which one of the first ``PROBED_IMAGES`` names exists."""
+    """Return the images below the first folder that contains one of the first ``PROBED_IMAGES`` names."""
     probed = list(folders)
     for row, name in enumerate(names):
         path = PurePosixPath(str(name).replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts:
-            raise InputError(f"the image {name!r} of row {row} is not below its data set's folder: it is not read")
+            raise InputError(
+                f"the image {name!r} of row {row} is not below its data set's folder: download the metadata again"
+            )
     for folder in probed:
         found = ImageFiles(folder, names, folder)
         if any((folder / name).is_file() for name in found.names[:PROBED_IMAGES]):
             return found
     raise InputError(
         f"there is no image {names[0]!r} in {', '.join(repr(str(folder)) for folder in probed)}: the download is "
-        "incomplete"
+        "incomplete; download the images again"
     )
 
 
-def after(names: Any, folder: str, path: Path, first_line: int = 2) -> list[str]:
-    """Return the part of each file name after ``folder/``, for tables with paths of another machine."""
+def strip_folder(names: Any, folder: str, path: Path, first_line: int = 2) -> list[str]:
+    """Return the part of each path after ``folder/``; tables can contain absolute paths of another machine."""
     found = []
     for row, name in enumerate(names):
         _, separator, rest = f"/{name}".replace("\\", "/").partition(f"/{folder}/")
         if not separator:
             raise InputError(
-                f"{str(path)!r}, line {row + first_line}: the file {name!r} is not below a {folder!r} folder"
+                f"{str(path)!r}, line {row + first_line}: the path {name!r} does not contain the folder {folder!r}"
             )
         found.append(rest)
     return found

@@ -13,48 +13,50 @@ from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset, ImageFiles
 from compshift.data.images import RESIZE_AND_CROP
-from compshift.data.metadata_files import SPLIT_CODES, after, coded, image_files, read_metadata
+from compshift.data.metadata_files import SPLIT_CODES, encode_column, image_files, read_metadata, strip_folder
 
 FOLDER = "MetaShift-Cat-Dog-indoor-outdoor"
 SPACE = GroupSpace(("animal", "place"), (("cat", "dog"), ("indoor", "outdoor")))
-SOURCES = {
+GROUP_FOLDERS = {
     "train/cat/cat(indoor)": ("cat", "indoor"),
     "train/dog/dog(outdoor)": ("dog", "outdoor"),
     "test/cat/cat(outdoor)": ("cat", "outdoor"),
     "test/dog/dog(indoor)": ("dog", "indoor"),
 }
-"""Folder of each group."""
+"""Group of the images in each folder."""
 
-PUBLIC_CODING = {"1": 0, "0": 1}
-"""Coding of SubpopBench's table, which has cat = 1 and indoor = 1, the reverse of the paper."""
+REVERSED = {"1": 0, "0": 1}
+"""Codes of the values in SubpopBench's table, in which cat and indoor are 1; in ``SPACE``, they have code 0."""
 
 
 def _from_table(root: Path) -> GroupedDataset:
-    """Read the images and splits that the table lists."""
+    """Read the images and splits listed in SubpopBench's table."""
     path = root / "metashift" / "metadata_metashift.csv"
     table = read_metadata(path, ["filename", "y", "a", "split"])
-    codes = np.stack([coded(table[name], PUBLIC_CODING, name, path) for name in ("y", "a")], axis=1)
-    images = image_files([root / "metashift" / FOLDER], after(table["filename"], FOLDER, path))
-    return GroupedDataset(images, SPACE, codes, coded(table["split"], SPLIT_CODES, "split", path))
+    codes = np.stack([encode_column(table[name], REVERSED, name, path) for name in ("y", "a")], axis=1)
+    images = image_files([root / "metashift" / FOLDER], strip_folder(table["filename"], FOLDER, path))
+    return GroupedDataset(images, SPACE, codes, encode_column(table["split"], SPLIT_CODES, "split", path))
 
 
 def _from_folders(root: Path) -> GroupedDataset:
-    """Read the images of the four folders and split them."""
+    """Read the images of the four folders and split them as in the published split."""
     base = root / "metashift" / FOLDER
     names: list[str] = []
     values: list[tuple[str, str]] = []
-    for folder, group in SOURCES.items():
+    for folder, group in GROUP_FOLDERS.items():
         found = sorted(path.name for path in check_inside(base / folder, base).glob("*.jpg"))
         if not found:
-            raise InputError(f"there is no .jpg file in {str(base / folder)!r}: the download is incomplete")
+            raise InputError(
+                f"there is no .jpg file in {str(base / folder)!r}: the download is incomplete; download it again"
+            )
         names += [f"{folder}/{name}" for name in found]
         values += [group] * len(found)
     return GroupedDataset(ImageFiles(base, np.array(names), base), SPACE, SPACE.encode(values), _split(len(names)))
 
 
 def _split(n: int) -> IntArray:
-    """Draw a quarter of the rows for test, then a tenth of all for val, with the published split's generator."""
-    rng = np.random.RandomState(42)  # the split is defined by this generator
+    """Draw a quarter of the rows for test and a tenth for val, with the generator of the published split."""
+    rng = np.random.RandomState(42)  # the published split was drawn with this generator and seed
     test = rng.choice(np.arange(n), size=int(0.25 * n), replace=False)
     val = rng.choice(np.setdiff1d(np.arange(n), test), size=int(0.1 * n), replace=False)
     split = np.zeros(n, dtype=np.int64)

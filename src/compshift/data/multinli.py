@@ -1,4 +1,4 @@
-"""MultiNLI (Williams et al. 2018): entailment × negation words in the hypothesis."""
+"""MultiNLI (Williams et al. 2018): entailment × presence of negation words in the hypothesis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset, Texts, Tokens
 from compshift.data.glue_cache import read_glue_cache
-from compshift.data.metadata_files import BINARY, SPLIT_CODES, coded, read_metadata
+from compshift.data.metadata_files import BINARY, SPLIT_CODES, encode_column, read_metadata
 
 LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
 SPACE = GroupSpace(("label", "negation"), (tuple(LABELS), ("no negation", "negation")))
@@ -28,92 +28,102 @@ CACHES = tuple(
         "dev_bert-base-uncased_128_mnli-mm",
     )
 )
-"""Cached BERT features of the three files, below the root."""
+"""Paths below the root folder of the cached BERT features of the three files."""
 
 METADATA = "multinli/data/metadata_random.csv"
-"""Table of the published splits, below the root."""
+"""Path below the root folder of the table of published splits."""
 
 TEXTS = tuple(f"multinli_1.0_{name}.jsonl" for name in ("train", "dev_matched", "dev_mismatched"))
+"""Names of the three text files."""
+
 TEXT_FOLDERS = ("multinli/data", "multinli/multinli_1.0", "multinli/data/multinli_1.0", "multinli")
+"""Folders below the root folder that may contain the text files."""
+
 NEGATIONS = frozenset({"nobody", "no", "never", "nothing"})
-"""Words that make a hypothesis negated."""
+"""Words whose presence makes a hypothesis count as negated."""
 
 SHARES = (0.5, 0.2, 0.3)
-"""Shares of train, val and test if the table of splits is missing."""
+"""Shares of train, val and test in the random split that is used if the table of splits is missing."""
 
 
 def has_negation(hypothesis: str) -> bool:
-    """Return whether a sentence, in lower case and without punctuation, contains one of ``NEGATIONS``."""
+    """Return whether a sentence contains one of ``NEGATIONS``, ignoring case and punctuation."""
     bare = hypothesis.translate(str.maketrans("", "", string.punctuation)).lower()
     return not NEGATIONS.isdisjoint(bare.split(" "))
 
 
 def _metadata(path: Path) -> tuple[Any, IntArray, IntArray]:
-    """Read the table of splits: number of each row in the raw files, codes (n, 2) and split (n,)."""
+    """Read the table of splits: line number of each row in the text files, codes (n, 2) and split (n,)."""
     table = read_metadata(path, ["Unnamed: 0", "gold_label", "sentence2_has_negation", "split"])
     labels = {str(code): code for code in LABELS.values()}
     codes = [
-        coded(table["gold_label"], labels, "gold_label", path),
-        coded(table["sentence2_has_negation"], BINARY, "sentence2_has_negation", path),
+        encode_column(table["gold_label"], labels, "gold_label", path),
+        encode_column(table["sentence2_has_negation"], BINARY, "sentence2_has_negation", path),
     ]
-    return table["Unnamed: 0"], np.stack(codes, axis=1), coded(table["split"], SPLIT_CODES, "split", path)
+    return table["Unnamed: 0"], np.stack(codes, axis=1), encode_column(table["split"], SPLIT_CODES, "split", path)
 
 
 def _cached(root: Path) -> GroupedDataset:
-    """Read the cached features, one file after the other; row i of the table is example i, whatever its number."""
+    """Read the cached features of the three files. Row i of the table of splits is their i-th example.
+
+    The line numbers in the table are not used, because the caches leave out examples without a gold label.
+    """
     path = root / METADATA
     _, codes, split = _metadata(path)
     parts = [read_glue_cache(root / name) for name in CACHES]
     if len({part["ids"].shape[1] for part in parts}) > 1:
-        raise InputError(f"the caches beside {str(root / CACHES[0])!r} differ in length: they do not belong together")
+        raise InputError(f"the caches beside {str(root / CACHES[0])!r} differ in length: download all of them again")
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if len(whole["label"]) != len(codes):
         raise InputError(
-            f"{str(path)!r} has {len(codes)} rows and the caches have {len(whole['label'])} examples: they must agree"
+            f"{str(path)!r} has {len(codes)} rows but the caches have {len(whole['label'])} examples: "
+            "download both again"
         )
     wrong = np.flatnonzero(whole["label"] != codes[:, 0])
     if len(wrong):
         raise InputError(
-            f"{str(path)!r}, line {wrong[0] + 2}: gold_label is {codes[wrong[0], 0]}, and the cached example has "
-            f"{whole['label'][wrong[0]]}: the table and the caches do not belong together"
+            f"{str(path)!r}, line {wrong[0] + 2}: gold_label is {codes[wrong[0], 0]} but the cached example has "
+            f"{whole['label'][wrong[0]]}: the table and the caches do not match; download both again"
         )
     tokens = Tokens(whole["ids"], whole["mask"], whole["segments"], "bert-base-uncased")
     return GroupedDataset(tokens, SPACE, codes, split)
 
 
 def _raw(root: Path, folder: str) -> GroupedDataset:
-    """Read the three text files, one after the other, without examples that have no gold label.
+    """Read the three text files one after the other, without the examples that have no gold label.
 
-    Splits come from the published table if it is there; its numbers are line numbers over all files.
+    Splits come from the published table if it exists, which numbers the lines of all files consecutively from 0.
     """
     rows: list[tuple[int, str, str, str]] = []
     number = 0
     for name in TEXTS:
         path = root / folder / name
         if not path.is_file():
-            raise InputError(f"there is no file {str(path)!r}: the download is incomplete")
+            raise InputError(f"there is no file {str(path)!r}: the download is incomplete; download it again")
         with path.open("rb") as stream:
             for line_number, line in enumerate(stream, start=1):
                 rows += _example(number, line, path, line_number)
                 number += 1
     if not rows:
-        raise InputError(f"the files beside {str(root / folder / TEXTS[0])!r} hold no example with a gold label")
+        raise InputError(
+            f"the files beside {str(root / folder / TEXTS[0])!r} contain no gold labels: download them again"
+        )
     numbers, premises, hypotheses, labels = (list(column) for column in zip(*rows, strict=True))
     codes = np.array(
         [(LABELS[label], has_negation(text)) for label, text in zip(labels, hypotheses, strict=True)], dtype=np.int64
     )
     table = check_inside(root / METADATA, root / "multinli")
-    split = _published_split(table, numbers, codes) if table.is_file() else _own_split(len(codes))
+    split = _published_split(table, numbers, codes) if table.is_file() else _random_split(len(codes))
     return GroupedDataset(Texts(np.array(premises, object), np.array(hypotheses, object)), SPACE, codes, split)
 
 
 def _example(number: int, line: bytes, path: Path, line_number: int) -> list[tuple[int, str, str, str]]:
-    """Return the example of a line as a list of one; empty if it has no gold label."""
+    """Return a list with the example of one line; an empty list if the example has no gold label."""
     try:
         content = parse_json(line)
         label, premise, hypothesis = (content[name] for name in ("gold_label", "sentence1", "sentence2"))
         if not all(isinstance(text, str) for text in (label, premise, hypothesis)):
-            raise TypeError("label and sentences must be text")
+            raise TypeError("gold_label, sentence1 and sentence2 must be text")
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{str(path)!r}, line {line_number}: not an example of MultiNLI ({error!r})") from None
     if label == "-":
@@ -124,22 +134,20 @@ def _example(number: int, line: bytes, path: Path, line_number: int) -> list[tup
 
 
 def _published_split(path: Path, numbers: list[int], codes: IntArray) -> IntArray:
-    """Return the published split (n,), after checking that its table describes the same examples."""
+    """Check that the published table describes the same examples, and return its splits (n,)."""
     listed, published, split = _metadata(path)
     if list(listed) != [str(number) for number in numbers]:
-        raise InputError(
-            f"{str(path)!r} lists other row numbers than the .jsonl files have: they do not belong together"
-        )
+        raise InputError(f"{str(path)!r} and the .jsonl files have different line numbers: download both again")
     wrong = np.flatnonzero((published != codes).any(axis=1))
     if len(wrong):
         raise InputError(
-            f"{str(path)!r}, line {wrong[0] + 2}: it says {SPACE.label(published[wrong[0]])}, and the text is "
-            f"{SPACE.label(codes[wrong[0]])}: they do not belong together"
+            f"{str(path)!r}, line {wrong[0] + 2}: the group is {SPACE.label(published[wrong[0]])} but that of the "
+            f"text is {SPACE.label(codes[wrong[0]])}: the table and the .jsonl files do not match; download both again"
         )
     return split
 
 
-def _own_split(n: int) -> IntArray:
+def _random_split(n: int) -> IntArray:
     """Split at random by ``SHARES`` with a fixed seed."""
     bounds = np.rint(np.cumsum(SHARES)[:2] * n).astype(np.int64)
     return np.searchsorted(bounds, np.random.default_rng(0).permutation(n), side="right").astype(np.int64)

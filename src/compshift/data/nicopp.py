@@ -1,4 +1,4 @@
-"""NICO++ (Zhang et al. 2023): 60 objects × 6 contexts; 337 of the 360 groups are in training."""
+"""NICO++ (Zhang et al. 2023): 60 objects × 6 contexts, with 337 of the 360 groups in the training data."""
 
 from __future__ import annotations
 
@@ -15,44 +15,48 @@ from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset, ImageFiles
 from compshift.data.images import RESIZE_AND_CROP
-from compshift.data.metadata_files import SPLIT_CODES, coded, image_files, read_metadata
+from compshift.data.metadata_files import SPLIT_CODES, encode_column, image_files, read_metadata
 
 CONTEXTS = ("autumn", "dim", "grass", "outdoor", "rock", "water")
 IMAGES = ("public_dg_0416/train", "track_1/public_dg_0416/train", "track_1/track_1/train")
-"""Folders below ``nicopp`` that may hold the images."""
+"""Folders below ``nicopp`` that may contain the images."""
 
 HELD_OUT = 75
-"""Rows of each group for val (a third) and test (two thirds); a group with no more has none in training."""
+"""Number of rows of each group in val (a third of them) and test; a group with no more rows has no training rows."""
 
 
 def _space(base: Path) -> GroupSpace:
-    """Read the names of the objects, in the order of their numbers."""
+    """Read the names of the objects and return the attributes, with the objects in the order of their numbers."""
     path = base / "dg_label_id_mapping.json"
     if not path.is_file():
-        raise InputError(f"there is no file {str(path)!r}: the download is incomplete")
+        raise InputError(f"there is no file {str(path)!r}: the download is incomplete; download it again")
     try:
         mapping = read_json_object(path)
         objects = sorted(mapping, key=mapping.__getitem__)
         numbers = [mapping[name] for name in objects]
     except (ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{str(path)!r} is not a JSON object of names and numbers ({error})") from None
+        raise InputError(
+            f"{str(path)!r} is not a JSON object of names and numbers ({error}): download it again"
+        ) from None
     if numbers != list(range(len(numbers))):
-        raise InputError(f"{str(path)!r} does not number its {len(numbers)} objects from 0 without gaps")
-    strange = [name for name in objects if name in ("", ".", "..") or any(sign in name for sign in "/\\\0")]
-    if strange:
-        raise InputError(f"{str(path)!r} names the object {strange[0]!r}, which cannot be the name of a folder")
+        raise InputError(
+            f"{str(path)!r} does not number its {len(numbers)} objects from 0 without gaps: download it again"
+        )
+    unsafe = [name for name in objects if name in ("", ".", "..") or any(sign in name for sign in "/\\\0")]
+    if unsafe:
+        raise InputError(f"{str(path)!r} has the object {unsafe[0]!r}, which cannot be the name of a folder")
     return GroupSpace(("object", "context"), (tuple(objects), CONTEXTS))
 
 
 def _from_table(root: Path) -> GroupedDataset:
-    """Read the images and splits that the table lists."""
+    """Read the images and splits listed in ``metadata.csv``."""
     base = root / "nicopp"
     path = base / "metadata.csv"
     space = _space(base)
     table = read_metadata(path, ["filename", "y", "a", "split"])
     codes = np.stack(
         [
-            coded(table[name], {str(code): code for code in range(size)}, name, path)
+            encode_column(table[name], {str(code): code for code in range(size)}, name, path)
             for name, size in zip(("y", "a"), space.cardinalities, strict=True)
         ],
         axis=1,
@@ -62,14 +66,17 @@ def _from_table(root: Path) -> GroupedDataset:
         context, thing = space.values[1][code[1]], space.values[0][code[0]]
         if not name.startswith(f"{context}/{thing}/"):
             raise InputError(
-                f"{str(path)!r}, row {row}: the file {name!r} is not in {context}/{thing}, which y and a name"
+                f"{str(path)!r}, row {row}: the file {name!r} is not in {context}/{thing}, the folder of its y and a"
             )
     images = image_files([base / folder for folder in IMAGES], names)
-    return GroupedDataset(images, space, codes, coded(table["split"], SPLIT_CODES, "split", path))
+    return GroupedDataset(images, space, codes, encode_column(table["split"], SPLIT_CODES, "split", path))
 
 
 def _from_folders(root: Path, folder: str) -> GroupedDataset:
-    """Read the images of all folders, by context and object; one generator shuffles the groups in that order."""
+    """Read the images of all folders and split each group at random.
+
+    The split of a group depends on the groups before it, because one generator shuffles them all.
+    """
     base = root / "nicopp"
     space = _space(base)
     names: list[str] = []
@@ -80,12 +87,12 @@ def _from_folders(root: Path, folder: str) -> GroupedDataset:
         found = {path.name for path in check_inside(base / folder / context, base).glob("*") if path.is_dir()}
         if found - set(space.values[0]):
             raise InputError(
-                f"{str(base / folder / context)!r} holds {listing(sorted(found - set(space.values[0])))}, which "
-                "dg_label_id_mapping.json does not name"
+                f"{str(base / folder / context)!r} contains {listing(sorted(found - set(space.values[0])))}, which "
+                "dg_label_id_mapping.json does not list: remove it, or download both again"
             )
         for thing in space.values[0]:
-            own = check_inside(base / folder / context / str(thing), base)
-            files = sorted(path.name for path in own.glob("*.jpg"))
+            group_folder = check_inside(base / folder / context / str(thing), base)
+            files = sorted(path.name for path in group_folder.glob("*.jpg"))
             shuffler.shuffle(files)
             held = min(len(files), HELD_OUT)
             names += [f"{context}/{thing}/{file}" for file in files]
@@ -93,8 +100,8 @@ def _from_folders(root: Path, folder: str) -> GroupedDataset:
             split += [1] * (held // 3) + [2] * (held - held // 3) + [0] * (len(files) - held)
     if not names:
         raise InputError(
-            f"there are no images in {str(base / folder)!r}: it must hold {listing(CONTEXTS)}, each with a folder per "
-            "object of dg_label_id_mapping.json"
+            f"there are no images in {str(base / folder)!r}: it must contain the folders {listing(CONTEXTS)}, each "
+            "with a folder for every object in dg_label_id_mapping.json"
         )
     return GroupedDataset(
         ImageFiles(base / folder, np.array(names), base / folder), space, space.encode(values), np.array(split)

@@ -1,8 +1,8 @@
-"""Palmer penguins: species × sex × island, a real table in which 8 of the 18 groups never occur.
+"""Palmer penguins: species × sex × island, a table of measurements in which 8 of the 18 groups do not occur.
 
 Measurements by Gorman, Williams and Fraser (2014), "Ecological sexual dimorphism and environmental variability within a
 community of Antarctic penguins (genus Pygoscelis)", PLoS ONE 9(3): e90081, as packaged in palmerpenguins (Horst, Hill
-and Gorman 2020), CC0. ``tables/penguins.csv`` has its 344 rows; 333 of them are complete.
+and Gorman 2020), CC0. ``tables/penguins.csv`` contains all 344 rows, 333 of them complete.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MEASUREMENTS = ("bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_ma
 
 
 def load_penguins(random_state: int = 0) -> GroupedDataset:
-    """Load the complete rows, split at random within every group."""
+    """Load the rows without missing values, and split each group at random."""
     import pandas as pd
 
     with files("compshift.data").joinpath("tables/penguins.csv").open() as stream:

@@ -1,6 +1,6 @@
-"""Compositional shift: groups that are absent from training and present in use.
+"""Compositional shift: groups that are absent from the training data but occur in the test data.
 
-A ``Scenario`` names the groups to drop; applied to a data set, it removes them from train and val and leaves test.
+A ``Scenario`` lists the groups to drop. Applied to a data set, it removes them from train and val but not from test.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from compshift.data.splits import TEST, TRAIN, VAL
 
 
 def drop_groups(dataset: GroupedDataset, groups: Any, *, strict: bool = False) -> GroupedDataset:
-    """Remove groups from train and val, and leave test as it is.
+    """Remove groups from train and val but not from test.
 
     Parameters
     ----------
     dataset : GroupedDataset
         A data set with the splits train and test.
     groups : array (q, m) or sequence of tuples
-        The groups: codes if they are integers, values if they are text.
+        Groups to remove, as integer codes or as values of the attributes.
     strict : bool, default=False
-        Whether to remove also the rows of other groups with the same ``origin`` as a dropped row.
+        Whether to also remove rows of other groups that have the same ``origin`` as a removed row.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def drop_groups(dataset: GroupedDataset, groups: Any, *, strict: bool = False) -
     Raises
     ------
     InputError
-        If a group has no rows in train or val, or no training row is left.
+        If a group has no rows in train or val, or no training rows are left.
 
     Warns
     -----
@@ -62,18 +62,18 @@ def drop_groups(dataset: GroupedDataset, groups: Any, *, strict: bool = False) -
     dropped = read_groups(dataset.space, groups)
     if not len(dropped):
         return dataset
-    member = dataset.space.locate(dataset.codes, dropped)  # (n,) −1 for groups that stay
+    member = dataset.space.locate(dataset.codes, dropped)  # (n,) position in ``dropped``, −1 for other groups
     open_rows = split != TEST
     for position, code in enumerate(dropped):
         if not (open_rows & (member == position)).any():
             raise InputError(
-                f"the group {dataset.space.label(code)} has no rows in train or val: there is nothing to drop"
+                f"the group {dataset.space.label(code)} has no rows in train or val: remove it from groups"
             )
-    unseen = [code for position, code in enumerate(dropped) if not (~open_rows & (member == position)).any()]
-    if unseen:
+    untested = [code for position, code in enumerate(dropped) if not (~open_rows & (member == position)).any()]
+    if untested:
         warnings.warn(
-            f"{len(unseen)} dropped group{'s have' if len(unseen) > 1 else ' has'} no test rows, so nothing will tell "
-            f"how well it is predicted: {', '.join(dataset.space.label(code) for code in unseen[:4])}",
+            f"{len(untested)} dropped group{'s have' if len(untested) > 1 else ' has'} no test rows, so the accuracy "
+            f"on them cannot be measured: {', '.join(dataset.space.label(code) for code in untested[:4])}",
             ExtrapolationWarning,
             stacklevel=2,
         )
@@ -81,16 +81,16 @@ def drop_groups(dataset: GroupedDataset, groups: Any, *, strict: bool = False) -
     if check_flag(strict, "strict"):
         if dataset.origin is None:
             raise InputError(
-                "strict needs a data set whose rows have an origin: without repeated samples, leave it out"
+                "strict needs a data set with origin: pass strict=False if every row is a different sample"
             )
         remove |= open_rows & np.isin(dataset.origin, dataset.origin[remove])
     return _without(dataset, remove)
 
 
 def drop_unseen_from_validation(dataset: GroupedDataset) -> GroupedDataset:
-    """Remove from val the groups that train lacks, so that model selection sees the groups of training only.
+    """Remove from val the groups that are absent from train, so that models are selected on seen groups only.
 
-    This is the paper's only change to NICO++.
+    The paper makes this change, and no other, to NICO++.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def drop_unseen_from_validation(dataset: GroupedDataset) -> GroupedDataset:
     Returns
     -------
     GroupedDataset
-        The data set without these rows; the same object if there are none.
+        The data set without these rows; the same object if there are no such rows.
 
     Examples
     --------
@@ -117,14 +117,14 @@ def drop_unseen_from_validation(dataset: GroupedDataset) -> GroupedDataset:
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """One compositional shift: the groups that are absent from training.
+    """One compositional shift: the groups to drop from the training data.
 
-    ``scenarios`` makes them, and ``apply`` returns the data set to train and test on.
+    ``scenarios`` lists the scenarios of a data set; ``apply`` returns the data set to train and test on.
 
     Parameters
     ----------
     name : str
-        The values of the dropped groups, or how they were drawn.
+        Name of the scenario: the values of the dropped groups, or how they were drawn.
     dropped : array (q, m)
         Codes of the dropped groups.
 
@@ -143,14 +143,14 @@ class Scenario:
     dropped: IntArray
 
     def apply(self, dataset: GroupedDataset, *, strict: bool = False) -> GroupedDataset:
-        """Remove the dropped groups from train and val, and other groups that train lacks from val.
+        """Remove the dropped groups from train and val, and from val all other groups that are absent from train.
 
         Parameters
         ----------
         dataset : GroupedDataset
             A data set with the splits train and test.
         strict : bool, default=False
-            Whether to remove also the rows of other groups with the same ``origin`` as a dropped row.
+            Whether to also remove rows of other groups that have the same ``origin`` as a removed row.
 
         Returns
         -------
@@ -168,20 +168,21 @@ def scenarios(dataset: GroupedDataset, drop: Any = "each", *, random_state: int 
     dataset : GroupedDataset
         A data set with the splits train and test.
     drop : str or groups, default="each"
-        ``"each"``: every training group that test has, one at a time. ``"none"``: no group. ``"random:0.3"``: that
-        share of the training groups, drawn at random. Otherwise the groups to drop together, as codes or values.
+        ``"each"``: drop one group at a time, each group that occurs in train and test. ``"none"``: drop no group.
+        ``"random:0.3"``: drop 30 % of the training groups, drawn at random. A list of groups, as codes or values: drop
+        them together.
     random_state : int, default=0
         Seed of the random draw.
 
     Returns
     -------
     list of Scenario
-        One scenario for each shift.
+        The scenarios: one per group for ``"each"``, otherwise a single one.
 
     Raises
     ------
     InputError
-        If the data set lacks train or test rows, or ``drop`` is unknown.
+        If the data set has no train or no test rows, or ``drop`` is none of these.
 
     Examples
     --------
@@ -204,16 +205,16 @@ def scenarios(dataset: GroupedDataset, drop: Any = "each", *, random_state: int 
         tested = space.locate(seen, space.distinct(dataset.codes[dataset.split == TEST])[0]) >= 0
         return [Scenario(space.label(code), code[None, :]) for code in seen[tested]]
     if drop.startswith("random:"):
-        share = _share(drop)
+        share = _parse_share(drop)
         count = max(1, round(share * len(seen)))
         rng = check_generator(random_state)
         chosen = np.sort(rng.choice(len(seen), size=min(count, len(seen) - 1), replace=False))
         return [Scenario(f"{drop} seed {random_state}", seen[chosen])]
-    raise InputError(f"drop is {drop!r}: use 'each', 'none', 'random:0.3' or groups as a list of values or codes")
+    raise InputError(f"drop is {drop!r}: use 'each', 'none', 'random:0.3' or a list of groups, as values or codes")
 
 
 def read_groups(space: GroupSpace, groups: Any) -> IntArray:
-    """Return distinct groups as codes (q, m): integers are codes, anything else is looked up among the values."""
+    """Return the distinct groups as codes (q, m): integers are taken as codes, anything else as attribute values."""
     if isinstance(groups, str):
         raise InputError(f"groups is the text {groups!r}: pass a list of groups, each with one value of each attribute")
     listed = check_list(groups, "groups", "groups, each with one value of each attribute")
@@ -232,26 +233,26 @@ def read_groups(space: GroupSpace, groups: Any) -> IntArray:
 
 
 def parse_groups(space: GroupSpace, texts: Sequence[str]) -> IntArray:
-    """Return groups as codes (q, m), from texts with one value or code per attribute, separated by commas.
+    """Parse groups, each a text of comma-separated values or codes, one per attribute; return codes (q, m).
 
-    A value that contains a comma is put in double quotes, as in CSV.
+    A value that contains a comma must be in double quotes, as in CSV.
     """
     return np.array([_parse_group(space, text) for text in texts], dtype=np.int64).reshape(-1, len(space.names))
 
 
 def split_groups(text: str) -> list[str]:
-    """Split a text of several groups at its semicolons; one in double quotes is part of a value."""
+    """Split a text of several groups at the semicolons that are not inside double quotes."""
     return re.split(r';(?=(?:[^"]*"[^"]*")*[^"]*$)', text)
 
 
 def group_text(values: Sequence[Any]) -> str:
-    """Return a group as a text that ``parse_groups`` reads."""
+    """Format a group as a text that ``parse_groups`` can read."""
     texts = [str(value) for value in values]
     return ",".join(f'"{text}"' if "," in text or ";" in text else text for text in texts)
 
 
 def _parts(text: str) -> list[str]:
-    """Return the values in a group's text; empty if it is not CSV."""
+    """Return the comma-separated values in the text of a group; empty if it is not valid CSV."""
     try:
         return [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [])]
     except csv.Error:
@@ -259,12 +260,12 @@ def _parts(text: str) -> list[str]:
 
 
 def _parse_group(space: GroupSpace, text: str) -> list[int]:
-    """Return the codes of one group's text."""
+    """Return the codes of the group in a text."""
     parts = _parts(text)
     if len(parts) != len(space.names):
         raise InputError(
-            f"drop is {text!r}: name one value of each attribute ({', '.join(space.names)}), separated by commas; one "
-            "that has a comma itself is put in double quotes"
+            f"drop is {text!r}: name one value of each attribute ({', '.join(space.names)}), separated by commas; "
+            "put a value that contains a comma in double quotes"
         )
     codes = []
     for name, values, part in zip(space.names, space.values, parts, strict=True):
@@ -278,8 +279,8 @@ def _parse_group(space: GroupSpace, text: str) -> list[int]:
     return codes
 
 
-def _share(text: str) -> float:
-    """Return the share in a text like ``random:0.3``."""
+def _parse_share(text: str) -> float:
+    """Return the number in a text like ``random:0.3``."""
     try:
         share = float(text.removeprefix("random:"))
     except ValueError:
@@ -290,20 +291,20 @@ def _share(text: str) -> float:
 
 
 def _splits_of(dataset: GroupedDataset) -> IntArray:
-    """Return the split codes of a data set that has train and test rows."""
+    """Check that a data set has train and test rows, and return its split codes (n,)."""
     check_dataset(dataset)
     if dataset.split is None or TRAIN not in dataset.split or TEST not in dataset.split:
         raise InputError(
-            f"the data set has the splits {listing(dataset.splits) or 'none'}: dropping groups needs train and test"
+            f"the data set has the splits {listing(dataset.splits) or 'none'}: pass one with train and test rows"
         )
     return dataset.split
 
 
 def _without(dataset: GroupedDataset, remove: BoolArray) -> GroupedDataset:
-    """Return the data set without some rows; training rows must be left."""
+    """Return the data set without the rows of a mask; raise an InputError if no training rows are left."""
     if not remove.any():
         return dataset
     kept = dataset.rows(~remove)
     if "train" not in kept.splits:
-        raise InputError("no training row is left once those groups are dropped: drop fewer")
+        raise InputError("no training rows are left if those groups are dropped: drop fewer groups")
     return kept

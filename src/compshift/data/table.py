@@ -1,4 +1,4 @@
-"""A user's own table as a data set: image paths, texts or columns of numbers, with attribute columns."""
+"""Load a user's own table as a data set: image paths, texts or columns of numbers, with attribute columns."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from compshift.core.groups import GroupSpace
 from compshift.data.dataset import PROBED_IMAGES, GroupedDataset, ImageFiles, Samples, Texts
 from compshift.data.splits import stratified_split
 from compshift.data.table_files import column_names, read_table
-from compshift.data.text_tables import read_as_missing
+from compshift.data.text_tables import find_missing_words
 
 SPLIT_COLUMN = "split"
-"""Name of the column that holds the splits if no other is named."""
+"""Default name of the column with the splits."""
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-"""Matches a number as tables write it; stricter than ``float``, which also reads 1_500."""
+"""Matches a number in a table; stricter than ``float``, which also accepts 1_500."""
 
 
 def load_table(
@@ -54,28 +54,28 @@ def load_table(
     table : str, path, DataFrame or mapping
         A CSV, TSV or Parquet file, a folder of Parquet shards, a DataFrame or a mapping of columns.
     target : str or sequence of str
-        Columns to predict.
+        Column or columns to predict.
     attributes : str or sequence of str, optional
-        Further columns that define the groups.
+        Other columns that define the groups.
     path : str, optional
         Column with file names of images below ``root``. Pass exactly one of ``path``, ``text`` and ``features``.
     text : str or sequence of str, optional
         Column with texts, or two columns for pairs of texts.
     features : str, sequence of str or array (n, p), optional
-        Columns of numbers, or a matrix.
+        Names of columns of numbers, or a matrix.
     split : str or mapping, optional
-        Column of train, val, test or 0, 1, 2; or shares, for example ``{"train": 0.7, "test": 0.3}``, for a random
-        split within every group. By default a column ``split`` is used if there is one.
+        Column that contains train, val, test or 0, 1, 2; or shares, for example ``{"train": 0.7, "test": 0.3}``, for a
+        random split of every group. By default, the column ``split`` if there is one.
     root : str or path, optional
-        Folder that image paths start from; images outside of it are not read. By default paths start from the table's
-        folder and may lead anywhere.
+        Folder that image paths are relative to; images outside it are not read. By default, paths are relative to the
+        folder of the table and may lead out of it.
     random_state : int, default=0
         Seed of the random split.
 
     Returns
     -------
     GroupedDataset
-        The samples with their groups.
+        Samples with their groups.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def load_table(
     """
     targets, nuisances = _names(target), _names(attributes)
     if not targets:
-        raise InputError("no target was named: pass the column to predict")
+        raise InputError("target is empty: pass the name of the column to predict")
     if not isinstance(split, str | Mapping | None):
         raise InputError(
             f'split is {shown(split)}: pass the name of a column, or shares such as {{"train": 0.7, "test": 0.3}}'
@@ -106,10 +106,10 @@ def load_table(
     space = GroupSpace._from_columns(labels)
     codes = space._encode_columns(labels)
     check_same_rows(len(codes), samples, "features", "the table")
-    rows_split = columns[split_column] if split_column is not None else None
+    row_split = columns[split_column] if split_column is not None else None
     if isinstance(split, Mapping):
-        rows_split = stratified_split(space, codes, split, random_state)
-    return GroupedDataset(samples, space, codes, rows_split, tuple(targets), source=source.label)
+        row_split = stratified_split(space, codes, split, random_state)
+    return GroupedDataset(samples, space, codes, row_split, tuple(targets), source=source.label)
 
 
 def load_samples(
@@ -120,7 +120,7 @@ def load_samples(
     features: Any = None,
     root: str | PathLike[str] | None = None,
 ) -> Samples:
-    """Read only the samples of a table, without labels.
+    """Read the samples of a table without labels.
 
     Parameters
     ----------
@@ -131,9 +131,10 @@ def load_samples(
     text : str or sequence of str, optional
         Column with texts, or two columns for pairs of texts.
     features : str, sequence of str or array (n, p), optional
-        Columns of numbers, or a matrix.
+        Names of columns of numbers, or a matrix.
     root : str or path, optional
-        Folder that image paths start from; images outside of it are not read.
+        Folder that image paths are relative to; images outside it are not read. By default, paths are relative to the
+        folder of the table and may lead out of it.
 
     Returns
     -------
@@ -162,10 +163,10 @@ def _read(
     features: Any,
     root: str | PathLike[str] | None,
 ) -> tuple[Samples, dict[str, Any]]:
-    """Read the samples and the columns of labels."""
+    """Read the samples and the label columns of a table."""
     given = [name for name, value in (("path", path), ("text", text), ("features", features)) if value is not None]
     if len(given) != 1:
-        raise InputError(f"{' and '.join(given) or 'no samples'} given: pass one of path, text and features")
+        raise InputError(f"{' and '.join(given) or 'no samples'} given: pass exactly one of path, text and features")
     texts = [] if text is None else _names(text)
     paths = [] if path is None else [path]
     numbers = _names(features) if isinstance(features, str | list | tuple) else []
@@ -176,12 +177,12 @@ def _read(
     if text is None:
         return _matrix({name: columns[name] for name in numbers} if numbers else features), columns
     if len(texts) > 2:
-        raise InputError(f"text names {len(texts)} columns ({listing(texts)}): pass one, or two for pairs")
+        raise InputError(f"text names {len(texts)} columns ({listing(texts)}): pass one, or two for pairs of texts")
     return Texts(*(columns[name] for name in texts)), columns
 
 
 class _Source:
-    """A table on disk or in memory, read by column; ``folder`` is where its relative paths start."""
+    """A table on disk or in memory, read by column; image paths in it are relative to ``folder``."""
 
     def __init__(self, table: Any) -> None:
         self._table = table = without_arrow(table)
@@ -194,10 +195,10 @@ class _Source:
         self.names = column_names(self._path) if self._path is not None else [str(key) for key in self._keys]
 
     def read(self, columns: Sequence[str], free_text: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
-        """Read the named columns; each may be named once."""
+        """Read the named columns; raise an InputError if a column is named twice."""
         if len(set(columns)) < len(columns):
-            twice = next(name for name in columns if columns.count(name) > 1)
-            raise InputError(f"the column {twice!r} is used twice: name each column once")
+            repeated = next(name for name in columns if columns.count(name) > 1)
+            raise InputError(f"the column {repeated!r} is used twice: name each column once")
         for name in columns:
             check_name("column", name, self.names)
             if self.names.count(name) > 1:
@@ -212,26 +213,26 @@ class _Source:
         return {name: table.column(name).to_pandas().to_numpy() for name in columns}
 
     def check_order(self, features: Any) -> None:
-        """Check that a frame of features does not have the table's index in another order."""
+        """Check that features in a DataFrame do not have the index labels of the table in a different order."""
         if self._path is None:
             check_same_order({"table": self._table, "features": features})
 
     def check_complete(self, labels: Mapping[str, Any]) -> None:
-        """Check that no label is missing because a word like NA was read as a missing value."""
+        """Raise an InputError if a label is missing because a word like NA was read as a missing value."""
         for name, values in labels.items():
-            absent = missing_values(values)
-            words = read_as_missing(self._path, [name]) if self._path is not None and absent.any() else []
+            missing = missing_values(values)
+            words = find_missing_words(self._path, [name]) if self._path is not None and missing.any() else []
             if words:
-                count = int(absent.sum())
+                count = int(missing.sum())
                 raise InputError(
                     f"attribute {name!r} has {count} missing value{'s' * (count > 1)}, the first at row "
-                    f"{int(np.argmax(absent))}, where {listing(words)} is read as missing: remove those rows, or write "
-                    "another word if it is a value"
+                    f"{int(np.argmax(missing))}, where {listing(words)} is read as missing: remove those rows or, if "
+                    "it is a value, write another word"
                 )
 
 
 def _keys(table: Any) -> list[Any]:
-    """Return the keys of the columns of a table in memory; they need not be text."""
+    """Return the column keys of a table in memory, which may be numbers."""
     if isinstance(table, Mapping):
         return list(table)
     if hasattr(table, "columns") and hasattr(table, "__getitem__"):
@@ -240,29 +241,29 @@ def _keys(table: Any) -> list[Any]:
 
 
 def _names(given: str | Sequence[str]) -> list[str]:
-    """Return one name or several as a list."""
+    """Return a name, or a sequence of names, as a list."""
     return [given] if isinstance(given, str) else [str(name) for name in check_list(given, "a column", "names")]
 
 
 def _images(names: Any, folder: Path, root: Path | None, column: str) -> ImageFiles:
-    """Return the image files of a column, after checking that one of the first ``PROBED_IMAGES`` exists.
+    """Return the image files of a column; raise an InputError if none of the first ``PROBED_IMAGES`` exists.
 
-    Without a root the table may name any file; with a root, files below it only.
+    If ``root`` is None, the table may name any file; otherwise only files below ``root``.
     """
     files = ImageFiles(folder if root is None else root, names, root)
     empty = np.flatnonzero(files.names == "")
     if len(empty):
-        raise InputError(f"the column {column!r} is empty at row {empty[0]}: every row needs an image")
+        raise InputError(f"the column {column!r} is empty at row {empty[0]}: every row needs the path of an image")
     if not any(files.path(row).exists() for row in range(min(len(files), PROBED_IMAGES))):
         raise InputError(
             f"there is no image {str(files.path(0))!r} (column {column!r}, row 0): pass as root the folder "
-            "that the paths start from"
+            "that the paths are relative to"
         )
     return files
 
 
-def _odd_value(values: Any) -> object:
-    """Return the first value that is not a number as tables write it."""
+def _first_non_number(values: Any) -> object:
+    """Return the first value that is not a number, or the type of the values if there is none."""
     for value in np.ravel(values):
         if isinstance(value, str) and not NUMBER.fullmatch(value.strip(" \t")):
             return value
@@ -274,17 +275,17 @@ def _odd_value(values: Any) -> object:
 
 
 def _matrix(features: Any) -> Any:
-    """Return columns of numbers, or a matrix, as a finite matrix of floats."""
+    """Check columns of numbers, or a matrix, and return them as a matrix of finite floats."""
     check_unmasked(features, "features")
     if isinstance(features, Mapping):
         features = {name: as_array(values, f"the feature column {name!r}") for name, values in features.items()}
         if not features:
-            raise InputError("features has no columns: name at least one")
+            raise InputError("features has no columns: name at least one column")
         for name, values in features.items():
             if values.dtype.kind not in "fiub":
                 raise InputError(
-                    f"the feature column {name!r} has {shown(_odd_value(values))}: it must hold numbers, with points "
-                    "for decimals"
+                    f"the feature column {name!r} has {shown(_first_non_number(values))}: it must contain "
+                    "numbers, with decimal points"
                 )
             if np.isnan(values.astype(np.float64)).any():
                 row = int(np.argmax(np.isnan(values.astype(np.float64))))

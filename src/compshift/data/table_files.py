@@ -1,4 +1,4 @@
-"""Tables on disk as Arrow tables: CSV, TSV, a Parquet file or a folder of Parquet shards."""
+"""Read tables on disk as Arrow tables: CSV, TSV, a Parquet file or a folder of Parquet shards."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from compshift.data.untrusted import check_parquet
 def read_table(
     path: Path, columns: Sequence[str], *, free_text: Collection[str] = (), labels: Collection[str] = ()
 ) -> Any:
-    """Read the named columns of a table with at least one row.
+    """Read the named columns of a table, which must have at least one row.
 
-    In a text table, empty entries and words like NA are missing values, except in ``free_text`` columns. A column of
-    ``labels`` becomes numbers only if that loses nothing: 01 and 1 are two values.
+    In a CSV or TSV file, empty entries and words like NA are missing values, except in ``free_text`` columns. A column
+    in ``labels`` is converted to numbers only if the conversion keeps values distinct, unlike 01 and 1.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -29,7 +29,7 @@ def read_table(
         known = column_names(path)
         check_columns(columns, known, path)
         if is_parquet(path):
-            check_columns(known, known, path)  # Arrow cannot read a file in which two columns share a name
+            check_columns(known, known, path)  # Arrow cannot read a file with duplicate column names
             files = shard_files(path)
             check_parquet(files, columns, path)
             table = pq.read_table(files, columns=list(columns))
@@ -37,7 +37,7 @@ def read_table(
             table = read_text(path, columns, free_text, labels)
         table.validate(full=True)
     if not len(table):
-        raise InputError(f"{str(path)!r} has no rows: at least one is needed")
+        raise InputError(f"{str(path)!r} has no rows: pass a table with at least one row")
     found = pa.table({name: _plain(table.column(name)) for name in columns})
     for name in columns:
         check_values(name, found.column(name).type, path)
@@ -60,11 +60,11 @@ def check_table_ending(path: Path) -> None:
     """Check that a path is a folder or has the file name ending of a table."""
     if ending(path) == ".npz":
         raise InputError(
-            f"{path.name!r} holds arrays, not a table with columns: name no columns for the samples, or pass a .csv, "
-            ".tsv or .parquet file"
+            f"{path.name!r} contains arrays, not a table with columns: do not name columns of samples, or pass a "
+            ".csv, .tsv or .parquet file"
         )
     if not (is_parquet(path) or ending(path) in TEXT):
-        raise InputError(f"{path.name!r} has the ending {path.suffix!r}: tables end in .csv, .tsv, .parquet or .npz")
+        raise InputError(f"{path.name!r} has the ending {path.suffix!r}: pass a .csv, .tsv, .parquet or .npz file")
 
 
 def check_columns(wanted: Sequence[str], known: Sequence[str], path: Path) -> None:
@@ -77,12 +77,12 @@ def check_columns(wanted: Sequence[str], known: Sequence[str], path: Path) -> No
 
 
 def check_values(name: str, kind: Any, path: Path) -> None:
-    """Check that the Arrow type of a column is text, numbers or booleans, not lists, dates or bytes."""
+    """Check that the Arrow type of a column is text, a number or a boolean, not a list, date or bytes."""
     from pyarrow import types
 
     kind = kind.value_type if types.is_dictionary(kind) else kind
     if types.is_nested(kind):
-        raise InputError(f"{str(path)!r}: the column {name!r} has type {kind}: one value per row")
+        raise InputError(f"{str(path)!r}: the column {name!r} has type {kind}: it needs one value per row")
     text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
     number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
     if not (text or number or types.is_null(kind)):
@@ -93,7 +93,7 @@ def check_values(name: str, kind: Any, path: Path) -> None:
 
 
 def _plain(column: Any) -> Any:
-    """Return a column without dictionary encoding and string views, which some of Arrow's functions do not take."""
+    """Convert dictionary-encoded and string-view columns to plain ones, because some Arrow functions reject them."""
     import pyarrow as pa
 
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type

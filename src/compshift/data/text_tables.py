@@ -1,4 +1,4 @@
-"""Text tables, CSV and TSV, read by Arrow: separators, encoding, missing values and the types of labels."""
+"""Read text tables (CSV and TSV) with Arrow: separators, encoding, missing values and the types of labels."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 from compshift._errors import InputError
 
 TEXT = {".csv": ",", ".tsv": "\t", ".txt": ","}
-"""File name endings of text tables, and the separator of their columns."""
+"""Column separator of text tables, by file name ending."""
 
 SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
-"""Separators that are recognised in a header, and their names in messages."""
+"""Separators that a header line is searched for, with their names in messages."""
 
 MAX_COLUMNS = 30_000
-"""Largest number of columns of a text table: Arrow takes a buffer of ten kilobytes for each."""
+"""Maximum number of columns of a text table, because Arrow allocates ten kilobytes for each."""
 
 MAX_HEADER_BYTES = 1 << 24
-"""Number of bytes that are searched for the end of the header line."""
+"""Maximum number of bytes read of the header line."""
 
 MAX_BLOCK_BYTES = 1 << 24
-"""Largest block that Arrow parses at a time, in bytes; no row may be longer than two blocks."""
+"""Maximum size of the blocks that Arrow parses, in bytes; a row cannot be longer than two blocks."""
 
 
 def ending(path: str | PathLike[str]) -> str:
@@ -32,7 +32,7 @@ def ending(path: str | PathLike[str]) -> str:
 
 
 def text_columns(path: Path) -> list[str]:
-    """Return the names of the columns."""
+    """Return the column names of a text table."""
     import pyarrow.csv as pa_csv
 
     options = _parse_options(path)
@@ -42,7 +42,7 @@ def text_columns(path: Path) -> list[str]:
 
 
 def read_text(path: Path, columns: Sequence[str], free_text: Collection[str], labels: Collection[str]) -> Any:
-    """Read the named columns; ``free_text`` and ``labels`` are those of ``read_table``."""
+    """Read the named columns of a text table; see ``read_table`` for ``free_text`` and ``labels``."""
     import pyarrow as pa
 
     others = [name for name in columns if name not in free_text]
@@ -52,11 +52,11 @@ def read_text(path: Path, columns: Sequence[str], free_text: Collection[str], la
         *([_read(path, free_text, column_types=dict.fromkeys(free_text, pa.string()))] if free_text else []),
     ]
     found = {name: part.column(name) for part in parts for name in part.column_names}
-    return pa.table({name: _typed(column) if name in labels else column for name, column in found.items()})
+    return pa.table({name: _infer_type(column) if name in labels else column for name, column in found.items()})
 
 
-def read_as_missing(path: Path, columns: Sequence[str]) -> list[str]:
-    """Return the words in some columns of a text table that are read as missing values, for example NA."""
+def find_missing_words(path: Path, columns: Sequence[str]) -> list[str]:
+    """Return the words, for example NA, that occur in the named columns of a text table and are read as missing."""
     import pyarrow as pa
     import pyarrow.csv as pa_csv
 
@@ -67,8 +67,8 @@ def read_as_missing(path: Path, columns: Sequence[str]) -> list[str]:
     return sorted(words & {word for column in table.columns for word in column.unique().to_pylist()})
 
 
-def not_unicode(path: Path) -> InputError:
-    """Return the error for a text that is not UTF-8, with the number of the first such line."""
+def encoding_error(path: Path) -> InputError:
+    """Return the error for a file that is not UTF-8, with the number of the first line that is not."""
     where = ""
     if path.is_file() and ending(path) in TEXT:
         with path.open("rb") as stream:
@@ -88,23 +88,23 @@ def _check_header(path: Path, delimiter: str) -> None:
     try:
         header.decode("utf-8")
     except UnicodeDecodeError:
-        raise not_unicode(path) from None
+        raise encoding_error(path) from None
     count = header.count(delimiter.encode()) + 1
     if count > MAX_COLUMNS:
         raise InputError(
-            f"{str(path)!r} has {count:,} columns: a text table may have at most {MAX_COLUMNS:,}; store it as Parquet"
+            f"{str(path)!r} has {count:,} columns: a text table may have at most {MAX_COLUMNS:,}; save it as Parquet"
         )
     found = next((separator for separator in SEPARATORS if separator.encode() in header), None)
     if count == 1 and found is not None:
-        name = " or name it .tsv" if found == "\t" else ""
+        rename = " or rename it to .tsv" if found == "\t" else ""
         raise InputError(
             f"{str(path)!r} seems to be separated by {SEPARATORS[found]}, not by {SEPARATORS[delimiter]}: save it with "
-            f"{SEPARATORS[delimiter]}{name}, and with points in decimal numbers"
+            f"{SEPARATORS[delimiter]}{rename}, and with decimal points"
         )
 
 
 def _read(path: Path, columns: Collection[str], **convert: Any) -> Any:
-    """Read some columns with options of ``pyarrow.csv.ConvertOptions``."""
+    """Read the named columns; ``convert`` is passed to ``pyarrow.csv.ConvertOptions``."""
     import pyarrow.csv as pa_csv
 
     options = pa_csv.ConvertOptions(include_columns=list(columns), **convert)
@@ -117,7 +117,7 @@ def _read(path: Path, columns: Collection[str], **convert: Any) -> Any:
 
 
 def _with_large_fields(path: Path, read: Callable[[Any], Any]) -> Any:
-    """Call ``read`` with Arrow's default block size and, if a row is longer than a block, with a large one."""
+    """Call ``read`` with Arrow's default block size and, if a row is longer than a block, again with a larger size."""
     import pyarrow as pa
     import pyarrow.csv as pa_csv
 
@@ -133,32 +133,32 @@ def _with_large_fields(path: Path, read: Callable[[Any], Any]) -> Any:
             raise
         raise InputError(
             f"{str(path)!r} has a row of more than {MAX_BLOCK_BYTES >> 20} MB: look for a quote that is not closed, or "
-            "store it as Parquet"
+            "save the table as Parquet"
         ) from None
 
 
 def _parse_options(path: Path) -> Any:
-    """Return Arrow's parse options for the separator that the file name stands for."""
+    """Return Arrow's parse options, with the separator that belongs to the file name ending."""
     import pyarrow.csv as pa_csv
 
     return pa_csv.ParseOptions(delimiter=TEXT.get(ending(path), ","), newlines_in_values=True)
 
 
-def _typed(column: Any) -> Any:
-    """Return a text column as booleans, integers or floats if writing the values again gives the same texts."""
+def _infer_type(column: Any) -> Any:
+    """Convert a text column to integers or floats if they are written as the same texts, or true/false to booleans."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     values = [value for value in pc.unique(column).to_pylist() if value is not None]
     if values and all(value.lower() in ("true", "false") for value in values):
         return pc.equal(pc.utf8_lower(column), "true")
-    if all(_is_whole(value) for value in values):
+    if all(_is_integer(value) for value in values):
         return column.cast(pa.int64())
     return column.cast(pa.float64()) if all(_is_decimal(value) for value in values) else column
 
 
-def _is_whole(text: str) -> bool:
-    """Return whether a text is a 64-bit integer as Python writes it."""
+def _is_integer(text: str) -> bool:
+    """Return whether a text is a 64-bit integer in the form in which Python prints it."""
     try:
         return len(text) < 21 and str(int(text)) == text and abs(int(text)) < 2**63
     except ValueError:
@@ -166,7 +166,7 @@ def _is_whole(text: str) -> bool:
 
 
 def _is_decimal(text: str) -> bool:
-    """Return whether a text is a finite float as Python writes it."""
+    """Return whether a text is a finite float in the form in which Python prints it."""
     try:
         return math.isfinite(float(text)) and repr(float(text)) == text
     except ValueError:

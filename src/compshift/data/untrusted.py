@@ -1,8 +1,8 @@
-"""Measure files that anybody may have written, before any memory is taken or any code is run.
+"""Check the sizes that untrusted files declare, before allocating memory for them or running any code.
 
-A few kilobytes can ask for more memory than a machine has: a compressed archive (``.npz``), a Parquet file whose column
-repeats one value, a pickle that announces a long string. Each reader here compares the sizes that a file declares with
-the size it has on disk, and raises an error if they cannot belong together. ``.npz`` arrays are read without pickle.
+A file of a few kilobytes can ask for more memory than a machine has: a compressed archive (``.npz``), a Parquet file
+with one value repeated many times, a pickle that declares a long string. The functions here compare the declared sizes
+with the size of the file on disk and raise an error if they are implausible. ``.npz`` arrays are read without pickle.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from compshift._errors import InputError
 from compshift._files import check_ordinary
 
 ALWAYS_ALLOWED_BYTES = 256 << 20
-"""Unpacked size in bytes that is allowed for every file, however small it is on disk."""
+"""Unpacked size in bytes that every file may have, even if it is small on disk."""
 
 MAX_UNPACK_RATIO = 200
-"""Largest ratio of unpacked size to size on disk; real data has about 10."""
+"""Maximum ratio of unpacked size to size on disk; real data has a ratio of about 10."""
 
 
 def check_unpacked(unpacked: int, packed: int, path: Path, remedy: str) -> None:
     """Check that the unpacked size of a file, in bytes, is plausible for its size on disk."""
     if unpacked > max(ALWAYS_ALLOWED_BYTES, MAX_UNPACK_RATIO * packed):
         raise InputError(
-            f"{str(path)!r} has {packed:,} bytes and would unpack to {unpacked:,}, more than {MAX_UNPACK_RATIO} times "
-            f"as much: it is damaged or made to fill the memory; {remedy}"
+            f"{str(path)!r} has {packed:,} bytes but would unpack to {unpacked:,}, more than {MAX_UNPACK_RATIO} times "
+            f"as much: it is damaged or designed to exhaust memory; {remedy}"
         )
 
 
@@ -41,36 +41,36 @@ def check_unpacked(unpacked: int, packed: int, path: Path, remedy: str) -> None:
 
 
 def read_arrays(path: Path, wanted: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the wanted arrays that an ``.npz`` file has, and the names of all arrays in it."""
+    """Return those of the wanted arrays that are in an ``.npz`` file, and the names of all its arrays."""
     try:
         with check_ordinary(path).open("rb") as stream, zipfile.ZipFile(stream) as archive:
             members: dict[str, zipfile.ZipInfo] = {}
             for entry in archive.infolist():
                 name = entry.filename.removesuffix(".npy")
                 if name in members:
-                    raise InputError(f"{str(path)!r} has two arrays {name!r}: write it again, with one of each name")
+                    raise InputError(f"{str(path)!r} has two arrays named {name!r}: write it again with unique names")
                 members[name] = entry
             chosen = {name: members[name] for name in wanted if name in members}
             check_unpacked(
                 sum(entry.file_size for entry in chosen.values()),
                 path.stat().st_size,
                 path,
-                "write it with numpy.savez, not compressed, if it is right",
+                "if its content is correct, write it uncompressed with numpy.savez",
             )
             return {name: _read_array(archive, entry) for name, entry in chosen.items()}, list(members)
     except InputError:
         raise
     except Exception as error:  # a damaged archive can raise almost anything
         if isinstance(error, OSError) and error.errno:
-            raise  # the system failed, not the file
+            raise  # an error of the operating system, not of the file
         raise InputError(
-            f"{str(path)!r} cannot be read as .npz: it is damaged, another kind of file, or holds Python objects; "
+            f"{str(path)!r} cannot be read as .npz: it is damaged, another kind of file, or contains Python objects; "
             "write arrays of numbers and text with numpy.savez"
         ) from None
 
 
 def _read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Any:
-    """Return the array of one member; zipfile unpacks no more bytes than the entry declares."""
+    """Read one array; zipfile unpacks no more bytes than the entry declares."""
     with archive.open(entry) as stream:
         return np.lib.format.read_array(stream, allow_pickle=False)
 
@@ -79,41 +79,42 @@ def _read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Any:
 # the whole process.
 
 PARQUET_MAGIC = b"PAR1"
-ROW_GROUPS, COLUMNS, COLUMN_METADATA = 4, 1, 3
-"""Field ids in parquet.thrift: row groups of a file, columns of a row group, metadata of a column."""
 
-PATH_IN_SCHEMA, N_VALUES, UNCOMPRESSED_SIZE = 3, 5, 6
-"""Field ids of a column's metadata in parquet.thrift."""
+# Field ids in parquet.thrift.
+ROW_GROUPS = 4  # of FileMetaData
+COLUMNS = 1  # of RowGroup
+COLUMN_METADATA = 3  # of ColumnChunk
+PATH_IN_SCHEMA, N_VALUES, UNCOMPRESSED_SIZE = 3, 5, 6  # of ColumnMetaData
 
 MAX_DEPTH = 20
-"""Deepest nesting of structures in a footer; deeper ones raise an error."""
+"""Maximum depth of nested structures in a footer."""
 
+# Type codes of Thrift's compact protocol.
 T_STOP, T_TRUE, T_FALSE, T_BYTE, T_DOUBLE, T_BINARY, T_LIST, T_SET, T_STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 12
-T_INTEGERS = (4, 5, 6)
-"""Type codes of Thrift's compact protocol; the integers have 16, 32 and 64 bits."""
+T_INTEGERS = (4, 5, 6)  # of 16, 32 and 64 bits
 
 
 class ColumnChunk(NamedTuple):
     """Sizes of one column in one row group of a Parquet file."""
 
-    name: str  # of the top-level column
+    name: str  # name of the top-level column
     n_values: int
-    unpacked: int  # bytes of its pages without compression
+    unpacked: int  # uncompressed size of its pages, in bytes
 
 
 def check_parquet(files: Sequence[Path], columns: Collection[str], path: Path) -> None:
-    """Check by their footers that some columns of Parquet files, the shards of ``path``, are plausible in size.
+    """Check in the footers of ``files``, the shards of ``path``, that the named columns have a plausible size.
 
-    A value counts for at least 8 bytes: a page that repeats one value is tiny on disk and not in memory.
+    A value counts for at least 8 bytes, because a page that repeats one value is small on disk but not in memory.
     """
     chunks = [chunk for file in files for chunk in column_chunks(file) if chunk.name in columns]
     unpacked = sum(max(8 * chunk.n_values, chunk.unpacked) for chunk in chunks)
     packed = sum(file.stat().st_size for file in files)
-    check_unpacked(unpacked, packed, path, "write it without dictionaries and compression if it is right")
+    check_unpacked(unpacked, packed, path, "if its content is correct, write it without dictionaries and compression")
 
 
 def column_chunks(path: Path) -> Iterator[ColumnChunk]:
-    """Yield the sizes of every column of every row group; raise a ValueError if the footer cannot be read."""
+    """Yield the sizes of every column in every row group; raise a ValueError if the footer cannot be read."""
     with path.open("rb") as stream:
         size = stream.seek(0, os.SEEK_END)
         if size < 12:
@@ -128,22 +129,22 @@ def column_chunks(path: Path) -> Iterator[ColumnChunk]:
     try:
         for group in _ThriftReader(content).struct()[ROW_GROUPS]:
             for column in group[COLUMNS]:
-                about = column[COLUMN_METADATA]
-                n_values, unpacked = int(about[N_VALUES]), int(about[UNCOMPRESSED_SIZE])
-                yield ColumnChunk(about[PATH_IN_SCHEMA][0].decode(), max(n_values, 0), max(unpacked, 0))
+                metadata = column[COLUMN_METADATA]
+                n_values, unpacked = int(metadata[N_VALUES]), int(metadata[UNCOMPRESSED_SIZE])
+                yield ColumnChunk(metadata[PATH_IN_SCHEMA][0].decode(), max(n_values, 0), max(unpacked, 0))
     except (LookupError, TypeError, AttributeError):
         raise ValueError("its footer is damaged") from None
 
 
 class _ThriftReader:
-    """Reader of values in Thrift's compact protocol, one after the other."""
+    """Sequential reader of values in Thrift's compact protocol."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self._position = 0
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
-        """Return the fields of a structure by their ids."""
+        """Read a structure and return its fields by id."""
         if depth > MAX_DEPTH:
             raise ValueError("its footer is nested too deeply")
         found: dict[int, Any] = {}
@@ -195,13 +196,13 @@ class _ThriftReader:
         return (value >> 1) ^ -(value & 1)  # zigzag encoding
 
 
-# Pickles. An unpickler allocates whatever length an opcode announces, and a memo as long as the largest index in it:
-# thirteen bytes are enough to take many gigabytes. In a pickle that a program wrote, no string is longer than the rest
-# of the file and the memo has fewer entries than the file has bytes.
+# Pickles. An unpickler allocates any length that an opcode declares, and a memo as long as the largest index in it, so
+# a pickle of thirteen bytes can take many gigabytes. In a valid pickle, no string is longer than the rest of the file,
+# and the memo has fewer entries than the file has bytes.
 
 OP_STOP, OP_LONG_BINPUT, OP_PUT = ord("."), ord("r"), ord("p")
-NOT_SKIPPED = ("EXT1", "EXT2", "EXT4", "NEXT_BUFFER", "READONLY_BUFFER", "LONG_BINPUT", "PUT", "STOP")
-"""Names of the opcodes that ``pickle_end`` rejects or looks at one by one."""
+INSPECTED_OPCODES = ("EXT1", "EXT2", "EXT4", "NEXT_BUFFER", "READONLY_BUFFER", "LONG_BINPUT", "PUT", "STOP")
+"""Names of the opcodes that ``pickle_end`` rejects or handles individually."""
 
 LENGTH_BYTES = {
     pickletools.TAKEN_FROM_ARGUMENT1: 1,
@@ -209,17 +210,17 @@ LENGTH_BYTES = {
     pickletools.TAKEN_FROM_ARGUMENT4U: 4,
     pickletools.TAKEN_FROM_ARGUMENT8U: 8,
 }
-"""Number of bytes that state the length of an opcode's argument."""
+"""Width in bytes of the length field of an opcode's argument."""
 
 
 def _opcode_tables() -> tuple[re.Pattern[bytes], dict[int, int]]:
-    """Return a pattern for runs of harmless opcodes, and the opcodes with a counted argument and their length bytes."""
+    """Return a pattern for runs of harmless opcodes, and the width of the length field of opcodes that have one."""
     fixed: dict[int, bytes] = {}
     lines: dict[int, bytes] = {}
     counted = {}
     for opcode in pickletools.opcodes:
         code, argument = ord(opcode.code), opcode.arg
-        if opcode.name in NOT_SKIPPED:
+        if opcode.name in INSPECTED_OPCODES:
             continue
         size = 0 if argument is None else argument.n
         if size >= 0:
@@ -238,9 +239,9 @@ HARMLESS_RUN, COUNTED_OPCODES = _opcode_tables()
 
 
 def pickle_end(content: bytes | mmap.mmap, start: int = 0) -> int:
-    """Return the position after the pickle that begins at ``start``, without building any of its objects.
+    """Return the position after the pickle that begins at ``start``, without creating any of its objects.
 
-    Raise a ValueError if the pickle is cut off or would take more memory than its size justifies.
+    Raise a ValueError if the pickle is truncated or would take more memory than is plausible for its size.
     """
     size = len(content)
     position = start
@@ -268,6 +269,6 @@ def pickle_end(content: bytes | mmap.mmap, start: int = 0) -> int:
 
 
 def _check_memo_index(index: int, size: int) -> None:
-    """Check that the memo of a pickle of ``size`` bytes is no longer than the pickle."""
+    """Check that the memo of a pickle has no more entries than the pickle has bytes."""
     if not 0 <= index < size:
-        raise ValueError(f"it has {size} bytes and a memo of {index + 1} entries: it was made to fill the memory")
+        raise ValueError(f"it has {size} bytes but a memo of {index + 1} entries, which is designed to exhaust memory")

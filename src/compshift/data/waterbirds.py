@@ -1,4 +1,4 @@
-"""Waterbirds (Sagawa et al. 2020): bird × background, photographs of birds pasted on places."""
+"""Waterbirds (Sagawa et al. 2020): bird × place, photographs of birds pasted on backgrounds of land or water."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset
 from compshift.data.images import STRETCH_AND_CROP
-from compshift.data.metadata_files import BINARY, SPLIT_CODES, coded, image_files, read_metadata
+from compshift.data.metadata_files import BINARY, SPLIT_CODES, encode_column, image_files, read_metadata
 
 FOLDER = "waterbird_complete95_forest2water2"
 SPACE = GroupSpace(("bird", "place"), (("landbird", "waterbird"), ("land", "water")))
 
 
 def _read(metadata: Path, folders: list[Path], file: str, place: str) -> GroupedDataset:
-    """Read a metadata table; ``file`` and ``place`` are the names of its columns."""
+    """Read a metadata table; ``file`` and ``place`` name its columns of image files and places."""
     table = read_metadata(metadata, [file, "y", place, "split"])
-    codes = np.stack([coded(table[name], BINARY, name, metadata) for name in ("y", place)], axis=1)
-    split = coded(table["split"], SPLIT_CODES, "split", metadata)
+    codes = np.stack([encode_column(table[name], BINARY, name, metadata) for name in ("y", place)], axis=1)
+    split = encode_column(table["split"], SPLIT_CODES, "split", metadata)
     return GroupedDataset(image_files(folders, table[file]), SPACE, codes, split)
 
 
 def _original(folder: str) -> Packaging:
-    """Return the authors' packaging: a table beside the folders of the species."""
+    """Return the authors' packaging: a metadata table in the same folder as the images."""
     return Packaging(
         "as published",
         f"{folder}/metadata.csv",
@@ -34,7 +34,7 @@ def _original(folder: str) -> Packaging:
 
 
 def _subpopbench(root: Path) -> GroupedDataset:
-    """Read SubpopBench's table."""
+    """Read the images and splits listed in SubpopBench's table."""
     base = root / "waterbirds"
     return _read(base / "metadata_waterbirds.csv", [base / FOLDER, base], "filename", "a")
 

@@ -198,7 +198,7 @@ def print_onnx_file(written: OnnxFile, *, as_json: bool) -> None:
 
 
 def print_benchmarks(benchmarks: Sequence[Benchmark], *, as_json: bool) -> None:
-    """Print every named data set: kind of samples, groups, and whether it is embedded or downloaded."""
+    """Print every named data set: kind of samples, groups, and whether it is bundled or downloaded."""
     if as_json:
         content = [
             {
@@ -206,7 +206,7 @@ def print_benchmarks(benchmarks: Sequence[Benchmark], *, as_json: bool) -> None:
                 "title": known.title,
                 "kind": known.kind,
                 "groups": known.groups,
-                "embedded": known.embedded,
+                "embedded": known.bundled,
                 "download": known.download or None,
             }
             for known in benchmarks
@@ -220,7 +220,7 @@ def print_benchmarks(benchmarks: Sequence[Benchmark], *, as_json: bool) -> None:
         table.add_column(heading, no_wrap=True)
     table.add_column("description", overflow="fold")
     for known in benchmarks:
-        where = "embedded" if known.embedded else "download"
+        where = "bundled" if known.bundled else "download"
         table.add_row(known.name, known.kind, known.groups, where, known.title)
     Console().print(table)
 
