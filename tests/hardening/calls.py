@@ -197,16 +197,16 @@ def public_callables() -> Iterator[tuple[str, Any]]:
 
 
 def call_names() -> list[str]:
-    """Names of all calls, those of ``further_calls`` included."""
+    """Names of all calls: public callables, and the methods that ``make_method`` makes."""
     names = [name for name, _ in public_callables() if not any(re.fullmatch(known, name) for known in NO_INPUT)]
-    return [*names, *FURTHER]
+    return [*names, *(f"methods.make_method, {method}" for method in cs.methods.METHODS)]
 
 
 def make_call(name: str) -> Call:
     """Return a callable with good arguments for all of its parameters."""
-    if name in FURTHER:
-        function, good = FURTHER[name]()
-        return Call(name, function, good)
+    if ", " in name:
+        kind = name.rpartition(", ")[2]
+        return Call(name, lambda **k: cs.methods.make_method(kind, k), cs.methods.make_method(kind).hyperparameters())
     value = dict(public_callables())[name]
     function = value or (lambda *a, **k: getattr(copy.deepcopy(receiver(owner)), method)(*a, **k))
     owner, _, method = name.rpartition(".")
@@ -223,44 +223,6 @@ def make_call(name: str) -> Call:
         else:
             good[parameter.name] = parameter.default
     return Call(name, function, good)
-
-
-def _loaded_head(entry_of: str, entry: float) -> Any:
-    """Load a state in which one number was replaced."""
-    state = {key: value.clone() for key, value in receiver("nn.AdditiveEnergyHead").state_dict().items()}
-    state[entry_of].view(-1)[0] = entry
-    head = cs.nn.AdditiveEnergyHead(4, [3, 3]).double()
-    head.load_state_dict(state)
-    return head.marginal_log_prob(torch.tensor(X))
-
-
-def _store_fit(**given: Any) -> Any:
-    store = cs.data.FeatureStore(folder() / "birds.parquet")
-    return cs.CRMClassifier().fit(store, **given).predict(X)
-
-
-def _weighted_bias(weight: Any) -> Any:
-    return copy.deepcopy(receiver("nn.AdditiveEnergyHead")).extrapolate([(torch.tensor(X), weight)], weighted=True).bias
-
-
-FURTHER: dict[str, Callable[[], tuple[Callable[..., Any], Mapping[str, Any]]]] = {
-    "nn.AdditiveEnergyHead.load_state_dict": lambda: (_loaded_head, {"entry_of": "bias", "entry": 0.0}),
-    "nn.AdditiveEnergyHead.extrapolate, weighted": lambda: (_weighted_bias, {"weight": torch.ones(84)}),
-    "nn.AdditiveEnergyHead.set_train_groups, batches": lambda: (
-        lambda pairs: copy.deepcopy(receiver("nn.AdditiveEnergyHead")).set_train_groups(pairs),
-        {"pairs": [(torch.tensor(X), torch.tensor(CODES))]},
-    ),
-    "CRMClassifier.fit, a store": lambda: (
-        _store_fit, {"y": "bird", "attributes": ["place"], "sample_weight": None, "space": None}
-    ),
-    **{
-        f"methods.make_method, {method}": lambda method=method: (
-            lambda **given: cs.methods.make_method(method, given), cs.methods.make_method(method).hyperparameters()
-        )
-        for method in cs.methods.METHODS
-    },
-}  # fmt: skip
-"""Calls beside the plain ones: with other kinds of arguments for the same parameters."""
 
 
 def outcome(result: Any, arguments: Mapping[str, Any]) -> Any:
@@ -285,10 +247,18 @@ def outcome(result: Any, arguments: Mapping[str, Any]) -> Any:
 
 def odd_values(call: str, name: str, good: Any) -> list[Odd]:
     """Odd values of a parameter: by its name, or else by the type of its good value."""
-    names = {"target", "attributes", "features", "path", "text", "names", "y", "sample_weight"}
-    if call in ("data.load_table", "data.load_samples", "CRMClassifier.fit, a store") and name in names:
+    names = {
+        "target",
+        "attributes",
+        "features",
+        "path",
+        "text",
+        "names",
+        "y",
+    }
+    if call in ("data.load_table", "data.load_samples") and name in names:
         matrices = odd.unequal(odd.matrix(X)) if name == "features" else []
-        return [*odd.SCALARS, *matrices, *(odd.weights(ONES) if name == "sample_weight" else [])]
+        return [*odd.SCALARS, *matrices]
     group, other = (("duck", "lake"), ("duck", "moon")) if "nn." not in call else ((0, 0), (9, 9))
     groups = odd.unequal(odd.codes(MISSING)) + odd.SCALARS
     by_name: dict[str, Callable[[], list[Odd]]] = {
@@ -301,10 +271,6 @@ def odd_values(call: str, name: str, good: Any) -> list[Odd]:
         "origin": lambda: odd.unequal(odd.weights(ONES)),
         "samples": lambda: odd.unequal([*odd.matrix(X), *odd.labels(BIRD)]),
         "batches": lambda: odd.batches(odd.tensors(torch.tensor(X))),
-        "pairs": lambda: odd.batches([Odd(v.label, (torch.tensor(X), v.value)) for v in odd.codes(CODES)]),
-        "weight": lambda: odd.unequal(odd.weights(ONES)),
-        "entry_of": lambda: odd.odd(*(k for k, v in receiver("nn.AdditiveEnergyHead").state_dict().items() if v.dim())),
-        "entry": lambda: odd.odd(math.nan, math.inf, -math.inf, 1e308),
         "files": lambda: odd.FILES,
         **dict.fromkeys(("path", "folder", "root"), lambda: odd.PATHS),
         **dict.fromkeys(("in_features", "cardinalities", "hidden"), lambda: [*odd.SIZES, *odd.TEXTS]),

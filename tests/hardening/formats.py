@@ -15,8 +15,7 @@ import torch
 from PIL import Image
 
 import compshift as cs
-from compshift.bench.results import group_results, stored_results
-from compshift.bench.selection import chosen_records
+from compshift.bench import results, selection
 from compshift.bench.store import Store, write_view
 from compshift.cli.options import read_prior
 from compshift.cli.train_config import TrainConfig
@@ -165,23 +164,23 @@ def image_formats(folder: Path) -> Iterator[Format]:
 
 def benchmark_formats(folder: Path) -> Iterator[Format]:
     """The files of published data sets, and caches of MultiNLI."""
-    sets: tuple[tuple[str, Callable[[Path], Any], tuple[tuple[str, Any, int], ...]], ...] = (
+    sets: tuple[tuple[str, Callable[[Path], Any], dict[str, Any]], ...] = (
         ("waterbirds", lambda r: trees.waterbirds(r, "authors"),
-         (("waterbirds/waterbird_complete95_forest2water2/metadata.csv", TABLE, 200),)),
+         {"waterbirds/waterbird_complete95_forest2water2/metadata.csv": TABLE}),
         ("celeba", lambda r: trees.celeba(r, "txt"),
-         (("celeba/list_attr_celeba.txt", BYTES, 200), ("celeba/list_eval_partition.txt", BYTES, 150))),
-        ("celeba", lambda r: trees.celeba(r, "csv"), (("celebA/data/list_attr_celeba.csv", TABLE, 150),)),
-        ("metashift", lambda r: trees.metashift(r, "table"), (("metashift/metadata_metashift.csv", TABLE, 200),)),
+         {"celeba/list_attr_celeba.txt": BYTES, "celeba/list_eval_partition.txt": BYTES}),
+        ("celeba", lambda r: trees.celeba(r, "csv"), {"celebA/data/list_attr_celeba.csv": TABLE}),
+        ("metashift", lambda r: trees.metashift(r, "table"), {"metashift/metadata_metashift.csv": TABLE}),
         ("nico++", lambda r: trees.nicopp(r, "table"),
-         (("nicopp/dg_label_id_mapping.json", JSON, 150), ("nicopp/metadata.csv", TABLE, 150))),
+         {"nicopp/dg_label_id_mapping.json": JSON, "nicopp/metadata.csv": TABLE}),
         ("civilcomments", lambda r: trees.civilcomments(r, "authors"),
-         (("civilcomments/all_data_with_identities.csv", TABLE, 200),)),
+         {"civilcomments/all_data_with_identities.csv": TABLE}),
         ("civilcomments", lambda r: trees.civilcomments(r, "subpopbench"),
-         (("civilcomments/metadata_civilcomments_fine.csv", TABLE, 150),)),
+         {"civilcomments/metadata_civilcomments_fine.csv": TABLE}),
         ("multinli", lambda r: (trees.multinli_texts(r), trees.multinli_table(r)),
-         (("multinli/data/metadata_random.csv", TABLE, 150), ("multinli/data/multinli_1.0_train.jsonl", LINES, 200))),
+         {"multinli/data/metadata_random.csv": TABLE, "multinli/data/multinli_1.0_train.jsonl": LINES}),
         ("multinli", lambda r: (trees.multinli_caches(r), trees.multinli_table(r)),
-         (("multinli/glue_data/MNLI/cached_train_bert-base-uncased_128_mnli", BYTES, 200),)),
+         {"multinli/glue_data/MNLI/cached_train_bert-base-uncased_128_mnli": BYTES}),
     )  # fmt: skip
     for number, (name, make, files) in enumerate(sets):
         root = folder / f"set{number}"
@@ -192,8 +191,8 @@ def benchmark_formats(folder: Path) -> Iterator[Format]:
             list(broken_samples(data.rows(slice(0, 5))))
             return data
 
-        for file, kind, rounds in files:
-            yield Format(f"{name} {Path(file).name}", root / file, load, valid_data, kind, rounds)
+        for file, kind in files.items():
+            yield Format(f"{name} {Path(file).name}", root / file, load, valid_data, kind, 175)
 
 
 def cache_formats(folder: Path) -> Iterator[Format]:
@@ -208,11 +207,7 @@ def cache_formats(folder: Path) -> Iterator[Format]:
             options = {"_use_new_zipfile_serialization": kind == "zip"}
             trees.pickled(features, lambda found, path=path, options=options: torch.save(found, path, **options))
         rectangular = require(
-            lambda found: (
-                len({found[name].shape for name in ("ids", "mask", "segments")}) == 1
-                and found["label"].shape == found["ids"].shape[:1]
-                and len(found["label"])
-            )
+            lambda found: found["ids"].shape == found["mask"].shape == found["segments"].shape and len(found["label"])
         )
         yield Format(path.name, path, lambda path=path: read_glue_cache(path), rectangular, BYTES, 250)
 
@@ -257,8 +252,8 @@ def backbone_formats(folder: Path) -> Iterator[Format]:
         "sentence_bert_config.json": {"max_seq_length": 32},
     }.items():
         (text / name).write_text(json.dumps(content))
-    rounds = {"config.json": 120, "preprocessor_config.json": 120, "tokenizer_config.json": 60, "modules.json": 90}
-    rounds |= {"1_Pooling/config.json": 60, "sentence_bert_config.json": 60, "model.safetensors": 60}
+    files = ("config.json", "preprocessor_config.json", "tokenizer_config.json", "modules.json")
+    files += ("1_Pooling/config.json", "sentence_bert_config.json", "model.safetensors")
     for root, kind, samples in ((vision, "images", photos), (text, "text", texts)):
 
         def embed(root: Path = root, kind: str = kind, samples: Any = samples) -> Any:
@@ -268,24 +263,24 @@ def backbone_formats(folder: Path) -> Iterator[Format]:
             return found.features
 
         finite = require(lambda found: found.ndim == 2 and len(found) == 2 and np.isfinite(found).all())
-        for file in filter(lambda file, root=root: (root / file).exists(), rounds):
+        for file in [file for file in files if (root / file).exists()]:
             mutations = JSON if file.endswith("json") else BYTES
-            yield Format(f"{root.name} {file}", root / file, embed, finite, mutations, rounds[file])
+            yield Format(f"{root.name} {file}", root / file, embed, finite, mutations, 85)
 
 
 def result_formats(folder: Path) -> Iterator[Format]:
     """Folders of benchmark results, and the log of a study of growth."""
     store = write_results(folder / "bench", Made(draws=2, seeds=2))
 
-    def results() -> Any:
+    def means() -> Any:
         opened = Store.open(store.path)
-        list(group_results(chosen_records(opened)))
+        list(results.group_results(selection.chosen_records(opened)))
         write_view(opened)
-        return [score.mean for scores in stored_results(opened).main.values() for score in scores.values()]
+        return [score.mean for scores in results.stored_results(opened).main.values() for score in scores.values()]
 
-    percentages = require(lambda means: all(np.isnan(mean) or 0 <= mean <= 100 for mean in means))
-    yield Format("bench.json", store.about, results, percentages, JSON, 180)
-    yield Format("record", sorted((store.path / "jobs").glob("*.json"))[0], results, percentages, JSON, 250)
+    percentages = require(lambda found: all(np.isnan(mean) or 0 <= mean <= 100 for mean in found))
+    yield Format("bench.json", store.about, means, percentages, JSON, 180)
+    yield Format("record", sorted((store.path / "jobs").glob("*.json"))[0], means, percentages, JSON, 250)
     cases, log = [GrowthCase(2, 2, share, 0, n_train=100) for share in (0.5, 1.0)], folder / "growth.jsonl"
     lines = [json.dumps(asdict(GrowthOutcome(case, 1.0, 0.1, 2, 0.5, 0.8, 0.9, 0.7, 0.95))) for case in cases]
     log.write_text("".join(f"{line}\n" for line in lines))

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.hardening.commands import time_limit
-from tests.hardening.verdicts import Check, Kind, Tally
+from tests.hardening.verdicts import Check, Kind, Tally, TimeoutReached, time_limit
 
 EXECUTIONS = frozenset(
     {"os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile", "subprocess.Popen", "pickle.find_class"}
@@ -24,10 +23,6 @@ SYSTEM = ("/proc/", "/sys/", "/dev/", "/usr/", "/lib", "/etc/")  # libraries loo
 MAX_MEMORY = 512 << 20  # bytes that one read may add; nearly all files here have a few MB at most
 MAX_SECONDS = 20
 IN_ACCESS, IN_OPEN, IN_NONBLOCK = 0x1, 0x20, 0x800
-
-
-class SlowRead(BaseException):
-    """Raised by the alarm; nothing in the package catches it."""
 
 
 class Sandbox:
@@ -44,27 +39,22 @@ class Sandbox:
         self._watch = _watch(self.outside)
         sys.addaudithook(self._hear)
 
-    def attempt(self, tally: Tally, label: str, call: Callable[[], Any], check: Check | None = None) -> None:
+    def attempt(self, tally: Tally, label: str, call: Callable[[], Any], check: Check = lambda _: None) -> None:
         """Count one read, which may start nothing, read nothing outside, and must stay within memory and time."""
         self._events.clear()
-        before = _reset_peak()
-        single = Tally(tally.part, tally.unit)
+        before, single = _reset_peak(), Tally(tally.part, tally.unit)
         try:
-            with time_limit(MAX_SECONDS, SlowRead):
+            with time_limit(MAX_SECONDS):
                 self._active = True
                 single.attempt(label, call, check)
-        except SlowRead:
-            single.failures = [("internal error", f"{label}: more than {MAX_SECONDS} s")]
+        except TimeoutReached:
+            single.fail("internal error", f"{label}: more than {MAX_SECONDS} s")
         finally:
             self._active = False
         violation = self._violation(_peak() - before)
         if violation and not single.failures:
-            single.failures = [(violation[0], f"{label}: {violation[1]}")]
-        if single.failures:
-            tally.failures += single.failures
-        else:
-            tally.accepted += single.accepted
-            tally.rejected += single.rejected
+            single = Tally(tally.part, tally.unit, failures=[(violation[0], f"{label}: {violation[1]}")])
+        tally.add(single)
 
     def forget(self) -> None:
         """Ignore what was opened outside so far: preparing an attack opens its secrets."""
@@ -79,7 +69,7 @@ class Sandbox:
             return self._events[0]
         if touched := self._touched():
             return "read outside", f"{touched} was opened"
-        return ("memory", f"{memory >> 20} MB more") if memory > MAX_MEMORY else None
+        return ("memory overrun", f"{memory >> 20} MB more") if memory > MAX_MEMORY else None
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self._active:
