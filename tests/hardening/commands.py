@@ -21,6 +21,7 @@ SIGNS: dict[str, Expected] = {"+": "accept", "-": "reject", "?": "either"}
 TIMEOUT = 120  # seconds that a command on small input may take, on a busy machine
 
 VALUES = {"bird": ["duck", "gull"], "place": ["lake", "sea"]}
+CODES = np.array([[0, 0], [0, 1], [1, 1]])[np.arange(60) % 3]  # three of the four groups, in turn
 FEATURES = ["x0", "x1", "x2"]
 LABELS = ["--target", "bird", "--attributes", "place"]
 GROUPS = ["--attributes", "bird,place"]
@@ -36,6 +37,9 @@ class Ran(NamedTuple):
     out: str
     err: str
     folder: Path
+
+
+RanCheck = Callable[[Ran], str | None]
 
 
 class Ground:
@@ -89,14 +93,9 @@ class Ground:
         }
 
 
-def good_codes(n_rows: int = 60) -> Any:
-    """Codes of three of the four groups, in turn."""
-    return np.array([[0, 0], [0, 1], [1, 1]])[np.arange(n_rows) % 3]
-
-
 def good_frame(n_rows: int = 60) -> pd.DataFrame:
     """A table of labels, features, counts and texts."""
-    codes = good_codes(n_rows)
+    codes = CODES[:n_rows]
     columns = {name: np.array(VALUES[name])[codes[:, column]] for column, name in enumerate(VALUES)}
     X = np.random.default_rng(0).normal(size=(n_rows, 3)) + codes[:, :1] * [1, 2, 0] + codes[:, 1:2] * [0, 1, 2]
     numbers = dict(zip(FEATURES, X.T, strict=True))
@@ -108,13 +107,12 @@ def good_arrays() -> dict[str, Any]:
     names, values = np.array(list(VALUES)), np.array(json.dumps(VALUES))
     split = np.arange(60) // 3 % 3
     X = good_frame()[FEATURES].to_numpy()
-    return {"X": X, "Z": good_codes(), "split": split, "attribute_names": names, "value_names": values}
+    return {"X": X, "Z": CODES, "split": split, "attribute_names": names, "value_names": values}
 
 
 def attempt(
-    tally: Tally, label: str, arguments: Sequence[str], expected: Expected = "either",
-    check: Callable[[Ran], str | None] | None = None,
-) -> None:  # fmt: skip
+    tally: Tally, label: str, arguments: Sequence[str], expected: Expected = "either", check: RanCheck = lambda _: None
+) -> None:
     """Run a command and count how it ended; ``{out}`` in an argument is a new folder, all that it may write to."""
     out = Path("out").resolve()
     shutil.rmtree(out, ignore_errors=True)
@@ -133,7 +131,7 @@ def attempt(
 
 def judge(
     tally: Tally, label: str, ran: Ran, expected: Expected = "either", as_json: bool = False,
-    check: Callable[[Ran], str | None] | None = None,
+    check: RanCheck = lambda _: None,
 ) -> None:  # fmt: skip
     """Count a right result, one clear sentence with exit code 2, or a failure."""
     left = sorted(str(path.relative_to(ran.folder)) for path in ran.folder.rglob("*") if path.is_file())
@@ -153,7 +151,7 @@ def judge(
     elif ran.code not in (0, None):
         tally.fail("internal error", f"{label}: exit code {ran.code}: {ran.err.strip()[-300:]}")
     else:
-        problem = _problem(ran, left, expected, as_json) or (check(ran) if check else None)
+        problem = _problem(ran, left, expected, as_json) or check(ran)
         if problem:
             tally.fail("wrong result", f"{label}: {problem}")
         else:

@@ -1,7 +1,6 @@
-"""Options, fixtures and the table of counts of the hardening tests.
+"""Fixtures and the table of counts of the hardening tests, which are collected only with ``-m hardening``.
 
-``pytest -m hardening tests/hardening`` runs them; without ``-m hardening`` they are not even collected. The environment
-variables HARDENING_SHARE=n (try every n-th case) and HARDENING_SEED=n (other random numbers) are read in verdicts.py.
+HARDENING_SHARE=n (try every n-th case) and HARDENING_SEED=n (other random numbers) are read in verdicts.py.
 """
 
 import contextlib
@@ -27,8 +26,7 @@ HERE = Path(__file__).parent
 UNITS = {"inputs": "inputs tried", "files": "files fuzzed", "faults": "faults injected"}
 MAX_SHOWN = 20  # failures per test
 MAX_ADDRESSES = 12 << 30  # bytes of address space of a command
-TALLIES: list[Tally] = []
-"""Counts of all finished tests, in the process that prints the table."""
+TALLIES: list[Tally] = []  # of all finished tests, in the process that prints the table
 
 collect_ignore = ["fuzz.py"]  # needs atheris
 

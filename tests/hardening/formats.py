@@ -4,7 +4,6 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,13 +18,10 @@ from compshift.bench import results, selection
 from compshift.bench.store import Store, write_view
 from compshift.cli.options import read_prior
 from compshift.cli.train_config import TrainConfig
-from compshift.data.audit import read_group_counts
+from compshift.data import audit, feature_files, glue_cache
 from compshift.data.dataset import ImageArrays, Texts
-from compshift.data.feature_files import file_attributes
-from compshift.data.glue_cache import read_glue_cache
 from compshift.data.images import broken_samples, check_image, read_image
 from compshift.nn.huggingface import quiet
-from compshift.studies.growth import GrowthCase, GrowthOutcome, run_growth
 from compshift.training.folder import RunFolder, read_tensors
 from tests.data import trees
 from tests.hardening import mutations as m
@@ -37,7 +33,6 @@ BYTES: tuple[m.Mutation, ...] = (m.of_bytes,)
 TABLE = (m.of_bytes, m.of_table, m.of_table)
 JSON = (m.of_bytes, m.of_json, m.of_json)
 LINES = (m.of_bytes, m.of_lines)
-WEIGHTS = (m.of_bytes, m.of_bytes, m.of_bytes, m.of_header)
 NAMES = ["bird", "place"]
 SPACE = cs.GroupSpace(("bird", "place"), (("land", "water"), ("forest", "sea", "sand")))
 
@@ -66,10 +61,6 @@ def train_run(folder: Path, method: str = "erm", backbone: str = "linear", steps
     settings = cs.training.Settings(steps=steps, batch_size=16, eval_every=2)
     cs.training.train(small_data(), method, backbone, settings, folder=folder, device="cpu")
     return folder
-
-
-def nothing(_: Any) -> None:
-    """Accept every result."""
 
 
 def require(condition: Callable[[Any], Any]) -> Check:
@@ -111,7 +102,7 @@ def feature_formats(folder: Path) -> Iterator[Format]:
     (shards / "_features.json").write_text(json.dumps(about))
 
     def whole(path: Path) -> Callable[[], Any]:
-        return lambda: (file_attributes(path), cs.data.read_features(path, NAMES[::-1]))[1]
+        return lambda: (feature_files.file_attributes(path), cs.data.read_features(path, NAMES[::-1]))[1]
 
     def store() -> Any:
         source = cs.data.FeatureStore(parquet, split="train")
@@ -120,7 +111,7 @@ def feature_formats(folder: Path) -> Iterator[Format]:
     same_length = require(lambda found: len(found[0]) == sum(map(len, found[1:])))
     yield Format("npz", npz, whole(npz), valid_data, BYTES, 200)
     yield Format("npz, stored", plain, whole(plain), valid_data, BYTES, 300)
-    yield Format("npz labels", plain, lambda: read_group_counts(plain, NAMES), nothing)
+    yield Format("npz labels", plain, lambda: audit.read_group_counts(plain, NAMES), lambda _: None)
     yield Format("Parquet features", parquet, whole(parquet), valid_data, BYTES, 300)
     yield Format("Parquet columns", numbered, whole(numbered), valid_data, BYTES, 180)
     yield Format("Parquet store", parquet, store, same_length, BYTES, 250)
@@ -144,7 +135,7 @@ def table_formats(folder: Path) -> Iterator[Format]:
 
     positive = require(lambda found: np.isfinite(found.count).all() and (found.count > 0).all())
     for path, kind in ((csv, TABLE), (parquet, BYTES)):
-        read = lambda path=path: read_group_counts(path, NAMES, count="count")  # noqa: E731
+        read = lambda path=path: audit.read_group_counts(path, NAMES, count="count")  # noqa: E731
         yield Format(f"{path.suffix} counts", path, read, positive, kind, 225)
         yield Format(f"{path.suffix} texts", path, load(path, text="note"), valid_data, kind, 200)
     yield Format(".csv numbers", csv, load(csv, features=["number"]), valid_data, TABLE, 200)
@@ -206,10 +197,8 @@ def cache_formats(folder: Path) -> Iterator[Format]:
         else:
             options = {"_use_new_zipfile_serialization": kind == "zip"}
             trees.pickled(features, lambda found, path=path, options=options: torch.save(found, path, **options))
-        rectangular = require(
-            lambda found: found["ids"].shape == found["mask"].shape == found["segments"].shape and len(found["label"])
-        )
-        yield Format(path.name, path, lambda path=path: read_glue_cache(path), rectangular, BYTES, 250)
+        same = require(lambda v: v["ids"].shape == v["mask"].shape == v["segments"].shape and len(v["label"]))
+        yield Format(path.name, path, lambda path=path: glue_cache.read_glue_cache(path), same, BYTES, 250)
 
 
 def model_formats(folder: Path) -> Iterator[Format]:
@@ -220,10 +209,10 @@ def model_formats(folder: Path) -> Iterator[Format]:
     yield Format("model, signed", path, lambda: cs.load(path), predictions_problem, (m.of_signed_model,), 300)
     for method, backbone in (("crm", "linear"), ("erm", "mlp")):
         run = train_run(folder / method, method, backbone, 4)
-        for name, kind in (("run.json", JSON), ("model.safetensors", WEIGHTS)):
+        for name, kind in (("run.json", JSON), ("model.safetensors", BYTES)):
             yield Format(f"{method} {name}", run / name, lambda run=run: cs.load(run), predictions_problem, kind, 120)
     crm, checkpoint, config = folder / "crm", folder / "last.safetensors", folder / "config.toml"
-    yield Format("metrics", crm / "metrics.jsonl", lambda: list(RunFolder(crm).records()), nothing, LINES)
+    yield Format("metrics", crm / "metrics.jsonl", lambda: list(RunFolder(crm).records()), lambda _: None, LINES)
     shutil.copy(crm / "model.safetensors", checkpoint)
     finite = require(lambda found: all(bool(torch.isfinite(tensor).all()) for tensor in found[0].values()))
     yield Format("checkpoint", checkpoint, lambda: read_tensors(checkpoint), finite)
@@ -237,7 +226,7 @@ def model_formats(folder: Path) -> Iterator[Format]:
         known = vars(cs.training.Settings())
         return cs.training.Settings.from_dict({name: value for name, value in options.items() if name in known})
 
-    yield Format("TOML", config, read_config, nothing, (m.of_bytes, m.of_toml), 200)
+    yield Format("TOML", config, read_config, lambda _: None, (m.of_bytes, m.of_toml), 200)
 
 
 def backbone_formats(folder: Path) -> Iterator[Format]:
@@ -269,7 +258,7 @@ def backbone_formats(folder: Path) -> Iterator[Format]:
 
 
 def result_formats(folder: Path) -> Iterator[Format]:
-    """Folders of benchmark results, and the log of a study of growth."""
+    """Folders of benchmark results."""
     store = write_results(folder / "bench", Made(draws=2, seeds=2))
 
     def means() -> Any:
@@ -281,13 +270,6 @@ def result_formats(folder: Path) -> Iterator[Format]:
     percentages = require(lambda found: all(np.isnan(mean) or 0 <= mean <= 100 for mean in found))
     yield Format("bench.json", store.about, means, percentages, JSON, 180)
     yield Format("record", sorted((store.path / "jobs").glob("*.json"))[0], means, percentages, JSON, 250)
-    cases, log = [GrowthCase(2, 2, share, 0, n_train=100) for share in (0.5, 1.0)], folder / "growth.jsonl"
-    lines = [json.dumps(asdict(GrowthOutcome(case, 1.0, 0.1, 2, 0.5, 0.8, 0.9, 0.7, 0.95))) for case in cases]
-    log.write_text("".join(f"{line}\n" for line in lines))
-    shares = require(
-        lambda found: all(v != v or 0 <= v <= 1 for o in found for v in (o.accuracy, o.accuracy_unseen, o.bayes))
-    )
-    yield Format("growth.jsonl", log, lambda: run_growth(cases, log), shares, LINES, 50)
 
 
 MAKERS = (

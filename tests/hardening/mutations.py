@@ -135,11 +135,6 @@ def of_table(content: bytes, rng: random.Random) -> bytes:
     return stream.getvalue().encode(encoding, errors="replace")
 
 
-def of_header(content: bytes, rng: random.Random) -> bytes:
-    """Declare another size of the header of safetensors."""
-    return rng.choice(SIZES).to_bytes(8, "little") + content[8:]
-
-
 def of_signed_model(content: bytes, rng: random.Random) -> bytes:
     """Change a model file and give it the checksum that fits, as an attacker would."""
     from safetensors.numpy import load, save

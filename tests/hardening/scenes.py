@@ -46,11 +46,7 @@ class Ended(NamedTuple):
 
 
 class FaultError(Exception):
-    """A command did not survive a fault."""
-
-    def __init__(self, kind: Kind, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
+    """A command did not survive a fault; the arguments are the kind of failure and a description."""
 
 
 def require(condition: Any, text: str, kind: Kind = "lost result") -> None:
@@ -126,7 +122,7 @@ class Scene:
         self.arguments = [*line.split(), "-o", output]
         self.found: dict[str, Any] = {}
         self.events = self.largest = self.jobs = 0  # changes of files; bytes of the largest file; jobs of a benchmark
-        self.seconds, self.out = 0.0, ""
+        self.seconds = 0.0
 
     def run(self, cwd: Path, inject: Inject | None = None) -> Ended:
         """Run the command in a folder."""
@@ -137,9 +133,8 @@ class Scene:
         cwd.mkdir()
         start = time.perf_counter()
         ended = self.run(cwd, lambda: watch(lambda *_: None))
-        if ended.code != 0:
-            raise RuntimeError(f"{self.name} ended with {ended.code} without a fault: {ended.err}")
-        self.seconds, self.events, self.out = time.perf_counter() - start, ended.note, ended.out
+        assert ended.code == 0, f"{self.name} ended with {ended.code} without a fault: {ended.err}"
+        self.seconds, self.events = time.perf_counter() - start, ended.note
         self.found = self.state(cwd)
         self.largest = max(path.stat().st_size for path in cwd.rglob("*") if path.is_file())
         self.jobs = sum(name.startswith("jobs/") for name in self.found)
@@ -240,7 +235,7 @@ def try_fault(tally: Tally, label: str, call: Callable[..., Any], *arguments: An
         tally.rejected += bool(rejected)
         tally.accepted += not rejected
     except FaultError as error:
-        tally.fail(error.kind, f"{label}: {error}")
+        tally.fail(error.args[0], f"{label}: {error.args[1]}")
     except Exception as error:
         tally.fail("internal error", f"{label}: {type(error).__name__}: {error}")
     finally:
@@ -250,9 +245,9 @@ def try_fault(tally: Tally, label: str, call: Callable[..., Any], *arguments: An
 def make_scenes(home: Path) -> dict[str, Scene]:
     """Write the inputs, measure each command undisturbed, and import all that it imports."""
     write_birds(home / "birds.npz")
-    rows = [f"{name},{('land', 'water')[n % 2]},{('sea', 'sand')[n // 2 % 2]}"
-            for n, name in enumerate(photographs(home / "photos", 12))]  # fmt: skip
-    (home / "photos.csv").write_text("\n".join(["path,bird,place", *rows]) + "\n")
+    photos = enumerate(photographs(home / "photos", 12))
+    rows = [f"{name},{('land', 'water')[n % 2]},{('sea', 'sand')[n // 2 % 2]}\n" for n, name in photos]
+    (home / "photos.csv").write_text("".join(["path,bird,place\n", *rows]))
     with quiet():
         resnet(home / "resnet", side=8)
     birds, model, labels = f"{home}/birds.npz", f"{home}/made/model.safetensors", "--target bird --attributes place"
@@ -304,7 +299,7 @@ def watch(act: Callable[[int, str, Any], None]) -> Callable[[], int]:
         opens = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
         if (opens or event in CHANGES) and isinstance(arguments[0], (str, bytes, os.PathLike)):
             path = os.fsdecode(arguments[0])
-            if not os.path.isabs(path) or path.startswith(here):
+            if path.startswith(here) or not os.path.isabs(path):
                 count(event, path)
 
     def fsync(handle: Any) -> None:

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +31,12 @@ ODD_NAMES = {
 }  # fmt: skip
 
 
-def options_of(name: str) -> Iterator[Any]:
-    """The options of a command, from its parser."""
-    found: Any = typer.main.get_command(app)
-    for word in name.split():
-        found = found.commands[word]
-    yield from (parameter for parameter in found.params if parameter.opts[0].startswith("-"))
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_option_values(name: str, ground: Ground, tally: Tally) -> None:
     good = ground.good_commands()[name]
     cases: list[tuple[list[str], Expected]] = []
-    for parameter in options_of(name):
+    command: Any = reduce(lambda found, word: found.commands[word], name.split(), typer.main.get_command(app))
+    for parameter in [parameter for parameter in command.params if parameter.opts[0].startswith("-")]:
         option, kind = parameter.opts[0], parameter.type_descriptor.annotation
         if kind in (int, float):
             values = [value for value in ODD_NUMBERS if not (len(value) > 10 and option in AMOUNTS)]
@@ -56,26 +49,22 @@ def test_option_values(name: str, ground: Ground, tally: Tally) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_unknown_options(name: str, ground: Ground, tally: Tally) -> None:
+def test_unknown_words(name: str, ground: Ground, tally: Tally) -> None:
     good = ground.good_commands()[name]
     attempt(tally, "good input", good, "either" if name == "features" else "accept")
     for more in (["--nothing"], ["--jsn"], ["a", "b", "c"], ["--output"]):
         attempt(tally, "unknown option or argument", [*good, *more], "reject")
+    for command in share(("", "adit", "audit\n", "-", "--", "אבג", "a" * 10_000, "../audit")):
+        attempt(tally, "unknown command", [command, *good[1:]], "reject")
     no_json = name in ("features", "predict", "report", "tables", "datasets export")
     attempt(tally, "--json", [*good, "--json"], "reject" if no_json else "accept")
-
-
-def test_unknown_commands(ground: Ground, tally: Tally) -> None:
-    for command in ("", "adit", "audit\n", "-", "--", "אבג", "a" * 10_000, "../audit"):
-        attempt(tally, "unknown command", [command, ground.table], "reject")
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, "train --config", "fit --prior", "bench --plugin", "datasets --root"])
 def test_bad_inputs(name: str, ground: Ground, tally: Tally) -> None:
     Path("empty folder").mkdir()
     Path("empty file").touch()
-    bad = ["missing.csv", "missing", "empty folder", "empty file", "/dev/null", "", "n" * 10_000, f"{ground.table}/x"]
-    bad.append(".")
+    bad = ("missing.csv", "no", "empty folder", "empty file", "/dev/null", "", ".", "n" * 10_000, f"{ground.table}/x")
     command, _, option = name.partition(" --")
     for path in share(bad):
         if option:
@@ -99,22 +88,17 @@ def test_bad_outputs(name: str, ground: Ground, tally: Tally) -> None:
     Path(f"taken{suffix}").mkdir()
     source = next((a for a in arguments if a in (ground.table, ground.features, ground.model)), ground.table)
     paths = {"the input": source, "a device": "/dev/full" if suffix else "/dev/null", "a long name": "n" * 300 + suffix}
-    paths["not creatable"] = f"/proc/x{suffix}"
+    paths |= {"not creatable": f"/proc/x{suffix}"}
     if suffix:  # the others write folders, and create them where they are missing
-        paths |= {"a folder": f"taken{suffix}", "in no folder": f"no/such/x{suffix}"}
-        paths |= {"a suffix": "{out}/x.exe", "empty": ""}
+        paths |= {"a folder": f"taken{suffix}", "in no folder": f"no/x{suffix}", "a suffix": "{out}/x.exe", "empty": ""}
     if name == "tables":
         del paths["the input"]  # which is a folder
+    before = Path(source).read_bytes()
+    unchanged: c.RanCheck = lambda _: None if Path(source).read_bytes() == before else "overwritten"  # noqa: E731
     for label, path in paths.items():
         free = name == "bench" or (label == "a suffix" and name in ("fit", "tables"))  # a dry run writes nothing
         changed = [*arguments[:place], path, *arguments[place + 1 :]]
-        attempt(tally, f"{label} as output", changed, "either" if free else "reject", unchanged(source))
-
-
-def unchanged(path: str) -> Callable[[Ran], str | None]:
-    """Return a check that a file has not been written to."""
-    before = Path(path).read_bytes()
-    return lambda _: None if Path(path).read_bytes() == before else "the input was overwritten"
+        attempt(tally, f"{label} as output", changed, "either" if free else "reject", unchanged)
 
 
 @pytest.mark.parametrize("label", ODD_NAMES)

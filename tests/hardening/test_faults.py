@@ -1,7 +1,6 @@
 """Faults of the machine: after each, nothing is lost, and the same command ends as if nothing had happened."""
 
 import errno
-import json
 import os
 import resource
 import signal
@@ -37,7 +36,6 @@ READERS = {
 }
 all_scenes = pytest.mark.parametrize("name", [*SCENES, *TWINS])
 most_scenes = pytest.mark.parametrize("name", SCENES)
-folder_scenes = pytest.mark.parametrize("name", FOLDERS)
 
 
 @pytest.fixture(scope="module")
@@ -238,29 +236,6 @@ def _set_clock(shift: float, step: float = 0.0) -> None:
 
     time.time, time.time_ns = shown, lambda: int(shown() * 1e9)
     jobs.datetime = page.datetime = Shifted
-
-
-@most_scenes
-def test_several_writers(scene: Scene, tally: Tally) -> None:
-    for count in share((2, 3)):
-        try_fault(tally, f"{scene.name}, {count} at once", _at_once, scene, count)
-
-
-def _at_once(scene: Scene, count: int, cwd: Path) -> bool:
-    """All succeed, or are told that another process is at work; every job is run once."""
-    slow: Inject = lambda: watch(lambda *_: time.sleep(0.002))  # noqa: E731 - so that all are there at the same time
-    ended = [process.end() for process in [s.Forked(scene.arguments, cwd, slow) for _ in range(count)]]
-    stopped = [one for one in ended if one.code != 0]
-    for one in stopped:
-        s.check_sentence(one)
-        rightly = "another process" in one.err and scene.name in ("train", "features") and len(stopped) < count
-        require(rightly, f"{len(stopped)} of {count} were stopped: {one.err.strip()}")
-    s.check_equal(scene.found, scene.state(cwd))
-    if scene.name == "bench":
-        once = sum(json.loads(one.out)["new"] for one in ended) == scene.jobs
-        require(once, "jobs were run twice, or not at all")
-    scene.check_same_end(cwd)
-    return bool(stopped)
 
 
 @most_scenes

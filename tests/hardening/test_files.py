@@ -5,8 +5,6 @@ import os
 import pickle
 import shutil
 import struct
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -25,15 +23,12 @@ from compshift.cli.train_config import TrainConfig
 from compshift.data.audit import read_group_counts
 from compshift.data.glue_cache import read_glue_cache
 from compshift.data.images import broken_samples
-from compshift.data.shards import read_manifest
 from tests.data import trees
-from tests.hardening.formats import MAKERS, NAMES, SPACE, nothing, small_data, train_run
-from tests.hardening.sandbox import Sandbox
-from tests.hardening.verdicts import SHARE, Check, Tally, generator, unclear
+from tests.hardening.formats import MAKERS, NAMES, SPACE, small_data, train_run
+from tests.hardening.verdicts import SHARE, Sandbox, Tally, generator
 
 UNIT = "files"
 DEEP = 100_000
-GIGABYTE = 1 << 30
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +45,11 @@ def folder(box: Sandbox, request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def attack(box: Sandbox, tally: Tally) -> Callable[..., None]:
-    """Return a function that counts one read; the file must be rejected unless a check is passed."""
+    """Return a function that counts one read; the file must be rejected."""
 
-    def read(label: str, call: Callable[[], Any], check: Check = lambda _: "it was accepted") -> None:
+    def read(label: str, call: Callable[[], Any]) -> None:
         box.forget()
-        box.attempt(tally, label, call, check)
+        box.attempt(tally, label, call, lambda _: "it was accepted")
 
     return read
 
@@ -119,51 +114,14 @@ def test_pickled_code(box: Sandbox, folder: Path, attack: Any) -> None:
         run = train_run(folder / f"run {legacy}")
         shutil.copy(path, run / "model.safetensors")
         attack("a PyTorch file as weights", lambda run=run: cs.load(run))
-    for name, content in {
-        "code": code,
-        "code, protocol 0": plain,
-        "endless memo": b"\x80\x02]r" + struct.pack("<I", 2**32 - 2) + b"0].",
-        "endless memo as text": b"]p4000000000\n0].",
-        "endless text": b"\x80\x04\x8d" + struct.pack("<Q", 2**62) + b"abc.",
-        "endless bytes": b"\x80\x05\x96" + struct.pack("<Q", 8 << 30) + b"abc.",
-        "ten lists in ten lists in …": nested_lists(),
-    }.items():
-        path = folder / f"cache {name}"
-        path.write_bytes(content)
-        attack(f"a cache with {name}", lambda path=path: read_glue_cache(path))
+    for content in (code, plain):
+        objects.write_bytes(content)
+        attack("a cache with code", lambda: read_glue_cache(objects))
     backbone.mkdir()
     (backbone / "config.json").write_text(json.dumps({"model_type": "bert", "auto_map": {"AutoModel": "code.Evil"}}))
     (backbone / "code.py").write_text(f"import os; os.system('touch {box.marker}')")
     torch.save({"a": payload}, backbone / "pytorch_model.bin")
     attack("a backbone with code", lambda: cs.nn.load_backbone(str(backbone), "text"))
-    commands = {
-        objects: ("fit", "FILE", "--target", "bird", "--attributes", "place", "-o", "m.safetensors"),
-        folder / "renamed0.safetensors": ("predict", "FILE", str(objects), "-o", "p.csv"),
-        folder / "run False": ("evaluate", "FILE", str(objects)),
-    }
-    run_commands(box, attack, commands)
-
-
-def nested_lists() -> bytes:
-    """Ten lists of the same ten lists of …: a kilobyte that stands for 10¹² numbers."""
-    content = b"\x80\x02](" + b"K\x00" * 10 + b"eq\x00"
-    for level in range(1, 12):
-        content += b"](" + (b"h" + bytes([level - 1])) * 10 + b"eq" + bytes([level])
-    record = b"\x80\x02]cutils_glue\nInputFeatures\n)\x81}("
-    for name in (b"input_ids", b"input_mask", b"segment_ids"):
-        record += b"X" + struct.pack("<I", len(name)) + name + content[2:]
-    return record + b"X\x08\x00\x00\x00label_idK\x00uba."
-
-
-def run_commands(box: Sandbox, attack: Any, commands: dict[Path, tuple[str, ...]]) -> None:
-    """Read hostile files through the command line: one line, and exit code 2."""
-    for path, words in commands.items():
-        command = [sys.executable, "-m", "compshift", *(str(path) if word == "FILE" else word for word in words)]
-        done = subprocess.run(command, cwd=box.inside, capture_output=True, text=True, check=False, timeout=120)
-        lines = [line for line in done.stderr.splitlines() if not line.startswith("warning:")]
-        clear = len(lines) == 1 and lines[0].startswith("error: ") and not unclear(lines[0])
-        right = done.returncode == 2 and clear
-        attack(f"{words[0]} {path.name}", lambda: None, lambda _, r=right, e=done.stderr: None if r else e[-300:])
 
 
 def npy(header: str) -> bytes:
@@ -171,11 +129,11 @@ def npy(header: str) -> bytes:
     return b"\x93NUMPY\x02\x00" + struct.pack("<I", len(header)) + header.encode() + bytes(64)
 
 
-def test_archives(box: Sandbox, folder: Path, attack: Any) -> None:
+def test_archives(folder: Path, attack: Any) -> None:
     bomb, beside, codes, data = folder / "bomb.npz", folder / "beside.npz", folder / "codes.npz", small_data()
     packed = zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=9)
     with packed as archive, archive.open("X.npy", "w") as one:
-        one.write(npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({4 * GIGABYTE}, 1)}}"))
+        one.write(npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({4 << 30}, 1)}}"))
         for _ in range(64):
             one.write(bytes(1 << 24))  # a gigabyte of zeros in a megabyte
     attack("a gigabyte of zeros", lambda: read_any(bomb))
@@ -201,10 +159,9 @@ def test_archives(box: Sandbox, folder: Path, attack: Any) -> None:
         bare.write_bytes(npy(text))
         attack(f"an array with {text:.80}", lambda path=path: read_any(path))
         attack(f"a bare array with {text:.80}", lambda bare=bare: read_any(bare))
-    run_commands(box, attack, {bomb: ("audit", "FILE", "--attributes", "bird,place")})
 
 
-def test_parquet_bombs(box: Sandbox, folder: Path, attack: Any) -> None:
+def test_parquet_bombs(folder: Path, attack: Any) -> None:
     rows, lists = folder / "bomb.parquet", folder / "lists.parquet"
     block = pa.table({"bird": pa.array(np.zeros(1 << 24, np.int8)).dictionary_encode(), "place": pa.nulls(1 << 24)})
     with pq.ParquetWriter(rows, block.schema, compression="zstd") as writer:
@@ -215,11 +172,9 @@ def test_parquet_bombs(box: Sandbox, folder: Path, attack: Any) -> None:
     pq.write_table(pa.table({"features": inner, "bird": ["a"], "place": ["b"]}), lists, compression="zstd")
     attack("one list of 100 million numbers", lambda: read_any(lists))
     attack("the same as a store", lambda: cs.data.FeatureStore(lists).n_features)
-    commands = {rows: ("audit", "FILE", "--attributes", "bird,place"), lists: ("bench", "FILE", "-o", "results")}
-    run_commands(box, attack, commands)
 
 
-def test_model_headers(box: Sandbox, folder: Path, attack: Any) -> None:
+def test_model_headers(folder: Path, attack: Any) -> None:
     entry = {"dtype": "F64", "shape": [4], "data_offsets": [0, 32]}
     headers: dict[str, tuple[Any, int | None]] = {
         "a header of 2^63 bytes": (b"{}", 2**63),
@@ -236,41 +191,22 @@ def test_model_headers(box: Sandbox, folder: Path, attack: Any) -> None:
         path = folder / f"{name}.safetensors"
         path.write_bytes(struct.pack("<Q", length or len(header)) + header + bytes(32))
         attack(f"a model with {name}", lambda path=path: cs.load(path))
-    run_commands(box, attack, {folder / "a deep header.safetensors": ("evaluate", "FILE", "x.npz")})
 
 
-def test_hostile_texts(box: Sandbox, folder: Path, attack: Any) -> None:
-    manifest, wide = folder / "shards" / "_features.json", ",".join(f"c{number}" for number in range(DEEP))
-    manifest.parent.mkdir()
-    numbers = ("9" * 1_000_000, "1000000000000", "Infinity", "NaN", '-1, "shards": -2')
-    for text in ("[" * DEEP, *(f'{{"shards": {number}, "key": "k"}}' for number in numbers)):
-        manifest.write_text(text)
-        attack(f"manifest {text:.30}", lambda: (read_manifest(manifest.parent), read_any(manifest.parent)))
+def test_hostile_texts(folder: Path, attack: Any) -> None:
     config = folder / "config.toml"
     deep = ("a = " + "[" * DEEP, "a = " + "{a = " * 20_000, ".".join("a" * DEEP) + " = 1")
     for text in (*deep, "steps = " + "9" * 1_000_000, "steps = 0000-00-00"):
         config.write_text(text)
         attack(f"configuration {text:.30}", lambda: TrainConfig.read(config, {}, [], folder / "new"))
-    contents = {
+    wide = ",".join(f"c{number}" for number in range(DEEP))
+    for name, content in {
         "100 000 columns": f"{wide}\n{','.join('1' * DEEP)}\n".encode(),
         "NUL": b"bird,place\0\na,b\n\0\0,\0\n",
-        "UTF-16": "bird,place\na,b\n".encode("utf-16"),
         "a field of 50 MB": b"bird,place\na," + b"x" * (50 << 20) + b"\n",
-        "an open quotation": b'bird,place\n"a,b\n',
-        "nothing": b"",
-        "no line end": b"bird,place",
-    }
-    for name, content in contents.items():
+    }.items():
         (folder / f"{name}.csv").write_bytes(content)
         attack(f"a table with {name}", lambda name=name: read_group_counts(folder / f"{name}.csv", NAMES))
-    (folder / "marked.csv").write_bytes(b"\xef\xbb\xbfbird,place\na,b\n")
-    attack("a byte order mark", lambda: read_group_counts(folder / "marked.csv", NAMES), nothing)
-    commands = {
-        manifest.parent: ("report", "FILE", "-o", "page.html"),
-        config: ("train", "--config", "FILE", "-o", "new"),
-        folder / "NUL.csv": ("audit", "FILE", "--attributes", "bird,place"),
-    }
-    run_commands(box, attack, commands)
 
 
 def test_names_that_lead_outside(box: Sandbox, folder: Path, attack: Any) -> None:

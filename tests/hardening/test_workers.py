@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.bench.small import write_birds
-from tests.hardening.scenes import Ended, Forked, Scene, check_equal, require, try_fault
+from tests.hardening.scenes import Ended, Scene, require, try_fault
 from tests.hardening.verdicts import Tally, share
 
 UNIT = "faults"
@@ -46,11 +46,13 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    """The same benchmark without the slow method, undisturbed."""
-    scene, home = Scene("bench", BENCH, "bench", resumes=True), tmp_path_factory.mktemp("workers")
-    write_birds(home / "birds.npz")
-    scene.arguments[1] = str(home / "birds.npz")
+    """A benchmark with a method that takes its time, undisturbed."""
+    home = tmp_path_factory.mktemp("workers")
+    scene = Scene("bench", f"{BENCH} --plugin {home}/own.py", "bench", resumes=True)
+    scene.arguments[1] = str(write_birds(home / "birds.npz"))
+    (home / "own.py").write_text(SLOW)
     scene.measure(home / "undisturbed")
+    assert scene.jobs >= 6
     return scene
 
 
@@ -69,7 +71,9 @@ def _killed_worker(reference: Scene, backend: str, mark: str, cwd: Path) -> None
         found()[-1].kill()
         ended = _end(process, cwd)
     require(ended.code == 0, f"it ended with {ended.code}: {ended.err.strip()[-400:]}")
-    _check_complete(reference, cwd, ended)
+    told = json.loads(ended.out[ended.out.index("{") :])
+    require((told["new"], told["failed"]) == (reference.jobs, 0), f"{reference.jobs} jobs, but it reports {told}")
+    reference.check_same_end(cwd)
 
 
 def _ended(reference: Scene, sent: signal.Signals, cwd: Path) -> None:
@@ -84,14 +88,13 @@ def _ended(reference: Scene, sent: signal.Signals, cwd: Path) -> None:
     require(ended.code is not None and gone, f"{text}; workers left: {[*map(_command, children)]}", "internal error")
     one_line = ended.code == 128 + sent and len(ended.err.strip().splitlines()) == 1
     require(one_line, text, "unclear sentence")
-    _check_again(reference, cwd)
+    reference.check_same_end(cwd)
 
 
 @contextmanager
 def _bench(reference: Scene, cwd: Path, *options: str) -> Iterator[Any]:
     """Start a benchmark with a further method, in a process group of its own."""
-    (cwd / "own.py").write_text(SLOW)
-    command = [sys.executable, "-m", "compshift", *reference.arguments, "--plugin", "own.py", *options]
+    command = [sys.executable, "-m", "compshift", *reference.arguments, *options]
     with (cwd / "out.txt").open("w") as out, (cwd / "err.txt").open("w") as err:
         process = subprocess.Popen(command, cwd=cwd, env=ENVIRONMENT, stdout=out, stderr=err, start_new_session=True)
         try:
@@ -113,25 +116,6 @@ def _end(process: Any, cwd: Path, timeout: float = 100.0) -> Ended:
 def _begun(cwd: Path) -> bool:
     """Return whether a training run has started."""
     return any((cwd / "bench/runs").glob("*/run.json"))
-
-
-def _check_complete(reference: Scene, cwd: Path, ended: Ended) -> None:
-    """Check that all jobs are there once, with the results of an undisturbed run."""
-    state, told = reference.state(cwd), json.loads(ended.out[ended.out.index("{") :])
-    records = [name for name in state if name.startswith("jobs/")]
-    require((told["new"], told["failed"]) == (len(records), 0), f"{len(records)} records, but it reports {told}")
-    wanted = {name: content for name, content in reference.found.items() if name.startswith("jobs/")}
-    assert len(wanted) >= 4
-    check_equal(wanted, {name: state.get(name) for name in wanted})
-
-
-def _check_again(reference: Scene, cwd: Path) -> None:
-    """Run the same jobs in this process: what was finished is kept, and all are there in the end."""
-    before = len(reference.parts(cwd))
-    again = Forked([*reference.arguments, "--plugin", "own.py"], cwd).end()
-    told = json.loads(again.out[again.out.index("{") :]) if again.code == 0 else {}
-    right = told.get("known") == before and not told.get("failed")
-    require(right, f"{before} jobs were finished, then: {again.code}, {told}, {again.err[-300:]}")
 
 
 def _wait_for(condition: Callable[[], Any], timeout: float = 60.0) -> Any:
