@@ -13,24 +13,16 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["compshift"]):
-    from tests.hardening.formats import MAKERS, Format
+    from tests.hardening.formats import MAKERS
 from tests.hardening.verdicts import Tally
-
-
-def find_format(name: str) -> Format:
-    """Write the files of all formats up to this one, and return it."""
-    known = []
-    for make in MAKERS:
-        for form in make(Path(tempfile.mkdtemp(prefix="compshift-fuzz-"))):
-            if form.name == name:
-                return form
-            known.append(form.name)
-    raise SystemExit(f"there is no format {name!r}: use one of {known}")
 
 
 def main(name: str, seconds: str = "60") -> None:
     """Read changed files of one format for some seconds."""
-    form = find_format(name)
+    forms = {form.name: form for make in MAKERS for form in make(Path(tempfile.mkdtemp(prefix="compshift-fuzz-")))}
+    if name not in forms:
+        raise SystemExit(f"there is no format {name!r}: use one of {', '.join(forms)}")
+    form = forms[name]
     corpus = Path("out/fuzz") / name
     corpus.mkdir(parents=True, exist_ok=True)
     (corpus / "valid").write_bytes(form.file.read_bytes())

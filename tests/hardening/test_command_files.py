@@ -262,11 +262,8 @@ def test_large_tables(tally: Tally) -> None:
     for path, expected in (("groups.csv", "accept"), ("identifiers.csv", "reject"), ("wide.csv", "accept")):
         for line in (["audit", path, *GROUPS, "--json"], ["report", path, *GROUPS, "-o", "{out}/p.html"]):
             attempt(tally, "large", line, expected)
-    for expected, line in (
-        ("accept", ["fit", "wide.csv", *NUMBERS, *LABELS, "-o", "{out}/m.safetensors"]),
-        ("either", ["fit", "wide.csv", "--features", every, *LABELS, "-o", "{out}/m"]),
-        ("either", ["report", "wide.csv", "--attributes", every, "-o", "{out}/p.html"]),
-        ("reject", ["audit", "wide.csv", "--attributes", "brid,place"]),
-        ("either", ["audit", "identifiers.csv", *GROUPS, "--max-values", "1000000"]),
-    ):
-        attempt(tally, "large", line, expected)
+    attempt(tally, "large", ["fit", "wide.csv", "--features", every, *LABELS, "-o", "{out}/m"])
+    attempt(tally, "large", ["report", "wide.csv", "--attributes", every, "-o", "{out}/p.html"])
+    attempt(tally, "large", ["fit", "wide.csv", *NUMBERS, *LABELS, "-o", "{out}/m.safetensors"], "accept")
+    attempt(tally, "large", ["audit", "wide.csv", "--attributes", "brid,place"], "reject")
+    attempt(tally, "large", ["audit", "identifiers.csv", *GROUPS, "--max-values", "1000000"])

@@ -1,6 +1,7 @@
 """Faults of the machine: after each, nothing is lost, and the same command ends as if nothing had happened."""
 
 import errno
+import json
 import os
 import resource
 import signal
@@ -236,6 +237,25 @@ def _set_clock(shift: float, step: float = 0.0) -> None:
 
     time.time, time.time_ns = shown, lambda: int(shown() * 1e9)
     jobs.datetime = page.datetime = Shifted
+
+
+@most_scenes
+def test_several_writers(scene: Scene, tally: Tally) -> None:
+    for count in share((2, 3)):
+        try_fault(tally, f"{scene.name}, {count} at once", _at_once, scene, count)
+
+
+def _at_once(scene: Scene, count: int, cwd: Path) -> bool:
+    """All succeed, or are told that another process is at work; jobs are run once."""
+    slow: Inject = lambda: watch(lambda *_: time.sleep(0.002))  # noqa: E731 - so that all are there at the same time
+    ended = [process.end() for process in [s.Forked(scene.arguments, cwd, slow) for _ in range(count)]]
+    stopped = [one.err for one in ended if one.code != 0]
+    right = len(stopped) < count and all("another process" in text for text in stopped)
+    require(right and (not stopped or scene.name in ("train", "features")), f"some were stopped: {stopped}")
+    once = scene.name != "bench" or sum(json.loads(one.out)["new"] for one in ended) == scene.jobs
+    require(once, "jobs were run twice, or not at all")
+    scene.check_same_end(cwd)
+    return bool(stopped)
 
 
 @most_scenes

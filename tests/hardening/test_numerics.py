@@ -31,8 +31,7 @@ MAKERS: dict[str, Callable[[float], Any]] = {
     "affine": lambda _: cs.AffineExtrapolation(
         make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)), cv=2, random_state=0
     ),
-    "Gaussian, shared": lambda _: cs.AdditiveGaussian("shared"),
-    "Gaussian, per value": lambda _: cs.AdditiveGaussian("per-value"),
+    **{f"Gaussian, {kind}": lambda _, kind=kind: cs.AdditiveGaussian(kind) for kind in ("shared", "per-value")},
 }
 QUICK = {name for name in MAKERS if name.startswith("logit") or name.endswith("bias")} | {"affine"}
 UNSCALABLE = {*(f"features times 2^{power}" for power in (996, -996)), "constant 1e300", "outlier of 1e+300"}
@@ -107,15 +106,14 @@ def make_odd_sets() -> dict[str, Case]:
     many = rng.integers(320, size=(2, 1000))  # 10^5 candidate groups
     return {
         **{f"{n} samples": Case(X[:n], y[:n], place[:n]) for n in (1, 2, 5)},
-        "one class": Case(X, y[:1].repeat(120), place),
+        "one class": Case(X, y[:1].repeat(120), place), "attribute equal to the class": Case(X, y, y),
         "one group": Case(X, y[:1].repeat(120), place[:1].repeat(120)),
-        "attribute equal to the class": Case(X, y, y),
         "one sample many times": Case(X[:1].repeat(120, axis=0), y, place),
         "10^5 groups": Case(rng.normal(size=(1000, 3)), *many),
         "twelve attributes": Case(X, y, rng.integers(2, size=(120, 12))),
         "equal attributes": Case(X, y, np.stack([place, place], axis=1)),
         "index in another order": Case(pd.DataFrame(X), y, pd.Series(place)[::-1]),
-    }
+    }  # fmt: skip
 
 
 CASES = make_cases()

@@ -5,7 +5,6 @@ import os
 import random
 import re
 import signal
-import struct
 import sys
 import sysconfig
 import traceback
@@ -245,14 +244,11 @@ class Sandbox:
 
     def _touched(self) -> str:
         """Return the file outside that was opened since the last call, or an empty text."""
-        if self._watch < 0:
-            return ""
         try:
-            content = os.read(self._watch, 1 << 16)
+            content = os.read(self._watch, 1 << 16) if self._watch >= 0 else b""
         except BlockingIOError:
-            return ""
-        length = struct.unpack_from("iIII", content)[3]
-        return content[16 : 16 + length].rstrip(b"\0").decode() or str(self.outside)
+            content = b""
+        return content[16:].split(b"\0")[0].decode() or str(self.outside) if content else ""
 
 
 def _watch(folder: Path) -> int:
