@@ -50,7 +50,8 @@ hardening: $(VENV)/.dev ## try to break it: bad input, hostile files, faults; on
 
 fuzz: $(VENV)/.dev ## look for inputs that break the parsers, guided by coverage; a minute each (atheris: CPython 3.11 to 3.13)
 	$(PIP) atheris
-	for target in cache footer manifest npz header record; do $(BIN)/python -m tests.hardening.fuzz $$target 60 || exit 1; done
+	for format in npz manifest record 'Parquet store' model 'cache 2'; do \
+		$(BIN)/python -m tests.hardening.fuzz "$$format" 60 || exit 1; done
 
 docs: $(VENV)/.dev ## build the documentation with its examples into out/docs; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -b html docs out/docs

@@ -1,7 +1,6 @@
-"""Options, fixtures and the table of counts of the hardening tests.
+"""Fixtures and the table of counts of the hardening tests, which are collected only with ``-m hardening``.
 
-``pytest -m hardening tests/hardening`` runs them; without ``-m hardening`` they are not even collected. The environment
-variables HARDENING_SHARE=n (try every n-th case) and HARDENING_SEED=n (other random numbers) are read in verdicts.py.
+HARDENING_SHARE=n (try every n-th case) and HARDENING_SEED=n (other random numbers) are read in verdicts.py.
 """
 
 import contextlib
@@ -21,14 +20,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tests.hardening.verdicts import FAILURES, Tally
+from tests.hardening.verdicts import KINDS, Tally
 
 HERE = Path(__file__).parent
 UNITS = {"inputs": "inputs tried", "files": "files fuzzed", "faults": "faults injected"}
 MAX_SHOWN = 20  # failures per test
 MAX_ADDRESSES = 12 << 30  # bytes of address space of a command
-TALLIES: list[Tally] = []
-"""Counts of all finished tests, in the process that prints the table."""
+TALLIES: list[Tally] = []  # of all finished tests, in the process that prints the table
 
 collect_ignore = ["fuzz.py"]  # needs atheris
 
@@ -83,12 +81,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         return
     parts: dict[str, Tally] = {}
     for tally in TALLIES:
-        total = parts.setdefault(tally.part, Tally(tally.part, tally.unit))
-        total.accepted += tally.accepted
-        total.rejected += tally.rejected
-        total.failures += tally.failures
-    table = Table(box=SIMPLE)
-    table.add_column("part")
+        parts.setdefault(tally.part, Tally(tally.part, tally.unit)).add(tally)
+    table = Table("part", box=SIMPLE)
     for column in ("tried", "right result", "one clear sentence", "failures"):
         table.add_column(column, justify="right")
     for part in parts.values():
@@ -99,7 +93,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     console = Console(width=120, highlight=False, file=terminalreporter._tw._file)
     console.print(table)
     console.print(", ".join(tried))
-    console.print(", ".join(f"{plural} {kinds.count(kind)}" for kind, plural in FAILURES.items()))
+    console.print("failures by kind:", ", ".join(f"{kind} {kinds.count(kind)}" for kind in KINDS))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,18 +14,14 @@ import torch
 from PIL import Image
 
 import compshift as cs
-from compshift.bench.results import group_results, stored_results
-from compshift.bench.selection import chosen_records
+from compshift.bench import results, selection
 from compshift.bench.store import Store, write_view
 from compshift.cli.options import read_prior
 from compshift.cli.train_config import TrainConfig
-from compshift.data.audit import read_group_counts
+from compshift.data import audit, feature_files, glue_cache
 from compshift.data.dataset import ImageArrays, Texts
-from compshift.data.feature_files import file_attributes
-from compshift.data.glue_cache import read_glue_cache
 from compshift.data.images import broken_samples, check_image, read_image
 from compshift.nn.huggingface import quiet
-from compshift.studies.growth import GrowthCase, GrowthOutcome, run_growth
 from compshift.training.folder import RunFolder, read_tensors
 from tests.data import trees
 from tests.hardening import mutations as m
@@ -38,7 +33,6 @@ BYTES: tuple[m.Mutation, ...] = (m.of_bytes,)
 TABLE = (m.of_bytes, m.of_table, m.of_table)
 JSON = (m.of_bytes, m.of_json, m.of_json)
 LINES = (m.of_bytes, m.of_lines)
-WEIGHTS = (m.of_bytes, m.of_bytes, m.of_bytes, m.of_header)
 NAMES = ["bird", "place"]
 SPACE = cs.GroupSpace(("bird", "place"), (("land", "water"), ("forest", "sea", "sand")))
 
@@ -67,10 +61,6 @@ def train_run(folder: Path, method: str = "erm", backbone: str = "linear", steps
     settings = cs.training.Settings(steps=steps, batch_size=16, eval_every=2)
     cs.training.train(small_data(), method, backbone, settings, folder=folder, device="cpu")
     return folder
-
-
-def nothing(_: Any) -> None:
-    """Accept every result."""
 
 
 def require(condition: Callable[[Any], Any]) -> Check:
@@ -112,7 +102,7 @@ def feature_formats(folder: Path) -> Iterator[Format]:
     (shards / "_features.json").write_text(json.dumps(about))
 
     def whole(path: Path) -> Callable[[], Any]:
-        return lambda: (file_attributes(path), cs.data.read_features(path, NAMES[::-1]))[1]
+        return lambda: (feature_files.file_attributes(path), cs.data.read_features(path, NAMES[::-1]))[1]
 
     def store() -> Any:
         source = cs.data.FeatureStore(parquet, split="train")
@@ -121,7 +111,7 @@ def feature_formats(folder: Path) -> Iterator[Format]:
     same_length = require(lambda found: len(found[0]) == sum(map(len, found[1:])))
     yield Format("npz", npz, whole(npz), valid_data, BYTES, 200)
     yield Format("npz, stored", plain, whole(plain), valid_data, BYTES, 300)
-    yield Format("npz labels", plain, lambda: read_group_counts(plain, NAMES), nothing)
+    yield Format("npz labels", plain, lambda: audit.read_group_counts(plain, NAMES), lambda _: None)
     yield Format("Parquet features", parquet, whole(parquet), valid_data, BYTES, 300)
     yield Format("Parquet columns", numbered, whole(numbered), valid_data, BYTES, 180)
     yield Format("Parquet store", parquet, store, same_length, BYTES, 250)
@@ -145,7 +135,7 @@ def table_formats(folder: Path) -> Iterator[Format]:
 
     positive = require(lambda found: np.isfinite(found.count).all() and (found.count > 0).all())
     for path, kind in ((csv, TABLE), (parquet, BYTES)):
-        read = lambda path=path: read_group_counts(path, NAMES, count="count")  # noqa: E731
+        read = lambda path=path: audit.read_group_counts(path, NAMES, count="count")  # noqa: E731
         yield Format(f"{path.suffix} counts", path, read, positive, kind, 225)
         yield Format(f"{path.suffix} texts", path, load(path, text="note"), valid_data, kind, 200)
     yield Format(".csv numbers", csv, load(csv, features=["number"]), valid_data, TABLE, 200)
@@ -165,23 +155,23 @@ def image_formats(folder: Path) -> Iterator[Format]:
 
 def benchmark_formats(folder: Path) -> Iterator[Format]:
     """The files of published data sets, and caches of MultiNLI."""
-    sets: tuple[tuple[str, Callable[[Path], Any], tuple[tuple[str, Any, int], ...]], ...] = (
+    sets: tuple[tuple[str, Callable[[Path], Any], dict[str, Any]], ...] = (
         ("waterbirds", lambda r: trees.waterbirds(r, "authors"),
-         (("waterbirds/waterbird_complete95_forest2water2/metadata.csv", TABLE, 200),)),
+         {"waterbirds/waterbird_complete95_forest2water2/metadata.csv": TABLE}),
         ("celeba", lambda r: trees.celeba(r, "txt"),
-         (("celeba/list_attr_celeba.txt", BYTES, 200), ("celeba/list_eval_partition.txt", BYTES, 150))),
-        ("celeba", lambda r: trees.celeba(r, "csv"), (("celebA/data/list_attr_celeba.csv", TABLE, 150),)),
-        ("metashift", lambda r: trees.metashift(r, "table"), (("metashift/metadata_metashift.csv", TABLE, 200),)),
+         {"celeba/list_attr_celeba.txt": BYTES, "celeba/list_eval_partition.txt": BYTES}),
+        ("celeba", lambda r: trees.celeba(r, "csv"), {"celebA/data/list_attr_celeba.csv": TABLE}),
+        ("metashift", lambda r: trees.metashift(r, "table"), {"metashift/metadata_metashift.csv": TABLE}),
         ("nico++", lambda r: trees.nicopp(r, "table"),
-         (("nicopp/dg_label_id_mapping.json", JSON, 150), ("nicopp/metadata.csv", TABLE, 150))),
+         {"nicopp/dg_label_id_mapping.json": JSON, "nicopp/metadata.csv": TABLE}),
         ("civilcomments", lambda r: trees.civilcomments(r, "authors"),
-         (("civilcomments/all_data_with_identities.csv", TABLE, 200),)),
+         {"civilcomments/all_data_with_identities.csv": TABLE}),
         ("civilcomments", lambda r: trees.civilcomments(r, "subpopbench"),
-         (("civilcomments/metadata_civilcomments_fine.csv", TABLE, 150),)),
+         {"civilcomments/metadata_civilcomments_fine.csv": TABLE}),
         ("multinli", lambda r: (trees.multinli_texts(r), trees.multinli_table(r)),
-         (("multinli/data/metadata_random.csv", TABLE, 150), ("multinli/data/multinli_1.0_train.jsonl", LINES, 200))),
+         {"multinli/data/metadata_random.csv": TABLE, "multinli/data/multinli_1.0_train.jsonl": LINES}),
         ("multinli", lambda r: (trees.multinli_caches(r), trees.multinli_table(r)),
-         (("multinli/glue_data/MNLI/cached_train_bert-base-uncased_128_mnli", BYTES, 200),)),
+         {"multinli/glue_data/MNLI/cached_train_bert-base-uncased_128_mnli": BYTES}),
     )  # fmt: skip
     for number, (name, make, files) in enumerate(sets):
         root = folder / f"set{number}"
@@ -192,8 +182,8 @@ def benchmark_formats(folder: Path) -> Iterator[Format]:
             list(broken_samples(data.rows(slice(0, 5))))
             return data
 
-        for file, kind, rounds in files:
-            yield Format(f"{name} {Path(file).name}", root / file, load, valid_data, kind, rounds)
+        for file, kind in files.items():
+            yield Format(f"{name} {Path(file).name}", root / file, load, valid_data, kind, 175)
 
 
 def cache_formats(folder: Path) -> Iterator[Format]:
@@ -207,14 +197,8 @@ def cache_formats(folder: Path) -> Iterator[Format]:
         else:
             options = {"_use_new_zipfile_serialization": kind == "zip"}
             trees.pickled(features, lambda found, path=path, options=options: torch.save(found, path, **options))
-        rectangular = require(
-            lambda found: (
-                len({found[name].shape for name in ("ids", "mask", "segments")}) == 1
-                and found["label"].shape == found["ids"].shape[:1]
-                and len(found["label"])
-            )
-        )
-        yield Format(path.name, path, lambda path=path: read_glue_cache(path), rectangular, BYTES, 250)
+        same = require(lambda v: v["ids"].shape == v["mask"].shape == v["segments"].shape and len(v["label"]))
+        yield Format(path.name, path, lambda path=path: glue_cache.read_glue_cache(path), same, BYTES, 250)
 
 
 def model_formats(folder: Path) -> Iterator[Format]:
@@ -225,10 +209,10 @@ def model_formats(folder: Path) -> Iterator[Format]:
     yield Format("model, signed", path, lambda: cs.load(path), predictions_problem, (m.of_signed_model,), 300)
     for method, backbone in (("crm", "linear"), ("erm", "mlp")):
         run = train_run(folder / method, method, backbone, 4)
-        for name, kind in (("run.json", JSON), ("model.safetensors", WEIGHTS)):
+        for name, kind in (("run.json", JSON), ("model.safetensors", BYTES)):
             yield Format(f"{method} {name}", run / name, lambda run=run: cs.load(run), predictions_problem, kind, 120)
     crm, checkpoint, config = folder / "crm", folder / "last.safetensors", folder / "config.toml"
-    yield Format("metrics", crm / "metrics.jsonl", lambda: list(RunFolder(crm).records()), nothing, LINES)
+    yield Format("metrics", crm / "metrics.jsonl", lambda: list(RunFolder(crm).records()), lambda _: None, LINES)
     shutil.copy(crm / "model.safetensors", checkpoint)
     finite = require(lambda found: all(bool(torch.isfinite(tensor).all()) for tensor in found[0].values()))
     yield Format("checkpoint", checkpoint, lambda: read_tensors(checkpoint), finite)
@@ -242,7 +226,7 @@ def model_formats(folder: Path) -> Iterator[Format]:
         known = vars(cs.training.Settings())
         return cs.training.Settings.from_dict({name: value for name, value in options.items() if name in known})
 
-    yield Format("TOML", config, read_config, nothing, (m.of_bytes, m.of_toml), 200)
+    yield Format("TOML", config, read_config, lambda _: None, (m.of_bytes, m.of_toml), 200)
 
 
 def backbone_formats(folder: Path) -> Iterator[Format]:
@@ -257,8 +241,8 @@ def backbone_formats(folder: Path) -> Iterator[Format]:
         "sentence_bert_config.json": {"max_seq_length": 32},
     }.items():
         (text / name).write_text(json.dumps(content))
-    rounds = {"config.json": 120, "preprocessor_config.json": 120, "tokenizer_config.json": 60, "modules.json": 90}
-    rounds |= {"1_Pooling/config.json": 60, "sentence_bert_config.json": 60, "model.safetensors": 60}
+    files = ("config.json", "preprocessor_config.json", "tokenizer_config.json", "modules.json")
+    files += ("1_Pooling/config.json", "sentence_bert_config.json", "model.safetensors")
     for root, kind, samples in ((vision, "images", photos), (text, "text", texts)):
 
         def embed(root: Path = root, kind: str = kind, samples: Any = samples) -> Any:
@@ -268,31 +252,24 @@ def backbone_formats(folder: Path) -> Iterator[Format]:
             return found.features
 
         finite = require(lambda found: found.ndim == 2 and len(found) == 2 and np.isfinite(found).all())
-        for file in filter(lambda file, root=root: (root / file).exists(), rounds):
+        for file in [file for file in files if (root / file).exists()]:
             mutations = JSON if file.endswith("json") else BYTES
-            yield Format(f"{root.name} {file}", root / file, embed, finite, mutations, rounds[file])
+            yield Format(f"{root.name} {file}", root / file, embed, finite, mutations, 85)
 
 
 def result_formats(folder: Path) -> Iterator[Format]:
-    """Folders of benchmark results, and the log of a study of growth."""
+    """Folders of benchmark results."""
     store = write_results(folder / "bench", Made(draws=2, seeds=2))
 
-    def results() -> Any:
+    def means() -> Any:
         opened = Store.open(store.path)
-        list(group_results(chosen_records(opened)))
+        list(results.group_results(selection.chosen_records(opened)))
         write_view(opened)
-        return [score.mean for scores in stored_results(opened).main.values() for score in scores.values()]
+        return [score.mean for scores in results.stored_results(opened).main.values() for score in scores.values()]
 
-    percentages = require(lambda means: all(np.isnan(mean) or 0 <= mean <= 100 for mean in means))
-    yield Format("bench.json", store.about, results, percentages, JSON, 180)
-    yield Format("record", sorted((store.path / "jobs").glob("*.json"))[0], results, percentages, JSON, 250)
-    cases, log = [GrowthCase(2, 2, share, 0, n_train=100) for share in (0.5, 1.0)], folder / "growth.jsonl"
-    lines = [json.dumps(asdict(GrowthOutcome(case, 1.0, 0.1, 2, 0.5, 0.8, 0.9, 0.7, 0.95))) for case in cases]
-    log.write_text("".join(f"{line}\n" for line in lines))
-    shares = require(
-        lambda found: all(v != v or 0 <= v <= 1 for o in found for v in (o.accuracy, o.accuracy_unseen, o.bayes))
-    )
-    yield Format("growth.jsonl", log, lambda: run_growth(cases, log), shares, LINES, 50)
+    percentages = require(lambda found: all(np.isnan(mean) or 0 <= mean <= 100 for mean in found))
+    yield Format("bench.json", store.about, means, percentages, JSON, 180)
+    yield Format("record", sorted((store.path / "jobs").glob("*.json"))[0], means, percentages, JSON, 250)
 
 
 MAKERS = (

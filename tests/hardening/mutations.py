@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import random
-import struct
 import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,45 +31,33 @@ def of_bytes(content: bytes, rng: random.Random) -> bytes:
     """Flip, cut, repeat, swap, overwrite or insert some bytes, often more than once."""
     data = bytearray(content)
     for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
-        _change_bytes(data, rng, rng.randrange(10))
+        change, start, size = rng.randrange(10), _position(data, rng), rng.choice((1, 2, 4, 8, 64, 512))
+        if change <= 2 and data:
+            data[start] = rng.choice((*EDGES, *(data[start] ^ 1 << bit for bit in range(8))))
+        elif change == 3:
+            del data[rng.randrange(len(data) + 1) :]
+        elif change == 4:
+            del data[start : start + size]
+        elif change == 5:
+            data[start:start] = data[start : start + size] * rng.choice((1, 2, 50))
+        elif change == 6:
+            first, second = sorted((start, _position(data, rng)))
+            if first + size <= second and second + size <= len(data):
+                one, other = slice(first, first + size), slice(second, second + size)
+                data[one], data[other] = data[other], data[one]
+        elif change <= 8:  # a number where a size may be declared
+            size = min(size, 8)
+            value = rng.choice(SIZES) & (2 ** (8 * size) - 1)
+            data[start : start + size] = value.to_bytes(size, rng.choice(("little", "big")))
+        else:
+            data[start : start + 8] = rng.randbytes(8)
     return bytes(data)
-
-
-def _change_bytes(data: bytearray, rng: random.Random, change: int) -> None:
-    start = _position(data, rng)
-    if change <= 1 and data:
-        data[start] ^= 1 << rng.randrange(8)
-    elif change == 2 and data:
-        data[start] = rng.choice(EDGES)
-    elif change == 3:
-        del data[rng.randrange(len(data) + 1) :]
-    elif change == 4:
-        del data[start : start + rng.choice((1, 2, 8, 100, 1000))]
-    elif change == 5:
-        data[start:start] = data[start : start + rng.choice((1, 4, 64, 512))] * rng.choice((1, 2, 50))
-    elif change == 6:
-        size = rng.choice((1, 4, 16, 64))
-        first, second = sorted((start, _position(data, rng)))
-        if first + size <= second and second + size <= len(data):
-            block = data[first : first + size]
-            data[first : first + size] = data[second : second + size]
-            data[second : second + size] = block
-    elif change <= 8:  # a number where a size may be declared
-        size = rng.choice((1, 2, 4, 8))
-        value = rng.choice(SIZES) & (2 ** (8 * size) - 1)
-        data[start : start + size] = value.to_bytes(size, rng.choice(("little", "big")))
-    else:
-        data[start : start + 8] = rng.randbytes(8)
 
 
 def _position(data: bytearray, rng: random.Random) -> int:
     """Return any position, but often one near the ends, where formats keep their headers."""
-    near, where = min(len(data), 200), rng.random()
-    if where < 0.3:
-        return rng.randrange(near or 1)
-    if where < 0.5:
-        return max(0, len(data) - 1 - rng.randrange(near or 1))
-    return rng.randrange(len(data) or 1)
+    near = rng.randrange(min(len(data), 200) or 1)
+    return rng.choice((near, max(0, len(data) - 1 - near), *(rng.randrange(len(data) or 1),) * 2))
 
 
 def of_tree(content: Any, rng: random.Random) -> Any:
@@ -91,7 +78,7 @@ def of_tree(content: Any, rng: random.Random) -> Any:
         elif change < 0.85:
             holder[key] = [holder[key]]
         elif isinstance(holder, list):
-            holder.insert(key, rng.choice((holder[key], value)))
+            holder.insert(key, value)
         else:
             holder[rng.choice(("", "x", "extra", "é"))] = value
     return tree
@@ -148,11 +135,6 @@ def of_table(content: bytes, rng: random.Random) -> bytes:
     return stream.getvalue().encode(encoding, errors="replace")
 
 
-def of_header(content: bytes, rng: random.Random) -> bytes:
-    """Declare another size of the header of safetensors."""
-    return struct.pack("<Q", rng.choice(SIZES)) + content[8:]
-
-
 def of_signed_model(content: bytes, rng: random.Random) -> bytes:
     """Change a model file and give it the checksum that fits, as an attacker would."""
     from safetensors.numpy import load, save
@@ -164,17 +146,12 @@ def of_signed_model(content: bytes, rng: random.Random) -> bytes:
         header = of_tree(header, rng)
     else:
         name = rng.choice(list(arrays))
-        arrays[name] = _changed_array(arrays[name], rng)
+        array, floats, integers = arrays[name], (np.nan, np.inf, -np.inf, 1e308, 1e150, 1e20, -1.0), (-1, 99, 2**62)
+        changed = array.copy()
+        changed.reshape(-1)[rng.randrange(changed.size)] = rng.choice(floats if array.dtype.kind == "f" else integers)
+        cast = array.astype(rng.choice(("float32", "int64", "uint8", "bool", "float16")))
+        wider = np.repeat(array[..., None], rng.choice((1, 3)), axis=-1)
+        shapes = [array[:-1].copy(), array.reshape(-1).copy(), array[:0].copy(), wider]
+        arrays[name] = rng.choice([*shapes, cast, changed, changed, changed])
     text = json.dumps(header).encode("utf-8", "replace").decode()
     return save(arrays, metadata={"compshift": text, "sha256": _checksum(text, arrays)})
-
-
-def _changed_array(array: Any, rng: random.Random) -> Any:
-    """Change the shape, the type or one number of an array."""
-    changed = array.copy()
-    floats, integers = (np.nan, np.inf, -np.inf, 1e308, 1e150, 1e20, -1.0), (-1, 99, 2**62)
-    changed.reshape(-1)[rng.randrange(changed.size)] = rng.choice(floats if array.dtype.kind == "f" else integers)
-    dtype = rng.choice(("float32", "int64", "uint8", "bool", "float16"))
-    wider = np.repeat(array[..., None], rng.choice((1, 3)), axis=-1)
-    shapes = [array[:-1].copy(), array.reshape(-1).copy(), array.astype(dtype), array[:0].copy(), wider]
-    return rng.choice([*shapes, changed, changed, changed])

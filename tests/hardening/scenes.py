@@ -10,9 +10,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, NamedTuple
@@ -22,8 +21,8 @@ import numpy as np
 from compshift.bench import executors
 from compshift.cli.main import main
 from compshift.nn.huggingface import quiet
-from tests.bench.small import write_birds
-from tests.hardening.verdicts import Tally, unclear
+from tests.bench.small import Inline, write_birds
+from tests.hardening.verdicts import Kind, Tally, unclear
 from tests.nn.models import photographs, resnet
 
 Inject = Callable[[], Any]
@@ -46,16 +45,14 @@ class Ended(NamedTuple):
     note: Any = None
 
 
-class LostError(Exception):
-    """A result was lost, counted twice, or half a file was taken for a whole one."""
+class FaultError(Exception):
+    """A command did not survive a fault; the arguments are the kind of failure and a description."""
 
 
-class BrokenCommandError(Exception):
-    """The command failed in a way that it must never fail in."""
-
-
-class UnclearError(Exception):
-    """The command did not say in one sentence what was wrong."""
+def require(condition: Any, text: str, kind: Kind = "lost result") -> None:
+    """Raise an error of a kind unless a condition holds."""
+    if not condition:
+        raise FaultError(kind, text)
 
 
 class Forked:
@@ -82,18 +79,12 @@ class Forked:
         if code is None:
             os.kill(self.process, signal.SIGKILL)
             os.waitpid(self.process, 0)
-        out, err, note = (_drain(end) for end in self.ends)
-        return Ended(code, out, err, json.loads(note) if note else None)
-
-
-def _drain(end: int) -> str:
-    os.set_blocking(end, False)
-    parts = []
-    with suppress(BlockingIOError):
-        while part := os.read(end, PIPE):
-            parts.append(part)
-    os.close(end)
-    return b"".join(parts).decode(errors="replace")
+        texts = []
+        for end in self.ends:
+            os.set_blocking(end, False)  # a grandchild may still hold the other end
+            with open(end, "rb", buffering=0) as stream:
+                texts.append((stream.read(PIPE) or b"").decode(errors="replace"))
+        return Ended(code, texts[0], texts[1], json.loads(texts[2]) if texts[2] else None)
 
 
 def _become(arguments: Sequence[str], cwd: Path, inject: Inject | None, ends: Sequence[int]) -> None:
@@ -106,7 +97,7 @@ def _become(arguments: Sequence[str], cwd: Path, inject: Inject | None, ends: Se
         os.chdir(cwd)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
         sys.argv = ["compshift", *arguments]
-        executors.start_executor = _inline_executor
+        executors.start_executor = lambda *_, **__: nullcontext(Inline())  # jobs run in this process
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         after = inject() if inject else None
@@ -114,34 +105,13 @@ def _become(arguments: Sequence[str], cwd: Path, inject: Inject | None, ends: Se
             code = main() or 0
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-        try:
-            sys.stdout.flush()
-        except OSError as error:
-            print(f"Exception ignored: {error!r}", file=sys.stderr)
-            code = 120
+        sys.stdout.flush()
         if callable(after):
             os.write(ends[2], json.dumps(after()).encode())
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(code)
-
-
-class Inline:
-    """An executor that runs jobs at once, in this process."""
-
-    slots = 1
-
-    def submit(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        """Return a finished future."""
-        future: Any = Future()
-        future.set_result(function(argument))
-        return future
-
-
-@contextmanager
-def _inline_executor(*_: Any, **__: Any) -> Iterator[Inline]:
-    yield Inline()
 
 
 class Scene:
@@ -152,7 +122,7 @@ class Scene:
         self.arguments = [*line.split(), "-o", output]
         self.found: dict[str, Any] = {}
         self.events = self.largest = self.jobs = 0  # changes of files; bytes of the largest file; jobs of a benchmark
-        self.seconds, self.out = 0.0, ""
+        self.seconds = 0.0
 
     def run(self, cwd: Path, inject: Inject | None = None) -> Ended:
         """Run the command in a folder."""
@@ -163,9 +133,8 @@ class Scene:
         cwd.mkdir()
         start = time.perf_counter()
         ended = self.run(cwd, lambda: watch(lambda *_: None))
-        if ended.code != 0:
-            raise RuntimeError(f"{self.name} ended with {ended.code} without a fault: {ended.err}")
-        self.seconds, self.events, self.out = time.perf_counter() - start, ended.note, ended.out
+        assert ended.code == 0, f"{self.name} ended with {ended.code} without a fault: {ended.err}"
+        self.seconds, self.events = time.perf_counter() - start, ended.note
         self.found = self.state(cwd)
         self.largest = max(path.stat().st_size for path in cwd.rglob("*") if path.is_file())
         self.jobs = sum(name.startswith("jobs/") for name in self.found)
@@ -194,34 +163,32 @@ class Scene:
         try:
             state = self.state(cwd)
         except (ValueError, KeyError) as error:
-            raise LostError(f"half a file has its final name ({error})") from None
+            raise FaultError("lost result", f"half a file has its final name ({error})") from None
         for name, content in state.items():
             kept = old and (cwd / name).is_file() and (cwd / name).read_bytes() == OLD
-            if not (name in GROWING or content == self.found.get(name, content) or kept):
-                raise LostError(f"{name} is neither whole nor what it was")
-        if old and not self.resumes and (gone := [name for name in self.files if not (cwd / name).exists()]):
-            raise LostError(f"{gone[0]} is gone, and was there before")
+            whole = name in GROWING or content == self.found.get(name, content)
+            require(whole or kept, f"{name} is neither whole nor what it was")
+        for name in self.files if old and not self.resumes else ():
+            require((cwd / name).exists(), f"{name} is gone, and was there before")
 
     def check_same_end(self, cwd: Path, inject: Inject | None = None, *, recomputed: bool = False) -> None:
         """Run the command again: it must end as if nothing had happened, and keep finished parts."""
         kept = self.parts(cwd)
         again = self.run(cwd, inject)
-        if again.code != 0:
-            raise LostError(f"the same command then ended with {again.code}: {again.err.strip()[-300:]}")
+        require(again.code == 0, f"the same command then ended with {again.code}: {again.err.strip()[-300:]}")
         check_equal(self.found, self.state(cwd))
         if recomputed:
             return
-        if kept != {path: moment for path, moment in self.parts(cwd).items() if path in kept}:
-            raise LostError("finished parts were computed again")
+        still = {path: moment for path, moment in self.parts(cwd).items() if path in kept}
+        require(kept == still, "finished parts were computed again")
         if self.name == "bench":
             told = json.loads(again.out[again.out.index("{") :])
-            if (told["known"], told["new"]) != (len(kept), self.jobs - len(kept)):
-                raise LostError(
-                    f"{len(kept)} of {self.jobs} jobs were finished; it reports {told['known']}, {told['new']}"
-                )
+            counts = (told["known"], told["new"])
+            require(counts == (len(kept), self.jobs - len(kept)), f"{len(kept)} jobs were finished, not {counts[0]}")
 
-    def check_rejected(self, cwd: Path, ended: Ended, *, old: bool = False) -> bool:
-        """Check a command that may have been stopped by the system; return whether it was."""
+    def check_rejected(self, cwd: Path, ended: Ended, *, old: bool = False, must: bool = False) -> bool:
+        """Check a command that may (or ``must``) have been stopped by the system; return whether it was."""
+        require(ended.code != 0 or not must, "it reports success")
         self.check_whole(cwd, old=old)
         if ended.code != 0:
             check_sentence(ended)
@@ -232,36 +199,31 @@ class Scene:
 def _content(path: Path) -> Any:
     """Return what is compared of a file."""
     content = path.read_bytes()
-    record_of_job = path.parent.name in ("jobs", "failures") and path.suffix == ".json"
-    if record_of_job or path.name in ("bench.json", "result.json"):
-        record = json.loads(content)
-        parts = [record, record["detail"]] if isinstance(record.get("detail"), dict) else [record]
-        for part in parts:
-            for name in VOLATILE:
-                part.pop(name, None)
-        return record
     if path.name == "results.parquet":
         return content[:4] == content[-4:] == b"PAR1"
-    return hashlib.sha256(re.sub(rb"20\d\d-\d\d-\d\d \d\d:\d\d UTC", b"", content)).hexdigest()
+    if path.suffix != ".json":
+        return hashlib.sha256(re.sub(rb"20\d\d-\d\d-\d\d \d\d:\d\d UTC", b"", content)).hexdigest()
+    record = json.loads(content)
+    for part in (record, record.get("detail")):
+        for name in VOLATILE if isinstance(part, dict) else ():
+            part.pop(name, None)
+    return record
 
 
 def check_equal(wanted: dict[str, Any], found: dict[str, Any]) -> None:
     """Check that two states have the same files with the same contents."""
     different = [name for name in sorted({*wanted, *found}) if wanted.get(name) != found.get(name)]
-    if different:
-        raise LostError(f"the output differs in {different[:3]}")
+    require(not different, f"the output differs in {different[:3]}")
 
 
 def check_sentence(ended: Ended) -> None:
     """Check that a command ended with exit code 2 and one clear sentence."""
-    said = [line for line in ended.err.strip().splitlines() if not line.startswith("warning: ")]
+    said = "\n".join(line for line in ended.err.strip().splitlines() if not line.startswith("warning: "))
     internal = any(word in ended.err for word in ("Traceback", "for the traceback", "Exception ignored"))
-    if internal or ended.code != 2:
-        raise BrokenCommandError(f"exit code {ended.code}: {ended.err.strip()[-400:]}")
-    raw = [word for word in ("[Errno", "None", "os error") if said and word in said[-1]]
-    problem = unclear("\n".join(said)) or (f"{raw[0]!r} is shown" if raw else None)
-    if problem:
-        raise UnclearError(f"{problem}: {ended.err.strip()[-400:]}")
+    text = f"exit code {ended.code}: {ended.err.strip()[-400:]}"
+    require(ended.code == 2 and not internal, text, "internal error")
+    raw = any(word in said for word in ("[Errno", "None", "os error"))
+    require(not raw and unclear(said) is None, text, "unclear sentence")
 
 
 def try_fault(tally: Tally, label: str, call: Callable[..., Any], *arguments: Any) -> None:
@@ -272,10 +234,8 @@ def try_fault(tally: Tally, label: str, call: Callable[..., Any], *arguments: An
         rejected = call(*arguments, cwd)
         tally.rejected += bool(rejected)
         tally.accepted += not rejected
-    except LostError as error:
-        tally.fail("lost result", f"{label}: {error}")
-    except UnclearError as error:
-        tally.fail("unclear sentence", f"{label}: {error}")
+    except FaultError as error:
+        tally.fail(error.args[0], f"{label}: {error.args[1]}")
     except Exception as error:
         tally.fail("internal error", f"{label}: {type(error).__name__}: {error}")
     finally:
@@ -285,9 +245,9 @@ def try_fault(tally: Tally, label: str, call: Callable[..., Any], *arguments: An
 def make_scenes(home: Path) -> dict[str, Scene]:
     """Write the inputs, measure each command undisturbed, and import all that it imports."""
     write_birds(home / "birds.npz")
-    rows = [f"{name},{('land', 'water')[n % 2]},{('sea', 'sand')[n // 2 % 2]}"
-            for n, name in enumerate(photographs(home / "photos", 12))]  # fmt: skip
-    (home / "photos.csv").write_text("\n".join(["path,bird,place", *rows]) + "\n")
+    photos = enumerate(photographs(home / "photos", 12))
+    rows = [f"{name},{('land', 'water')[n % 2]},{('sea', 'sand')[n // 2 % 2]}\n" for n, name in photos]
+    (home / "photos.csv").write_text("".join(["path,bird,place\n", *rows]))
     with quiet():
         resnet(home / "resnet", side=8)
     birds, model, labels = f"{home}/birds.npz", f"{home}/made/model.safetensors", "--target bird --attributes place"
@@ -339,7 +299,7 @@ def watch(act: Callable[[int, str, Any], None]) -> Callable[[], int]:
         opens = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
         if (opens or event in CHANGES) and isinstance(arguments[0], (str, bytes, os.PathLike)):
             path = os.fsdecode(arguments[0])
-            if not os.path.isabs(path) or path.startswith(here):
+            if path.startswith(here) or not os.path.isabs(path):
                 count(event, path)
 
     def fsync(handle: Any) -> None:

@@ -1,72 +1,350 @@
 """Every public callable with odd arguments: a right result or one clear sentence, and no argument is changed."""
 
 import contextlib
+import copy
+import importlib
+import inspect
+import math
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 import compshift as cs
-from tests.hardening import calls
-from tests.hardening.calls import BIRD, CODES, ESTIMATORS, PLACE, SEEN, X
-from tests.hardening.strategies import ANYTHING, FLOATS, objects, random_values
-from tests.hardening.verdicts import SEED, SHARE, Tally, differs_from, has_nan, no_probabilities, share
+from compshift.data.dataset import ImageArrays
+from tests.hardening import strategies as odd
+from tests.hardening.strategies import Odd
+from tests.hardening.verdicts import SEED, SHARE, Tally, differs_from, has_nan, share
+from tests.public_api import PACKAGES
 
-RANDOM_VALUES = 12  # per parameter
+BIRDS, PLACES = np.array(["duck", "gull", "owl"]), np.array(["lake", "sea", "wood"])
+SEEN = np.array([(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 0), (2, 2)])
+MISSING = np.array([(0, 2), (2, 1)])
+CODES = SEEN[np.arange(84) % len(SEEN)]
+BIRD, PLACE = BIRDS[CODES[:, 0]], PLACES[CODES[:, 1]]
+ONES = np.ones(len(CODES))
+_rng = np.random.default_rng(0)
+_moves = _rng.normal(size=(2, 3, 4))
+X = (_rng.normal(size=(84, 4)) + _moves[0, CODES[:, 0]] + _moves[1, CODES[:, 1]]).astype("f4").astype("f8")
+SPACE = cs.GroupSpace.from_table(np.stack([BIRD, PLACE], axis=1), names=["bird", "place"])
+FRAME = pd.DataFrame({"bird": BIRD, "place": PLACE, "f0": X[:, 0], "f1": X[:, 1]}).assign(
+    split=["train", "val", "test"] * 28
+)
+DATA = cs.data.load_table(FRAME, target="bird", attributes="place", features=["f0", "f1"], split="split")
+WIDE = cs.data.load_table(
+    {"bird": BIRD, "place": PLACE}, target="bird", attributes="place", features=X, split={"train": 0.7, "val": 0.3}
+)
+ESTIMATORS: dict[str, dict[str, Any]] = {  # with parameters that make a fit quick
+    "CRMClassifier": {"max_iter": 100},
+    "CRMClassifierCV": {
+        "alphas": [0.1], "cv": cs.CombinationKFold(2), "bias": "extrapolated", "anchor": "zero", "unseen_offset": 0.0,
+        "max_iter": 100,
+    },
+    "LogitAdjustedClassifier": {"max_iter": 100},
+    "AdditiveGaussian": {},
+    "AffineExtrapolation": {"estimator": LogisticRegression(), "cv": 2, "random_state": 0},
+}  # fmt: skip
+ROWS = {"X": X, "y": BIRD, "attributes": PLACE, "sample_weight": ONES}
+NO_INPUT = {
+    r"methods.Method(\..+)?|nn.Backbone(\..+)?|.*\.extra_repr": "written by users, called by the training loop",
+    r".*\.set_\w+_request": "scikit-learn's",
+    r"GroupSpace.(encode_columns|encode_keys|frame_with|frequencies|from_columns|match|columns_of)": "internal",
+    r".*\.(from_model|check_parameters|get_n_splits|group_folds|class_first|rows)": "called with checked values",
+    r".*\.(get_extra_state|set_extra_state)": "called by PyTorch",
+    r".*\.(last_features|last_weights|centred_learned_bias|log_score|embed|rate|resolved)": "part of another call",
+    r"CombinationKFold|data.Scenario|features.Extraction|metrics.GroupReport(\..*)?": "returned by other calls",
+    r"training.TrainedClassifier|ExtrapolationWarning|InputError": "not constructed by users",
+}
+"""Public names that take no input of a user's own, and why."""
+
+
+@cache
+def folder() -> Path:
+    """A folder with one good file of each kind that the calls read."""
+    path = Path(tempfile.mkdtemp())
+    FRAME.to_csv(path / "birds.csv", index=False)
+    pd.DataFrame({"features": list(X), "bird": BIRD, "place": PLACE}).to_parquet(path / "birds.parquet")
+    cs.data.write_features(path / "birds.npz", DATA)
+    receiver("CRMClassifier").save(path / "model.safetensors")
+    cs.training.train(**training(), folder=path / "run", device="cpu")
+    return path
+
+
+def training() -> dict[str, Any]:
+    """Arguments of a short training run."""
+    settings = cs.training.Settings(steps=2, batch_size=8)
+    return {"data": WIDE, "method": "crm", "backbone": "linear", "settings": settings}
+
+
+@cache
+def receiver(name: str) -> Any:
+    """An object of a public class, whose methods are called."""
+    if name in ESTIMATORS:
+        return getattr(cs, name)(**ESTIMATORS[name]).fit(**ROWS)
+    if name == "nn.AdditiveEnergyHead":
+        head = cs.nn.AdditiveEnergyHead(4, [3, 3]).double()
+        head.set_train_groups(torch.tensor(CODES))
+        head.extrapolate([torch.tensor(X)])
+        return head.eval()
+    return {
+        "GroupSpace": lambda: SPACE,
+        "AffineHull": lambda: cs.AffineHull(SPACE, SEEN[:5]),
+        "CombinationKFold": lambda: cs.CombinationKFold(3),
+        "data.GroupedDataset": lambda: DATA,
+        "data.FeatureStore": lambda: cs.data.FeatureStore(folder() / "birds.parquet"),
+        "data.Scenario": lambda: cs.data.scenarios(DATA, SEEN[:1])[0],
+        "features.Embedder": lambda: embedder(),
+        "training.Settings": lambda: cs.training.Settings(),
+        "training.TrainedClassifier": lambda: cs.training.train(**training(), device="cpu"),
+    }[name]()
+
+
+@cache
+def embedder() -> Any:
+    """An embedder of images."""
+    backbone = cs.nn.load_backbone("efficientnet-lite0", "images")
+    return cs.features.Embedder(backbone, device="cpu", batch_size=2, num_workers=0)
+
+
+def images() -> Any:
+    """Two images."""
+    pixels = ImageArrays(np.zeros((2, 8, 8, 3), dtype=np.uint8))
+    return cs.data.GroupedDataset(pixels, cs.GroupSpace.from_cardinalities([2]), np.array([[0], [1]]))
+
+
+def usual() -> dict[str, Any]:
+    """Good arguments by the names of parameters."""
+    made = Path(tempfile.mkdtemp())
+    return {
+        **ROWS, "codes": SEEN, "code": MISSING[0], "index": [0, 3], "among": SEEN, "space": SPACE, "prior": "uniform",
+        "names": ["bird"], "observed_codes": SEEN, "query_codes": MISSING, "values": np.ones(7), "table": FRAME,
+        "target": "bird", "features": ["f0", "f1"], "dataset": DATA, "groups": SEEN[:1], "cardinalities": [3, 3],
+        "y_true": BIRD, "y_pred": BIRD[::-1].copy(), "confidence": 0.9, "rounds": 2, "in_features": 4, "name": "crm",
+        "data": DATA, "path": folder() / "birds.npz", "n": 3, "coef": np.zeros((6, 4)), "feature_mean": np.zeros(4),
+        "learned_bias": np.zeros(7), "clf": receiver("CRMClassifier"), "model": receiver("CRMClassifier"),
+        "samples": X, "content": {"steps": 3}, "block_rows": 50, "batches": [torch.tensor(X)], "folder": made / "new",
+        "estimator": LogisticRegression(), "device": "cpu", "kind": "images",
+        "backbone": None,
+    }  # fmt: skip
+
+
+def special() -> dict[str, dict[str, Any]]:
+    """Good arguments of single callables, where they differ from the usual ones."""
+    tensor, table, made = torch.tensor(X), {"table": BIRD}, Path(tempfile.mkdtemp())
+    log_prob = np.full((len(X), SPACE.n_groups), -np.log(SPACE.n_groups))
+    network: dict[str, Any] = {"features": tensor, "codes": torch.tensor(CODES), "prior": None}
+    found: dict[str, dict[str, Any]] = {
+        "GroupSpace": {"names": ("a",), "values": (("b", "c"),)},
+        "GroupSpace.from_table": {**table, "names": ["a"]},
+        "GroupSpace.encode": {"table": np.stack([BIRD, PLACE], axis=1)},
+        "GroupSpace.from_cardinalities": {"cardinalities": [2, 3], "names": ["a", "b"]},
+        "AffineHull.plan": {"cost": None, "target": None, "forbidden": None, "candidates": None},
+        "data.GroupedDataset": {"samples": DATA.X, "codes": DATA.codes, "space": DATA.space, "split": DATA.split},
+        "data.GroupedDataset.part": {"name": "train"},
+        "data.benchmark": {"name": "penguins"},
+        "data.read_features": {"attributes": ["bird", "place"]},
+        "data.load_table": {"attributes": "place", "path": None, "features": ["f0", "f1"]},
+        "data.load_samples": {"path": None, "features": ["f0", "f1"]},
+        "AffineHull.certificate": {"code": np.array([2, 1])},
+        "data.write_features": {"path": made / "new.npz"},
+        "data.FeatureStore": {"path": folder() / "birds.parquet", "split": None},
+        "metrics.group_report": {"group_log_proba": log_prob, "space": None, "prior": None},
+        "nn.AdditiveEnergyHead": {"cardinalities": [3, 3], "groups": None},
+        "nn.AdditiveEnergyHead.set_train_groups": {"codes": SEEN, "counts": np.ones(7)},
+        "nn.load_backbone": {"name": "efficientnet-lite0"},
+        "features.Embedder": {"backbone": embedder().backbone, "batch_size": 2, "num_workers": 0},
+        "features.extract_features": {"data": images(), "embedder": embedder(), "shard_rows": 2, "overwrite": True},
+        "training.train": {**training(), "folder": None},
+        "training.TrainedClassifier.load": {"folder": folder() / "run"},
+        "load": {"path": folder() / "model.safetensors"},
+        "export_onnx": {"path": made / "model.onnx"},
+        "diagnose": {"cv": 3},
+        "AdditiveGaussian.sample": {"codes": SEEN[0], "random_state": 0, "groups": None},
+        "AdditiveGaussian.log_density": {"groups": None},
+        "CombinationKFold.split": {"groups": None},
+        **{f"nn.AdditiveEnergyHead.{name}": network for name in ("loss", "log_prob", "marginal_log_prob", "forward")},
+        **{f"{name}.save": {"path": made / "m.safetensors"} for name in ESTIMATORS},
+    }  # fmt: skip
+    return {**found, **ESTIMATORS}
+
+
+def public_callables() -> Iterator[tuple[str, Any]]:
+    """Names and values of public functions and classes, and of the classes' public methods."""
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        for name in sorted(module.__all__):
+            value, full = getattr(module, name), f"{package}.{name}".removeprefix("compshift.")
+            if callable(value):
+                yield full, value
+            if inspect.isclass(value):
+                own = [base for base in value.__mro__ if base.__module__.startswith("compshift")]
+                for member in sorted({member for base in own for member in vars(base) if not member.startswith("_")}):
+                    if callable(getattr(value, member, None)):
+                        yield f"{full}.{member}", None
+
+
+def call_names() -> list[str]:
+    """Names of all calls: public callables, and the methods that ``make_method`` makes."""
+    names = [name for name, _ in public_callables() if not any(re.fullmatch(known, name) for known in NO_INPUT)]
+    return [*names, *(f"methods.make_method, {method}" for method in cs.methods.METHODS)]
+
+
+def make_call(name: str) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+    """Return a callable with good arguments for all of its parameters."""
+    if ", " in name:
+        kind = name.rpartition(", ")[2]
+        return lambda **given: cs.methods.make_method(kind, given), cs.methods.make_method(kind).hyperparameters()
+    value = dict(public_callables())[name]
+    function = value or (lambda *a, **k: getattr(copy.deepcopy(receiver(owner)), method)(*a, **k))
+    owner, _, method = name.rpartition(".")
+    known, own = usual(), special().get(name, {})
+    good = {}
+    for parameter in inspect.signature(value or getattr(receiver(owner), method)).parameters.values():
+        if parameter.kind.name.startswith("VAR") or parameter.name in ("progress", "verbose"):
+            continue
+        required = parameter.default is parameter.empty
+        if parameter.name in own:
+            good[parameter.name] = own[parameter.name]
+        elif required or parameter.name in (*ROWS, "codes", "space", "rounds", "confidence", "device"):
+            good[parameter.name] = known[parameter.name]  # a KeyError here: add a good argument above
+        else:
+            good[parameter.name] = parameter.default
+    return function, good
+
+
+def outcome(result: Any, arguments: Mapping[str, Any]) -> Any:
+    """Use a result as a caller would, and return what can be compared: arrays, numbers or texts."""
+    rows = arguments.get("X", X)
+    kind = type(result).__name__
+    if kind in ESTIMATORS:
+        return (result if hasattr(result, "classes_") else result.fit(**ROWS)).predict_proba(rows)
+    uses: dict[str, Callable[[], Any]] = {
+        "GroupSpace": lambda: [result.n_groups, result.width], "AffineHull": lambda: result.rank,
+        "GroupedDataset": lambda: result.codes, "FeatureStore": lambda: [len(result.files), result.n_rows],
+        "TrainedClassifier": lambda: result.predict_proba(X), "AdditiveEnergyHead": lambda: result.learned_bias,
+        "GroupReport": lambda: [result.average, result.worst, str(result), result.to_dict(), result.to_frame()],
+        "Embedder": lambda: result.about() and 1, "Extraction": lambda: result.rows, "generator": lambda: list(result),
+        "Diagnosis": lambda: str(result),
+    }  # fmt: skip
+    for attribute in ("log_prior", "dropped"):
+        if hasattr(result, attribute):
+            return getattr(result, attribute)
+    return uses.get(kind, lambda: result)()
+
+
+def odd_values(call: str, name: str, good: Any) -> list[Odd]:
+    """Odd values of a parameter: by its name, or else by the type of its good value."""
+    names = {
+        "target",
+        "attributes",
+        "features",
+        "path",
+        "text",
+        "names",
+        "y",
+    }
+    if call in ("data.load_table", "data.load_samples") and name in names:
+        matrices = odd.unequal(odd.matrix(X)) if name == "features" else []
+        return [*odd.SCALARS, *matrices]
+    group, other = (("duck", "lake"), ("duck", "moon")) if "nn." not in call else ((0, 0), (9, 9))
+    groups = odd.unequal(odd.codes(MISSING)) + odd.SCALARS
+    by_name: dict[str, Callable[[], list[Odd]]] = {
+        "prior": lambda: odd.priors(9, group, other),
+        "cost": lambda: [*odd.unequal(odd.priors(9, group, other)), *odd.NUMBERS],
+        **dict.fromkeys(("target", "forbidden", "candidates", "support"), lambda: groups),
+        "groups": lambda: odd.unequal(odd.codes(SEEN)),
+        "drop": lambda: [*odd.DROPS, *odd.unequal(odd.codes(SEEN[:1]))],
+        "split": lambda: odd.SPLITS + (odd.unequal(odd.weights(ONES)) if "Grouped" in call else []),
+        "origin": lambda: odd.unequal(odd.weights(ONES)),
+        "samples": lambda: odd.unequal([*odd.matrix(X), *odd.labels(BIRD)]),
+        "batches": lambda: odd.batches(odd.tensors(torch.tensor(X))),
+        "files": lambda: [*odd.SCALARS, *odd.odd({"../a": "b"}, {"a": b"b"})],
+        **dict.fromkeys(("path", "folder", "root"), lambda: odd.PATHS),
+        **dict.fromkeys(("in_features", "cardinalities", "hidden"), lambda: [*odd.SIZES, *odd.TEXTS]),
+        **dict.fromkeys(("n_jobs", "workers"), lambda: [*odd.COUNTS, *odd.odd(10**9)]),
+        "random_state": lambda: odd.SEEDS,
+        "space": lambda: odd.odd("abc", 3, [2, 2], {}, object()),
+        "tol": lambda: [value for value in odd.NUMBERS if "5e-324" not in value.label],  # it would iterate for minutes
+        "backbone": lambda: [*odd.SCALARS, *odd.odd(torch.nn.Linear(7, 4).double())],
+    }  # fmt: skip
+    if name in by_name:
+        return by_name[name]()
+    if isinstance(good, np.ndarray) and good.dtype.kind == "U":
+        return odd.labels(good) if good.ndim == 1 else odd.unequal(odd.labels(BIRD))
+    by_type: tuple[tuple[Any, Callable[[], list[Odd]]], ...] = (
+        (pd.DataFrame, partial(odd.frames, good)),
+        (bool, lambda: odd.SCALARS),
+        (int, lambda: [*odd.COUNTS, *odd.SCALARS]),
+        (float, lambda: odd.NUMBERS),
+    )
+    for kind, values in by_type:
+        if isinstance(good, kind):
+            return values()
+    if isinstance(good, torch.Tensor):
+        if not good.is_floating_point():
+            return odd.unequal(odd.codes(CODES))
+        predicts = name == "features" and "log_prob" in call  # NaN is legal where PyTorch's modules take it
+        return [*odd.tensors(good), *(odd.odd(*(good * v for v in (math.nan, math.inf, 1e308))) if predicts else [])]
+    if isinstance(good, np.ndarray) and good.dtype.kind == "i":
+        return odd.codes(good)
+    if isinstance(good, np.ndarray):
+        if good.ndim == 2:
+            return odd.matrix(good) if good.any() else odd.unequal(odd.matrix(good))
+        return odd.weights(good) if good.any() else odd.unequal(odd.weights(good + 1))
+    return [*odd.SCALARS, *odd.NUMBERS]
+
+
+RANDOM_VALUES = 30  # per parameter
 SLOW = ("training.train", "features.", "diagnose", "CRMClassifierCV", "AffineExtrapolation")
 
 
-@pytest.mark.parametrize("name", calls.call_names())
+@pytest.mark.parametrize("name", call_names())
 def test_odd_arguments(name: str, tally: Tally) -> None:
-    call = calls.make_call(name)
+    function, good_arguments = make_call(name)
 
     def use(arguments: Mapping[str, Any]) -> Any:
-        return calls.outcome(call.function(**arguments), arguments)
+        return outcome(function(**arguments), arguments)
 
     with strict_numbers():
-        before = _snapshot(call.good)
-        expected = use(call.good)
-        assert has_nan(expected) is None
-        if _snapshot(call.good) != before:
-            tally.fail("wrong result", f"{name}: an argument was changed")
-        for parameter, good in call.good.items():
-            for odd in share(calls.odd_values(name, parameter, good)):
-                check = differs_from(expected) if odd.same else has_nan
-                attempt(tally, f"{name}, {parameter}: {odd.label}", use, {**call.good, parameter: odd.value}, check)
+        expected = use(good_arguments)
+        attempt(tally, name, use, good_arguments, has_nan)
+        for parameter, good in good_arguments.items():
 
-            if parameter.startswith("entry"):
-                continue  # part of a state that was valid before
-            odd_examples(RANDOM_VALUES // (4 if name.startswith(SLOW) else 1), random_values(good))(
-                lambda value, parameter=parameter: attempt(
-                    tally, f"{name}, {parameter}: {value!r:.200}", use, {**call.good, parameter: value}, has_nan
-                )
-            )
+            def vary(label: str, value: Any, check: Any = has_nan, parameter: str = parameter) -> None:
+                attempt(tally, f"{name}, {parameter}: {label}", use, {**good_arguments, parameter: value}, check)
+
+            for value in share(odd_values(name, parameter, good)):
+                vary(value.label, value.value, differs_from(expected) if value.same else has_nan)
+            number = RANDOM_VALUES // (4 if name.startswith(SLOW) else 1)
+            chosen = settings(
+                max_examples=max(1, number // SHARE), deadline=None, database=None, phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )  # fmt: skip
+            seed(SEED)(chosen(given(odd.random_values(good))(lambda value: vary(f"{value!r:.200}", value))))()
 
 
 def test_no_public_callable_is_forgotten() -> None:
-    names = [name for name, _ in calls.public_callables()]
-    assert not [known for known in calls.NO_INPUT if not any(calls.re.fullmatch(known, name) for name in names)]
+    names = [name for name, _ in public_callables()]
+    assert not [known for known in NO_INPUT if not any(re.fullmatch(known, name) for name in names)]
 
 
 def attempt(tally: Tally, label: str, use: Callable[[Any], Any], arguments: Mapping[str, Any], check: Any) -> None:
     """Count one call, and a failure if it changes an argument."""
-    before = _snapshot(arguments)
+    arrays = [value for value in arguments.values() if isinstance(value, np.ndarray) and not value.dtype.hasobject]
+    before = [array.tobytes() for array in arrays]
     tally.attempt(label, lambda: use(arguments), check)
-    if _snapshot(arguments) != before:
-        tally.fail("wrong result", f"{label}: the argument was changed")
-
-
-def _snapshot(arguments: Mapping[str, Any]) -> list[bytes]:
-    arrays = [value for value in arguments.values() if isinstance(value, np.ndarray)]
-    return [array.tobytes() for array in arrays if not array.dtype.hasobject]
+    if [array.tobytes() for array in arrays] != before:
+        tally.fail("wrong result", f"{label}: an argument was changed")
 
 
 @contextlib.contextmanager
@@ -75,237 +353,3 @@ def strict_numbers() -> Iterator[None]:
     with warnings.catch_warnings(action="ignore"):
         warnings.simplefilter("error", RuntimeWarning)
         yield
-
-
-def examples(number: int) -> Callable[[Any], Any]:
-    """Run a property on this many examples, without shrinking: failures are counted, not raised."""
-    chosen = settings(
-        max_examples=max(1, number // SHARE), deadline=None, database=None, phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    return lambda function: seed(SEED)(chosen(function))
-
-
-def odd_examples(number: int, values: st.SearchStrategy[Any]) -> Callable[[Callable[[Any], None]], None]:
-    """Return a function that calls another one with this many random values."""
-
-    def drive(function: Callable[[Any], None]) -> None:
-        examples(number)(given(values)(lambda value: function(value)))()
-
-    return drive
-
-
-def data_sets() -> dict[str, tuple[Any, Any, Any]]:
-    """Features, classes and attributes that are odd only together."""
-    rng = np.random.default_rng(1)
-    many = rng.integers(320, size=(2, 1000))  # 10^5 candidate groups
-    singles = [np.flatnonzero((group == CODES).all(axis=1))[0] for group in SEEN]
-    return {
-        "one sample": (X[:1], BIRD[:1], PLACE[:1]),
-        "two samples": (X[:2], BIRD[[0, 20]], PLACE[:2]),
-        "one class": (X, np.full(len(X), "a"), PLACE),
-        "one group": (X[:5], np.full(5, "a"), np.full(5, "b")),
-        "one sample per group": (X[singles], BIRD[singles], PLACE[singles]),
-        "attribute equal to the class": (X, BIRD, BIRD),
-        "every sample twice": (np.repeat(X, 2, axis=0), np.repeat(BIRD, 2), np.repeat(PLACE, 2)),
-        "one sample many times": (np.repeat(X[:1], len(X), axis=0), BIRD, PLACE),
-        "separable": (np.eye(3)[CODES[:, 0]], BIRD, PLACE),
-        "more features than samples": (rng.normal(size=(len(X), 900)), BIRD, PLACE),
-        "10^5 groups": (rng.normal(size=(1000, 3)), *many),
-        "twelve attributes": (X, BIRD, rng.integers(2, size=(len(X), 12))),
-        "index in another order": (pd.DataFrame(X), BIRD, pd.Series(PLACE)[::-1]),
-        "equal attributes": (X, BIRD, np.stack([PLACE, PLACE], axis=1)),
-    }
-
-
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_odd_data_sets(name: str, tally: Tally) -> None:
-    sets = data_sets()
-    if name in ("CRMClassifierCV", "AffineExtrapolation"):
-        del sets["10^5 groups"]  # many fits: minutes
-    with strict_numbers():
-        for label, (features, y, attributes) in share(sets.items()):
-            clf = getattr(cs, name)(**ESTIMATORS[name])
-            tally.attempt(
-                f"{name}, {label}",
-                lambda clf=clf, data=(features, y, attributes): clf.fit(*data[:2], attributes=data[2]),
-                lambda clf, features=features: probabilities_problem(clf, features),
-            )
-
-
-def probabilities_problem(clf: Any, features: Any) -> str | None:
-    """Complain about probabilities of classes or groups that are not finite or do not sum to 1."""
-    found = clf.predict_proba(features)
-    parts = found if isinstance(found, list) else [found]
-    if hasattr(clf, "group_log_proba"):
-        parts = [*parts, np.exp(clf.group_log_proba(features))]
-    return next((problem for part in parts if (problem := no_probabilities(part, 1e-6))), None)
-
-
-VALUES: list[list[Any]] = [["a", "b"], ["a", "b", "c"], [0, 1], [0, 1, 2], [True, False], ["a", "b", "c", "d"]]
-ODD_VALUES: list[list[Any]] = [
-    *([0.0, 1.0, 0.5], ["a"], ["a", None], ["a", 1], [1, float("nan")], [2**70, 1], [b"a", b"b"], [(1, 2), (3,)])
-]
-OPTIONS: dict[str, dict[str, list[Any]]] = {
-    "CRMClassifier": {
-        "max_iter": [1, 30], "tol": [1e-3, 1e-6], "alpha": [1e-3, 1.0, 0.0, 1e-30], "cross_fit": [False, True, 2],
-        "prior": ["uniform", "hull", "train"], "bias": ["extrapolated", "learned", "cumulant", "shrunk"],
-        "anchor": ["zero", "gaussian"], "support": ["all", "hull"], "unseen_offset": [0.0, 1.0],
-    },
-    "LogitAdjustedClassifier": {"max_iter": [1, 30], "adjustment": ["none", "lc", "sla"], "tau": [1.0, 0.0]},
-    "AdditiveGaussian": {"max_iter": [1, 30], "covariance": ["shared", "per-value"]},
-    "AffineExtrapolation": {"cv": [2]},
-}  # fmt: skip
-
-
-@st.composite
-def features(draw: st.DrawFn, n: int, *, odd: bool = False) -> Any:
-    """Features of n samples; odd ones may be anything."""
-    if odd and draw(st.booleans()):
-        return draw(ANYTHING)
-    shape = (draw(st.integers(0, n + 1)) if odd else n, draw(st.sampled_from([0, 1, 2, 40] if odd else [1, 2, 3, 5])))
-    cells = st.lists(FLOATS if odd else st.floats(-3, 3), min_size=shape[0] * shape[1], max_size=shape[0] * shape[1])
-    found = np.array(draw(cells), dtype=float).reshape(shape)
-    kind = draw(st.sampled_from(["f8", "f8", "f4", "f2", "i4", "u1", "?", "O", "frame", "lists"]))
-    with np.errstate(all="ignore"):
-        if kind == "frame":
-            return pd.DataFrame(found, columns=[f"f{j}" for j in range(shape[1])])
-        return found.tolist() if kind == "lists" else found.astype(kind)
-
-
-@st.composite
-def labels(draw: st.DrawFn, n: int, *, odd: bool = False) -> Any:
-    """Labels of n samples in some container; odd ones may be anything."""
-    if odd and draw(st.booleans()):
-        return draw(ANYTHING)
-    size = draw(st.integers(0, n + 1)) if odd else n
-    values = st.sampled_from(draw(st.sampled_from(ODD_VALUES if odd else VALUES)))
-    found = draw(st.lists(values, min_size=size, max_size=size))
-    form = draw(st.sampled_from(["list", "texts", "series", "objects", "column", "categorical"]))
-    array = objects(found)
-    if form == "categorical":
-        with contextlib.suppress(TypeError, ValueError):
-            return pd.Categorical(found)
-    forms: dict[str, Any] = {
-        "column": [[value] for value in found],
-        "texts": np.array([str(value) for value in found]),
-        "objects": array,
-    }
-    forms["series"] = pd.Series(found, dtype=object, name=draw(st.sampled_from([None, "y", "a", 3])))
-    return forms.get(form, found)
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-def test_random_fits(name: str, tally: Tally) -> None:
-    @examples(200)
-    @given(st.data())
-    def drive(data: st.DataObject) -> None:
-        n = data.draw(st.integers(4, 25))
-        odd = data.draw(st.sampled_from(["nothing", "nothing", "X", "y", "attributes", "sample_weight", "options"]))
-        keys = st.sets(st.sampled_from(sorted(OPTIONS[name])), min_size=odd == "options", max_size=2)
-        values = {key: ANYTHING if odd == "options" else st.sampled_from(OPTIONS[name][key]) for key in OPTIONS[name]}
-        options = {key: data.draw(values[key]) for key in sorted(data.draw(keys))}
-        if name == "AffineExtrapolation":
-            options |= {"estimator": LogisticRegression(max_iter=20)}
-        X, y = data.draw(features(n, odd=odd == "X")), data.draw(labels(n, odd=odd == "y"))
-        more: dict[str, Any] = {"attributes": data.draw(labels(n, odd=odd == "attributes"))}
-        if odd == "sample_weight" or data.draw(st.booleans()):
-            weights = st.lists(st.floats(0, 3), min_size=n, max_size=n)
-            more["sample_weight"] = data.draw(ANYTHING if odd == "sample_weight" else weights)
-        label = f"{name}({options}).fit(X={X!r}, y={y!r}, {more})"[:300]
-        with strict_numbers():
-            clf = tally.attempt(label, lambda: getattr(cs, name)(**options).fit(X, y, **more))
-            if clf is not None:
-                tally.attempt(f"queries: {label}", lambda: _query(clf, X))
-                other = data.draw(features(3, odd=True))
-                tally.attempt(f"{other!r}: {label}", lambda: clf, lambda c: probabilities_problem(c, other))
-
-    drive()
-
-
-def _query(clf: Any, X: Any) -> None:
-    """Ask a fitted classifier everything; a saved copy must predict the same."""
-    assert probabilities_problem(clf, X) is None
-    predicted = np.asarray(clf.predict(X))
-    for method in ("explain", "predict_group", "group_log_proba"):
-        if hasattr(clf, method):
-            getattr(clf, method)(X)
-    if hasattr(clf, "save"):
-        clf.group_frame()
-        with tempfile.TemporaryDirectory() as folder:
-            clf.save(Path(folder) / "m.safetensors")
-            assert np.array_equal(np.asarray(cs.load(Path(folder) / "m.safetensors").predict(X)), predicted)
-
-
-def test_random_tables(tally: Tally) -> None:
-    pairs = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([0, 1, 2])), min_size=1, max_size=5)
-    tables = pairs | labels(6) | ANYTHING | labels(6, odd=True) | st.lists(st.tuples(ANYTHING, ANYTHING), max_size=4)
-
-    @examples(1000)
-    @given(tables, st.none() | st.none() | ANYTHING)
-    def drive(table: Any, names: Any) -> None:
-        def round_trip() -> None:
-            space = cs.GroupSpace.from_table(table, names=names)
-            codes = space.encode(table)
-            assert (space.codes(space.index(codes)) == codes).all()
-            assert (space.one_hot(codes).sum(axis=1) == len(space.names)).all()
-            assert (space.encode(space.frame(codes)) == codes).all()
-
-        with strict_numbers():
-            tally.attempt(f"GroupSpace.from_table({table!r:.200}, names={names!r:.50})", round_trip)
-
-    drive()
-
-
-def test_random_hulls(tally: Tally) -> None:
-    @examples(1000)
-    @given(st.data())
-    def drive(data: st.DataObject) -> None:
-        odd = data.draw(st.sampled_from(["nothing", "nothing", "sizes", "observed", "query", "plan"]))
-        usual = st.lists(st.integers(1, 4), min_size=1, max_size=4) | st.just([7] * 30)
-        sizes = data.draw(ANYTHING if odd == "sizes" else usual)
-        good = isinstance(sizes, list) and all(type(size) is int and size > 0 for size in sizes)
-        rows = st.lists(st.tuples(*(st.integers(0, size - 1) for size in sizes)), max_size=6) if good else ANYTHING
-        observed, query = (data.draw(ANYTHING if odd == part else rows) for part in ("observed", "query"))
-        arguments = st.sampled_from(["cost", "target", "forbidden", "candidates"])
-        options = data.draw(st.dictionaries(arguments, ANYTHING, max_size=1)) if odd == "plan" else {}
-
-        def ask() -> None:
-            hull = cs.AffineHull(cs.GroupSpace.from_cardinalities(sizes), observed)
-            seen = hull.space.one_hot(hull.observed)
-            for code, inside in zip(np.atleast_2d(query), hull.contains(query), strict=False):
-                hull.explain(code)
-                row = hull.space.one_hot(code)[0]
-                if inside:
-                    assert np.allclose(hull.weights(code).astype(float) @ seen, row)
-                else:
-                    vector = hull.certificate(code).astype(float)
-                    assert not np.any(seen @ vector)
-                    assert row @ vector != 0
-            planned = hull.plan(**options)
-            if not options:
-                assert cs.AffineHull(hull.space, np.concatenate([hull.observed, planned])).is_complete
-
-        with strict_numbers():
-            tally.attempt(f"AffineHull({sizes!r:.80}, {observed!r:.80}), {query!r:.80}, plan({options!r:.80})", ask)
-
-    drive()
-
-
-def test_random_reports(tally: Tally) -> None:
-    @examples(1000)
-    @given(st.data())
-    def drive(data: st.DataObject) -> None:
-        n, odd = data.draw(st.integers(1, 8)), data.draw(st.integers(0, 5))
-        columns = [data.draw(labels(n, odd=odd == part)) for part in range(3)]
-
-        def report() -> None:
-            found = cs.metrics.group_report(*columns)
-            assert 0 <= found.worst <= found.balanced <= 1
-            assert found.worst <= found.average <= 1
-            found.to_dict(), found.to_frame(), str(found)
-
-        with strict_numbers():
-            tally.attempt(f"group_report(*{columns!r:.250})", report)
-
-    drive()

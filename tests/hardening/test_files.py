@@ -5,11 +5,9 @@ import os
 import pickle
 import shutil
 import struct
-import subprocess
-import sys
 import zipfile
-import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +19,16 @@ import pytest
 import torch
 
 import compshift as cs
-from compshift.bench.results import stored_results
-from compshift.bench.store import Store
 from compshift.cli.train_config import TrainConfig
 from compshift.data.audit import read_group_counts
 from compshift.data.glue_cache import read_glue_cache
-from compshift.data.images import broken_samples, check_image, read_image
-from compshift.data.shards import read_manifest
+from compshift.data.images import broken_samples
 from tests.data import trees
-from tests.hardening.formats import MAKERS, NAMES, SPACE, Format, nothing, small_data, train_run
-from tests.hardening.sandbox import Sandbox
-from tests.hardening.verdicts import SHARE, Check, Tally, generator, unclear
-from tests.report.records import Made, write_results
+from tests.hardening.formats import MAKERS, NAMES, SPACE, small_data, train_run
+from tests.hardening.verdicts import SHARE, Sandbox, Tally, generator
 
 UNIT = "files"
 DEEP = 100_000
-GIGABYTE = 1 << 30
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +45,11 @@ def folder(box: Sandbox, request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def attack(box: Sandbox, tally: Tally) -> Callable[..., None]:
-    """Return a function that counts one read; the file must be rejected unless a check is passed."""
+    """Return a function that counts one read; the file must be rejected."""
 
-    def read(label: str, call: Callable[[], Any], check: Check = lambda _: "it was accepted") -> None:
+    def read(label: str, call: Callable[[], Any]) -> None:
         box.forget()
-        box.attempt(tally, label, call, check)
+        box.attempt(tally, label, call, lambda _: "it was accepted")
 
     return read
 
@@ -69,17 +61,12 @@ def test_damaged_files(make: Callable[[Path], Any], box: Sandbox, folder: Path, 
         box.attempt(tally, f"{form.name}, unchanged", form.read, form.check)
         if tally.accepted == accepted:
             tally.fail("wrong result", f"{form.name}: the unchanged file is rejected")
-        mutate(form, content, box, tally)
+        rng = generator(form.name)
+        for number in range(form.rounds // SHARE):  # each gives something valid or one sentence
+            mutation = form.mutations[number % len(form.mutations)]
+            form.file.write_bytes(mutation(content, rng))
+            box.attempt(tally, f"{form.name}, {mutation.__name__} {number}", form.read, form.check)
         form.file.write_bytes(content)
-
-
-def mutate(form: Format, content: bytes, box: Sandbox, tally: Tally) -> None:
-    """Read many damaged versions: each gives something valid or one sentence."""
-    rng = generator(form.name)
-    for number in range(form.rounds // SHARE):
-        mutation = form.mutations[number % len(form.mutations)]
-        form.file.write_bytes(mutation(content, rng))
-        box.attempt(tally, f"{form.name}, {mutation.__name__} {number}", form.read, form.check)
 
 
 class Payload:
@@ -127,51 +114,14 @@ def test_pickled_code(box: Sandbox, folder: Path, attack: Any) -> None:
         run = train_run(folder / f"run {legacy}")
         shutil.copy(path, run / "model.safetensors")
         attack("a PyTorch file as weights", lambda run=run: cs.load(run))
-    for name, content in {
-        "code": code,
-        "code, protocol 0": plain,
-        "endless memo": b"\x80\x02]r" + struct.pack("<I", 2**32 - 2) + b"0].",
-        "endless memo as text": b"]p4000000000\n0].",
-        "endless text": b"\x80\x04\x8d" + struct.pack("<Q", 2**62) + b"abc.",
-        "endless bytes": b"\x80\x05\x96" + struct.pack("<Q", 8 << 30) + b"abc.",
-        "ten lists in ten lists in …": nested_lists(),
-    }.items():
-        path = folder / f"cache {name}"
-        path.write_bytes(content)
-        attack(f"a cache with {name}", lambda path=path: read_glue_cache(path))
+    for content in (code, plain):
+        objects.write_bytes(content)
+        attack("a cache with code", lambda: read_glue_cache(objects))
     backbone.mkdir()
     (backbone / "config.json").write_text(json.dumps({"model_type": "bert", "auto_map": {"AutoModel": "code.Evil"}}))
     (backbone / "code.py").write_text(f"import os; os.system('touch {box.marker}')")
     torch.save({"a": payload}, backbone / "pytorch_model.bin")
     attack("a backbone with code", lambda: cs.nn.load_backbone(str(backbone), "text"))
-    commands = {
-        objects: ("fit", "FILE", "--target", "bird", "--attributes", "place", "-o", "m.safetensors"),
-        folder / "renamed0.safetensors": ("predict", "FILE", str(objects), "-o", "p.csv"),
-        folder / "run False": ("evaluate", "FILE", str(objects)),
-    }
-    run_commands(box, attack, commands)
-
-
-def nested_lists() -> bytes:
-    """Ten lists of the same ten lists of …: a kilobyte that stands for 10¹² numbers."""
-    content = b"\x80\x02](" + b"K\x00" * 10 + b"eq\x00"
-    for level in range(1, 12):
-        content += b"](" + (b"h" + bytes([level - 1])) * 10 + b"eq" + bytes([level])
-    record = b"\x80\x02]cutils_glue\nInputFeatures\n)\x81}("
-    for name in (b"input_ids", b"input_mask", b"segment_ids"):
-        record += b"X" + struct.pack("<I", len(name)) + name + content[2:]
-    return record + b"X\x08\x00\x00\x00label_idK\x00uba."
-
-
-def run_commands(box: Sandbox, attack: Any, commands: dict[Path, tuple[str, ...]]) -> None:
-    """Read hostile files through the command line: one line, and exit code 2."""
-    for path, words in commands.items():
-        command = [sys.executable, "-m", "compshift", *(str(path) if word == "FILE" else word for word in words)]
-        done = subprocess.run(command, cwd=box.inside, capture_output=True, text=True, check=False, timeout=120)
-        lines = [line for line in done.stderr.splitlines() if not line.startswith("warning:")]
-        clear = len(lines) == 1 and lines[0].startswith("error: ") and not unclear(lines[0])
-        right = done.returncode == 2 and clear
-        attack(f"{words[0]} {path.name}", lambda: None, lambda _, r=right, e=done.stderr: None if r else e[-300:])
 
 
 def npy(header: str) -> bytes:
@@ -179,11 +129,11 @@ def npy(header: str) -> bytes:
     return b"\x93NUMPY\x02\x00" + struct.pack("<I", len(header)) + header.encode() + bytes(64)
 
 
-def test_archives(box: Sandbox, folder: Path, attack: Any) -> None:
+def test_archives(folder: Path, attack: Any) -> None:
     bomb, beside, codes, data = folder / "bomb.npz", folder / "beside.npz", folder / "codes.npz", small_data()
     packed = zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=9)
     with packed as archive, archive.open("X.npy", "w") as one:
-        one.write(npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({4 * GIGABYTE}, 1)}}"))
+        one.write(npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({4 << 30}, 1)}}"))
         for _ in range(64):
             one.write(bytes(1 << 24))  # a gigabyte of zeros in a megabyte
     attack("a gigabyte of zeros", lambda: read_any(bomb))
@@ -203,16 +153,15 @@ def test_archives(box: Sandbox, folder: Path, attack: Any) -> None:
             *(form.format("'|O'", (1, 1)), form.format(deep, (1,))),
         ]
     ):
-        path, bare = folder / f"header {number}.npz", folder / f"bare {number}.npz"
+        path = folder / f"header {number}.npz"
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("X.npy", npy(text))
-        bare.write_bytes(npy(text))
         attack(f"an array with {text:.80}", lambda path=path: read_any(path))
-        attack(f"a bare array with {text:.80}", lambda bare=bare: read_any(bare))
-    run_commands(box, attack, {bomb: ("audit", "FILE", "--attributes", "bird,place")})
+        path.write_bytes(npy(text))
+        attack(f"a bare array with {text:.80}", lambda path=path: read_any(path))
 
 
-def test_parquet_bombs(box: Sandbox, folder: Path, attack: Any) -> None:
+def test_parquet_bombs(folder: Path, attack: Any) -> None:
     rows, lists = folder / "bomb.parquet", folder / "lists.parquet"
     block = pa.table({"bird": pa.array(np.zeros(1 << 24, np.int8)).dictionary_encode(), "place": pa.nulls(1 << 24)})
     with pq.ParquetWriter(rows, block.schema, compression="zstd") as writer:
@@ -223,174 +172,71 @@ def test_parquet_bombs(box: Sandbox, folder: Path, attack: Any) -> None:
     pq.write_table(pa.table({"features": inner, "bird": ["a"], "place": ["b"]}), lists, compression="zstd")
     attack("one list of 100 million numbers", lambda: read_any(lists))
     attack("the same as a store", lambda: cs.data.FeatureStore(lists).n_features)
-    commands = {rows: ("audit", "FILE", "--attributes", "bird,place"), lists: ("bench", "FILE", "-o", "results")}
-    run_commands(box, attack, commands)
 
 
-def test_model_headers(box: Sandbox, folder: Path, attack: Any) -> None:
+def test_model_headers(folder: Path, attack: Any) -> None:
     entry = {"dtype": "F64", "shape": [4], "data_offsets": [0, 32]}
     headers: dict[str, tuple[Any, int | None]] = {
-        "a header of 2^63 bytes": (b"{}", 2**63),
-        "a header of a terabyte": (b"{}", 1 << 40),
-        "a deep header": (b'{"a":' * DEEP, None),
-        "entries that overlap": ({"a": entry, "b": entry}, None),
+        "a header of 2^63 bytes": (b"{}", 2**63), "a header of a terabyte": (b"{}", 1 << 40),
+        "a deep header": (b'{"a":' * DEEP, None), "entries that overlap": ({"a": entry, "b": entry}, None),
         "an entry out of bounds": ({"a": {**entry, "data_offsets": [0, 1 << 50]}}, None),
         "a shape of a trillion": ({"a": {**entry, "shape": [10**12]}}, None),
         "a shape that overflows": ({"a": {**entry, "shape": [2**63, 2**63]}}, None),
         "a deep note": ({"__metadata__": {"compshift": "[" * DEEP, "sha256": ""}}, None),
-    }
+    }  # fmt: skip
     for name, (content, length) in headers.items():
         header = content if isinstance(content, bytes) else json.dumps(content).encode()
         path = folder / f"{name}.safetensors"
         path.write_bytes(struct.pack("<Q", length or len(header)) + header + bytes(32))
         attack(f"a model with {name}", lambda path=path: cs.load(path))
-    run_commands(box, attack, {folder / "a deep header.safetensors": ("evaluate", "FILE", "x.npz")})
 
 
-def test_hostile_texts(box: Sandbox, folder: Path, attack: Any) -> None:
-    manifest, wide = folder / "shards" / "_features.json", ",".join(f"c{number}" for number in range(DEEP))
-    manifest.parent.mkdir()
-    numbers = ("9" * 1_000_000, "1000000000000", "Infinity", "NaN", '-1, "shards": -2')
-    for text in ("[" * DEEP, *(f'{{"shards": {number}, "key": "k"}}' for number in numbers)):
-        manifest.write_text(text)
-        attack(f"manifest {text:.30}", lambda: (read_manifest(manifest.parent), read_any(manifest.parent)))
+def test_hostile_texts(folder: Path, attack: Any) -> None:
     config = folder / "config.toml"
     deep = ("a = " + "[" * DEEP, "a = " + "{a = " * 20_000, ".".join("a" * DEEP) + " = 1")
     for text in (*deep, "steps = " + "9" * 1_000_000, "steps = 0000-00-00"):
         config.write_text(text)
         attack(f"configuration {text:.30}", lambda: TrainConfig.read(config, {}, [], folder / "new"))
-    contents = {
+    wide = ",".join(f"c{number}" for number in range(DEEP))
+    for name, content in {
         "100 000 columns": f"{wide}\n{','.join('1' * DEEP)}\n".encode(),
         "NUL": b"bird,place\0\na,b\n\0\0,\0\n",
-        "UTF-16": "bird,place\na,b\n".encode("utf-16"),
         "a field of 50 MB": b"bird,place\na," + b"x" * (50 << 20) + b"\n",
-        "an open quotation": b'bird,place\n"a,b\n',
-        "nothing": b"",
-        "no line end": b"bird,place",
-    }
-    for name, content in contents.items():
+    }.items():
         (folder / f"{name}.csv").write_bytes(content)
         attack(f"a table with {name}", lambda name=name: read_group_counts(folder / f"{name}.csv", NAMES))
-    (folder / "marked.csv").write_bytes(b"\xef\xbb\xbfbird,place\na,b\n")
-    attack("a byte order mark", lambda: read_group_counts(folder / "marked.csv", NAMES), nothing)
-    commands = {
-        manifest.parent: ("report", "FILE", "-o", "page.html"),
-        config: ("train", "--config", "FILE", "-o", "new"),
-        folder / "NUL.csv": ("audit", "FILE", "--attributes", "bird,place"),
-    }
-    run_commands(box, attack, commands)
-
-
-def png(width: int, height: int) -> bytes:
-    """A PNG file that declares a size."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    start = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + start + chunk(b"IDAT", zlib.compress(bytes(1 << 20))) + chunk(b"IEND", b"")
-
-
-def test_hostile_images(folder: Path, attack: Any) -> None:
-    paths = {name: folder / name for name in ("large.png", "long.png", "script.jpg", "pipe.jpg")}
-    paths["large.png"].write_bytes(png(60_000, 60_000))
-    paths["long.png"].write_bytes(png(60_000_000, 1))
-    paths["script.jpg"].write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n(x) (w) file\nshowpage\n%%EOF\n")
-    os.mkfifo(paths["pipe.jpg"])
-    for name, path in paths.items():
-        attack(name, lambda path=path: read_image(path))
-        attack(name, lambda path=path: check_image(path))
-
-
-def test_pipes(folder: Path, attack: Any) -> None:
-    for name in ("p.npz", "p.csv", "p.parquet", "p.safetensors", "p.toml", "shards/a.parquet", "run/run.json"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        os.mkfifo(folder / name)
-    for ending in ("npz", "csv", "parquet", "safetensors"):
-        attack(f"a pipe as .{ending}", lambda path=folder / f"p.{ending}": read_any(path))
-    attack("a pipe as a shard", lambda: read_any(folder / "shards"))
-    attack("a pipe as a shard of a store", lambda: cs.data.FeatureStore(folder / "shards").n_rows)
-    attack("a pipe as the file of a run", lambda: cs.load(folder / "run"))
-    attack("a pipe as a configuration", lambda: TrainConfig.read(folder / "p.toml", {}, [], folder / "new"))
-
-
-def load_all(name: str, root: Path) -> Any:
-    """Load a data set and all of its samples."""
-    data = cs.data.benchmark(name).load(root)
-    for sentence in broken_samples(data):
-        raise cs.InputError(sentence)
-    return np.asarray(data.codes)
 
 
 def test_names_that_lead_outside(box: Sandbox, folder: Path, attack: Any) -> None:
     secret, climb = f"{box.outside}/secret.jpg", "../" * 12 + str(box.outside).lstrip("/")
     trees.image(Path(secret))
-    sets = (
-        ("waterbirds", trees.waterbirds, "authors", "waterbird_complete95_forest2water2/metadata.csv", "img_filename"),
-        ("waterbirds", trees.waterbirds, "subpopbench", "metadata_waterbirds.csv", "filename"),
-        ("celeba", trees.celeba, "subpopbench", "metadata_celeba.csv", "filename"),
-        ("celeba", trees.celeba, "csv", "data/list_attr_celeba.csv", "image_id"),
-        ("metashift", trees.metashift, "table", "metadata_metashift.csv", "filename"),
-        ("nico++", trees.nicopp, "table", "metadata.csv", "filename"),
-    )
-    for number, (name, make, packaging, file, column) in enumerate(sets):
-        root = folder / f"set{number}"
-        make(root, packaging)
-        table = next(root.glob(f"*/{file}"))
+    sets = {
+        "waterbirds": (trees.waterbirds, "subpopbench", "metadata_waterbirds.csv", "filename"),
+        "celeba": (trees.celeba, "csv", "data/list_attr_celeba.csv", "image_id"),
+        "metashift": (trees.metashift, "table", "metadata_metashift.csv", "filename"),
+        "nico++": (trees.nicopp, "table", "metadata.csv", "filename"),
+    }
+
+    def load_all(name: str) -> None:
+        for sentence in broken_samples(cs.data.benchmark(name).load(folder)):
+            raise cs.InputError(sentence)
+
+    for name, (make, packaging, file, column) in sets.items():
+        make(folder, packaging)
+        table = next(folder.glob(f"*/{file}"))
         content = pd.read_csv(table, dtype=str, keep_default_na=False)
+        photo = next((folder / table.relative_to(folder).parts[0]).rglob("*.jpg"))
         parent = content[column][0].rpartition("/")[0]
         for way in (secret, f"{climb}/secret.jpg", f"{parent}/{climb}/secret.jpg"):
             content.assign(**{column: [way, *content[column][1:]]}).to_csv(table, index=False)
-            attack(f"{name} ({packaging}) names {way[:3]}…", lambda name=name, root=root: load_all(name, root))
-    trees.nicopp(folder / "names", "plain")
-    for way in (str(box.outside), climb):
-        mapping = folder / "names/nicopp/dg_label_id_mapping.json"
-        mapping.write_text(json.dumps({**trees.OBJECTS, way: 3}))
-        attack(f"an object called {way[:3]}…", lambda: load_all("nico++", folder / "names"))
-    root = folder / "photos"
-    trees.image(root / "a.jpg")
-    os.symlink(secret, root / "link.jpg")
-    for way in (secret, f"{climb}/secret.jpg", "link.jpg"):
-        frame = pd.DataFrame({"photo": ["a.jpg", way], "bird": ["x", "y"]})
-
-        def read(frame: pd.DataFrame = frame) -> Any:
-            images = cs.data.load_table(frame, target="bird", path="photo", root=root).samples
-            return [read_image(images.path(row)) for row in range(len(images))]
-
-        attack(f"a table names {way[:3]}…", read)
-
-
-def move(path: Path, target: Path) -> None:
-    """Move a file or folder and leave a link to it."""
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.move(path, target)
-    os.symlink(target, path)
-
-
-def test_links_that_lead_outside(box: Sandbox, folder: Path, attack: Any) -> None:
-    out, base = box.outside, "waterbirds/waterbird_complete95_forest2water2"
-    for number, link in enumerate((f"{base}/{trees.BIRDS[0][0]}", base)):
-        root = folder / f"birds{number}"
-        trees.waterbirds(root, "authors")
-        move(root / link, out / f"linked{number}.jpg")
-        attack(f"{link} is a link", lambda root=root: load_all("waterbirds", root))
-    trees.metashift(folder / "pets", "folders")
-    move(folder / "pets/metashift" / trees.METASHIFT / "train/cat", out / "cat")
-    attack("a folder of animals is a link", lambda: load_all("metashift", folder / "pets"))
-    trees.multinli_texts(folder / "texts")
-    trees.multinli_table(folder / "texts")
-    move(folder / "texts/multinli/data/metadata_random.csv", out / "metadata_random.csv")
-    attack("a table of splits is a link", lambda: load_all("multinli", folder / "texts"))
-    data, shards = small_data(), folder / "shards"
+            attack(f"{name} names {way[:3]}…", partial(load_all, name))
+        content.to_csv(table, index=False)
+        photo.unlink()
+        photo.symlink_to(secret)
+        attack(f"a photograph of {name} is a link", partial(load_all, name))
+    shards = folder / "shards"
     shards.mkdir()
-    SPACE.frame(data.codes).assign(features=list(data.X)).to_parquet(shards / "part-00000.parquet")
-    move(shards / "part-00000.parquet", out / "secret.parquet")
+    SPACE.frame(small_data().codes).assign(features=list(small_data().X)).to_parquet(box.outside / "secret.parquet")
+    (shards / "part-00000.parquet").symlink_to(box.outside / "secret.parquet")
     attack("a shard is a link", lambda: read_any(shards))
     attack("a shard of a store is a link", lambda: cs.data.FeatureStore(shards).frame(["bird"]))
-    for name in ("run.json", "model.safetensors"):
-        run = train_run(folder / f"run {name}")
-        move(run / name, out / name)
-        attack(f"{name} of a run is a link", lambda run=run: cs.load(run))
-    store = write_results(folder / "bench", Made())
-    move(sorted((store.path / "jobs").glob("*.json"))[0], out / "job.json")
-    attack("a result is a link", lambda: stored_results(Store.open(store.path)))
