@@ -37,7 +37,7 @@ def test_the_file_predicts_what_the_model_does(folder):
     result = run("export", "m.safetensors", "-o", "m.onnx", cwd=folder)
     assert result.returncode == 0, result.stderr
     assert result.stdout == (
-        "inputs: X (N, 4), prior (6) (may be left out)\n"
+        "inputs: X (N, 4), prior (6); prior is optional\n"
         "outputs: label (N), probabilities (N, 2)\n"
         "model written to m.onnx\n"
     )

@@ -57,7 +57,7 @@ def test_the_hull_figure_has_every_cell_beside_it(tmp_path, call):
     pytest.importorskip("matplotlib")
     result = call("figure", "hull", "-o", "hull.svg", cwd=tmp_path)
     assert result.returncode == 0, result.err
-    assert "18 cells are out of reach" in result.out
+    assert "18 cells are outside the affine hull" in result.out
     cells = pd.read_csv(tmp_path / "hull.csv", keep_default_na=False)
     assert len(cells) == 36
     assert cells.groupby("state").size().to_dict() == {"extrapolable": 8, "out of reach": 18, "seen": 10}

@@ -180,7 +180,7 @@ class TestImagesAndTexts:
         assert predicted.pop("photo (image)").tolist() == pd.read_csv(tmp_path / "new.csv")["photo"].tolist()
         pd.testing.assert_frame_equal(predicted, pd.read_csv(tmp_path / "q.csv"), rtol=1e-3)
         again = self.fit(call, home, tmp_path, *backbone, "--alpha", "1e-3")
-        assert "in 1 shard, 1 of them from before" in again.out
+        assert "in 1 shard (1 reused from an earlier run)" in again.out
 
     def test_broken_images(self, call, home, tmp_path):
         backbone = ["--path", "photo", "--backbone", str(home / "resnet"), "--workers", "0"]
@@ -260,7 +260,7 @@ class TestImagesAndTexts:
         assert "60 rows of 24 features by" in result.out
         assert "in 3 shards\n" in result.out
         assert "outside the backbone" in result.out
-        assert "in 3 shards, 3 of them from before" in call(*command, cwd=tmp_path).out
+        assert "in 3 shards (3 reused from an earlier run)" in call(*command, cwd=tmp_path).out
         result = call("fit", "f", "--target", "tone", "--attributes", "tint", "-o", "m", cwd=tmp_path)
         assert "3 seen, 1 extrapolated" in result.out
         (tmp_path / "f/part-00001.parquet").unlink()

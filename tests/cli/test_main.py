@@ -90,7 +90,7 @@ def test_narrow_terminals_keep_the_groups(folder, call, monkeypatch, width):
     lines = call("evaluate", "m.safetensors", "birds.npz", cwd=folder).out.splitlines()
     assert sum(line.startswith(("landbird", "waterbir")) for line in lines) == 6
     assert ("90% interval" in lines[1]) == (int(width) >= 80)
-    assert any("--json has the intervals" in line for line in lines) == (int(width) < 80)
+    assert any("--json lists the intervals" in line for line in lines) == (int(width) < 80)
 
 
 def test_tables_in_files_and_pipes_are_not_wrapped(folder, call, monkeypatch):

@@ -80,7 +80,9 @@ def test_a_model_with_labelled_rows(files, call, tmp_path):
     page = page_of(tmp_path / "m.html")
     assert page.text("h2") == "CoverageAccuracyTrustHow it was made"
     text = page.text("p")
-    assert f"the accuracy is {evaluated['average']:.1%}, and {evaluated['worst']:.1%} on the worst group" in text
+    assert (
+        f"the average accuracy is {evaluated['average']:.1%}, and {evaluated['worst']:.1%} on the worst group" in text
+    )
     assert "on the one tested group absent from training it is" in text
     assert "Probabilities of bird on the 30 rows of unseen groups are" in text
     assert "as they should at the optimum" in text

@@ -1,4 +1,4 @@
-"""Chromium for tests, if it is installed."""
+"""Headless Chromium for tests; tests are skipped if it is not installed."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ class Browser:
 
         program, driver = shutil.which("chromium"), shutil.which("chromedriver")
         if program is None or driver is None:
-            pytest.skip("there is no Chromium with its driver: `make browser` installs it")
+            pytest.skip("chromium or chromedriver is not installed: run `make browser`")
         options = webdriver.ChromeOptions()
         options.binary_location = program
         for flag in (*FLAGS, f"--user-data-dir={profile}"):

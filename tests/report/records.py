@@ -19,7 +19,7 @@ PREDICTORS = {"crm": ("extrapolated-uniform", "extrapolated-empirical", "learned
 
 @dataclass(frozen=True)
 class Made:
-    """A made-up data set and the benchmark run on it."""
+    """A made-up data set and the plan of a benchmark on it."""
 
     label: str = "birds"
     names: tuple[str, ...] = ("bird", "place")

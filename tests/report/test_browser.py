@@ -1,4 +1,4 @@
-"""Pages in a real browser; without one these tests are skipped."""
+"""Tests of pages in a real browser; they are skipped if Chromium is not installed."""
 
 import csv
 import io
@@ -32,7 +32,7 @@ def browser(tmp_path_factory):
 
 
 def table_file(folder, space, groups, counts=None):
-    """Write the page of a table that has these groups, and return its path."""
+    """Write the page of a table with these seen groups, and return its path."""
     groups = space.distinct(np.asarray(groups))[0]
     count = np.full(len(groups), 7.0) if counts is None else np.asarray(counts, dtype=np.float64)
     audit = audit_groups(GroupCounts(space, groups, count, float(count.sum()), 0, {}))
@@ -59,7 +59,7 @@ def test_marking_two_cells_of_waterbirds_grows_the_hull(browser, tmp_path):
     assert browser.text(".rank") == "rank 3 of 3"
     assert browser.text(cell(1, 0)) == "+"
     assert browser.text(".remaining") == "Every combination is determined."
-    browser.click(cell(0, 1))  # and back
+    browser.click(cell(0, 1))  # unmark it
     assert browser.text(".determined") == "2 of 4 groups determined"
     assert browser.logs() == []
 
@@ -102,7 +102,7 @@ def test_a_value_that_looks_like_a_script_is_text(browser, tmp_path):
 
 @pytest.mark.parametrize("sizes", [(5,), (4, 6), (2, 3, 4), (2, 2, 2, 3)])
 def test_the_hull_in_the_page_agrees_with_affine_hull(browser, tmp_path, sizes):
-    """Coverage, rank, state of cells and length of the plan after marking groups at random."""
+    """Compare coverage, rank, cell states and plan length after each randomly marked group."""
     rng = np.random.default_rng(sum(sizes))
     space = GroupSpace.from_cardinalities(sizes)
     seen = space.codes(rng.choice(space.n_groups, 2, replace=False))
@@ -218,7 +218,7 @@ def test_a_scenario_stays_when_axes_change(browser, tmp_path):
 
 
 def test_the_grid_gets_the_focus_of_a_button_that_disappears(browser, tmp_path):
-    """Buttons of marks that are removed, and buttons that become disabled."""
+    """Check buttons that are removed with their mark, and buttons that become disabled."""
     from selenium.webdriver.common.keys import Keys
 
     browser.open(table_file(tmp_path, WATERBIRDS, [[0, 0], [1, 1]]))
@@ -246,7 +246,7 @@ def test_no_seen_group_is_shown_as_unseen_when_the_grid_is_cut(browser, tmp_path
     states = browser.run("return [...document.querySelectorAll('.cell[data-code]')].map((c) => c.classList[1])")
     assert set(states) == {"seen"}
     assert browser.text(".determined") == "27,000 of 27,000 groups determined"
-    assert "27,000 seen groups: the grid has the 27 values" in browser.text(".explorer .notes")
+    assert "27,000 seen groups: the grid has only the 27 values" in browser.text(".explorer .notes")
     assert browser.run("return document.querySelectorAll('.choices select')[2].options.length") == 27
     select(browser, 2, 0)
     states = browser.run("return [...document.querySelectorAll('.cell[data-code]')].map((c) => c.classList[1])")
@@ -268,7 +268,7 @@ def assert_drawn(browser, path):
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_page_on_a_benchmark(browser, tmp_path, width):
-    """Charts are drawn, and the menu of the grid changes the scenario."""
+    """Check that charts are drawn and that the menu above the grid changes the scenario."""
     made = Made(methods=("erm", "lc", "crm", EVIL), draws=2, seeds=2)
     path = tmp_path / "bench.html"
     path.write_text(render_page(bench_page(write_results(tmp_path / "results", made).path)), encoding="utf-8")

@@ -49,7 +49,7 @@ VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
 class ReadPage(HTMLParser):
-    """The elements, scripts, styles and text of a page."""
+    """Parse a page into its elements, scripts, JSON islands, styles and text."""
 
     def __init__(self, text):
         super().__init__()
@@ -85,7 +85,7 @@ class ReadPage(HTMLParser):
         return [tag for tag, _ in self.elements]
 
     def text(self, tag=None):
-        """All text outside scripts, or that of one kind of element."""
+        """Return all text outside scripts and styles, or only that of elements named ``tag``."""
         return "".join(data for last, data in self.texts if tag in (None, last))
 
     @property
@@ -212,7 +212,7 @@ def test_tables_and_words_on_a_page():
 
 
 def test_a_page_on_a_table_of_nasty_values():
-    """Names and values of three attributes in sentences, tables, the grid and charts."""
+    """Check names and values of three attributes in sentences, tables, the grid and charts."""
     pytest.importorskip("altair")
     values = (NASTY[:3], NASTY[3:6], NASTY[1:4])
     space = GroupSpace((NASTY[0], NASTY[2], NASTY[6]), values)
@@ -247,7 +247,9 @@ def test_a_page_on_a_benchmark_of_nasty_names(tmp_path):
     assert NASTY[2] in page.text("td")
     assert NASTY[4] in page.text("td")
     specs = [json.loads(island) for island in page.islands[1:]]
-    assert all(spec["$schema"].startswith("https://vega.github.io/schema/vega-lite/") for spec in specs)  # a name
+    assert all(
+        spec["$schema"].startswith("https://vega.github.io/schema/vega-lite/") for spec in specs
+    )  # only an identifier: it is not loaded
     names = {row["method"] for spec in specs for row in rows_of(spec) if "method" in row}
     assert names == {"ERM", "CRM", NASTY[2]}
 

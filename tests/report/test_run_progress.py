@@ -1,4 +1,4 @@
-"""Training runs and benchmarks on the terminal."""
+"""Tests of the terminal output of training runs and benchmarks."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def test_the_next_command_can_be_pasted(capsys):
     assert capsys.readouterr().out.endswith("test it with: compshift evaluate 'my run' 'my pics/list.csv'\n")
 
 
-def test_a_resumed_run_says_so_where_there_is_no_terminal(capsys, tmp_path):
+def test_a_resumed_run_is_announced_without_a_terminal(capsys, tmp_path):
     with run_listener(tmp_path, terminal=True, tensorboard=False) as listener:
         listener.started(0, 20)
         listener.started(5, 20)
@@ -20,7 +20,7 @@ def test_a_resumed_run_says_so_where_there_is_no_terminal(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(45, "45 s"), (720, "12 min"), (12_240, "3.4 h")])
-def test_durations_have_a_unit_of_their_size(seconds, text):
+def test_durations_use_seconds_minutes_or_hours(seconds, text):
     assert duration(seconds) == text
 
 

@@ -80,7 +80,7 @@ def test_ablation_and_standard_tables_have_the_printed_numbers(tables):
 
 
 def test_each_methods_worst_scenario_is_marked():
-    """The scenarios that the paper highlights, and a tie that it does not."""
+    """Check the scenarios that the paper highlights, and a tie, of which the paper highlights none."""
     (grid,) = [grid for grid in make_tables(paper_results()) if grid.title == "metashift, each scenario: worst group"]
     marked = {
         method: [row[0].text for row in grid.rows if row[position].marked]
@@ -94,7 +94,7 @@ def test_each_methods_worst_scenario_is_marked():
 
 
 def test_the_main_table_is_the_mean_of_the_scenarios_with_known_exceptions():
-    """The docs list the differences above 0.15; there are no others."""
+    """Check that only the differences above 0.15 that the docs list occur."""
     main = {(row["dataset"], row["method"]): row for row in read_table("main_results")}
     cells: dict = {}
     for row in read_table("scenarios"):
@@ -134,7 +134,7 @@ def test_our_numbers_stand_beside_the_papers():
     assert "half of it is missing" in grid.notes
     (main,) = tables_of(to_markdown(grid))["Compositional shift, beside the paper"]
     assert list(main.values()) == ["waterbirds", "CRM", "80.7 (0.5)", "78.7 (1.0)", f"{2 / 1.25**0.5:+.1f}"]
-    ours.named = set()  # a file of that name
+    ours.named = set()  # "waterbirds" is now a file of that name, not the published data set
     assert make_tables(ours, paper_results()) == []
     (standard,) = found["No group dropped, beside the paper"]
     assert standard["worst group: ours"] == "86.0"
@@ -195,7 +195,7 @@ def test_names_from_users_are_escaped():
 
 
 def test_codes_of_metashift_match_the_papers():
-    """The paper has cat = 1 and indoor = 1: dropping the small group (cat, outdoor) leaves ERM's average as it is."""
+    """The paper codes cat and indoor as 1: dropping the small group (cat, outdoor) does not change ERM's average."""
     paper = paper_results()
     space = benchmark_space("metashift")
     cat_outdoor = tuple(space.encode([("cat", "outdoor")])[0].tolist())

@@ -1,4 +1,4 @@
-"""Sentences on biases and convergence claim no more than the numbers show."""
+"""Tests that sentences on biases and convergence claim no more than the numbers show."""
 
 import numpy as np
 import pytest

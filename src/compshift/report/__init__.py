@@ -1,1 +1,1 @@
-"""Results for readers: HTML pages, tables, prediction files, and output on the terminal."""
+"""Reports of results: HTML pages, tables, prediction files, and terminal output."""

@@ -1,4 +1,4 @@
-"""Accuracy by group and method, as charts: shared by the pages on models and on benchmarks."""
+"""Charts of accuracy by group and method, shared by the model page and the benchmark page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compshift.report.charts import accuracy_maps, heat_map, seen_unseen_bars
 from compshift.report.page import Block, Chart, Charts, Words
 
 MAX_HEAT_MAP_GROUPS = 48
-"""Largest number of groups in a heat map; of more, those with the lowest accuracy are shown."""
+"""Maximum number of groups in a heat map; if there are more, those with the lowest accuracy are shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,16 +28,17 @@ class GroupAccuracy:
     rows: IntArray  # (g,) number of test rows
     methods: tuple[str, ...]
     accuracy: FloatArray  # (methods, g), NaN where a group was not tested
-    confidence: float  # level of the intervals
+    confidence: float  # confidence level of the intervals
 
     def chart_rows(self, selected: IntArray, *, on_grid: bool = False) -> list[dict[str, Any]]:
-        """Return a chart row with a Wilson interval for each method and selected group that was tested.
+        """Return a chart row, with a Wilson interval, for each method and each selected group that it was tested on.
 
-        A group is given by its label or, ``on_grid``, by its two values. False flags are left out to keep pages small.
+        A row names its group by the label or, with ``on_grid``, by the two values. The flags ``unseen`` and ``worst``
+        are omitted where they are false, to keep pages small.
         """
         right = np.nan_to_num(self.accuracy) * self.rows
         lower, upper = wilson_interval(right, self.rows, self.confidence)
-        worst = [np.nanmin(own) if not np.isnan(own).all() else np.nan for own in self.accuracy]
+        worst = [np.nan if np.isnan(row).all() else np.nanmin(row) for row in self.accuracy]
         return [
             {
                 **self._name(group, on_grid=on_grid),
@@ -55,65 +56,68 @@ class GroupAccuracy:
         ]
 
     def _name(self, group: int, *, on_grid: bool) -> dict[str, str]:
+        """Return the fields of a chart row that name the group."""
         code = self.groups[group]
         if not on_grid:
             return {"group": self.space.label(code)}
         return {"first": str(self.space.values[0][code[0]]), "second": str(self.space.values[1][code[1]])}
 
 
-def accuracy_blocks(found: GroupAccuracy, caption: str) -> list[Block]:
+def accuracy_blocks(results: GroupAccuracy, caption: str) -> list[Block]:
     """Return heat maps of the tested groups.
 
-    One method on two attributes is drawn on their grid. Several methods are drawn beside each other; if there are more
-    groups than ``MAX_HEAT_MAP_GROUPS``, those with the lowest accuracy, after a grid with a menu of methods.
+    With one method and two attributes, the heat map is the grid of the attributes. Otherwise it has a column per
+    method; if there are more than ``MAX_HEAT_MAP_GROUPS`` groups, it shows those with the lowest accuracy and, with two
+    attributes, follows a grid of all groups that has a menu of methods.
     """
-    tested = np.flatnonzero(~np.isnan(found.accuracy).all(axis=0))
+    tested = np.flatnonzero(~np.isnan(results.accuracy).all(axis=0))
     if not len(tested):
         return []
-    interval = f"Point at a cell to see its {found.confidence:.0%} interval. ▾ marks the worst group of each method."
-    order = tested[np.lexsort((tested, ~found.unseen[tested]))]  # unseen groups first
+    interval = f"Point at a cell to see its {results.confidence:.0%} interval. ▾ marks the worst group of each method."
+    order = tested[np.lexsort((tested, ~results.unseen[tested]))]  # unseen groups first
     blocks: list[Block] = []
-    if found.groups.shape[1] == 2 and (len(found.methods) == 1 or len(order) > MAX_HEAT_MAP_GROUPS):
-        rows = found.chart_rows(order, on_grid=True)
+    if results.groups.shape[1] == 2 and (len(results.methods) == 1 or len(order) > MAX_HEAT_MAP_GROUPS):
+        rows = results.chart_rows(order, on_grid=True)
         orders = [
-            [str(values[code]) for code in np.unique(found.groups[order, attribute])]
-            for attribute, values in enumerate(found.space.values)
+            [str(values[code]) for code in np.unique(results.groups[order, attribute])]
+            for attribute, values in enumerate(results.space.values)
         ]
-        mixed = len(np.unique(found.unseen[order])) > 1
-        whole = f"{caption}{' ∘ marks groups that were absent from training.' if mixed else ''} {interval}"
-        blocks.append(Charts([accuracy_maps(rows, found.space.names, orders, found.methods, whole, mixed)]))
-        if len(found.methods) == 1:
+        both = len(np.unique(results.unseen[order])) > 1  # seen and unseen groups
+        grid_caption = f"{caption}{' ∘ marks groups absent from training.' if both else ''} {interval}"
+        blocks.append(Charts([accuracy_maps(rows, results.space.names, orders, results.methods, grid_caption, both)]))
+        if len(results.methods) == 1:
             return blocks
     if len(order) <= MAX_HEAT_MAP_GROUPS:
-        return [Charts([_heat_map(found, order, f"{caption} {interval}")])]
-    lowest = np.nanmin(found.accuracy[:, order], axis=0)
+        return [Charts([_heat_map(results, order, f"{caption} {interval}")])]
+    lowest = np.nanmin(results.accuracy[:, order], axis=0)
     worst = order[np.argsort(lowest, kind="stable")[: MAX_HEAT_MAP_GROUPS // 2 if blocks else MAX_HEAT_MAP_GROUPS]]
     text = f"The {len(worst)} of {len(order)} groups with the lowest accuracy by any method. {interval}"
-    return [*blocks, Charts([_heat_map(found, worst, text)])]
+    return [*blocks, Charts([_heat_map(results, worst, text)])]
 
 
-def _heat_map(found: GroupAccuracy, order: IntArray, caption: str) -> Chart:
-    labels = [found.space.label(found.groups[group]) for group in order]
-    return heat_map(found.chart_rows(order), labels, found.methods, caption)
+def _heat_map(results: GroupAccuracy, order: IntArray, caption: str) -> Chart:
+    """Return the heat map of the selected groups and all methods."""
+    labels = [results.space.label(results.groups[group]) for group in order]
+    return heat_map(results.chart_rows(order), labels, results.methods, caption)
 
 
 def bar_blocks(methods: Sequence[str], seen: FloatArray, unseen: FloatArray) -> list[Block]:
-    """Return bars of the mean accuracy over seen and over unseen groups, from accuracies (methods, g)."""
+    """Return a bar chart of mean accuracy over seen and over unseen groups, from accuracies of shape (methods, g)."""
     rows = [
         {
             "method": method,
             "state": state,
-            "accuracy": round(float(np.nanmean(own)), 4),
-            "n": int((~np.isnan(own)).sum()),
+            "accuracy": round(float(np.nanmean(row)), 4),
+            "n": int((~np.isnan(row)).sum()),
         }
         for state, accuracy in (("seen", seen), ("unseen", unseen))
-        for method, own in zip(methods, accuracy, strict=True)
-        if not np.isnan(own).all()
+        for method, row in zip(methods, accuracy, strict=True)
+        if not np.isnan(row).all()
     ]
     if not rows:
         return []
-    caption = "Mean accuracy over groups that training had (seen) and over groups that it lacked (unseen)."
+    caption = "Mean accuracy over groups in the training data (seen) and over groups absent from it (unseen)."
     blocks: list[Block] = [Charts([seen_unseen_bars(rows, methods, caption)])]
     if np.isnan(unseen).all():
-        blocks.append(Words(["No group that was absent from training has been tested."], soft=True))
+        blocks.append(Words(["The test rows have no group that was absent from training."], soft=True))
     return blocks

@@ -1,6 +1,6 @@
-"""An audit for readers: in sentences, on the terminal, as JSON, and as a picture of the hull.
+"""Present an audit as sentences, on the terminal, as JSON, and as a picture of the hull.
 
-The sentences are shared by the terminal and the pages.
+The terminal and the report pages share the sentences.
 """
 
 from __future__ import annotations
@@ -21,23 +21,34 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MAX_AUDIT_GROUPS = 12
-"""Largest number of groups named in a sentence; the rest are counted."""
+"""Maximum number of groups named in a sentence; the rest are only counted."""
 
-INSIDE_MARK, OUTSIDE_MARK = "+", "×"
-"""Cells of the terminal's grid for unseen groups inside and outside the hull."""
+INSIDE_MARK = "+"
+"""Mark of an unseen group inside the hull, in the grid on the terminal."""
 
-SEEN_FILL, INSIDE_FILL, OUTSIDE_FILL = "#0072b2", "#9fd0ec", "#f0f0f0"
-"""Colours of the picture; they can be distinguished with any colour vision, and in print."""
+OUTSIDE_MARK = "×"
+"""Mark of an unseen group outside the hull, in the grid on the terminal."""
+
+# The colours of the picture can be distinguished with any colour vision, and in print.
+
+SEEN_FILL = "#0072b2"
+"""Colour of seen groups in the picture."""
+
+INSIDE_FILL = "#9fd0ec"
+"""Colour of unseen groups inside the hull in the picture."""
+
+OUTSIDE_FILL = "#f0f0f0"
+"""Colour of unseen groups outside the hull in the picture."""
 
 MAX_DRAWN_VALUES = 60
-"""Largest number of values of an attribute in the picture; of more, the first ones are drawn."""
+"""Maximum number of values of an attribute in the picture; if there are more, the first ones are drawn."""
 
 MAX_CELLS_WITH_COUNTS = 400
-"""Largest number of cells of a panel in which the row counts are written."""
+"""Maximum number of cells in a panel that shows row counts; larger panels show colours only."""
 
 
 def rows_words(audit: Audit) -> list[str]:
-    """Say how many rows and groups there are, and how many rows were left out."""
+    """Return sentences with the numbers of rows and groups, and of rows that were left out."""
     counts = audit.counts
     sizes = " × ".join(str(size) for size in audit.space.cardinalities)
     lines = [f"{_plain_number(counts.n_rows)} rows in {len(counts.groups)} of {audit.space.n_groups} groups ({sizes})"]
@@ -50,7 +61,7 @@ def rows_words(audit: Audit) -> list[str]:
 
 
 def small_words(audit: Audit) -> list[str]:
-    """Name the groups that have few rows, if any."""
+    """Return a sentence that names the groups with few rows, if there are any."""
     if not len(audit.small):
         return []
     named = _group_names(audit, audit.counts.groups[audit.small], audit.counts.count[audit.small])
@@ -58,7 +69,7 @@ def small_words(audit: Audit) -> list[str]:
 
 
 def plan_words(audit: Audit) -> list[str]:
-    """Name the groups whose collection would complete the hull."""
+    """Return a sentence that names the groups to collect to complete the hull."""
     if audit.hull.is_complete:
         return ["nothing needs to be collected: every combination is determined by the seen ones"]
     noun = "this group" if len(audit.plan) == 1 else f"these {len(audit.plan)} groups, the fewest that will do"
@@ -66,7 +77,7 @@ def plan_words(audit: Audit) -> list[str]:
 
 
 def _coverage_words(audit: Audit) -> list[str]:
-    """Say which share of all groups the seen ones determine, and how many unseen groups that leaves."""
+    """Return sentences on rank and coverage of the hull, and on the unseen groups inside and outside it."""
     hull, coverage = audit.hull, audit.coverage
     interval = f", 95 % interval {coverage.lower:.2%} to {coverage.upper:.2%}" if coverage.method == "estimate" else ""
     lines = [f"rank {hull.rank} of {hull.full_rank}; {float(coverage):.2%} of all groups are determined{interval}"]
@@ -80,7 +91,7 @@ def _coverage_words(audit: Audit) -> list[str]:
 
 
 def _group_names(audit: Audit, codes: Any, counts: Any = None) -> str:
-    """List at most ``MAX_AUDIT_GROUPS`` groups by name, with their row counts if given."""
+    """Return the names of at most ``MAX_AUDIT_GROUPS`` groups, with their row counts if given, as one text."""
     labels = [audit.space.label(code) for code in codes[:MAX_AUDIT_GROUPS]]
     if counts is not None:
         labels = [f"{label} {_plain_number(count)}" for label, count in zip(labels, counts, strict=False)]
@@ -89,14 +100,14 @@ def _group_names(audit: Audit, codes: Any, counts: Any = None) -> str:
 
 
 def _plain_number(count: float) -> str:
-    """Return a row count without decimals, or a weight with them."""
+    """Format an integer count without decimals, and a fractional weight with six significant digits."""
     return f"{count:.0f}" if float(count).is_integer() else f"{count:g}"
 
 
 def print_audit(audit: Audit, *, explain: bool, as_json: bool) -> None:
-    """Print coverage, the grid of two attributes, small groups and the groups to collect.
+    """Print coverage, small groups, the groups to collect and, for two attributes, the grid of groups.
 
-    With ``explain``, also how each extrapolable group follows from seen ones.
+    With ``explain``, also print each extrapolable group as a combination of seen groups.
     """
     inside = audit.extrapolable
     if as_json:
@@ -115,11 +126,11 @@ def print_audit(audit: Audit, *, explain: bool, as_json: bool) -> None:
     if explain and inside is not None:
         print_lines(console, *(f"  {audit.hull.explain(code)}" for code in inside[:MAX_AUDIT_GROUPS]))
         if len(inside) > MAX_AUDIT_GROUPS:
-            print_lines(console, f"  and {len(inside) - MAX_AUDIT_GROUPS} more; --json --explain has them all")
+            print_lines(console, f"  and {len(inside) - MAX_AUDIT_GROUPS} more; --json --explain lists all of them")
 
 
 def _print_grid(console: Console, audit: Audit) -> None:
-    """Print the grid of two attributes: row counts of seen groups, + if extrapolable, × if out of reach."""
+    """Print the grid of two attributes: row counts of seen groups, + for extrapolable and × for out-of-reach groups."""
     from rich.box import SIMPLE
     from rich.markup import escape
     from rich.table import Table
@@ -127,7 +138,7 @@ def _print_grid(console: Console, audit: Audit) -> None:
     left, right = audit.space.values
     widest = max(len(str(value)) for value in left)
     if widest + 3 + sum(max(5, len(str(value))) + 3 for value in right) > console.width:
-        print_lines(console, "the grid is too wide for this terminal: -o FILE.png draws it")
+        print_lines(console, "the grid is too wide for this terminal: draw it with -o FILE.png, or widen the terminal")
         return
     cells = np.full(audit.space.cardinalities, OUTSIDE_MARK, dtype=object)
     if audit.extrapolable is not None:
@@ -147,8 +158,9 @@ def _print_grid(console: Console, audit: Audit) -> None:
 def draw_hull(audit: Audit, path: Path) -> None:
     """Draw seen, extrapolable and out-of-reach groups (paper, "A Closer Look").
 
-    One attribute or two make one panel; more make a panel for each pair, in which the other attributes have the values
-    of the largest group.
+    With one or two attributes the picture is one panel; with more, it has a panel for each pair. A cell counts the rows
+    of all groups with its two values; without rows, it shows whether the group is extrapolable whose other attributes
+    have the values of the largest group.
     """
     check_figure_path(path)
     from matplotlib.figure import Figure
@@ -168,7 +180,9 @@ def draw_hull(audit: Audit, path: Path) -> None:
     for panel, pair in zip(panels, pairs, strict=False):
         _draw_pair(panel, audit, base, *pair)
     if len(names) > 2:
-        title = f"pairs of values; the other attributes are those of the largest group, {audit.space.label(base)}"
+        title = (
+            f"cells without rows: the other attributes have the values of the largest group, {audit.space.label(base)}"
+        )
         figure.suptitle(title, fontsize=10)
     handles = [
         Patch(facecolor=SEEN_FILL, label="seen (rows)"),
@@ -179,7 +193,7 @@ def draw_hull(audit: Audit, path: Path) -> None:
 
 
 def _draw_pair(panel: Any, audit: Audit, base: Any, first: int, second: int) -> None:
-    """Draw the grid of two attributes; the others have the values of the group ``base``."""
+    """Draw the grid of attributes ``first`` and ``second``; ``base`` (m,) holds the values of the other attributes."""
     from matplotlib.patches import Rectangle
 
     space, hull = audit.space, audit.hull
@@ -209,9 +223,11 @@ def _draw_pair(panel: Any, audit: Audit, base: Any, first: int, second: int) -> 
 
 
 def _axis_label(name: str, size: int, shown: int) -> str:
+    """Return the attribute's name, with a note if only some of its values are shown."""
     return name if size == shown else f"{name} (first {shown} of {size} values)"
 
 
 def _short(value: object) -> str:
+    """Return a value as text of at most 18 characters."""
     text = str(value)
     return text if len(text) <= 18 else text[:17] + "…"

@@ -1,4 +1,4 @@
-"""Charts of the pages, as Vega-Lite specifications: accuracy, pairs of attributes, and trust.
+"""Vega-Lite specifications of the charts on report pages: accuracy, pairs of attributes, and trust.
 
 Group and method names appear in the specifications only as data values, never as field names or expressions.
 """
@@ -10,35 +10,48 @@ from typing import Any
 
 from compshift.report.page import Chart
 
-SEEN_COLOUR, UNSEEN_COLOUR, WORST_COLOUR = "var(--seen)", "var(--marked)", "var(--bad)"
-"""Colours of seen and unseen groups and of worst cases; variables of ``page.css``, which knows light and dark."""
+# Colours are variables of page.css, which defines each of them for light and for dark mode.
 
-CELL_WIDTH, CELL_HEIGHT = 54, 22
-"""Size of a heat map's cells, in pixels."""
+SEEN_COLOUR = "var(--seen)"
+"""Colour of seen groups."""
+
+UNSEEN_COLOUR = "var(--marked)"
+"""Colour of unseen groups."""
+
+WORST_COLOUR = "var(--bad)"
+"""Colour of each method's worst scenario and of the limits in the trust charts."""
+
+CELL_WIDTH = 54
+"""Width of a heat map's cell, in pixels."""
+
+CELL_HEIGHT = 22
+"""Height of a heat map's cell, in pixels."""
 
 MAX_LABEL_WIDTH = 190
-"""Largest width of an axis label, in pixels; longer ones end in an ellipsis, and the tooltip shows them in full."""
+"""Maximum width of an axis label, in pixels. Longer labels end in an ellipsis; the tooltip shows the full text."""
 
 PAIR_STATES = {
-    "has rows, all determined": "var(--seen)",
-    "has rows, not all determined": "var(--gained)",
-    "no rows, all determined": "var(--inside)",
-    "no rows, not all determined": "var(--outside)",
+    "has rows, all groups determined": "var(--seen)",
+    "has rows, not all groups determined": "var(--gained)",
+    "no rows, all groups determined": "var(--inside)",
+    "no rows, not all groups determined": "var(--outside)",
 }
-"""States of the groups that share a pair of values, and their colours."""
+"""Colour of a cell in a pair panel by its state: whether the groups with its two values have rows, and whether all of
+them are inside the affine hull."""
 
 Rows = Sequence[Mapping[str, Any]]
+"""Data rows of a chart; each maps field names to values."""
 
 
 def _inline(rows: Rows) -> Any:
-    """Return rows as the inline data of a chart."""
+    """Return rows as data embedded in the chart's specification."""
     import altair as alt
 
     return alt.InlineData(values=[dict(row) for row in rows])
 
 
 def _name_axis(**options: Any) -> Any:
-    """Return an axis of names, all of them shown."""
+    """Return an axis that labels every name, even if labels overlap."""
     import altair as alt
 
     return alt.Axis(
@@ -47,7 +60,7 @@ def _name_axis(**options: Any) -> Any:
 
 
 def _page_wide(height: int) -> dict[str, Any]:
-    """Return the properties of a chart that is as wide as the page."""
+    """Return the size properties of a chart that fills the width of the page."""
     import altair as alt
 
     return {
@@ -57,22 +70,22 @@ def _page_wide(height: int) -> dict[str, Any]:
     }
 
 
-def _on_blue() -> Any:
-    """Return a text colour that is legible on the blue of a cell's accuracy."""
+def _accuracy_text_colour() -> Any:
+    """Return a text colour that is legible on a cell's blue, which darkens with accuracy."""
     import altair as alt
 
     return alt.condition(alt.datum.accuracy > 0.55, alt.value("white"), alt.value("#0b2a3c"))
 
 
 def _percent_axis() -> Any:
-    """Return an axis of accuracies, 0 to 100 %."""
+    """Return an axis with ticks from 0 to 100 %."""
     import altair as alt
 
     return alt.Axis(format="%", values=[0, 0.2, 0.4, 0.6, 0.8, 1])
 
 
 def _tooltips(**titles: str) -> list[Any]:
-    """Return tooltips of the given fields under the given titles, with accuracies in percent."""
+    """Return a tooltip of the given fields (keywords) and their titles; accuracies and confidences are in percent."""
     import altair as alt
 
     shares = {"accuracy", "lower", "upper", "expected", "confidence"}
@@ -86,7 +99,7 @@ def _tooltips(**titles: str) -> list[Any]:
 
 
 def _diagonal() -> Any:
-    """Return the dashed line on which both axes agree."""
+    """Return the dashed diagonal, on which both axes have the same value."""
     import altair as alt
 
     return (
@@ -97,32 +110,35 @@ def _diagonal() -> Any:
 
 
 def heat_map(rows: Rows, groups: Sequence[str], methods: Sequence[str], caption: str) -> Chart:
-    """Draw the accuracy of each group by each method; ▾ marks each method's worst group.
+    """Draw accuracy as a heat map of groups and methods; ▾ marks each method's worst group.
 
-    A row has ``group``, ``method``, ``accuracy``, ``lower``, ``upper`` and ``n``, and ``worst`` and ``unseen`` where
-    they are true.
+    Each row has ``group``, ``method``, ``accuracy``, its interval ``lower`` to ``upper``, and ``n`` test rows. The
+    flags ``worst`` and ``unseen`` are absent where they are false.
     """
     import altair as alt
 
-    known = alt.Chart(_inline(rows)).transform_calculate(state=alt.expr.if_(alt.datum.unseen, "unseen", "seen"))
-    base = known.encode(
+    chart = alt.Chart(_inline(rows)).transform_calculate(state=alt.expr.if_(alt.datum.unseen, "unseen", "seen"))
+    base = chart.encode(
         x=alt.X("method:N", sort=list(methods), axis=_name_axis(orient="top", labelAngle=-40), title=None),
         y=alt.Y("group:N", sort=list(groups), axis=_name_axis(), title=None),
         tooltip=_tooltips(
-            group="group", state="in training", method="method", accuracy="accuracy", lower="from", upper="to", n="rows"
+            group="group",
+            state="in training",
+            method="method",
+            accuracy="accuracy",
+            lower="lower bound",
+            upper="upper bound",
+            n="rows",
         ),
     )
     cells = base.mark_rect(stroke=None).encode(
         color=alt.Color("accuracy:Q", scale=alt.Scale(domain=[0, 1], scheme="blues"), legend=None)
     )
-    label = alt.expr.if_(alt.datum.worst, " ▾", "")
+    mark = alt.expr.if_(alt.datum.worst, " ▾", "")
     texts = (
-        base.transform_calculate(label=alt.expr.format(100 * alt.datum.accuracy, ".0f") + label)
+        base.transform_calculate(label=alt.expr.format(100 * alt.datum.accuracy, ".0f") + mark)
         .mark_text(fontSize=12)
-        .encode(
-            text="label:N",
-            color=_on_blue(),
-        )
+        .encode(text="label:N", color=_accuracy_text_colour())
     )
     chart = (cells + texts).properties(width=alt.Step(CELL_WIDTH), height=alt.Step(CELL_HEIGHT))
     return Chart(chart.to_dict(), caption)
@@ -136,10 +152,10 @@ def accuracy_maps(
     caption: str,
     mark_unseen: bool,
 ) -> Chart:
-    """Draw accuracy on the grid of two attributes; with several methods, a menu selects one.
+    """Draw accuracy on the grid of two attributes; if there are several methods, a menu selects one.
 
-    ∘ marks unseen groups if ``mark_unseen``. Rows are those of ``heat_map``, with the two values as ``first`` and
-    ``second`` instead of ``group``.
+    With ``mark_unseen``, ∘ marks unseen groups. Rows are like those of ``heat_map``, but have the group's two values
+    as ``first`` and ``second`` instead of ``group``.
     """
     import altair as alt
 
@@ -155,7 +171,12 @@ def accuracy_maps(
             x=alt.X("second:N", sort=list(orders[1]), axis=_name_axis(orient="top", labelAngle=-40), title=names[1]),
             y=alt.Y("first:N", sort=list(orders[0]), axis=_name_axis(), title=names[0]),
             tooltip=_tooltips(
-                group="group", state="in training", accuracy="accuracy", lower="from", upper="to", n="rows"
+                group="group",
+                state="in training",
+                accuracy="accuracy",
+                lower="lower bound",
+                upper="upper bound",
+                n="rows",
             ),
         )
     )
@@ -172,20 +193,23 @@ def accuracy_maps(
     texts = (
         base.transform_calculate(label=number + mark)
         .mark_text(fontSize=11 if tall else 9)
-        .encode(text="label:N", color=_on_blue())
+        .encode(text="label:N", color=_accuracy_text_colour())
     )
-    chosen = (
+    menu = (
         alt.param(name="method", bind=alt.binding_select(options=list(methods), name="method "), value=methods[-1])
         if len(methods) > 1
         else alt.param(name="method", value=methods[0])
     )
-    chart = (cells + texts).add_params(chosen)
+    chart = (cells + texts).add_params(menu)
     chart = chart.properties(width=alt.Step(44 if wide else 15), height=alt.Step(CELL_HEIGHT if tall else 14))
     return Chart(chart.to_dict(), caption)
 
 
 def seen_unseen_bars(rows: Rows, methods: Sequence[str], caption: str) -> Chart:
-    """Draw two bars per method. A row has ``method``, ``state`` (seen or unseen), ``accuracy`` and ``n`` groups."""
+    """Draw two bars per method: its mean accuracy on seen and on unseen groups.
+
+    Each row has ``method``, ``state`` ("seen" or "unseen"), ``accuracy`` and ``n``, the number of groups averaged.
+    """
     import altair as alt
 
     states = ["seen", "unseen"]
@@ -210,9 +234,10 @@ def seen_unseen_bars(rows: Rows, methods: Sequence[str], caption: str) -> Chart:
 
 
 def scenario_dots(rows: Rows, methods: Sequence[str], caption: str) -> Chart:
-    """Draw a tick per scenario, and a labelled dot at each method's worst scenario.
+    """Draw each method's worst-group accuracy: a tick per scenario, and a labelled dot at the worst scenario.
 
-    A row has ``method``, ``scenario``, ``accuracy`` (of the worst group) and ``lowest``, true for the worst scenario.
+    Each row has ``method``, ``scenario``, ``accuracy`` (of the worst group) and ``lowest``, true for the scenario to
+    label.
     """
     import altair as alt
 
@@ -232,7 +257,7 @@ def scenario_dots(rows: Rows, methods: Sequence[str], caption: str) -> Chart:
 
 
 def short_count(count: float) -> str:
-    """Return a count in at most five characters: ``12k``, ``1.5M``."""
+    """Abbreviate counts from 10,000 on, as in ``12k`` or ``1.5M``; round smaller ones to two decimals."""
     for unit, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if count >= max(unit * 0.9995, 9999.5):
             return f"{count / unit:.2g}{name}" if count < 9.95 * unit else f"{count / unit:.0f}{name}"
@@ -242,21 +267,29 @@ def short_count(count: float) -> str:
 def pair_panel(rows: Rows, names: tuple[str, str], orders: Sequence[Sequence[str]], caption: str) -> Chart:
     """Draw the grid of two attributes; a cell stands for all groups that have its two values.
 
-    A row has ``first``, ``second``, ``state`` (of ``PAIR_STATES``), ``n`` rows and the text ``shown`` for them, the
-    number of ``groups``, and how many of these are ``seen`` and ``inside`` the hull.
+    Each row is a cell: its values ``first`` and ``second``, its ``state`` (a key of ``PAIR_STATES``), its number of
+    rows ``n`` and their abbreviation ``shown``, and its numbers of ``groups``, of ``seen`` groups, and of groups
+    ``inside`` the hull.
     """
     import altair as alt
 
     base = alt.Chart(_inline(rows)).encode(
         x=alt.X("second:N", sort=list(orders[1]), axis=_name_axis(orient="top", labelAngle=-40), title=names[1]),
         y=alt.Y("first:N", sort=list(orders[0]), axis=_name_axis(), title=names[0]),
-        tooltip=_tooltips(first="down", second="across", n="rows", groups="groups", seen="seen", inside="determined"),
+        tooltip=_tooltips(  # attribute names stay out of tooltips: Vega-Lite makes expressions of their titles
+            first="vertical axis",
+            second="horizontal axis",
+            n="rows",
+            groups="groups",
+            seen="groups seen",
+            inside="groups determined",
+        ),
     )
     cells = base.mark_rect(stroke="var(--paper)", strokeWidth=2).encode(
         color=alt.Color(
             "state:N",
             scale=alt.Scale(domain=list(PAIR_STATES), range=list(PAIR_STATES.values())),
-            legend=alt.Legend(title=None, orient="bottom", columns=1, labelLimit=220),
+            legend=alt.Legend(title=None, orient="bottom", columns=1, labelLimit=240),
         )
     )
     complete = alt.datum.state == next(iter(PAIR_STATES))
@@ -273,7 +306,11 @@ def pair_panel(rows: Rows, names: tuple[str, str], orders: Sequence[Sequence[str
 
 
 def expected_and_actual(rows: Rows, caption: str) -> Chart:
-    """Draw expected against actual accuracy of unseen groups, both with intervals."""
+    """Draw a dot per unseen group at its expected accuracy (x) and its actual accuracy (y), with both intervals.
+
+    Each row has ``group``, ``n`` test rows, ``expected`` with ``expected_lower`` and ``expected_upper``, and the actual
+    ``accuracy`` with ``lower`` and ``upper``.
+    """
     import altair as alt
 
     share = alt.Scale(domain=[0, 1])
@@ -282,18 +319,22 @@ def expected_and_actual(rows: Rows, caption: str) -> Chart:
     )
     x = alt.X("expected:Q", scale=share, axis=_percent_axis(), title="expected accuracy")
     y = alt.Y("accuracy:Q", scale=share, axis=_percent_axis(), title="actual accuracy")
-    across = base.mark_rule(opacity=0.5, color=UNSEEN_COLOUR).encode(
+    horizontal = base.mark_rule(opacity=0.5, color=UNSEEN_COLOUR).encode(
         x=alt.X("expected_lower:Q", scale=share), x2="expected_upper:Q", y=y
     )
-    upright = base.mark_rule(opacity=0.5, color=UNSEEN_COLOUR).encode(
+    vertical = base.mark_rule(opacity=0.5, color=UNSEEN_COLOUR).encode(
         x=x, y=alt.Y("lower:Q", scale=share), y2="upper:Q"
     )
     points = base.mark_point(filled=True, size=60, color=UNSEEN_COLOUR, opacity=1).encode(x=x, y=y)
-    return Chart((_diagonal() + across + upright + points).properties(width=300, height=300).to_dict(), caption)
+    return Chart((_diagonal() + horizontal + vertical + points).properties(width=300, height=300).to_dict(), caption)
 
 
 def trust_dots(rows: Rows, groups: Sequence[str], field: str, title: str, limit: float, caption: str) -> Chart:
-    """Draw a dot per group, and a line at the ``limit`` of trust. The axis of the field ``ess`` is logarithmic."""
+    """Draw the ``field`` of each group as a dot, with a dashed line at ``limit``, beyond which biases are uncertain.
+
+    ``field`` is "ess", drawn on a logarithmic axis, or "k". Each row has ``group``, ``state`` ("seen" or "unseen"),
+    ``ess`` and ``k``.
+    """
     import altair as alt
 
     scale = alt.Scale(type="log") if field == "ess" else alt.Scale(zero=False)
@@ -315,7 +356,11 @@ def trust_dots(rows: Rows, groups: Sequence[str], field: str, title: str, limit:
 
 
 def calibration_curves(rows: Rows, caption: str) -> Chart:
-    """Draw accuracy against confidence in bins, for rows of seen and of unseen groups."""
+    """Draw accuracy against confidence, one curve for seen and one for unseen groups.
+
+    Each row is a bin of predictions: ``state`` ("seen" or "unseen"), mean ``confidence``, ``accuracy`` with its
+    interval ``lower`` to ``upper``, and ``n``, the number of predictions.
+    """
     import altair as alt
 
     share = alt.Scale(domain=[0, 1])
@@ -327,10 +372,15 @@ def calibration_curves(rows: Rows, caption: str) -> Chart:
             legend=alt.Legend(title="groups", orient="top"),
         ),
         tooltip=_tooltips(
-            state="groups", confidence="mean confidence", accuracy="accuracy", lower="from", upper="to", n="rows"
+            state="groups",
+            confidence="mean confidence",
+            accuracy="accuracy",
+            lower="lower bound",
+            upper="upper bound",
+            n="rows",
         ),
     )
-    bars = base.mark_rule().encode(y=alt.Y("lower:Q", scale=share, title="accuracy"), y2="upper:Q")
+    intervals = base.mark_rule().encode(y=alt.Y("lower:Q", scale=share, title="accuracy"), y2="upper:Q")
     y = alt.Y("accuracy:Q", scale=share, axis=_percent_axis(), title="accuracy")
     lines = base.mark_line(point={"filled": True, "size": 50, "opacity": 1}).encode(y=y)
-    return Chart((_diagonal() + bars + lines).properties(width=300, height=300).to_dict(), caption)
+    return Chart((_diagonal() + intervals + lines).properties(width=300, height=300).to_dict(), caption)

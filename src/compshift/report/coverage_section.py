@@ -1,4 +1,4 @@
-"""The coverage section of a page: groups seen in training, groups that follow from them, and groups out of reach."""
+"""The coverage section of a page: which groups are seen, can be extrapolated, or are out of reach."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from compshift.report.grid import Grid
 from compshift.report.page import Block, Card, Chart, Charts, Explorer, Heading, Numbers, Section, Words
 
 WINDOW = 60
-"""Number of values of an attribute that the grid shows at a time; ``explorer.js`` has the same number."""
+"""Number of values of an attribute that the grid shows at a time; must equal ``WINDOW`` in ``explorer.js``."""
 
 MAX_GRID_GROUPS = 20_000
-"""Largest number of seen groups sent to the grid; of more, it gets those of the values with the most rows."""
+"""Maximum number of seen groups in the grid's data; if there are more, only the most frequent values are included."""
 
 MAX_LISTED_GROUPS = 50_000
-"""Largest number of groups in all for which unseen groups are listed, explained and drawn in pairs."""
+"""Maximum number of groups, seen or unseen, up to which unseen groups are listed, explained and drawn in pairs."""
 
 MAX_EXPLAINED_GROUPS = 1000
-"""Largest number of unseen groups that are sent to the grid as combinations of seen ones."""
+"""Maximum number of unseen groups whose combination of seen groups is included in the grid's data."""
 
 MAX_MISSING_ROWS = 200
-"""Largest number of rows in the table of missing groups."""
+"""Maximum number of rows in the table of missing groups."""
 
 MAX_PANEL_VALUES = 30
-"""Largest number of values of an attribute in a panel; of more, those with the most rows are drawn."""
+"""Maximum number of values of an attribute in a panel; if there are more, ``_value_order`` decides which are drawn."""
 
 MAX_PANELS = 15
-"""Largest number of pairs of attributes that are drawn."""
+"""Maximum number of pairs of attributes that are drawn."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,10 @@ class Dropped:
 
 
 def coverage_section(audit: Audit, scenarios: Sequence[Dropped] = (), title: str = "Coverage") -> Section:
-    """Return row counts, the interactive grid, pairs of attributes if there are more than two, and missing groups."""
+    """Return the section: row counts, interactive grid, panels of attribute pairs, and missing groups.
+
+    Panels are included if there are more than two attributes, the table of missing groups if there are no scenarios.
+    """
     blocks: list[Block] = [Words([_as_sentence(line) for line in _rows_words(audit)])]
     data, notes = explorer_data(audit, scenarios)
     blocks.append(Explorer(data, notes))
@@ -60,7 +63,7 @@ def coverage_section(audit: Audit, scenarios: Sequence[Dropped] = (), title: str
 
 
 def _rows_words(audit: Audit) -> list[str]:
-    """Say how many rows there are, or their total weight if the counts are not whole numbers."""
+    """Return sentences on the number of rows, or on their total weight if the counts are not integers."""
     first, *others = rows_words(audit)
     if np.array_equal(audit.counts.count, np.round(audit.counts.count)):
         return [first, *others, *small_words(audit)]
@@ -68,7 +71,7 @@ def _rows_words(audit: Audit) -> list[str]:
 
 
 def coverage_cards(audit: Audit) -> list[Card]:
-    """Return cards with the number of groups that are seen, can be extrapolated, and are out of reach."""
+    """Return cards with the numbers of groups that are seen, can be extrapolated, and are out of reach."""
     seen, total = len(audit.counts.groups), audit.space.n_groups
     inside = audit.coverage.n_inside
     cards = [Card(f"{seen:,} of {_count(total)}", "groups seen in training")]
@@ -82,7 +85,7 @@ def coverage_cards(audit: Audit) -> list[Card]:
 
 
 def coverage_lead(audit: Audit) -> list[str]:
-    """Say which combinations are missing and which to collect, for the top of a page."""
+    """Return sentences for the top of a page: which groups are missing, and which ones to collect."""
     seen, total, inside = len(audit.counts.groups), audit.space.n_groups, audit.coverage.n_inside
     names = " × ".join(audit.space.names)
     missing = total - seen
@@ -101,18 +104,18 @@ def coverage_lead(audit: Audit) -> list[str]:
 
 
 def explorer_data(audit: Audit, scenarios: Sequence[Dropped] = ()) -> tuple[dict[str, Any], list[str]]:
-    """Return the data of the interactive grid, and notes on the groups and values that it leaves out."""
+    """Return the data of the interactive grid, and notes on the groups and values that it does not show."""
     space, counts, notes = audit.space, audit.counts, []
     order = [_value_order(audit, attribute) for attribute in range(len(space.names))]
     kept = np.arange(len(counts.groups))
     if len(kept) > MAX_GRID_GROUPS:
         window, order, kept = _most_frequent(audit)
         notes.append(
-            f"There are {len(counts.groups):,} seen groups: the grid has the {window} values of each attribute with "
-            "the most rows. Coverage, rank and plan are computed from all groups."
+            f"There are {len(counts.groups):,} seen groups: the grid has only the {window} values of each attribute "
+            "with the most rows. Coverage, rank and plan are computed from all groups."
         )
-    for name, values, own in zip(space.names, space.values, order, strict=True):
-        if len(own) > WINDOW:
+    for name, values, shown in zip(space.names, space.values, order, strict=True):
+        if len(shown) > WINDOW:
             notes.append(
                 f"{name} has {len(values):,} values: the grid shows {WINDOW} at a time, those with the most rows "
                 "first. Coverage, rank and plan are computed from all values."
@@ -144,11 +147,11 @@ def explorer_data(audit: Audit, scenarios: Sequence[Dropped] = ()) -> tuple[dict
 
 
 def _most_frequent(audit: Audit) -> tuple[int, list[IntArray], IntArray]:
-    """Choose the values with the most rows, the same number of each attribute, for a grid of limited size.
+    """Choose the values with the most rows, the same number for each attribute, for a grid of limited size.
 
-    The number, at most ``WINDOW``, is the largest with no more than ``MAX_GRID_GROUPS`` seen groups. Return it, the
-    values of each attribute, and the positions of all seen groups that consist of them; a group left out would be
-    shown as unseen.
+    That number is the largest, up to ``WINDOW``, for which the grid has at most ``MAX_GRID_GROUPS`` seen groups, but
+    large enough for one seen group. Return the number, the values of each attribute, and the positions of all seen
+    groups that consist of these values: the grid would show a seen group without a position as unseen.
     """
     groups = audit.counts.groups
     orders = [np.argsort(-_rows(audit, attribute), kind="stable") for attribute in range(groups.shape[1])]
@@ -160,9 +163,9 @@ def _most_frequent(audit: Audit) -> tuple[int, list[IntArray], IntArray]:
 
 
 def _witnesses(hull: AffineHull, unseen: IntArray | None, limit: int) -> dict[str, str]:
-    """Return extrapolable groups, keyed by their codes, as combinations of seen ones.
+    """Return the combination of seen groups for each extrapolable group, keyed by the group's code.
 
-    With two attributes there are none: ``hull.js`` finds them itself.
+    With two attributes the result is empty, because ``hull.js`` computes the combinations itself.
     """
     if unseen is None or len(hull.space.names) == 2:
         return {}
@@ -171,14 +174,14 @@ def _witnesses(hull: AffineHull, unseen: IntArray | None, limit: int) -> dict[st
 
 
 def _reason(hull: AffineHull, code: IntArray) -> str:
-    """Return the combination of seen groups that equals a group."""
+    """Return the combination of seen groups that equals the group ``code``, as text."""
     return hull.explain(code).removeprefix(f"{hull.space.label(code)} = ")
 
 
 def _scenario_witnesses(audit: Audit, scenario: Dropped, limit: int) -> dict[str, str]:
-    """Return the dropped groups of a scenario as combinations of the groups that are left."""
-    left = audit.counts.groups[audit.space.locate(audit.counts.groups, audit.space.distinct(scenario.codes)[0]) < 0]
-    return _witnesses(AffineHull(audit.space, left), scenario.codes, limit) if len(left) else {}
+    """Return the dropped groups of a scenario as combinations of the groups that remain in training."""
+    kept = audit.counts.groups[audit.space.locate(audit.counts.groups, audit.space.distinct(scenario.codes)[0]) < 0]
+    return _witnesses(AffineHull(audit.space, kept), scenario.codes, limit) if len(kept) else {}
 
 
 def _listed_missing(audit: Audit, *, inside: bool) -> IntArray | None:
@@ -187,7 +190,7 @@ def _listed_missing(audit: Audit, *, inside: bool) -> IntArray | None:
 
 
 def _missing_blocks(audit: Audit) -> list[Block]:
-    """Return a table of the missing groups and the combinations of seen groups that they follow from."""
+    """Return a table of the missing groups, each with the combination of seen groups that equals it."""
     inside, outside = _listed_missing(audit, inside=True), _listed_missing(audit, inside=False)
     if inside is None or outside is None:
         return [Words([f"There are {_count(audit.space.n_groups)} groups, too many to list the missing ones."], True)]
@@ -195,13 +198,15 @@ def _missing_blocks(audit: Audit) -> list[Block]:
     if not missing:
         return []
     title = "The missing group" if missing == 1 else f"The {missing:,} missing groups"
-    grid = Grid("missing", title, [*audit.space.names, "follows from"], len(audit.space.names) + 1)
+    grid = Grid("missing", title, [*audit.space.names, "combination of seen groups"], len(audit.space.names) + 1)
     rows = [(code, True) for code in inside] + [(code, False) for code in outside]
-    for code, follows in rows[:MAX_MISSING_ROWS]:
-        why = _reason(audit.hull, code) if follows else "out of reach"
-        grid.add([*map(str, audit.space.decode(code[None])[0]), why], [])
+    for code, extrapolable in rows[:MAX_MISSING_ROWS]:
+        reason = _reason(audit.hull, code) if extrapolable else "out of reach"
+        grid.add([*map(str, audit.space.decode(code[None])[0]), reason], [])
     if missing > MAX_MISSING_ROWS:
-        grid.notes.append(f"The first {MAX_MISSING_ROWS} of {missing:,}; `compshift audit --json` has them all.")
+        grid.notes.append(
+            f"The first {MAX_MISSING_ROWS} of {missing:,} groups; `compshift audit --json` lists all of them."
+        )
     return [Numbers(grid, folded=True)]
 
 
@@ -218,7 +223,12 @@ def _pair_blocks(audit: Audit) -> list[Block]:
     charts = [_panel(audit, pair, every, inside, count) for pair in pairs[:MAX_PANELS]]
     blocks: list[Block] = [
         Heading("Pairs of attributes"),
-        Words(["A cell stands for all groups that have its two values; its number counts their rows."]),
+        Words(
+            [
+                "A cell stands for all groups that have its two values; its number counts their rows. A group is "
+                "determined if it is inside the affine hull of the seen groups."
+            ]
+        ),
         Charts(charts),
     ]
     if len(pairs) > MAX_PANELS:
@@ -227,18 +237,22 @@ def _pair_blocks(audit: Audit) -> list[Block]:
 
 
 def _panel(audit: Audit, pair: tuple[int, int], every: IntArray, inside: Any, count: Any) -> Chart:
-    """Return the chart of one pair; ``inside`` and ``count`` (g,) are those of ``every`` group, (g, m)."""
+    """Return the chart of one pair of attributes.
+
+    ``every`` (g, m) holds all groups; ``inside`` (g,) says whether each is inside the hull, and ``count`` (g,) how
+    many rows it has.
+    """
     space = audit.space
     orders = [_value_order(audit, attribute)[:MAX_PANEL_VALUES] for attribute in pair]
     sizes = [space.cardinalities[attribute] for attribute in pair]
     cell = every[:, pair[0]] * sizes[1] + every[:, pair[1]]
-    total, known, seen, n = (
+    total, determined, seen, n = (
         np.bincount(cell, weights=weights, minlength=sizes[0] * sizes[1]).reshape(sizes)
         for weights in (np.ones(len(every)), inside, count > 0, count)
     )
     names = space.names[pair[0]], space.names[pair[1]]
     labels = [
-        [str(space.values[attribute][value]) for value in own] for attribute, own in zip(pair, orders, strict=True)
+        [str(space.values[attribute][value]) for value in order] for attribute, order in zip(pair, orders, strict=True)
     ]
     rows = [
         {
@@ -248,22 +262,23 @@ def _panel(audit: Audit, pair: tuple[int, int], every: IntArray, inside: Any, co
             "shown": short_count(float(n[left, right])),
             "groups": int(total[left, right]),
             "seen": int(seen[left, right]),
-            "inside": int(known[left, right]),
-            "state": _pair_state(total[left, right], seen[left, right], known[left, right]),
+            "inside": int(determined[left, right]),
+            "state": _pair_state(total[left, right], seen[left, right], determined[left, right]),
         }
         for i, left in enumerate(orders[0])
         for j, right in enumerate(orders[1])
     ]
     cut = [
-        f"the {len(own)} values of {name} with the most rows"
-        for name, own, size in zip(names, orders, sizes, strict=True)
-        if len(own) < size
+        f"the {'first' if size <= WINDOW else 'most frequent'} {len(order)} of {size} values of {name}"
+        for name, order, size in zip(names, orders, sizes, strict=True)
+        if len(order) < size
     ]
     caption = f"{names[0]} × {names[1]}" + (f": {' and '.join(cut)}" if cut else "")
     return pair_panel(rows, names, labels, caption)
 
 
 def _pair_state(total: float, seen: float, inside: float) -> str:
+    """Return the state of a cell from its numbers of groups, of seen groups, and of groups inside the hull."""
     rows_all, rows_some, none_all, none_some = PAIR_STATES
     if seen:
         return rows_all if inside == total else rows_some
@@ -271,7 +286,7 @@ def _pair_state(total: float, seen: float, inside: float) -> str:
 
 
 def _value_order(audit: Audit, attribute: int) -> IntArray:
-    """Return the values of an attribute in their order, or the most frequent first if they exceed the window."""
+    """Return the values of an attribute in their own order, or by frequency if there are more than ``WINDOW``."""
     size = audit.space.cardinalities[attribute]
     if size <= WINDOW:
         return np.arange(size)
@@ -285,12 +300,15 @@ def _rows(audit: Audit, attribute: int) -> FloatArray:
 
 
 def _whole(count: float) -> float | int:
+    """Return a count as an int if it is an integer, so that JSON has no decimals."""
     return int(count) if float(count).is_integer() else float(count)
 
 
 def _count(number: int) -> str:
+    """Format a count with thousands separators, or roughly from a billion on."""
     return f"{number:,}" if number < 10**9 else rough(number)
 
 
 def _as_sentence(line: str) -> str:
+    """Return a line with a capital first letter and a final full stop."""
     return line[:1].upper() + line[1:] + ("" if line.endswith(".") else ".")

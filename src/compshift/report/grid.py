@@ -1,4 +1,4 @@
-"""A table of text cells, and its forms: Markdown, LaTeX, and a table for the terminal. Pages render it as HTML."""
+"""A table of text cells, and its conversion to Markdown, LaTeX and a terminal table. Pages render it as HTML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MARK = "▾"
-"""Sign after a marked cell."""
+"""Sign printed after the text of a marked cell."""
 
 LATEX_ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -31,22 +31,23 @@ LATEX_ESCAPES = {
     "×": r"$\times$",
     MARK: r"$\blacktriangledown$",
 }
+"""LaTeX commands for characters that are special in LaTeX or absent from its fonts."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A text, and whether it is the best of its column or row, printed bold, or marked with ``MARK``."""
+    """The text of a cell and its emphasis."""
 
     text: str
-    best: bool = False
-    marked: bool = False
+    best: bool = False  # best of its column or row: printed in bold
+    marked: bool = False  # followed by ``MARK``
 
 
 @dataclass
 class Grid:
-    """A table: title, headings, rows of cells, and notes below it."""
+    """A table with a title, headings, rows of cells, and notes below."""
 
-    name: str  # identifier: main, scenarios …
+    name: str  # kind of table, for example "main" or "scenarios"
     title: str
     headings: list[str]
     n_keys: int  # number of leading columns that identify a row
@@ -55,12 +56,12 @@ class Grid:
     sections: list[int] = field(default_factory=list)  # row numbers, from 1, after which a rule is drawn
 
     def add(self, keys: Sequence[str], cells: Sequence[Cell]) -> None:
-        """Append a row of key columns and cells."""
+        """Append a row: the texts of its key columns, then its cells."""
         self.rows.append([*(Cell(key) for key in keys), *cells])
 
 
 def to_markdown(grid: Grid) -> str:
-    """Return the table in GitHub's Markdown, with a heading above it and the notes below."""
+    """Return the table as GitHub Markdown, with its title as a heading above and its notes below."""
 
     def line(texts: Sequence[str]) -> str:
         return "| " + " | ".join(texts) + " |"
@@ -79,7 +80,7 @@ def to_markdown(grid: Grid) -> str:
 
 
 def to_latex(grid: Grid) -> str:
-    """Return the table as a LaTeX ``table`` with ``booktabs`` rules; title and notes are its caption."""
+    """Return the table as a LaTeX ``table`` with ``booktabs`` rules; title and notes form the caption."""
 
     def escaped(text: str) -> str:
         signs = "".join(LATEX_ESCAPES.get(sign, sign) for sign in text)
@@ -106,7 +107,7 @@ def to_latex(grid: Grid) -> str:
 
 
 def to_rich(grid: Grid) -> Table:
-    """Return the table for the terminal, without its notes."""
+    """Return the table as a Rich table for the terminal, without its notes."""
     from rich.markup import escape
 
     table = plain_table(grid.title)

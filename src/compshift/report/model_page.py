@@ -1,4 +1,4 @@
-"""The page on a fitted model, with its accuracy on labelled rows if there are any, and the page on a table alone."""
+"""The page on a fitted model, optionally with its accuracy on labelled rows, and the page on a table."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def model_page(
 ) -> Page:
     """Return the page on a model: coverage of its training groups, accuracy, and trust.
 
-    ``data`` are labelled rows to evaluate, ``part`` of the file ``source``; without them the page has no accuracies.
-    ``additivity`` says whether to test if the energies are additive; None tests it if that takes only seconds.
-    ``prior`` names the prior in use if it is not that of the fit.
+    ``data`` are labelled rows to evaluate, namely the split ``part`` of the file ``source``; without them the page has
+    no accuracies. ``additivity`` says whether to test if the energies are additive; None tests it only if that takes
+    seconds. ``prior`` names the current prior if it differs from that of the fit.
     """
     audit = _audit(clf)
     evaluation = None if data is None else evaluate(clf, data)
@@ -38,7 +38,9 @@ def model_page(
     sections = [coverage_section(audit)]
     warnings = []
     if evaluation is None:
-        warnings.append("No labelled rows were given: this page says nothing about accuracy.")
+        warnings.append(
+            "No labelled rows were given, so this page has no accuracies: add them to the `compshift report` command."
+        )
     else:
         found = _group_accuracy(clf, evaluation)
         lead.append(_accuracy_words(evaluation, found, part))
@@ -48,8 +50,8 @@ def model_page(
         unknown = found.unseen & (evaluation.report.count > 0) & ~hull.contains(evaluation.report.groups)
         if unknown.any():
             warnings.append(
-                f"{int(unknown.sum())} of the tested groups lie outside the hull of the seen ones: training does not "
-                "determine them."
+                f"{int(unknown.sum())} of the tested groups are outside the affine hull of the seen groups: training "
+                "does not determine them."
             )
     sections += [
         trust_section(clf, evaluation, data, additivity),
@@ -59,14 +61,14 @@ def model_page(
 
 
 def _audit(clf: Any) -> Audit:
-    """Return the audit of the groups that a model was fitted to."""
+    """Return the audit of the groups in a model's training data."""
     seen = np.asarray(clf.seen_)
     weight = np.asarray(clf.group_weight_, dtype=np.float64)[seen]
     return audit_groups(GroupCounts(clf.space_, clf.groups_[seen], weight, float(weight.sum()), 0, {}))
 
 
 def _group_accuracy(clf: Any, evaluation: Evaluation) -> GroupAccuracy:
-    """Return the accuracy of the model on every group, and whether the group was seen."""
+    """Return the model's accuracy on every group, and whether each group was absent from training."""
     report = evaluation.report
     place = clf.space_.locate(report.groups, clf.groups_)
     unseen = (place < 0) | ~np.asarray(clf.seen_)[place]
@@ -75,6 +77,7 @@ def _group_accuracy(clf: Any, evaluation: Evaluation) -> GroupAccuracy:
 
 
 def _accuracy_words(evaluation: Evaluation, found: GroupAccuracy, part: str) -> str:
+    """Return a sentence with the average, worst-group and unseen-group accuracy."""
     report = evaluation.report
     worst = ", ".join(map(str, report.worst_group))
     tested = found.unseen & (report.count > 0)
@@ -84,17 +87,19 @@ def _accuracy_words(evaluation: Evaluation, found: GroupAccuracy, part: str) -> 
         groups, end = (f"{number} tested groups", " on average") if number > 1 else ("one tested group", "")
         unseen = f"; on the {groups} absent from training it is {report.accuracy[tested].mean():.1%}{end}"
     return (
-        f"On {_rows(report, part)} the accuracy is {report.average:.1%}, and {report.worst:.1%} on "
+        f"On {_rows(report, part)} the average accuracy is {report.average:.1%}, and {report.worst:.1%} on "
         f"the worst group, ({worst}){unseen}."
     )
 
 
 def _rows(report: GroupReport, part: str) -> str:
+    """Return the number of evaluated rows with their split, for example ``1,200 test rows``."""
     number = int(report.count.sum())
     return f"{number:,} {'' if part == 'all' else part + ' '}row{'s' * (number != 1)}"
 
 
 def _accuracy_cards(evaluation: Evaluation, found: GroupAccuracy) -> list[Card]:
+    """Return cards with the average, worst-group and unseen-group accuracy."""
     report = evaluation.report
     cards = [
         Card(f"{report.average:.1%}", "average accuracy"),
@@ -109,6 +114,7 @@ def _accuracy_cards(evaluation: Evaluation, found: GroupAccuracy) -> list[Card]:
 
 
 def _accuracy_section(evaluation: Evaluation, found: GroupAccuracy, part: str) -> Section:
+    """Return the accuracy section: averages, bars of seen and unseen groups, and a heat map."""
     report = evaluation.report
     words = [
         f"{_rows(report, part)}: average accuracy {report.average:.3f}, balanced "
@@ -116,7 +122,7 @@ def _accuracy_section(evaluation: Evaluation, found: GroupAccuracy, part: str) -
     ]
     if report.n_empty:
         words.append(
-            f"{report.n_empty} of {report.space.n_groups} groups have no rows here and are left out of these figures."
+            f"{report.n_empty} of {report.space.n_groups} groups have no rows here and are left out of these averages."
         )
     blocks: list[Block] = [Words(words)]
     seen = np.where(found.unseen, np.nan, found.accuracy)
@@ -127,10 +133,11 @@ def _accuracy_section(evaluation: Evaluation, found: GroupAccuracy, part: str) -
 
 
 def _facts(clf: Any, name: str, source: str, part: str, prior: str | None) -> list[tuple[str, str]]:
+    """Return the model's name, its settings, and the rows that it was evaluated on."""
     facts = [("model", name)]
     if source:
         facts.append(("evaluated on", f"{source} ({part} rows)" if part != "all" else source))
-    solved = getattr(clf, "n_iter_", 0) > 0  # a network trained by gradients has other settings
+    solved = getattr(clf, "n_iter_", 0) > 0  # a network trained by gradient descent has no alpha or iterations
     for label, attribute in (
         *([("alpha", "alpha_")] if solved else []),
         ("prior", "prior"),
@@ -144,7 +151,7 @@ def _facts(clf: Any, name: str, source: str, part: str, prior: str | None) -> li
 
 
 def table_page(audit: Audit, name: str) -> Page:
-    """Return the page on a table: coverage, the interactive grid, and the groups to collect."""
+    """Return the page on a table: its coverage, with the interactive grid, and the groups to collect."""
     facts = [("table", name), ("attributes", ", ".join(audit.space.names))]
     sections = [coverage_section(audit), made_section(*facts)]
     return Page(name, "table", coverage_lead(audit), sections, coverage_cards(audit))

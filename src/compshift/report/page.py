@@ -1,7 +1,7 @@
-"""A report page: its blocks, and how they become one HTML file.
+"""The blocks of a report page, and their rendering as one HTML file.
 
 The page is safe to open whatever the data contain: Jinja escapes all text, data for scripts are JSON in elements that
-the data cannot close, and the content policy lets the browser run only the page's own scripts, identified by their
+the data cannot close, and the content security policy lets the browser run only the page's scripts, identified by their
 hashes, and load nothing.
 """
 
@@ -27,9 +27,10 @@ from compshift.bench.records import package_versions
 from compshift.report.grid import Grid
 
 TEMPLATES = files("compshift.report") / "templates"
+"""Folder of HTML templates, scripts and the style sheet."""
 
 EXPLORER_SCRIPTS = ("hull.js", "explorer.js")
-"""Scripts of the interactive grid, in the order they are run."""
+"""Scripts of the interactive grid, in the order in which they run."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,16 @@ class Heading:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart as a Vega-Lite specification, with a caption. A wide one takes the full width of the page."""
+    """A Vega-Lite specification and a caption."""
 
     spec: dict[str, Any]
     caption: str
-    wide: bool = False
+    wide: bool = False  # whether the chart fills the width of the page
 
 
 @dataclass(frozen=True)
 class Charts:
-    """Charts side by side, wrapped to the width of the page."""
+    """Charts side by side; those that do not fit the page width continue below."""
 
     template: ClassVar[str] = "charts.html"
     charts: Sequence[Chart]
@@ -68,7 +69,7 @@ class Charts:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A table; a folded one shows only its title until it is opened."""
+    """A table; if ``folded``, only its title is visible until the reader opens it."""
 
     template: ClassVar[str] = "numbers.html"
     grid: Grid
@@ -85,7 +86,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Explorer:
-    """The interactive grid of groups, in which unseen groups can be marked for collection."""
+    """The interactive grid of groups, in which the reader can mark unseen groups to be collected."""
 
     template: ClassVar[str] = "explorer.html"
     data: dict[str, Any]
@@ -93,6 +94,7 @@ class Explorer:
 
 
 Block = Words | Heading | Charts | Numbers | Facts | Explorer
+"""A part of a section; its ``template`` renders it."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Page:
 
 
 def check_report_packages() -> None:
-    """Raise if a package that pages need is not installed."""
+    """Raise an InputError that names the packages needed for pages that are not installed."""
     missing = [name for name in ("altair", "jinja2", "vl_convert") if find_spec(name) is None]
     if missing:
         raise InputError(f"a report needs {' and '.join(missing)}: pip install 'compshift[report]'")
@@ -155,7 +157,7 @@ def render_page(page: Page) -> str:
 
 
 def json_island(content: Any) -> str:
-    """Return JSON for a ``<script>`` element, without any "<" that could end the element or start a comment."""
+    """Return JSON for a ``<script>`` element, with every "<" escaped: it could end the element or start a comment."""
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -169,12 +171,13 @@ def content_policy(scripts: Sequence[str]) -> str:
 
 
 def _read(name: str) -> str:
+    """Return the content of a template, script or style sheet."""
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 @cache
 def _vega() -> str:
-    """Return the bundle of Vega, Vega-Lite and Vega-Embed that vl-convert ships."""
+    """Return the JavaScript bundle of Vega, Vega-Lite and Vega-Embed from the package vl-convert."""
     import vl_convert
 
     text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
@@ -182,7 +185,10 @@ def _vega() -> str:
 
 
 def made_section(*pairs: tuple[str, str], command: Sequence[str] | None = None) -> Section:
-    """Return the last section of a page: the given facts, then time, command, versions and system."""
+    """Return the last section of a page: the given facts, then time, command, package versions and system.
+
+    The command is by default that of this process.
+    """
     arguments = sys.argv[1:] if command is None else list(command)
     versions = [f"{name.replace('python', 'Python')} {text}" for name, text in package_versions().items()]
     made = [

@@ -1,4 +1,4 @@
-"""Predictions of a model as a table file, and its accuracy by group on the terminal."""
+"""Write a model's predictions to a table file, and print its accuracy by group."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ if TYPE_CHECKING:
     from compshift.core.groups import GroupSpace
     from compshift.metrics.evaluation import Evaluation
 
-UNLIMITED_WIDTH = 1000
-"""Line width used when output is not a terminal."""
+NON_TERMINAL_WIDTH = 1000
+"""Line width, in characters, used when output is not a terminal; wide enough to show every column."""
 
 
 def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool) -> pd.DataFrame:
-    """Return one row per sample: every target and the probabilities of its values.
+    """Return a table with one row per sample: the predicted value of each target, and the probability of every value.
 
-    Probability columns are named ``P(bird=waterbird)``. With ``groups`` there is one more for each candidate group,
-    ``P(bird=waterbird, place=land)``; with ``explain``, columns ``group …`` hold the most probable group, whether it
-    was seen or is inside the hull, and the effective sample size behind its bias.
+    Probability columns are named ``P(bird=waterbird)``. With ``groups``, every candidate group has a probability column
+    too, named ``P(bird=waterbird, place=land)``. With ``explain``, columns named ``group …`` hold the most probable
+    group, its probability, whether it was seen, whether it is inside the affine hull, and the effective sample size
+    behind its bias.
     """
     import pandas as pd
 
     if (groups or explain) and not hasattr(clf, "group_log_proba"):
         raise InputError(
-            "groups and explain need a model of groups, and this one predicts classes only: leave them out"
+            "groups and explain need a model that gives groups a probability, but this one predicts classes only: "
+            "leave both out, or use a CRM model"
         )
     targets = clf.targets_
     predicted, proba = clf.predict(X), clf.predict_proba(X)
@@ -54,28 +56,30 @@ def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool) -> pd.Dat
     frame = pd.DataFrame(columns).infer_objects()
     if explain:
         reasons = clf.explain(X)
-        further = ["probability", "seen", "inside hull", "effective sample size"]
-        names = [f"{name} (attribute)" if name in further else name for name in clf.space_.names]
-        reasons.columns = [f"group {name}" for name in (*names, *further)]
+        added = ["probability", "seen", "inside hull", "effective sample size"]
+        names = [f"{name} (attribute)" if name in added else name for name in clf.space_.names]
+        reasons.columns = [f"group {name}" for name in (*names, *added)]
         frame = pd.concat([frame, reasons], axis=1)
     return frame
 
 
 def _group_column(space: GroupSpace, code: Any) -> str:
-    """Return the column name of a group, ``P(bird=waterbird, place=land)``."""
+    """Return the name of a group's probability column, for example ``P(bird=waterbird, place=land)``."""
     pairs = zip(space.names, space.values, code, strict=True)
     return "P(" + ", ".join(f"{name}={values[position]}" for name, values, position in pairs) + ")"
 
 
 def check_table_path(path: Path, *sources: str | Path | None) -> None:
-    """Raise if a table cannot be written to ``path``, or if ``path`` is one of the ``sources``."""
+    """Raise an InputError if a table cannot be written to ``path`` or would overwrite one of the ``sources``."""
     if ending(path) not in (".csv", *PARQUET):
-        raise InputError(f"{path.name!r} has the ending {path.suffix!r}: tables are written as .csv or .parquet")
+        raise InputError(
+            f"{path.name!r} has the ending {path.suffix!r}, but tables are written as .csv or .parquet: rename it"
+        )
     check_target(path, *sources)
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:
-    """Write a table as CSV or Parquet, by the ending of its name."""
+    """Write a table as CSV or Parquet, depending on the ending of ``path``."""
     check_table_path(path)
     with replacing(path) as temporary:
         if ending(path) == ".csv":
@@ -85,7 +89,7 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
 
 
 def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> None:
-    """Print accuracy, interval, effective sample size and training rows of every group, then the averages."""
+    """Print the accuracy of every group with its role in training and the evidence for its bias, then the averages."""
     report = evaluation.report
     if as_json:
         content = {"rows": int(report.count.sum()), "split": part, **evaluation.to_dict()}
@@ -95,7 +99,7 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
 
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = UNLIMITED_WIDTH
+        console.width = NON_TERMINAL_WIDTH
     console.print(_fitting_table(evaluation, part, console))
     worst = ", ".join(map(str, report.worst_group))
     lines = [
@@ -103,7 +107,7 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
         f"worst group {report.worst:.3f}, ({worst})",
     ]
     if report.compositional_risk == math.inf:
-        lines.append("compositional risk infinite: a group with rows has probability 0 under this prior")
+        lines.append("compositional risk infinite: a group with rows has probability 0 under the current prior")
     elif report.compositional_risk is not None:
         lines.append(f"compositional risk {report.compositional_risk:.3f} nats")
     if report.n_empty:
@@ -114,20 +118,21 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
 
 
 def _fitting_table(evaluation: Evaluation, part: str, console: Console) -> Table:
-    """Return the widest table that fits the console; columns go in the order ESS, expected accuracy, interval."""
+    """Return the accuracy table; if it is too wide, drop first ESS, then expected accuracy, then the intervals."""
     from rich.measure import Measurement
 
+    width = console.width
     for ess, expected in ((True, True), (False, True), (False, False)):
         table = _evaluation_table(evaluation, part, interval=True, ess=ess, expected=expected)
-        if Measurement.get(console, console.options.update(max_width=UNLIMITED_WIDTH), table).maximum <= console.width:
+        if Measurement.get(console, console.options.update(max_width=NON_TERMINAL_WIDTH), table).maximum <= width:
             return table
     table = _evaluation_table(evaluation, part, interval=False, ess=False, expected=False)
-    table.caption = f"{table.caption}, and the intervals" if table.caption else "--json has the intervals"
+    table.caption = f"{table.caption}, and the intervals" if table.caption else "--json lists the intervals"
     return table
 
 
 def _evaluation_table(evaluation: Evaluation, part: str, *, interval: bool, ess: bool, expected: bool) -> Table:
-    """Return the accuracy table with the requested columns; expected accuracy is shown only if there is any."""
+    """Return the accuracy table with the requested columns; expected accuracy is shown only if the model has it."""
     from rich.markup import escape
 
     report = evaluation.report
@@ -147,17 +152,17 @@ def _evaluation_table(evaluation: Evaluation, part: str, *, interval: bool, ess:
     table.add_column("in training", no_wrap=True)
     values = report.space.decode(report.groups)
     for row in range(min(len(report.groups), MAX_ROWS)):
-        held = report.count[row] > 0
-        size, foreseen = evaluation.effective_sample_size[row], evaluation.expected[row, 0]
+        tested = report.count[row] > 0
+        size, expected_accuracy = evaluation.effective_sample_size[row], evaluation.expected[row, 0]
         cells = [
             str(report.count[row]),
-            f"{report.accuracy[row]:.3f}" if held else "empty",
-            *([f"{report.lower[row]:.3f}–{report.upper[row]:.3f}" if held else ""] if interval else []),
-            *(["" if np.isnan(foreseen) else f"{foreseen:.3f}"] if expected else []),
+            f"{report.accuracy[row]:.3f}" if tested else "empty",
+            *([f"{report.lower[row]:.3f}–{report.upper[row]:.3f}" if tested else ""] if interval else []),
+            *(["" if np.isnan(expected_accuracy) else f"{expected_accuracy:.3f}"] if expected else []),
             *(["" if np.isnan(size) else f"{size:.0f}"] if ess else []),
             evaluation.states[row],
         ]
         table.add_row(*(escape(str(value)) for value in values[row]), *cells)
     if len(report.groups) > MAX_ROWS:
-        table.caption = f"the first {MAX_ROWS} of {len(report.groups)} groups; --json has them all"
+        table.caption = f"the first {MAX_ROWS} of {len(report.groups)} groups; --json lists all of them"
     return table

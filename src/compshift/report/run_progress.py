@@ -1,7 +1,7 @@
-"""Training runs and benchmarks on the terminal: the plan, the progress while they run, and the results.
+"""Terminal output of training runs and benchmarks: the plan, the progress while they run, and the results.
 
-Progress goes to standard error: a live display where that is a terminal, plain lines elsewhere. Results go to standard
-output, as tables or as JSON.
+Progress goes to standard error, as a live display if it is a terminal and as plain lines otherwise. Results go to
+standard output, as tables or as JSON.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 REFRESH_RATE = 4
-"""Redraws per second of the live table."""
+"""Number of times per second that the live table is redrawn."""
 
 LOSS_DECAY = 0.95
-"""Decay of the exponential moving average of the training loss beside the bar."""
+"""Decay of the moving average of the training loss that is shown next to the progress bar."""
 
 EXPLANATIONS = {"bias_gap": " (largest |B* - B| over seen groups; 0 at the optimum of the training loss)"}
-"""Explanation printed after a number that a method reports, by the number's name."""
+"""Explanations printed after numbers that methods report, by the number's name."""
 
 
 def print_plan(units: Sequence[Unit], seconds: float, slots: int, stored: int, *, as_json: bool) -> None:
-    """Print the jobs that a benchmark would run, and an estimate of the time they take in ``slots`` processes."""
+    """Print the jobs of a benchmark and an estimate of their duration, with ``slots`` jobs running at a time."""
     total = sum(unit.n_jobs for unit in units)
     labels = list(dict.fromkeys(unit.data.source.label for unit in units))
     if as_json:
         print(json.dumps({"jobs": total, "stored": stored, "seconds": round(seconds / slots, 1), "data": labels}))
         return
     for label in labels:
-        own = [unit for unit in units if unit.data.source.label == label]
-        scenarios, methods = {unit.scenario for unit in own}, {unit.method.name for unit in own}
-        count = sum(unit.n_jobs for unit in own)
+        part = [unit for unit in units if unit.data.source.label == label]
+        scenarios, methods = {unit.scenario for unit in part}, {unit.method.name for unit in part}
+        count = sum(unit.n_jobs for unit in part)
         sizes = f"{counted(len(scenarios), 'scenario')} × {counted(len(methods), 'method')}"
-        repeats = f"{counted(own[0].draws, 'draw')}, {counted(own[0].seeds, 'seed')}"
-        print(f"{label}: {sizes}, {repeats}, {counted(count, 'job')} ({own[0].data.protocol.mode})")
-    there = f", {stored} of them in the folder already" if stored else ""
-    print(f"{counted(total, 'job')} in all{there}")
-    print(f"about {duration(seconds / slots)} with {slots} at a time (an estimate)")
+        repeats = f"{counted(part[0].draws, 'draw')}, {counted(part[0].seeds, 'seed')}"
+        print(f"{label}: {sizes}, {repeats}, {counted(count, 'job')} ({part[0].data.protocol.mode})")
+    already = f", {stored} of them already in the folder" if stored else ""
+    print(f"{counted(total, 'job')} in all{already}")
+    print(f"about {duration(seconds / slots)} with {counted(slots, 'job')} at a time (an estimate)")
 
 
 @contextmanager
 def bench_listener(units: Sequence[Unit], *, quiet: bool) -> Iterator[BenchListener]:
-    """Show a live table of jobs on standard error if that is a terminal; elsewhere, or if quiet, only failures."""
+    """Show a live table of jobs if standard error is a terminal; otherwise, or with ``quiet``, print only failures."""
     from rich.console import Console
     from rich.live import Live
 
@@ -75,7 +75,7 @@ def bench_listener(units: Sequence[Unit], *, quiet: bool) -> Iterator[BenchListe
 
 
 class _JobTable(BenchListener):
-    """Jobs by data set and method: planned, finished, diverged and failed ones, and seconds per job."""
+    """A live table of the numbers of planned, finished, diverged and failed jobs by data set and method."""
 
     def __init__(self, units: Sequence[Unit], console: Console) -> None:
         self.console = console
@@ -130,7 +130,7 @@ class _JobTable(BenchListener):
         )
 
     def _time_left(self, done: int, total: int) -> str:
-        """Return elapsed and remaining time, by the rate of new jobs; stored ones took no time."""
+        """Return elapsed and remaining time; the rate counts only new jobs, because stored ones take no time."""
         elapsed = time.monotonic() - self.started
         new = done - sum(self.counts["known"].values())
         text = f"{done} of {total} jobs, {duration(elapsed)} elapsed"
@@ -138,7 +138,7 @@ class _JobTable(BenchListener):
 
 
 def print_outcome(outcome: Outcome, folder: Path, results: Results, *, as_json: bool) -> None:
-    """Print the main tables of a benchmark, diverged and failed jobs, and where the results are."""
+    """Print the main tables of a benchmark, its diverged and failed jobs, and the folder of the results."""
     if as_json:
         content = {
             "folder": str(folder),
@@ -174,7 +174,10 @@ def print_outcome(outcome: Outcome, folder: Path, results: Results, *, as_json: 
 
 @contextmanager
 def run_listener(folder: Path, *, terminal: bool, tensorboard: bool) -> Iterator[Listener]:
-    """Follow a training run with a bar (on a terminal) or a line per evaluation, and with TensorBoard if asked to."""
+    """Yield a listener that shows a training run as a bar or a line per evaluation, and logs it to TensorBoard.
+
+    ``terminal`` and ``tensorboard`` turn each of these on; the bar needs standard error to be a terminal.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -221,7 +224,7 @@ class _ListenerList(Listener):
 
 
 class _LineListener(Listener):
-    """Print one line per evaluation."""
+    """Print one line per evaluation to standard error."""
 
     def started(self, step: int, steps: int) -> None:
         if step:
@@ -232,7 +235,7 @@ class _LineListener(Listener):
 
 
 class _BarListener(Listener):
-    """Show a bar with loss, validation accuracy and remaining time, and a line above it per evaluation."""
+    """Show a bar with loss, validation accuracy and remaining time; print a line above it for each evaluation."""
 
     def __init__(self, progress: Any) -> None:
         self.progress = progress
@@ -262,11 +265,11 @@ class _TensorBoardListener(Listener):
             from torch.utils.tensorboard import SummaryWriter
         except ModuleNotFoundError:
             raise InputError("tensorboard is not installed: pip install 'compshift[tensorboard]'") from None
-        self.folder, self.make = folder, SummaryWriter
+        self.folder, self.writer_class = folder, SummaryWriter
         self.writer: Any = None
 
     def started(self, step: int, steps: int) -> None:  # noqa: ARG002
-        self.writer = self.make(str(self.folder), purge_step=step + 1)
+        self.writer = self.writer_class(str(self.folder), purge_step=step + 1)
 
     def close(self) -> None:
         if self.writer is not None:
@@ -281,7 +284,7 @@ class _TensorBoardListener(Listener):
 
 
 def _evaluation_line(evaluation: ValidationStep) -> str:
-    """Return ``step 200  loss 0.512  balanced 0.871  worst 0.523 (8, gradient)  best so far``."""
+    """Return a line such as ``step 200  loss 0.512  balanced 0.871  worst 0.523 (8, gradient)  best so far``."""
     parts = [f"step {evaluation.step:<6} loss {evaluation.loss:.4f}"]
     if evaluation.report is not None:
         report = evaluation.report
@@ -301,22 +304,22 @@ def print_run(result: Mapping[str, Any], source: str, *, as_json: bool) -> None:
     if not result["new"]:
         print("this run was finished before; nothing was trained")
     if not result["validation"]:
-        print(f"no validation rows to select by: the weights of step {result['best_step']} are kept")
+        print(f"no validation rows to select by: the weights of the last step, {result['best_step']}, are kept")
     else:
         print(f"best of {result['steps']} steps: step {result['best_step']}")
         table = plain_table(f"{result['method_name']} on the val rows")
         for name in ("predictor", "average", "balanced", "worst group", ""):
             table.add_column(name, justify="left" if name in ("predictor", "") else "right")
-        for name, found in result["validation"].items():
-            numbers = [f"{found[key]:.3f}" for key in ("average", "balanced", "worst")]
-            table.add_row(name, *numbers, f"({', '.join(map(str, found['worst_group']))})")
+        for name, scores in result["validation"].items():
+            numbers = [f"{scores[key]:.3f}" for key in ("average", "balanced", "worst")]
+            table.add_row(name, *numbers, f"({', '.join(map(str, scores['worst_group']))})")
         Console().print(table)
         if len(result["validation"]) > 1:
-            print("predict and evaluate use the first predictor; the others are ablations of its bias and its prior")
+            print("`predict` and `evaluate` use the first predictor; the others are ablations of its bias and prior")
     for name, value in result["method"].items():
         print(f"{name.replace('_', ' ')}: {value:.4g}{EXPLANATIONS.get(name, '')}")
     print(f"model in {result['model']}")
     if result["held_out"]:
         print(f"test it with: compshift evaluate {shlex.join([str(result['model']), source])}")
     else:
-        print("no test rows were held out to measure its accuracy on: split the data (--shares)")
+        print("no test rows were held out, so its accuracy cannot be measured: split the data with --shares")

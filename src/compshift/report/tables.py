@@ -1,4 +1,4 @@
-"""The paper's tables from our results, from the paper's numbers, or from both side by side; as grids or as CSV."""
+"""Tables of our results, of the paper's numbers, or of both side by side; as grids or as CSV."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ HEADINGS = {
     "worst": "worst group",
     "unseen": "unseen groups",
 }
+"""Column headings of the metrics, in the order of the columns."""
 
 UNIT_NOTE = "Test accuracy in percent: mean (standard error) over seeds, of the mean over scenarios."
 METRIC_NOTES = {
-    "average": "Average: share of test rows that are right, so that large groups count more.",
-    "weighted": "Weighted: average with the group frequencies of training before any group was dropped.",
-    "unseen": "Unseen groups: test rows of groups that are absent from training.",
+    "average": "Average: share of test rows predicted correctly, so large groups count more.",
+    "weighted": "Weighted: mean over groups, weighted by their training frequencies before any group was dropped.",
+    "unseen": "Unseen groups: accuracy on test rows of groups that are absent from training.",
 }
 STANDARD_NOTE = "None dropped: worst-group accuracy when every group is in training."
-SOLVED_NOTE = "A method that is solved to its optimum is deterministic and has no standard error."
-ONE_SEED_NOTE = "One seed, so no standard error."
+SOLVED_NOTE = "Methods that are solved to the optimum are deterministic and have no standard error."
+ONE_SEED_NOTE = "There is one seed, so there is no standard error."
 PARTIAL_NOTE = "* Some scenarios or seeds are missing."
 COMPARED_NOTE = (
-    "Percent, mean (standard error over seeds). The last column of each metric is the difference divided by its "
-    "standard error."
+    "Test accuracy in percent: mean (standard error) over seeds. The third column of each metric is our number minus "
+    "the paper's, divided by the standard error of this difference."
 )
 ABLATION_NOTE = (
     "CRM: extrapolated bias B*, uniform prior. B_hat: learned bias, 0 for unseen groups. Emp Prior: group frequencies "
-    "of the test rows. All variants use the model that was selected for CRM."
+    "of the test rows. All variants use the model that validation selected for CRM."
 )
 
 
 def make_tables(results: Results, paper: Results | None = None) -> list[Grid]:
-    """Return every table that has rows; with ``paper``, only rows that both have, ours beside the paper's."""
+    """Return every table that has rows; with ``paper``, compare the rows that are in both results."""
     if paper is not None:
         return list(_compared(results, paper))
     grids = [_main(results), *_scenario_grids(results), _ablations(results), _standard(results)]
@@ -49,7 +50,7 @@ def make_tables(results: Results, paper: Results | None = None) -> list[Grid]:
 
 
 def short_tables(results: Results) -> list[Grid]:
-    """Return the main table and the ablations of each data set, narrow enough for a terminal."""
+    """Return the main table and the ablations of each data set, without the data set column, for the terminal."""
     grids = []
     for data in results.datasets:
         part = results.of(data)
@@ -63,7 +64,7 @@ def short_tables(results: Results) -> list[Grid]:
 
 
 def shown(score: Score | None) -> str:
-    """Return ``78.7 (1.0)``, the mean alone without a standard error, or an empty text if there is no mean."""
+    """Format a score as ``78.7 (1.0)``, as ``78.7`` if it has no standard error, or as empty text if it has no mean."""
     if score is None or score.mean != score.mean:
         return ""
     return f"{score.mean:.1f}" + ("" if score.error is None else f" ({score.error:.1f})")
@@ -71,17 +72,17 @@ def shown(score: Score | None) -> str:
 
 def _columns(rows: Iterable[Scores]) -> list[str]:
     """Return the metrics that at least one row has, in the order of ``HEADINGS``."""
-    held = {metric for row in rows for metric, score in row.items() if score.mean == score.mean}
-    return [metric for metric in HEADINGS if metric in held]
+    present = {metric for row in rows for metric, score in row.items() if score.mean == score.mean}
+    return [metric for metric in HEADINGS if metric in present]
 
 
 def _best(scores: Sequence[Score | None]) -> float:
-    """Return the largest mean as printed, or -1 if there is none."""
+    """Return the largest mean, rounded as printed, or -1 if there is none."""
     return max((round(score.mean, 1) for score in scores if score is not None and score.mean == score.mean), default=-1)
 
 
 def _block(grid: Grid, columns: Sequence[str], data: str, rows: Sequence[tuple[str, Sequence[Score | None]]]) -> None:
-    """Add the rows of one data set, with the best of each column in bold; incomplete rows (*) are never the best."""
+    """Add the rows of one data set; the best complete score of each column is bold. A * marks incomplete rows."""
     best = [_best([scores[number] for name, scores in rows if name[-1] != "*"]) for number in range(len(columns))]
     for position, (name, scores) in enumerate(rows):
         cells = [
@@ -94,7 +95,7 @@ def _block(grid: Grid, columns: Sequence[str], data: str, rows: Sequence[tuple[s
 
 
 def _main(results: Results) -> Grid:
-    """Return the main table: means over scenarios by data set and method."""
+    """Return the main table: mean over scenarios for each data set and method."""
     columns = _columns(results.main.values())
     standard = any("worst" in scores for scores in results.standard.values())
     headings = ["data set", "method", *(HEADINGS[metric] for metric in columns)]
@@ -102,10 +103,10 @@ def _main(results: Results) -> Grid:
     for data in results.datasets:
         rows = []
         for name in _methods(results, data):
-            over = results.main.get((data, name), {})
+            scores = results.main.get((data, name), {})
             extra = [results.standard.get((data, name), {}).get("worst")] if standard else []
             mark = "*" if (data, name) in results.partial else ""
-            rows.append((name + mark, [*(over.get(metric) for metric in columns), *extra]))
+            rows.append((name + mark, [*(scores.get(metric) for metric in columns), *extra]))
         _block(grid, [*columns, *["none dropped"] * standard], data, rows)
     meanings = [text for metric, text in METRIC_NOTES.items() if metric in columns]
     seeds = {score.seeds for row in results.main.values() for score in row.values()}
@@ -117,11 +118,12 @@ def _main(results: Results) -> Grid:
 
 
 def _methods(results: Results, data: str) -> list[str]:
+    """Return the methods that have results on a data set, in order of appearance."""
     return list(dict.fromkeys(key[1] for key in (*results.main, *results.standard) if key[0] == data))
 
 
 def _scenario_grids(results: Results) -> list[Grid]:
-    """Return a table per data set and metric: scenarios down, methods across, each method's worst scenario marked."""
+    """Return a table for each data set and metric: a row per scenario, a column per method; ▾ marks worst scenarios."""
     grids = []
     for data in dict.fromkeys(key[0] for key in results.scenarios):
         dropped = list(dict.fromkeys(key[1] for key in results.scenarios if key[0] == data))
@@ -153,7 +155,7 @@ def _scenario_grids(results: Results) -> list[Grid]:
 
 
 def scenario_label(results: Results, data: str, scenario: DroppedGroups) -> str:
-    """Return the names of the groups that a scenario drops, or ``none``."""
+    """Return the names of the groups that a scenario drops, or ``none`` if it has no label."""
     return results.labels.get((data, scenario), "none") or "none"
 
 
@@ -163,7 +165,7 @@ def _lowest(scores: Iterable[Score | None]) -> float:
 
 
 def _ablations(results: Results) -> Grid:
-    """Return the table of CRM's biases and priors."""
+    """Return the table of CRM's ablations, which vary its bias and its prior."""
     columns = _columns(results.ablations.values())
     grid = Grid("ablations", "Ablations of CRM", ["data set", "variant", *(HEADINGS[name] for name in columns)], 2)
     for data in dict.fromkeys(key[0] for key in results.ablations):
@@ -196,23 +198,24 @@ def _standard(results: Results) -> Grid:
 
 
 def _compared(ours: Results, paper: Results) -> Iterable[Grid]:
-    """Yield tables of our numbers, the paper's, and their difference in standard errors, for rows that both have.
+    """Yield tables that compare our numbers with the paper's, for rows that are in both.
 
-    Means over scenarios are compared only if the scenarios are the same.
+    Means over scenarios are compared only if both have the same scenarios. The paper has no scenarios of ``celeba5``:
+    its means are compared if each of our scenarios drops one group.
     """
     same = {data for data in ours.named & paper.named if _scenarios(ours, data) == _scenarios(paper, data)}
     same |= {"celeba5"} & ours.named if all(len(dropped) == 1 for dropped in _scenarios(ours, "celeba5")) else set()
-    over = {"main": same, "ablations": same, "standard": ours.named & paper.named}
+    comparable = {"main": same, "ablations": same, "standard": ours.named & paper.named}
     pairs = (
         ("main", "Compositional shift", "method", ours.main, paper.main),
         ("ablations", "Ablations of CRM", "variant", ours.ablations, paper.ablations),
         ("standard", "No group dropped", "method", ours.standard, paper.standard),
     )
-    for name, title, kind, own, theirs in pairs:
-        shared = [key for key in own if key in theirs and key[0] in over[name]]
+    for name, title, kind, mine, theirs in pairs:
+        shared = [key for key in mine if key in theirs and key[0] in comparable[name]]
         if shared:
             labels = [[key[0], key[1]] for key in shared]
-            rows = [(own[key], theirs[key]) for key in shared]
+            rows = [(mine[key], theirs[key]) for key in shared]
             yield _beside(name, title, ["data set", kind], labels, rows, ours.notes)
     shared_scenarios = [key for key in ours.scenarios if key in paper.scenarios and key[0] in ours.named]
     if shared_scenarios:
@@ -234,7 +237,7 @@ def _beside(
     rows: Sequence[tuple[Scores, Scores]],
     notes: Sequence[str],
 ) -> Grid:
-    """Return one table of our numbers beside the paper's; ``rows`` are pairs of ours and theirs."""
+    """Return one table that compares our numbers with the paper's; ``rows`` are pairs of our and the paper's scores."""
     metrics = [metric for metric in HEADINGS if any(metric in own and metric in theirs for own, theirs in rows)]
     headings = [part for metric in metrics for part in (f"{HEADINGS[metric]}: ours", "paper", "difference / s.e.")]
     grid = Grid(name, f"{title}, beside the paper", [*keys, *headings], len(keys))
@@ -254,7 +257,7 @@ def _beside(
 
 
 def to_csv(results: Results, paper: Results | None = None, only: str | None = None) -> str:
-    """Return all numbers as CSV in full precision, one per row; with ``only``, those of one table."""
+    """Return all numbers, or those of the table ``only``, as CSV in full precision, one number per row."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     key_columns = ("source", "table", "dataset", "dropped", "codes", "method", "metric")
@@ -284,12 +287,12 @@ def to_csv(results: Results, paper: Results | None = None, only: str | None = No
 
 
 def _codes(scenario: DroppedGroups) -> str:
-    """Return the codes of the dropped groups, which are the same for ours and the paper's."""
+    """Return the codes of the dropped groups as text; codes, unlike labels, are the same in the paper's results."""
     return " ".join("(" + ", ".join(map(str, code)) + ")" for code in scenario)
 
 
 def main_numbers(results: Results) -> list[dict[str, Any]]:
-    """Return the numbers of all tables but the single scenarios, one per entry, for JSON."""
+    """Return the numbers of all tables except those of single scenarios for JSON, one entry per number."""
     parts = {"main": results.main, "ablations": results.ablations, "standard": results.standard}
     return [
         {"table": table, "dataset": data, "method": name, "metric": metric, "mean": score.mean, "error": score.error}

@@ -1,7 +1,7 @@
-"""Results of the short commands on the terminal, or as JSON for other programs.
+"""Print the results of commands as text or as JSON, with helpers shared by all terminal output.
 
-Also the tools that all terminal output shares: plain tables, unwrapped lines, the progress bar, durations and counts.
-Training runs and benchmarks are in ``run_progress``, evaluations in ``predictions``, audits in ``audit``.
+The helpers are plain tables, unwrapped lines, the progress bar, durations and counts. ``run_progress`` prints training
+runs and benchmarks, ``predictions`` prints evaluations, and ``audit`` prints audits.
 """
 
 from __future__ import annotations
@@ -32,30 +32,37 @@ if TYPE_CHECKING:
     from compshift.studies.hull import HullGrowth
 
 MAX_ROWS = 200
-"""Largest number of groups in a printed table; --json lists all of them."""
+"""Maximum number of groups in a printed table; --json lists all of them."""
 
 MAX_PROBLEMS = 10
-"""Largest number of warnings or broken samples printed one by one; the rest are counted."""
+"""Maximum number of warnings or of broken samples that are printed; the rest are only counted."""
 
 
 def plain_table(title: str) -> Table:
-    """Return an empty table without a frame, which fits more into 80 columns."""
+    """Return an empty table without a frame, so that more fits into 80 columns."""
     from rich.box import SIMPLE
     from rich.markup import escape
     from rich.table import Table
 
-    return Table(box=SIMPLE, show_edge=False, pad_edge=False, title=escape(title), title_justify="left")
+    return Table(
+        box=SIMPLE,
+        show_edge=False,
+        pad_edge=False,
+        title=escape(title),
+        title_justify="left",
+        caption_justify="left",
+    )
 
 
 def print_lines(console: Console, *lines: str) -> None:
-    """Print each text on one line: no markup, no colours, no line breaks."""
+    """Print each text as one line, without markup, colours or wrapping."""
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def progress_bar(title: str, total: int, unit: str = "") -> Iterator[Callable[[int], None]]:
-    """Show a bar with rate and remaining time on standard error, if that is a terminal; yield its ``advance``."""
+    """Show a progress bar on standard error if it is a terminal; yield a function that advances the bar by a count."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -74,7 +81,7 @@ def progress_bar(title: str, total: int, unit: str = "") -> Iterator[Callable[[i
 
 
 def duration(seconds: float) -> str:
-    """Return a time span as ``45 s``, ``12 min`` or ``3.4 h``."""
+    """Format a duration as ``45 s``, ``12 min`` or ``3.4 h``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -83,12 +90,12 @@ def duration(seconds: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a count with its noun in the right number: ``1 job``, ``2 jobs``."""
+    """Return a count with its noun in singular or plural: ``1 job``, ``2 jobs``."""
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> None:
-    """Print a fit: groups, hull, convergence, effective sample sizes, and expected accuracy if settings were chosen."""
+    """Print groups, hull, convergence and sample sizes of a fit; after cross-validation, also settings and accuracy."""
     size = clf.effective_sample_size_
     unseen = clf.inside_hull_ & ~clf.seen_
     result = {
@@ -129,13 +136,13 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
         position = int(np.flatnonzero(unseen)[np.argmin(size[unseen])])
         note = " (uncertain)" if size[position] < ENOUGH_SAMPLES else ""
         print(
-            f"trust: the bias of every extrapolated group rests on at least {size[position]:.0f} samples; "
-            f"the fewest are behind {clf.space_.label(clf.groups_[position])}{note}"
+            f"trust: the smallest effective sample size behind the bias of an extrapolated group is "
+            f"{size[position]:.0f}, for {clf.space_.label(clf.groups_[position])}{note}"
         )
     if expected is not None:
         how = "" if (clf.anchor_, clf.selected_bias_) == ("zero", "extrapolated") else f", {clf.anchor_} anchor"
         how += "" if clf.selected_bias_ == "extrapolated" else f", {clf.selected_bias_} bias"
-        offset = round(clf.unseen_offset_, 2) + 0.0  # never −0.00
+        offset = round(clf.unseen_offset_, 2) + 0.0  # + 0.0 turns −0.0 into 0.0
         how += f", unseen groups {offset:+.2f} nats" if offset else ""
         print(f"chosen on held-out groups ({clf.n_splits_} folds): alpha {clf.alpha_:g}{how}")
     if expected is not None and len(expected):
@@ -149,7 +156,7 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
 
 
 def print_extraction(done: Extraction, backbone: str, *, as_json: bool) -> None:
-    """Print how many rows and shards an extraction wrote or reused, how long it took, and which samples are broken."""
+    """Print the rows and shards of an extraction, its duration, and the broken samples that were left out."""
     if as_json:
         content = {
             "folder": str(done.folder),
@@ -164,20 +171,20 @@ def print_extraction(done: Extraction, backbone: str, *, as_json: bool) -> None:
         }
         print(json.dumps(content))
         return
-    reused = f", {done.reused} of them from before" if done.reused else ""
+    reused = f" ({done.reused} reused from an earlier run)" if done.reused else ""
     print(f"{done.rows} rows of {done.features} features by {backbone} in {counted(done.shards, 'shard')}{reused}")
     if done.forward_seconds:
         share = 1 - done.forward_seconds / done.seconds
-        print(f"{done.seconds:.1f} s, {share:.0%} of them outside the backbone")
+        print(f"extraction took {done.seconds:.1f} s, {share:.0%} of it outside the backbone")
     for sentence in done.broken[:MAX_PROBLEMS]:
         print(f"left out: {sentence}")
     if len(done.broken) > MAX_PROBLEMS:
-        print(f"left out: {len(done.broken) - MAX_PROBLEMS} more; --json lists them")
+        print(f"left out: {len(done.broken) - MAX_PROBLEMS} more; --json lists all of them")
     print(f"features written to {done.folder}")
 
 
 def print_onnx_file(written: OnnxFile, *, as_json: bool) -> None:
-    """Print the inputs and outputs of an exported model and their shapes."""
+    """Print the names and shapes of an exported model's inputs and outputs."""
     if as_json:
         content = {
             "model": str(written.path),
@@ -192,13 +199,13 @@ def print_onnx_file(written: OnnxFile, *, as_json: bool) -> None:
         axes = {name: ", ".join("N" if axis is None else str(axis) for axis in shape) for name, shape in shapes.items()}
         return ", ".join(f"{name} ({shape})" for name, shape in axes.items())
 
-    print(f"inputs: {listed(written.inputs)}{' (may be left out)' * ('prior' in written.inputs)}")
+    print(f"inputs: {listed(written.inputs)}{'; prior is optional' * ('prior' in written.inputs)}")
     print(f"outputs: {listed(written.outputs)}")
     print(f"model written to {written.path}")
 
 
 def print_benchmarks(benchmarks: Sequence[Benchmark], *, as_json: bool) -> None:
-    """Print every named data set: kind of samples, groups, and whether it is bundled or downloaded."""
+    """Print every named data set: kind of samples, groups, and whether it is bundled or must be downloaded."""
     if as_json:
         content = [
             {
@@ -216,17 +223,17 @@ def print_benchmarks(benchmarks: Sequence[Benchmark], *, as_json: bool) -> None:
     from rich.console import Console
 
     table = plain_table("data sets")
-    for heading in ("name", "samples", "groups", "from"):
+    for heading in ("name", "samples", "groups", "source"):
         table.add_column(heading, no_wrap=True)
     table.add_column("description", overflow="fold")
     for known in benchmarks:
-        where = "bundled" if known.bundled else "download"
-        table.add_row(known.name, known.kind, known.groups, where, known.title)
+        source = "bundled" if known.bundled else "download"
+        table.add_row(known.name, known.kind, known.groups, source, known.title)
     Console().print(table)
 
 
 def print_check(known: Benchmark, data: GroupedDataset, broken: Sequence[str], *, as_json: bool) -> None:
-    """Print the rows of each group by split, differences from the published data set, and broken samples."""
+    """Print the number of rows of each group and split, differences from the published data, and broken samples."""
     groups, counts = _split_counts(data)
     warnings = known.differences(data)
     untested = [group for group, row in zip(groups, counts, strict=True) if not row[2]]
@@ -266,7 +273,7 @@ def print_check(known: Benchmark, data: GroupedDataset, broken: Sequence[str], *
     for value, row in list(zip(data.space.decode(groups), counts, strict=True))[:MAX_ROWS]:
         table.add_row(*(escape(str(entry)) for entry in value), *(str(count) for count in row))
     if len(groups) > MAX_ROWS:
-        table.caption = f"the first {MAX_ROWS} of {len(groups)} groups; --json has them all"
+        table.caption = f"the first {MAX_ROWS} of {len(groups)} groups; --json lists all of them"
     table.add_section()
     blank = [""] * (len(data.space.names) - 1)
     table.add_row("all", *blank, *(str(count) for count in counts.sum(axis=0)))
@@ -274,11 +281,11 @@ def print_check(known: Benchmark, data: GroupedDataset, broken: Sequence[str], *
     for title, sentences in (("warning", warnings), ("broken", list(broken))):
         print_lines(console, *(f"{title}: {sentence}" for sentence in sentences[:MAX_PROBLEMS]))
         if len(sentences) > MAX_PROBLEMS:
-            print_lines(console, f"{title}: {len(sentences) - MAX_PROBLEMS} more; --json has them all")
+            print_lines(console, f"{title}: {len(sentences) - MAX_PROBLEMS} more; --json lists all of them")
 
 
 def _split_counts(data: GroupedDataset) -> tuple[IntArray, IntArray]:
-    """Return the groups that occur, (g, m), and their number of rows in each split, (g, 3)."""
+    """Return the groups that have rows, (g, m), and their number of rows in each split, (g, 3)."""
     groups, position = data.space.distinct(data.codes)
     split = np.zeros(len(data), dtype=np.int64) if data.split is None else data.split
     counts = np.bincount(position * len(SPLITS) + split, minlength=len(groups) * len(SPLITS))
@@ -314,7 +321,7 @@ def print_gaussian2d(study: Gaussian2DStudy, *, as_json: bool) -> None:
 
 
 def print_hull_example(cells: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
-    """Print how many cells of each connected component of the example grid are seen and can be extrapolated."""
+    """Print the numbers of seen and of extrapolable cells in each connected component of the example grid."""
     if as_json:
         print(json.dumps(list(cells)))
         return
@@ -329,17 +336,23 @@ def print_hull_example(cells: Sequence[Mapping[str, Any]], *, as_json: bool) -> 
         table.add_row(str(number), str(states.count("seen")), str(states.count("extrapolable")))
     console = Console()
     console.print(table)
-    console.print(f"{sum(not cell['component'] for cell in cells)} cells are out of reach", highlight=False)
+    outside = sum(not cell["component"] for cell in cells)
+    print_lines(console, f"{outside} cells are outside the affine hull of the seen cells and cannot be extrapolated")
 
 
 def print_hull_growth(rows: Sequence[HullGrowth], *, as_json: bool) -> None:
-    """Print how many random groups complete the hull, beside the paper's bounds."""
+    """Print the number of random draws that complete the affine hull, next to the paper's bounds."""
     if as_json:
         print(json.dumps([row.to_dict() for row in rows]))
         return
     from rich.console import Console
 
-    table = plain_table("groups drawn until every combination is determined")
+    table = plain_table("random draws of groups until every group is inside the affine hull")
+    table.caption = (
+        "m attributes of d values each; groups: number of groups; least: fewest groups that can suffice; mean: draws, "
+        "± standard error over trials; 90 %: draws that sufficed in 90 % of the trials; last two columns: the paper's "
+        "upper bounds on that number, with c = 10 (the second for two attributes only)"
+    )
     for heading in ("m", "d", "groups", "least", "mean", "90 %", "2c(md+d log d)", "8cd log d"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
@@ -357,13 +370,18 @@ def print_hull_growth(rows: Sequence[HullGrowth], *, as_json: bool) -> None:
 
 
 def print_growth(outcomes: Sequence[GrowthOutcome], *, as_json: bool) -> None:
-    """Print the accuracy on z1 for every setting and share of groups, averaged over seeds."""
+    """Print the accuracy of predicting z1 for every setting and share of kept groups, averaged over seeds."""
     if as_json:
         print(json.dumps([outcome.to_dict() for outcome in outcomes], allow_nan=False))
         return
     from rich.console import Console
 
-    table = plain_table("accuracy on z1 when a share of the groups is kept")
+    table = plain_table("accuracy of predicting z1 when only a share of the groups is in training")
+    table.caption = (
+        "m attributes of d values each; norm: norm of the values' means; kept: share of groups in training; inside: "
+        "share of all groups inside the affine hull of the kept ones; alpha: median of the chosen ridges; all, seen, "
+        "unseen: accuracy on those groups (unseen: only inside the hull); Bayes: accuracy of the Bayes classifier"
+    )
     for heading in ("m", "d", "norm", "kept", "inside", "alpha", "all", "seen", "unseen", "Bayes"):
         table.add_column(heading, justify="right", no_wrap=True)
     keys = dict.fromkeys((outcome.job.attributes, outcome.job.values, outcome.job.share) for outcome in outcomes)

@@ -1,6 +1,6 @@
-"""The trust section of a page: how far predictions on unseen groups can be relied on.
+"""The trust section of a page: evidence on how reliable predictions for unseen groups are.
 
-Evidence is the effective sample size and the Pareto tail behind each bias, the convergence of the fit, calibration, the
+The evidence is the effective sample size and the Pareto k̂ behind each bias, the convergence of the fit, calibration,
 additivity of the energies, and expected against actual accuracy.
 """
 
@@ -24,22 +24,22 @@ from compshift.report.grid import Cell, Grid
 from compshift.report.page import Block, Chart, Charts, Numbers, Section, Words
 
 MAX_DOTS = 40
-"""Largest number of groups in the charts of effective sample sizes and tails; the lowest are shown."""
+"""Maximum number of groups in the charts of effective sample size and k̂; those with the fewest samples are shown."""
 
 MAX_GROUP_ROWS = 500
-"""Largest number of rows in the table of groups."""
+"""Maximum number of rows in the table of groups."""
 
 MAX_DIAGNOSED_ROWS = 2000
-"""Largest number of data rows on which additivity is tested; of more, a random sample is used."""
+"""Maximum number of data rows in the test of additivity; if there are more, a random sample is used."""
 
-MAX_UNASKED_WORK = 5e6
-"""Largest rows × features × seen groups for which additivity is tested without being asked for: about ten seconds."""
+MAX_DEFAULT_WORK = 5e6
+"""Maximum rows × features × seen groups for which additivity is tested by default; it takes about ten seconds."""
 
 OVERCONFIDENCE_Z = 2.0
-"""Smallest difference of mean confidence and accuracy, in standard errors, that is called too high or too low."""
+"""Probabilities are called too high or too low if mean confidence and accuracy differ by more standard errors."""
 
 MAX_BIAS_GAP = 0.01
-"""Largest |B* − B| over seen groups, in nats, that counts as converged."""
+"""Maximum |B* − B| over seen groups, in nats, at which a fit counts as converged."""
 
 ESS_CAPTION = (
     f"Effective sample size behind the bias of each group. Left of the line, at {ENOUGH_SAMPLES} training rows, the "
@@ -47,20 +47,24 @@ ESS_CAPTION = (
 )
 TAIL_CAPTION = (
     f"Pareto k̂ of the importance weights behind the bias of each group. Right of the line, at {HEAVY_TAIL}, a few "
-    "training rows dominate, and the effective sample size cannot be relied on."
+    "training rows dominate, and the effective sample size is unreliable."
+)
+TABLE_NOTE = (
+    "ESS and k̂: effective sample size and Pareto k̂ of the importance weights behind the group's bias. |B* − B|: "
+    "difference of the extrapolated and the learned bias. Expected and actual: accuracy with its interval."
 )
 
 
 class Confidences(NamedTuple):
-    """Confidence of the predicted class of each row, whether it is right, and whether the row's group is unseen."""
+    """Confidence and correctness of the prediction for each row."""
 
-    confidence: FloatArray  # (n,)
-    right: BoolArray  # (n,)
-    unseen: BoolArray  # (n,)
+    confidence: FloatArray  # (n,) probability of the predicted class
+    right: BoolArray  # (n,) whether the prediction is correct
+    unseen: BoolArray  # (n,) whether the row's group was absent from training
 
     @classmethod
     def of(cls, clf: Any, data: GroupedDataset) -> Confidences:
-        """Predict the first target of every row."""
+        """Predict the first target of every row and compare it with the label."""
         proba = clf.predict_proba(data.X)
         proba = proba[0] if isinstance(proba, list) else proba
         frame = data.columns(clf.space_.names)
@@ -70,24 +74,24 @@ class Confidences(NamedTuple):
         return cls(proba.max(axis=1), proba.argmax(axis=1) == codes[:, 0], unseen)
 
     def words(self, target: str) -> list[str]:
-        """Say whether the probabilities of ``target`` are calibrated, on rows of seen and of unseen groups."""
+        """Return sentences on the calibration of ``target``, for rows of seen and of unseen groups."""
         sentences = []
         for state, chosen in (("seen", ~self.unseen), ("unseen", self.unseen)):
             if not chosen.any():
                 continue
             found = calibration(np.minimum(self.confidence[chosen], 1), self.right[chosen], np.random.default_rng(0))
-            confidence, how = found.accuracy + found.overconfidence, "calibrated as far as these rows show"
+            confidence, how = found.accuracy + found.overconfidence, "not detectably miscalibrated"
             if found.off:
-                sure = abs(found.overconfidence) > OVERCONFIDENCE_Z * found.overconfidence_error
-                how = "miscalibrated" if not sure else "too high" if found.overconfidence > 0 else "too low"
+                clear = abs(found.overconfidence) > OVERCONFIDENCE_Z * found.overconfidence_error
+                how = "miscalibrated" if not clear else "too high" if found.overconfidence > 0 else "too low"
             sentences.append(
                 f"Probabilities of {target} on the {int(chosen.sum()):,} rows of {state} groups are {how}: the mean "
-                f"confidence is {confidence:.1%}, the accuracy {found.accuracy:.1%}."
+                f"confidence is {confidence:.1%} and the accuracy {found.accuracy:.1%}."
             )
         return sentences
 
     def chart_rows(self, interval: float) -> list[dict[str, Any]]:
-        """Return bins of equal count, of rows of seen and of unseen groups, with intervals of that confidence."""
+        """Return the bins of the calibration curves of seen and unseen groups; ``interval`` is the confidence level."""
         rows = []
         for state, chosen in (("seen", ~self.unseen), ("unseen", self.unseen)):
             if not chosen.any():
@@ -95,12 +99,12 @@ class Confidences(NamedTuple):
             confidence, right = self.confidence[chosen], self.right[chosen]
             bins = confidence_bins(confidence)
             for number in np.unique(bins):
-                own = bins == number
-                lower, upper = wilson_interval(float(right[own].sum()), int(own.sum()), interval)
-                figures = (confidence[own].mean(), right[own].mean(), lower, upper)
+                members = bins == number
+                lower, upper = wilson_interval(float(right[members].sum()), int(members.sum()), interval)
+                figures = (confidence[members].mean(), right[members].mean(), lower, upper)
                 names = ("confidence", "accuracy", "lower", "upper")
                 rows.append(
-                    {"state": state, "n": int(own.sum())}
+                    {"state": state, "n": int(members.sum())}
                     | {name: round(float(figure), 4) for name, figure in zip(names, figures, strict=True)}
                 )
         return rows
@@ -109,13 +113,13 @@ class Confidences(NamedTuple):
 def trust_section(
     clf: Any, evaluation: Evaluation | None, data: GroupedDataset | None, additivity: bool | None = None
 ) -> Section:
-    """Return the verdict in sentences, charts of the evidence, and a table of every group.
+    """Return the section: sentences that sum up the evidence, charts of it, and a table of every group.
 
     Additivity is tested on ``data`` if ``additivity`` is true, or if it is None and the test takes only seconds.
     """
     words, charts = _bias_sentences(clf), _bias_charts(clf)
     if data is None or evaluation is None:
-        words.append("No labelled rows were given: calibration and additivity are not assessed.")
+        words.append("No labelled rows were given, so calibration and additivity are not assessed.")
     else:
         found = Confidences.of(clf, data)
         words += [*found.words(clf.targets_.names[0]), *_additivity_words(clf, data, additivity)]
@@ -129,9 +133,9 @@ def trust_section(
 
 
 def _bias_sentences(clf: Any) -> list[str]:
-    """Say what the biases of extrapolated groups rest on, and whether the fit is at its optimum."""
+    """Return sentences on the evidence behind extrapolated biases and on the convergence of the fit."""
     if not hasattr(clf, "inside_hull_"):
-        return ["This model predicts classes only: it has no biases, and does not extrapolate to unseen groups."]
+        return ["This model predicts classes only: it has no group biases and does not extrapolate to unseen groups."]
     unseen = clf.inside_hull_ & ~clf.seen_
     if not unseen.any():
         return ["No unseen group can be extrapolated.", convergence_words(clf.bias_gap_)]
@@ -139,39 +143,44 @@ def _bias_sentences(clf: Any) -> list[str]:
 
 
 def bias_words(size: FloatArray, tail: FloatArray) -> str:
-    """Say what the biases of extrapolated groups rest on: effective sample sizes and k̂, (q,) each, NaN if unknown."""
-    few = int(np.count_nonzero((size < ENOUGH_SAMPLES) | (tail > HEAVY_TAIL)))
+    """Return a sentence on the evidence behind extrapolated biases.
+
+    ``size`` (q,) holds the effective sample sizes and ``tail`` (q,) the Pareto k̂ of the groups, NaN if unknown.
+    """
+    n_uncertain = int(np.count_nonzero((size < ENOUGH_SAMPLES) | (tail > HEAVY_TAIL)))
     every = (
         "bias of the extrapolated group rests"
         if len(size) == 1
         else f"biases of all {len(size)} extrapolated groups rest"
     )
-    if not few:
+    if not n_uncertain:
         known = not np.isnan(tail).any()
-        end = ", without a heavy tail" if known else "; whether their weights have a heavy tail is not known"
+        end = ", without a heavy tail" if known else "; whether the importance weights have a heavy tail is not known"
         return f"The {every} on an effective sample size of {ENOUGH_SAMPLES} or more{end}."
-    some = f"biases of {few} of the {len(size)} extrapolated groups rest"
+    some = f"biases of {n_uncertain} of the {len(size)} extrapolated groups rest"
     return (
-        f"The {every if few == len(size) else some} on an effective sample size below {ENOUGH_SAMPLES}, or on weights "
-        "with a heavy tail. Do not rely on extrapolation there without data."
+        f"The {every if n_uncertain == len(size) else some} on an effective sample size below {ENOUGH_SAMPLES}, or on "
+        "importance weights with a heavy tail. Collect labelled rows of these groups before relying on the predictions."
     )
 
 
 def convergence_words(gap: float) -> str:
-    """Say whether the largest difference of extrapolated and learned bias over seen groups is 0, as at the optimum."""
+    """Return a sentence on convergence; ``gap`` is the largest |B* − B| over seen groups, which is 0 at the optimum."""
     words = f"B* and the learned bias of seen groups differ by at most {gap:.1e}"
     if gap > MAX_BIAS_GAP:
-        return f"{words}, which should be 0: the optimum was not reached, or training continued after B*."
+        return f"{words}, which should be 0: the optimum was not reached, or training continued after B* was computed."
     return f"{words}, as they should at the optimum."
 
 
 def _additivity_words(clf: Any, data: GroupedDataset, additivity: bool | None) -> list[str]:
-    """Say whether additive energies are enough for these rows; nothing if that is not to be tested."""
+    """Return a sentence on whether the energies of these rows are additive, or nothing if that is not tested."""
     if additivity is False or not hasattr(clf, "inside_hull_"):
         return []
     work = min(len(data), MAX_DIAGNOSED_ROWS) * data.X.shape[1] * int(clf.seen_.sum())
-    if additivity is None and work > MAX_UNASKED_WORK:
-        return ["Additivity of the energies was not tested to save time: `compshift report --diagnose` tests it."]
+    if additivity is None and work > MAX_DEFAULT_WORK:
+        return [
+            "To save time, additivity of the energies was not tested: use `compshift report --diagnose` to test it."
+        ]
     try:
         return [_additivity_verdict(clf, data)]
     except InputError as error:
@@ -179,6 +188,7 @@ def _additivity_words(clf: Any, data: GroupedDataset, additivity: bool | None) -
 
 
 def _additivity_verdict(clf: Any, data: GroupedDataset) -> str:
+    """Test additivity on at most ``MAX_DIAGNOSED_ROWS`` rows and return the verdict."""
     if len(data) > MAX_DIAGNOSED_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(len(data), MAX_DIAGNOSED_ROWS, replace=False))
         data = data.rows(rows)
@@ -190,7 +200,7 @@ def _additivity_verdict(clf: Any, data: GroupedDataset) -> str:
 
 
 def _bias_charts(clf: Any) -> list[Chart]:
-    """Return the charts of the extrapolated groups, or of the seen ones if there are none."""
+    """Return charts of the evidence behind the biases of extrapolated groups or, if there are none, of seen groups."""
     if not hasattr(clf, "effective_sample_size_"):
         return []
     size, tail = clf.effective_sample_size_, clf.pareto_k_
@@ -200,21 +210,25 @@ def _bias_charts(clf: Any) -> list[Chart]:
     order = inside[np.argsort(size[inside], kind="stable")][:MAX_DOTS]
     if not len(order):
         return []
-    cut = f" The {MAX_DOTS} lowest of {len(inside)} groups are shown." if len(inside) > MAX_DOTS else ""
+    cut = (
+        f" Of {len(inside)} groups, the {MAX_DOTS} with the smallest effective sample size are shown."
+        if len(inside) > MAX_DOTS
+        else ""
+    )
     labels = [clf.space_.label(clf.groups_[group]) for group in order]
     return bias_charts(labels, clf.seen_[order], size[order], tail[order], cut)
 
 
 def bias_charts(labels: Sequence[str], seen: BoolArray, size: FloatArray, tail: FloatArray, cut: str) -> list[Chart]:
-    """Return charts of effective sample size and k̂ (NaN if unknown) by group; ``cut`` ends the captions."""
+    """Return charts of effective sample size and k̂ (NaN if unknown) by group; ``cut`` is appended to the captions."""
     rows = [
         {
             "group": label,
-            "state": "seen" if had else "unseen",
+            "state": "seen" if is_seen else "unseen",
             "ess": round(float(samples), 2),
             "k": round(float(k), 3) if np.isfinite(k) else None,
         }
-        for label, had, samples, k in zip(labels, seen, size, tail, strict=True)
+        for label, is_seen, samples, k in zip(labels, seen, size, tail, strict=True)
     ]
     charts = [trust_dots(rows, labels, "ess", "effective sample size", ENOUGH_SAMPLES, ESS_CAPTION + cut)]
     known = [row for row in rows if row["k"] is not None]
@@ -224,17 +238,17 @@ def bias_charts(labels: Sequence[str], seen: BoolArray, size: FloatArray, tail: 
 
 
 def _calibration_chart(clf: Any, found: Confidences, interval: float) -> Chart:
-    """Return the calibration curves, with intervals of that confidence."""
-    of_unseen = "those of unseen groups separately" if found.unseen.any() else "all of seen groups"
+    """Return the calibration curves; ``interval`` is the confidence level of the intervals."""
+    curves = "seen and unseen groups separately" if found.unseen.any() else "all of seen groups"
     caption = (
-        f"Calibration of {clf.targets_.names[0]} on {len(found.right):,} rows, {of_unseen}. On the dashed line, "
+        f"Calibration of {clf.targets_.names[0]} on {len(found.right):,} rows, {curves}. On the dashed line, "
         f"accuracy equals confidence. Bars are {interval:.0%} intervals."
     )
     return calibration_curves(found.chart_rows(interval), caption)
 
 
 def _expected_charts(evaluation: Evaluation) -> list[Chart]:
-    """Return a chart of expected against actual accuracy of the unseen groups for which both are known, if any."""
+    """Return a chart of expected and actual accuracy of the unseen groups that have both, or nothing."""
     report, rows = evaluation.report, []
     for group in np.flatnonzero((report.count > 0) & ~np.isnan(evaluation.expected[:, 0])):
         names = ("expected", "expected_lower", "expected_upper", "accuracy", "lower", "upper")
@@ -244,14 +258,14 @@ def _expected_charts(evaluation: Evaluation) -> list[Chart]:
             | {name: round(float(figure), 4) for name, figure in zip(names, figures, strict=True)}
         )
     caption = (
-        "Accuracy that the fit expected of each unseen group, estimated on held-out groups, against its actual "
-        "accuracy. Lines are intervals."
+        "Expected accuracy of each unseen group, estimated on held-out groups during the fit, against its actual "
+        "accuracy. Horizontal and vertical lines are their intervals."
     )
     return [expected_and_actual(rows, caption)] if rows else []
 
 
 def _table(clf: Any, evaluation: Evaluation | None) -> Grid:
-    """Return a table of every candidate group: training rows, evidence behind its bias, and accuracy."""
+    """Return a table of every candidate group: its role in training, the evidence behind its bias, and its accuracy."""
     headings = ["group", "in training", "ESS", "k̂", "|B* − B|", "expected", "actual", "rows"]
     grid = Grid("trust", "Every group", headings, 2)
     place = None if evaluation is None else clf.space_.locate(clf.groups_, evaluation.report.groups)
@@ -275,14 +289,17 @@ def _table(clf: Any, evaluation: Evaluation | None) -> Grid:
             count,
         ]
         grid.add([clf.space_.label(clf.groups_[group]), state], [Cell(text) for text in figures])
+    grid.notes.append(TABLE_NOTE)
     if len(clf.groups_) > MAX_GROUP_ROWS:
         grid.notes.append(f"The first {MAX_GROUP_ROWS} of {len(clf.groups_):,} candidate groups, unseen ones first.")
     return grid
 
 
 def _with_interval(value: float, lower: float, upper: float) -> str:
+    """Format a value with its interval, or return empty text for NaN."""
     return "" if np.isnan(value) else f"{value:.2f} ({lower:.2f}–{upper:.2f})"
 
 
-def _shown(value: float, how: str) -> str:
-    return "" if np.isnan(value) else format(value, how)
+def _shown(value: float, spec: str) -> str:
+    """Format a value by a format specification, or return empty text for NaN."""
+    return "" if np.isnan(value) else format(value, spec)

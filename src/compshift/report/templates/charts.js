@@ -1,5 +1,6 @@
 "use strict";
-// Draw every chart of the page as SVG with Vega. Expressions are interpreted, not compiled: the page's policy forbids eval.
+// Draw every chart of the page as SVG with Vega. Expressions are interpreted (ast: true), because the page's content
+// security policy forbids eval.
 
 const THEME = {
   background: null,
@@ -12,10 +13,10 @@ const THEME = {
 };
 
 const OPTIONS = { mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: THEME };
-const MIN_WIDTH = 150; // smallest width of a redrawn chart, in pixels
+const MIN_WIDTH = 150; // minimum width of a redrawn chart, in pixels
 
-// Draw a chart; if it is wider than the page, draw it again in the width that is available.
-async function drawn(place, spec) {
+// Draw a chart; if it is wider than the page, draw it again at the available width.
+async function drawChart(place, spec) {
   const first = await vegaEmbed(place, spec, OPTIONS);
   const excess = place.scrollWidth - place.clientWidth;
   if (excess > 0 && spec.width - excess >= MIN_WIDTH) {
@@ -27,10 +28,10 @@ async function drawn(place, spec) {
 for (const figure of document.querySelectorAll("figure.chart")) {
   const spec = JSON.parse(figure.querySelector("script").textContent);
   const place = figure.querySelector(".drawing");
-  drawn(place, spec)
+  drawChart(place, spec)
     .then(() => figure.classList.add("drawn"))
     .catch((error) => {
-      place.textContent = `this chart cannot be drawn: ${error.message}`;
+      place.textContent = `This chart cannot be drawn (${error.message}). Try another or a newer browser.`;
       console.error(error);
     });
 }

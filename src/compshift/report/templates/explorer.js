@@ -1,14 +1,15 @@
 "use strict";
-// The interactive grid of groups: which are seen, which can be extrapolated, and which could be if more were collected.
+// The interactive grid of groups. It shows which groups are seen, which can be extrapolated, and which could be
+// extrapolated if the marked groups were collected.
 
-const WINDOW = 60; // values of an attribute shown at a time, as in coverage_section.py
+const WINDOW = 60; // values of an attribute shown at a time; must equal WINDOW in coverage_section.py
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const SIGNS = { seen: "", inside: "+", gained: "+", outside: "×", marked: "✓" };
 const WORDS = {
   inside: "unseen, can be extrapolated",
   gained: "unseen, could be extrapolated once the marked groups are collected",
   outside: "unseen, out of reach",
-  marked: "marked, will be collected",
+  marked: "marked for collection",
 };
 
 class Explorer {
@@ -16,7 +17,7 @@ class Explorer {
     this.root = root;
     this.data = JSON.parse(root.querySelector("script").textContent);
     this.sizes = this.data.values.map((values) => values.length);
-    this.marked = new Map(); // groups that will be collected, by key
+    this.marked = new Map(); // codes of the groups marked for collection, by key
     this.axes = this.sizes.length > 1 ? [0, 1] : [0, null];
     this.first = this.sizes.map(() => 0); // position of the first value shown, by attribute
     this.fixed = this.data.base.slice(); // values of the attributes that are not axes
@@ -30,7 +31,7 @@ class Explorer {
     this.draw();
   }
 
-  // Start again from the seen groups of one scenario.
+  // Select a scenario: take its seen groups and clear the marks.
   choose(number) {
     this.scenario = number;
     const dropped = new Set(this.data.scenarios.length ? this.data.scenarios[number].dropped : []);
@@ -48,7 +49,7 @@ class Explorer {
     this.update();
   }
 
-  // Recompute hull, coverage and remaining groups from the marked groups.
+  // Recompute the hull of seen and marked groups, its coverage, and the groups that remain to be collected.
   update() {
     this.hull = this.seenHull.copy();
     for (const code of this.marked.values()) this.hull.add(code);
@@ -78,7 +79,7 @@ class Explorer {
     for (const code of this.remaining) this.marked.set(code.join(), code);
     this.update();
     this.draw();
-    this.say(added ? `${counted(added, "group")} marked: with them, every combination is determined` : "every combination is determined already");
+    this.say(added ? `${counted(added, "group")} marked: with them, every combination is determined` : "every combination is already determined");
   }
 
   clear() {
@@ -105,7 +106,7 @@ class Explorer {
     } catch {
       box.closest("details").open = true;
       box.select();
-      document.execCommand("copy"); // a page opened from disk may not write to the clipboard directly
+      document.execCommand("copy"); // browsers may forbid clipboard access to a page opened from disk
     }
     this.say(`${counted(this.marked.size, "group")} copied as CSV`);
   }
@@ -129,7 +130,7 @@ class Explorer {
     this.say(`${this.label(code)}: ${what}` + (reason ? `; it equals ${reason}` : ""));
   }
 
-  // Return the group as a combination of seen groups, or of seen and marked ones.
+  // Return the combination of seen groups (and, if it is needed, of marked groups) that equals the group, as text.
   reason(code, state) {
     if (this.sizes.length !== 2) return state === "inside" ? this.witnesses[code.join()] : null;
     const known = [...this.basis, ...[...this.seen.keys()].map(parsed)];
@@ -137,7 +138,8 @@ class Explorer {
     return path.map(([sign, part], number) => (sign < 0 ? " − " : number ? " + " : "") + this.label(part)).join("");
   }
 
-  // Menus of scenarios, of axes and fixed values if there are more than two attributes, and of windows of many values.
+  // Build the menus: the scenario; with more than two attributes, the axes and the values of the other attributes;
+  // and, for an attribute with many values, which of them to show.
   controls() {
     const place = this.root.querySelector(".choices");
     place.replaceChildren();
@@ -186,19 +188,19 @@ class Explorer {
   }
 
   draw() {
-    const held = this.root.contains(document.activeElement);
+    const hadFocus = this.root.contains(document.activeElement);
     const [rows, columns] = [this.shown(0), this.shown(1)];
     this.focus = [Math.min(this.focus[0], rows.length - 1), Math.min(this.focus[1], columns.length - 1)];
     this.drawGrid(rows, columns);
     this.drawSummary();
     this.drawList();
     const active = document.activeElement;
-    if (held && (!this.root.contains(active) || active.disabled)) this.cells[this.focus[0]][this.focus[1]].focus();
+    if (hadFocus && (!this.root.contains(active) || active.disabled)) this.cells[this.focus[0]][this.focus[1]].focus();
   }
 
   drawGrid(rows, columns) {
     const [down, across] = this.axes;
-    const held = this.root.contains(document.activeElement) && document.activeElement.closest("table");
+    const hadFocus = this.root.contains(document.activeElement) && document.activeElement.closest("table");
     const table = element("table", { role: "grid", class: "groups" });
     const corner = across === null ? this.data.names[down] : `${this.data.names[down]} \\ ${this.data.names[across]}`;
     const heads = columns.map((value) => (value === null ? "" : String(this.data.values[across][value])));
@@ -223,7 +225,7 @@ class Explorer {
     });
     table.append(body);
     this.root.querySelector(".grid").replaceChildren(table);
-    if (held) this.cells[this.focus[0]][this.focus[1]].focus();
+    if (hadFocus) this.cells[this.focus[0]][this.focus[1]].focus();
   }
 
   cell(code, i, j) {

@@ -1,11 +1,12 @@
 "use strict";
 // The affine hull of the seen groups in exact integer arithmetic, as compshift.AffineHull computes it.
-// Both classes take the number of values of each attribute; codes are arrays of integers.
+// Both classes are built from the number of values of each attribute. Codes are arrays of integers.
 
-const MAX_COUNTED = 50000; // largest number of groups counted one by one; beyond it a random sample is counted
-const SAMPLE = 20000; // size of that sample
+const MAX_COUNTED = 50000; // maximum number of groups that are counted one by one; more are estimated from a sample
+const SAMPLE = 20000; // size of the random sample
 
-// Two attributes: seen groups are edges of a graph of values; the hull is the union of its components' products.
+// The hull for two attributes. Seen groups are edges of a bipartite graph of values; a group is inside the hull if its
+// two values are in the same connected component.
 class ValueGraph {
   constructor(sizes) {
     this.sizes = sizes;
@@ -66,8 +67,9 @@ class ValueGraph {
   }
 }
 
-// Any number of attributes: a basis of the integer vectors that are orthogonal to every seen one-hot code. A group is
-// inside if its code is orthogonal to all of them. Each group added from outside removes one vector, which gives the rank.
+// The hull for any number of attributes: a basis of the integer vectors orthogonal to the one-hot codes of all seen
+// groups. A group is inside the hull if its one-hot code is orthogonal to every basis vector. Adding a group from
+// outside removes one basis vector, so the rank is the code width minus the number of basis vectors.
 class OrthogonalSpace {
   constructor(sizes) {
     this.sizes = sizes;
@@ -171,10 +173,10 @@ function greatestDivisor(one, other) {
   return one;
 }
 
-// Return a group of two attributes as a combination of others: signs and codes along a shortest path between its two
-// values, in the graph whose edges are the groups. Null if there is none.
+// For two attributes, return a group as a combination of other groups: signs and codes along a shortest path between
+// the group's two values, in the graph whose edges are the other groups. Return null if there is no path.
 function pathWitness([left, right], codes) {
-  const edges = [new Map(), new Map()]; // groups by their left, and by their right value
+  const edges = [new Map(), new Map()]; // groups by their left value, and by their right value
   for (const code of codes) {
     edges.forEach((side, which) => {
       if (!side.has(code[which])) side.set(code[which], []);
@@ -209,7 +211,7 @@ function hullOf(sizes, codes) {
   return hull;
 }
 
-// Return the fewest groups that complete the hull, those of ``preferred`` first; each adds one dimension.
+// Return the fewest groups that complete the hull, taking groups of ``preferred`` first. Each raises the rank by 1.
 function completion(hull, preferred, base) {
   const whole = hull.copy();
   const chosen = preferred.filter((code) => whole.add(code));
