@@ -1,6 +1,6 @@
-"""Classifiers that keep working on combinations of attributes they never saw in training.
+"""Classifiers for combinations of attribute values that are absent from the training data.
 
-Names are loaded when they are first used, so importing the package costs next to nothing.
+Public names are loaded on first use, so importing the package is fast.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""``python -m compshift`` is the command line."""
+"""Entry point of ``python -m compshift``, the same as the ``compshift`` command."""
 
 from compshift.cli.main import main
 

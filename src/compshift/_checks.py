@@ -1,6 +1,7 @@
-"""Checks of the public edge: arguments that cannot be used raise an InputError of one sentence.
+"""Validation of the arguments of public functions: an invalid argument raises an InputError.
 
-The sentence says what was wrong, what is expected and how to mend it. Code inside the package trusts its arguments.
+The message says in one sentence what was wrong, what was expected and how to fix it. Private functions do not validate
+their arguments.
 """
 
 import contextlib
@@ -19,23 +20,23 @@ from compshift._errors import InputError, an, rough
 MAX_TABLE_GROUPS = 1 << 22
 """Largest number of groups, about four million, for which an array with one entry per group is built."""
 
-MAX_SINGLE = float(np.finfo(np.float32).max)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 """Largest float32."""
 
 MAX_FEATURE = 1e302
-"""Largest absolute value of a feature; sums of larger ones may overflow."""
+"""Largest accepted absolute value of a feature; sums of larger values may overflow."""
 
 MAX_FACTOR = 1e18
-"""Largest rate or penalty; the product of two still fits into float32."""
+"""Largest accepted learning rate or penalty; the product of two such numbers fits into float32."""
 
 MIN_FRACTION = 1e-9
 """Smallest number that ``check_fraction`` accepts."""
 
 MAX_READERS = 1024
-"""Largest number of worker processes that read samples."""
+"""Largest accepted number of worker processes for reading samples."""
 
 
-def masked_where(values: Any) -> Any:
+def mask_of(values: Any) -> Any:
     """Return the mask of a masked array; None if no entry is masked or ``values`` is not a masked array."""
     if not isinstance(values, np.ma.MaskedArray) or values.dtype.names is not None:
         return None
@@ -44,8 +45,8 @@ def masked_where(values: Any) -> Any:
 
 
 def check_unmasked(values: Any, name: str) -> None:
-    """Check that no entry of an array is masked: NumPy would use the value below the mask."""
-    mask = masked_where(values)
+    """Check that no entry of an array is masked, because NumPy would silently use the values under the mask."""
+    mask = mask_of(values)
     if mask is not None:
         count, row = int(np.count_nonzero(mask)), int(np.nonzero(mask)[0][0]) if mask.ndim else 0
         raise InputError(
@@ -59,7 +60,7 @@ def check_same_rows(n_rows: int, values: Any, name: str, reference: str = "X") -
     try:
         count = len(values)
     except RuntimeError:
-        raise unreadable(values, name) from None
+        raise unreadable_error(values, name) from None
     except TypeError:  # a number, or a sparse matrix
         count = (getattr(values, "shape", ()) or (0,))[0]
     if count != n_rows:
@@ -67,11 +68,11 @@ def check_same_rows(n_rows: int, values: Any, name: str, reference: str = "X") -
 
 
 def check_same_order(tables: Mapping[str, Any]) -> None:
-    """Check that no two pandas tables have the same index labels in different orders: rows are matched by position.
+    """Check that no two pandas tables have the same index labels in different orders, because rows match by position.
 
     Indexes with different labels, for example after ``reset_index`` of one table only, are accepted.
     """
-    indexes = [found for name, table in tables.items() for found in _row_labels(name, table)]
+    indexes = [pair for name, table in tables.items() for pair in _row_labels(name, table)]
     for (name, index), (other, labels) in itertools.combinations(indexes, 2):
         if len(index) != len(labels) or index.nlevels != labels.nlevels or index.equals(labels):
             continue
@@ -79,20 +80,20 @@ def check_same_order(tables: Mapping[str, Any]) -> None:
         row, first = next(((row, pair) for row, pair in pairs if pair[0] != pair[1]), (0, None))
         if first is not None and index.isin(labels).all() and labels.isin(index).all():
             raise InputError(
-                f"{other} has the index of {name} in another order ({first[1]!r} in place of {first[0]!r} at row "
-                f"{row}), and rows are taken by position: align them, as by .loc[{name}.index], or call "
-                ".reset_index(drop=True) on both"
+                f"{other} has the index labels of {name} in another order ({first[1]!r} instead of {first[0]!r} at row "
+                f"{row}), but rows are matched by position: reorder {other}, for example with .loc[{name}.index], or "
+                "call .reset_index(drop=True) on both"
             )
 
 
 def _row_labels(name: str, table: Any) -> list[tuple[str, Any]]:
-    """Return the index of a pandas table, or of each pandas column of a mapping, with its name for messages."""
+    """Return (name for messages, index) of a pandas table, or of each pandas column of a mapping."""
     pandas = sys.modules.get("pandas")
     if pandas is None:
         return []
     parts = {f"{name}[{key!r}]": part for key, part in table.items()} if isinstance(table, Mapping) else {name: table}
-    held = (pandas.DataFrame, pandas.Series)
-    return [(part, values.index) for part, values in parts.items() if isinstance(values, held)]
+    with_index = (pandas.DataFrame, pandas.Series)
+    return [(part, values.index) for part, values in parts.items() if isinstance(values, with_index)]
 
 
 def check_generator(random_state: Any) -> np.random.Generator:
@@ -100,14 +101,12 @@ def check_generator(random_state: Any) -> np.random.Generator:
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError):
-        raise InputError(
-            f"random_state is {random_state!r}: pass a whole number of 0 or more, or a numpy.random.Generator"
-        ) from None
+        raise InputError(f"random_state is {random_state!r}: pass an integer ≥ 0 or a numpy.random.Generator") from None
 
 
 def check_finite(values: Any, name: str = "X") -> None:
-    """Check that all entries are finite; the error names the place of the first that is not."""
-    # A finite sum proves that all entries are finite. An infinite sum may also come from overflow, so look again.
+    """Check that all entries are finite; the error gives the row and column of the first NaN or infinite entry."""
+    # A finite sum proves that all entries are finite. An infinite sum may come from overflow, so check each entry.
     with np.errstate(all="ignore"):
         if math.isfinite(float(np.sum(values))):
             return
@@ -123,21 +122,24 @@ def check_finite(values: Any, name: str = "X") -> None:
         )
 
 
-def check_sums(values: Any, name: str = "X") -> None:
-    """Check that no feature exceeds ``MAX_FEATURE``, so that sums do not overflow."""
+def check_magnitude(values: Any, name: str = "X") -> None:
+    """Check that no absolute value exceeds ``MAX_FEATURE``, so that sums do not overflow."""
     largest = float(np.abs(values).max(initial=0.0))
     if largest > MAX_FEATURE:
-        raise InputError(f"{name} has numbers up to {largest:.3g}, too large to add up: divide the features")
-
-
-def check_reach(values: Any, what: str) -> Any:
-    """Return values computed from features, after checking that they did not overflow; ``what`` names them."""
-    with np.errstate(all="ignore"):
-        fine = math.isfinite(float(np.sum(values))) or bool(np.isfinite(values).all())
-    if not fine:
         raise InputError(
-            f"X has rows so far from those of the fit that their {what} overflow: look for errors in the features, and "
-            "give them the units that they had in the fit"
+            f"{name} has values up to {largest:.3g}, and sums of values above {MAX_FEATURE:g} may overflow: rescale "
+            "the features"
+        )
+
+
+def check_no_overflow(values: Any, what: str) -> Any:
+    """Return values computed from X after checking that they did not overflow; ``what`` names them in the message."""
+    with np.errstate(all="ignore"):
+        finite = math.isfinite(float(np.sum(values))) or bool(np.isfinite(values).all())
+    if not finite:
+        raise InputError(
+            f"X has rows so far from the training data that their {what} overflow: check the features for errors, and "
+            "use the same units as in fit"
         )
     return values
 
@@ -147,58 +149,58 @@ def as_array(values: Any, name: str) -> Any:
     try:
         return np.asarray(values)
     except (RuntimeError, TypeError):
-        raise unreadable(values, name) from None
+        raise unreadable_error(values, name) from None
 
 
-def unreadable(values: Any, name: str) -> InputError:
+def unreadable_error(values: Any, name: str) -> InputError:
     """Return the error for values that NumPy cannot read, for example a tensor that requires a gradient."""
     return InputError(
-        f"{name} is {an(type(values).__name__)} that NumPy cannot read: pass an array; of a tensor, "
+        f"{name} is {an(type(values).__name__)} that NumPy cannot read: pass a NumPy array; convert a tensor with "
         ".detach().cpu().numpy()"
     )
 
 
 def check_numbers(values: Any, name: str, expected: str) -> Any:
-    """Return real numbers as a float64 array; for anything else raise an error that ends with ``expected``."""
+    """Return real numbers as a float64 array; the message for anything else ends with ``expected``."""
     check_unmasked(values, name)
     try:
         array = as_array(values, name)
         if array.dtype.kind not in "cmM":
             return array.astype(np.float64, copy=False)
-        held = f"has type {array.dtype}"  # complex numbers or times
+        problem = f"has type {array.dtype}"  # complex numbers or times
     except InputError:
         raise
     except (TypeError, ValueError, OverflowError):
-        held = f"holds {values!r}" if isinstance(values, list | tuple | np.ndarray) else f"is {values!r}"
-    raise InputError(f"{name} {held}: {expected}")
+        problem = f"holds {values!r}" if isinstance(values, list | tuple | np.ndarray) else f"is {values!r}"
+    raise InputError(f"{name} {problem}: {expected}")
 
 
 def check_list(values: Any, name: str, of: str) -> list[Any]:
-    """Return any iterable except a text as a list; ``of`` says in the error what it should hold."""
+    """Return an iterable other than text as a list; ``of`` describes the expected items in the message."""
     if not isinstance(values, str | bytes):
         try:
             return list(values)
         except RuntimeError:
-            raise unreadable(values, name) from None
+            raise unreadable_error(values, name) from None
         except TypeError:
             pass
     raise InputError(f"{name} is {values!r}: pass a list of {of}")
 
 
-def check_single(values: Any, name: str = "X") -> None:
-    """Check that all numbers fit into float32, the type that networks compute with."""
+def check_float32(values: Any, name: str = "X") -> None:
+    """Check that all numbers fit into float32, the precision in which networks compute."""
     largest = float(np.abs(values).max(initial=0.0))
-    if largest > MAX_SINGLE:
+    if largest > MAX_FLOAT32:
         raise InputError(
-            f"{name} has numbers up to {largest:.3g}, and networks work with 32 bits, which end at 3.4e38: divide each "
-            "feature by its standard deviation"
+            f"{name} has values up to {largest:.3g}, but networks compute in float32, whose largest number is 3.4e38: "
+            "divide each feature by its standard deviation"
         )
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int, name: str = "sample_weight") -> Any:
-    """Return sample weights as (n,) float64: finite, none negative, not all zero; ones if None is passed.
+    """Return sample weights as (n,) float64 after checking that they are finite, ≥ 0 and not all 0; ones for None.
 
-    A weight whose share of the sum would be denormal becomes 0; importance weights like exp(−740) are that small.
+    A weight whose share of the sum would be denormal becomes 0. Importance weights can be that small, e.g. exp(−740).
     """
     if sample_weight is None:
         return np.ones(n_rows)
@@ -211,27 +213,27 @@ def check_sample_weight(sample_weight: Any, n_rows: int, name: str = "sample_wei
     check_finite(weight, name)
     if (weight < 0).any():
         row = int(np.argmax(weight < 0))
-        raise InputError(f"{name} is negative ({weight[row]:g} at row {row}): weights must be 0 or more")
+        raise InputError(f"{name} is negative ({weight[row]:g} at row {row}): weights must be ≥ 0")
     with np.errstate(over="ignore"):
         total = float(weight.sum())
     if not math.isfinite(total):
-        raise InputError(f"{name} is too large to add up ({weight.max():g} at most): divide it by its mean")
+        raise InputError(f"{name} has values up to {weight.max():g}, whose sum overflows: divide {name} by its maximum")
     if 0 < weight.max(initial=0.0) < np.finfo(np.float64).tiny:
-        raise InputError(f"{name} is too small ({weight.max():g} at most): divide it by its mean")
+        raise InputError(f"{name} is too small (at most {weight.max():g}): divide {name} by its maximum")
     if not weight.any():
         raise InputError(f"{name} is zero for every row: at least one row of each class must have a weight above 0")
     return np.where(weight / total < np.finfo(np.float64).tiny, 0.0, weight)
 
 
 def check_codes(codes: Any, cardinalities: Sequence[int], name: str = "codes") -> Any:
-    """Return group codes as (q, m) int64, each within its attribute's range; a single code (m,) becomes one row."""
+    """Check group codes and return them as (q, m) int64; a single code (m,) becomes one row."""
     check_unmasked(codes, name)
     try:
         array = as_array(codes, name)
     except ValueError as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{name} has rows of different lengths: pass {len(cardinalities)} integers in each") from None
+        raise InputError(f"{name} has rows of different lengths: pass {len(cardinalities)} integers per row") from None
     if array.size == 0 and array.ndim < 2:
         array = array.reshape(0, len(cardinalities)).astype(np.int64)
     if array.ndim == 1:
@@ -255,11 +257,11 @@ def check_codes(codes: Any, cardinalities: Sequence[int], name: str = "codes") -
 
 
 def check_probabilities(values: Any, name: str) -> Any:
-    """Return probabilities as float64, divided by their sum, which must be 1 within 1e-6."""
+    """Check that probabilities are ≥ 0 and sum to 1 within 1e-6; return them as float64, divided by their sum."""
     array = check_numbers(values, name, "pass probabilities")
     check_finite(array, name)
     if (array < 0).any():
-        raise InputError(f"{name} has a negative entry ({array.min():g}): probabilities must be 0 or more")
+        raise InputError(f"{name} has a negative entry ({array.min():g}): probabilities must be ≥ 0")
     total = float(array.sum())
     if abs(total - 1.0) > 1e-6:
         raise InputError(f"{name} sums to {total:.6g}: probabilities must sum to 1; divide it by its sum")
@@ -267,8 +269,8 @@ def check_probabilities(values: Any, name: str) -> Any:
 
 
 def check_positive(value: Any, name: str, *, allow_zero: bool = False, most: float = math.inf) -> float:
-    """Return a finite number above 0, or 0 if ``allow_zero``, and at most ``most``."""
-    wanted = ("0 or more" if allow_zero else "above 0") + (f", up to {most:g}" if most < math.inf else "")
+    """Check that a number is finite, above 0 (or ≥ 0 if ``allow_zero``) and at most ``most``, and return it."""
+    wanted = ("≥ 0" if allow_zero else "above 0") + (f", up to {most:g}" if most < math.inf else "")
     number = check_finite_number(value, name, f"pass a finite number {wanted}")
     if not 0 <= number <= most or (number == 0 and not allow_zero):
         raise InputError(f"{name} is {value!r}: pass a finite number {wanted}")
@@ -276,7 +278,7 @@ def check_positive(value: Any, name: str, *, allow_zero: bool = False, most: flo
 
 
 def check_finite_number(value: Any, name: str, expected: str) -> float:
-    """Return a finite number; for anything else raise an error that ends with ``expected``."""
+    """Check that a value is a finite number and return it; the message for anything else ends with ``expected``."""
     number = math.nan
     if not isinstance(value, str | bytes | bool) and np.ndim(value) == 0:
         with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -287,10 +289,12 @@ def check_finite_number(value: Any, name: str, expected: str) -> float:
 
 
 def check_fraction(value: Any, name: str) -> float:
-    """Check that a number lies strictly between 0 and 1 and return it."""
+    """Check that a number is at least ``MIN_FRACTION`` and below 1, and return it."""
     number = check_positive(value, name)
     if not MIN_FRACTION <= number < 1:
-        raise InputError(f"{name} is {value!r}: pass a number between 0 and 1, for example 0.95")
+        raise InputError(
+            f"{name} is {value!r}: pass a number between 0 and 1 (at least {MIN_FRACTION:g}), for example 0.95"
+        )
     return number
 
 
@@ -302,21 +306,21 @@ def check_flag(value: Any, name: str) -> bool:
 
 
 def check_whole(value: Any, name: str, most: float = math.inf) -> int:
-    """Return a whole number of 0 or more, and at most ``most``."""
+    """Check that a value is an integer from 0 to ``most`` and return it."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 0 or int(value) > most:
-        wanted = "of 0 or more" if most == math.inf else f"from 0 to {most}"
-        raise InputError(f"{name} is {value!r}: pass a whole number {wanted}")
+        wanted = "≥ 0" if most == math.inf else f"from 0 to {most}"
+        raise InputError(f"{name} is {value!r}: pass an integer {wanted}")
     return int(value)
 
 
 def check_count(value: Any, name: str) -> int:
-    """Return a whole number of 1 or more."""
+    """Check that a value is an integer ≥ 1 and return it."""
     count = 0
     if not isinstance(value, bool):
         with contextlib.suppress(TypeError):
             count = operator.index(value)
     if count > sys.maxsize:
-        raise InputError(f"{name} is {rough(count)}: pass a whole number that a machine can count to")
+        raise InputError(f"{name} is {rough(count)}: pass an integer up to {sys.maxsize}")
     if count < 1:
-        raise InputError(f"{name} is {value!r}: pass a whole number of 1 or more")
+        raise InputError(f"{name} is {value!r}: pass an integer ≥ 1")
     return count

@@ -1,6 +1,6 @@
-"""Errors and warnings that callers see, and helpers that word their messages.
+"""Public errors and warnings, and helpers that format their messages.
 
-Names are looked up here and not in ``_checks``, because the command line does so before NumPy is loaded.
+``check_name`` is here and not in ``_checks`` because the command line calls it before NumPy is loaded.
 """
 
 import difflib
@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 MAX_MESSAGE = 800
-"""Largest length of a message in characters; the middle of a longer one is left out."""
+"""Maximum length of a message in characters; the middle of a longer message is replaced by […]."""
 
 
 def one_line(text: str) -> str:
-    """Return a message without line breaks and memory addresses, which the ``repr`` of a value may contain.
+    """Return a message on one line, without the line breaks and memory addresses that the ``repr`` of a value may have.
 
-    A long message keeps its beginning, which says what was wrong, and its end, which says how to mend it.
+    A long message keeps its beginning, which says what was wrong, and its end, which says how to fix it.
     """
     line = " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
     half = MAX_MESSAGE // 2
@@ -25,12 +25,12 @@ def one_line(text: str) -> str:
 
 
 class InputError(ValueError):
-    """An argument or a file cannot be used; the message says in one line why, and how to mend it.
+    """Error for an argument or a file that cannot be used; the message says in one line why, and how to fix it.
 
     Parameters
     ----------
     message : str
-        The message; it is put into one line.
+        Text of the message; line breaks become spaces unless ``lines`` is True.
     lines : bool, default=False
         Whether to keep the line breaks of the message.
 
@@ -49,16 +49,16 @@ class InputError(ValueError):
 
 
 class InputTypeError(InputError, TypeError):
-    """An InputError where callers of scikit-learn expect a TypeError."""
+    """An InputError that is also a TypeError, for calls where scikit-learn raises a TypeError."""
 
 
 class ExtrapolationWarning(UserWarning):
-    """Predictions depend on groups that the training groups do not determine.
+    """Warning that predictions depend on groups that the seen groups do not determine.
 
     Examples
     --------
     >>> import warnings
-    >>> warnings.simplefilter("ignore", ExtrapolationWarning)  # if this is known and accepted
+    >>> warnings.simplefilter("ignore", ExtrapolationWarning)  # accept such predictions
     """
 
 
@@ -66,13 +66,13 @@ _AGAIN = "run the same command again"
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), f"free some space, and {_AGAIN}"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "change the permissions, or choose another path"),
-    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), f"put it there, and {_AGAIN}"),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), f"check the path or create it, and {_AGAIN}"),
     **dict.fromkeys((errno.ELOOP, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG), "choose another path"),
 }
-"""Advice for errors of the operating system, by errno."""
+"""Remedy for each operating-system error, by errno."""
 
 CANNOT_WRITE = "cannot write: "
-"""Beginning of the reason of an OSError that came from writing a file."""
+"""Prefix of an OSError's ``strerror`` that marks an error raised while writing a file."""
 
 
 def reason(error: Exception) -> str:
@@ -83,7 +83,7 @@ def reason(error: Exception) -> str:
 
 
 def system_sentence(error: OSError) -> str:
-    """Return an error of the operating system as one sentence: what could not be done, why, and what helps."""
+    """Return an operating-system error as one sentence: which file, why it failed, and what to do."""
     if not error.errno:
         return reason(error)
     remedy = _REMEDIES.get(error.errno, f"check the disk, and {_AGAIN}")
@@ -95,7 +95,7 @@ def system_sentence(error: OSError) -> str:
 
 def an(name: str) -> str:
     """Return the name of a class with its article: ``an AdditiveGaussian``, ``a str``, ``an SVC``."""
-    spelt = name[:2].isupper()  # read letter by letter
+    spelt = name[:2].isupper()  # an acronym, pronounced letter by letter
     vowels = tuple("AEFHILMNORSX") if spelt else ("a", "e", "i", "o", "u", "ndarray")
     return f"{'an' if (name if spelt else name.lower()).startswith(vowels) else 'a'} {name}"
 
@@ -108,25 +108,25 @@ def shown(value: object, limit: int = 80) -> str:
 
 
 def rough(count: int) -> str:
-    """Return a count to three digits, or only its power of ten if no float can hold it."""
+    """Return a count with three digits, or only its power of ten from 10³⁰⁰ on, where floats would overflow."""
     return f"{count:.3g}" if count < 10**300 else f"1e+{int(math.log10(count))}"
 
 
 def listing(values: Iterable[object], limit: int = 8) -> str:
-    """Return values as ``'a', 'b' and 3 more``."""
-    found = list(values)
-    head = ", ".join(shown(value) for value in found[:limit])
-    return head if len(found) <= limit else f"{head} and {len(found) - limit} more"
+    """Return the first ``limit`` values as text: ``'a', 'b' and 3 more``."""
+    items = list(values)
+    head = ", ".join(shown(item) for item in items[:limit])
+    return head if len(items) <= limit else f"{head} and {len(items) - limit} more"
 
 
 def check_name(what: str, name: object, known: Sequence[str]) -> None:
-    """Check that ``name`` is one of the ``known`` names; ``what`` says in the error what it names."""
+    """Check that ``name`` is one of the ``known`` names; the message starts with ``what``, e.g. ``"prior"``."""
     if not isinstance(name, str) or name not in known:
         raise unknown_name(what, name, known)
 
 
 def unknown_name(what: str, name: object, known: Sequence[str]) -> InputError:
-    """Return the error for a name that is not one of ``known``; it suggests the most similar one."""
+    """Return the error for a name that is not one of ``known``; the message suggests the most similar known name."""
     close = difflib.get_close_matches(str(name)[:MAX_MESSAGE], known, n=1)
     hint = f"; did you mean {shown(close[0])}?" if close else ""
     return InputError(f"{what} {shown(name)} is not known: use one of {listing(known, 12)}{hint}")

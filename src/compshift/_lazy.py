@@ -1,4 +1,4 @@
-"""Lazy imports: public names of a package that are loaded when they are first used."""
+"""Lazy imports: load the public names of a package on first use."""
 
 import importlib
 import sys
@@ -7,9 +7,10 @@ from typing import Any
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` for a package, from the module that defines each public name.
+    """Return ``__getattr__`` and ``__dir__`` for a package that loads its public names on first use.
 
-    A name whose home is ``package.name`` is a subpackage and resolves to the module itself.
+    ``homes`` maps each public name to the module that defines it. A name that maps to ``package.name`` is a subpackage
+    and resolves to the module itself.
     """
 
     def get(name: str) -> Any:

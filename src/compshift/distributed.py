@@ -1,4 +1,4 @@
-"""Collective operations over the processes of a distributed job; with a single process they do nothing."""
+"""Collective operations over the processes of a distributed job; the base class here serves a single process."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class Collective:
     size = 1
 
     def sum(self, values: Any) -> Any:
-        """Return the sum over processes of arrays of equal shape. Gradients flow through it to every process."""
+        """Return the sum of ``values`` over all processes, arrays of equal shape; gradients flow to every process."""
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values that all processes pass, in order of rank; arrays may differ in length."""
+        """Return the list of the values passed by all processes, by rank; arrays may differ in length."""
         return [value]
 
     def share(self, n_rows: int) -> slice:
-        """Return this process's share of ``n_rows`` rows; the shares of all processes cover the rows in order."""
+        """Return this process's slice of ``n_rows`` rows; the slices of all ranks, in order, cover the rows."""
         return slice(n_rows * self.rank // self.size, n_rows * (self.rank + 1) // self.size)
 
 
 ALONE = Collective()
-"""The collective of a job with a single process."""
+"""Collective operations of a job with a single process."""
 
 
 def check_processes(processes: Any) -> None:
-    """Check that an argument is a collective."""
+    """Check that the argument ``processes`` is a ``Collective``."""
     if not isinstance(processes, Collective):
-        raise InputError(f"processes is {processes!r}: pass what current_processes() gives, or leave it out")
+        raise InputError(f"processes is {processes!r}: pass the result of current_processes(), or leave it out")

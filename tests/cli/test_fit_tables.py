@@ -101,7 +101,7 @@ def test_labels_keep_their_spelling(call, tmp_path):
         ([*NUMBERS, "--backbone", "minilm", "--target", "species"], "--backbone is for --path and --text"),
         ([*NUMBERS, *LABELS, "--shares", "1,2,3,4"], "--shares is '1,2,3,4': pass the shares of train, val and test"),
         ([*NUMBERS, *LABELS, "--shares", "1,1,1"], "they must sum to 1"),
-        ([*NUMBERS, *LABELS, "--alpha", "-1"], "alpha is -1.0: pass a finite number 0 or more"),
+        ([*NUMBERS, *LABELS, "--alpha", "-1"], "alpha is -1.0: pass a finite number ≥ 0"),
         ([*NUMBERS, *LABELS, "--prior", "flat"], "prior 'flat' is not known"),
         ([*NUMBERS, *LABELS, "--shares", "1,0,0", "--split-column", "year"], "--split-column and --shares given"),
         ([*NUMBERS, *LABELS, "--split-column", "year"], "the split 2007 is not known"),

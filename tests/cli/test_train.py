@@ -304,5 +304,5 @@ def test_numbers_beyond_float32_raise(call, features):
     np.savez(features / "huge.npz", **{**arrays, "X": arrays["X"] * 1e150})
     result = call("train", "huge.npz", *BIRDS[1:], *QUICK, "-o", "run", cwd=features)
     assert result.returncode == 2
-    assert "networks work with 32 bits, which end at 3.4e38" in result.err
+    assert "networks compute in float32, whose largest number is 3.4e38" in result.err
     assert not (features / "run").exists()

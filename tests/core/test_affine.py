@@ -123,7 +123,7 @@ def test_fractions_stay_exact():
 def test_outside_groups_are_named():
     space, seen = random_support(np.random.default_rng(0), 2)
     outside = AffineHull(space, seen[:1]).missing(inside=False)
-    with pytest.raises(InputError, match=r"groups are outside the affine hull .* '\("):
+    with pytest.raises(InputError, match=r"groups of query_codes are outside the affine hull .* '\("):
         extrapolate_additive(seen[:1], [1.0], outside, space)
 
 
@@ -132,7 +132,9 @@ def test_values_that_are_not_additive():
 
     space = GroupSpace.from_cardinalities([2, 2])
     every = space.codes(np.arange(4))
-    with pytest.raises(InputError, match=r"no additive function .* at \(1, 1\) the others give 2, not 5"):
+    with pytest.raises(
+        InputError, match=r"at \(1, 1\) the values of the other groups give 2, not 5"
+    ):
         extrapolate_additive(every, [0.0, 1.0, 1.0, 5.0], every, space)
     with pytest.raises(InputError, match=r"values has shape \(1,\)"):
         extrapolate_additive(every, [0.0], every, space)

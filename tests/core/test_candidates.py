@@ -10,7 +10,9 @@ from compshift.core.candidates import given_log_prior, log_probabilities, unifor
 
 def test_uniform_over_the_chosen():
     np.testing.assert_allclose(uniform_log_prior(np.array([True, False, True])), [np.log(0.5), -np.inf, np.log(0.5)])
-    with pytest.raises(InputError, match="the prior is empty: none of the candidate groups is inside the hull"):
+    with pytest.raises(
+        InputError, match="prior='hull' cannot be used: none of the candidate groups is inside"
+    ):
         uniform_log_prior(np.array([False, False]))
 
 
@@ -51,7 +53,7 @@ def test_names_of_levels_that_are_numbers():
 
 @pytest.mark.parametrize("names", [["o", "zzz"], ["O", "S"], ["s", None], [None, "o"], ["o", "o"], ["a", "b"]])
 def test_levels_of_other_names_are_an_error(names):
-    message = r"prior has levels of the names .*, but the attributes are 'o', 's': rename them, or pass the levels "
+    message = r"prior has index levels named .*, but the attributes are 'o', 's': rename the levels, or "
     with pytest.raises(InputError, match=message):
         given_log_prior(series(names), SPACE, GROUPS)
 
@@ -60,7 +62,7 @@ def test_a_group_that_is_listed_twice_is_an_error():
     space = GroupSpace.from_table([("a", 0), ("b", 1)], names=["y", "z"])
     groups = space.codes(np.arange(4))
     index = pd.MultiIndex.from_tuples([("a", 0), ("a", 0), ("b", 1)])
-    with pytest.raises(InputError, match=r"prior lists \(a, 0\) more than once: add up its entries"):
+    with pytest.raises(InputError, match=r"prior lists \(a, 0\) more than once: pass one probability per group"):
         given_log_prior(pd.Series([0.5, 0.25, 0.25], index=index), space, groups)
     one = GroupSpace.from_table([("a",), ("b",)], names=["y"])
     with pytest.raises(InputError, match=r"prior lists \(a\) more than once|prior lists a more than once"):

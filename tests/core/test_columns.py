@@ -64,7 +64,7 @@ def test_names_come_from_the_table():
         (np.zeros((2, 2, 2)), "1 or 2 dimensions"),
         ([np.inf, 1.0], "infinite"),
         ([{1}, {2}], "values must be text, numbers or booleans"),
-        ("text", "table of attribute values is needed"),
+        ("text", "pass a table with one row per sample"),
     ],
 )
 def test_bad_columns(table, message):
@@ -102,13 +102,13 @@ def test_categories_beside_a_missing_one_keep_their_digits():
     assert (column.values, column.codes.tolist()) == ((2**53, 2**53 + 1), [1, 0, -1])
 
 
-ROUNDED = r"which an array of all its values holds as .*: convert them to text"
+ROUNDED = r"which a NumPy array rounds to .*: convert the values to text"
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["a", "a\0"], r"has the value 'a\\x00', which ends in NUL, a character that arrays of text drop: remove it"),
+        (["a", "a\0"], r"has the value 'a\\x00', which ends in NUL, a character that NumPy drops from text: remove it"),
         (["a", "b\0"], "which ends in NUL"),
         (["", "\0"], "which ends in NUL"),
         ([2**63, 2**63 + 1, -1], f"has the value 9223372036854775809, {ROUNDED}"),

@@ -80,8 +80,8 @@ def test_locate_marks_what_is_not_listed():
         (lambda s: s.encode({"bird": ["l"], "place": ["land", "water"]}), "pass columns of equal length"),
         (lambda s: s.label([[0, 0], [1, 1]]), "code has 2 rows"),
         (lambda s: s.codes([4]), "runs from 0 to 3"),
-        (lambda s: s.codes([0.5]), "whole number"),
-        (lambda s: s.codes([[0, 1], [0]]), "whole number"),
+        (lambda s: s.codes([0.5]), "index must be an integer or a one-dimensional list of integers"),
+        (lambda s: s.codes([[0, 1], [0]]), "index must be an integer or a one-dimensional list of integers"),
     ],
 )
 def test_errors_name_the_value_and_the_cure(call, message):
@@ -131,7 +131,7 @@ def test_messages_give_huge_counts_as_powers_of_ten():
         AffineHull(space, np.zeros((1, 2000), dtype=int)).missing()
     with pytest.raises(InputError, match=r"cardinalities add up to 1\.1e\+12, too many values to hold"):
         GroupSpace.from_cardinalities([2**40, 2])
-    with pytest.raises(InputError, match=r"a cardinality is 1e\+5000: pass a whole number that a machine can count to"):
+    with pytest.raises(InputError, match=r"a cardinality is 1e\+5000: pass an integer up to"):
         GroupSpace.from_cardinalities([10**5000])
 
 

@@ -224,7 +224,7 @@ class TestCoverage:
 
 
 def test_too_many_values_for_exact_arithmetic_are_an_error():
-    with pytest.raises(InputError, match="20001 values in all"):
+    with pytest.raises(InputError, match="20001 values in total"):
         AffineHull(GroupSpace.from_cardinalities([20_000, 1]), [[0, 0]])
 
 

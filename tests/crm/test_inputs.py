@@ -245,11 +245,11 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("parameters", "message"),
         [
-            ({"alpha": -1}, "alpha is -1: pass a finite number 0 or more"),
-            ({"alpha": "0.1"}, "alpha is '0.1': pass a finite number 0 or more"),
+            ({"alpha": -1}, "alpha is -1: pass a finite number ≥ 0"),
+            ({"alpha": "0.1"}, "alpha is '0.1': pass a finite number ≥ 0"),
             ({"alpha": math.nan}, "alpha is nan"),
             ({"tol": 0}, "tol is 0: pass a finite number above 0"),
-            ({"max_iter": 0}, "max_iter is 0: pass a whole number of 1 or more"),
+            ({"max_iter": 0}, "max_iter is 0: pass an integer ≥ 1"),
             ({"max_iter": 1.5}, "max_iter is 1.5"),
             ({"bias": "extrapolate"}, "did you mean 'extrapolated'"),
             ({"bias": "auto"}, "bias 'auto' is not known"),
@@ -328,7 +328,7 @@ def test_tensors_that_require_a_gradient_raise_with_a_remedy(estimator):
     torch = pytest.importorskip("torch")
     X, codes = make_data()
     tensor, weight = torch.tensor(X, requires_grad=True), torch.ones(len(X), requires_grad=True)
-    message = r"is a Tensor that NumPy cannot read: pass an array; of a tensor, \.detach\(\)\.cpu\(\)\.numpy\(\)"
+    message = r"is a Tensor that NumPy cannot read: pass a NumPy array; convert a tensor with \.detach\(\)\.cpu\(\)\.numpy\(\)"
     with pytest.raises(InputError, match=f"X {message}"):
         estimator.fit(tensor, codes[:, 0], attributes=codes[:, 1])
     with pytest.raises(InputError, match=f"sample_weight {message}"):

@@ -163,7 +163,7 @@ def test_only_ordinary_files_are_replaced(saved, tmp_path):
     clf.save(link)
     assert link.is_symlink()
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="is no ordinary file"):
+    with pytest.raises(InputError, match="is not a regular file"):
         clf.save(tmp_path / "pipe")
 
 
@@ -184,7 +184,7 @@ def fitted():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"max_iter": 0}, "max_iter is 0: pass a whole number of 1 or more"),
+        ({"max_iter": 0}, "max_iter is 0: pass an integer ≥ 1"),
         ({"tol": "x"}, "tol is 'x': pass a finite number above 0"),
         ({"bias": "foo"}, "bias 'foo' is not known"),
         ({"support": "foo"}, "support 'foo' is not known"),

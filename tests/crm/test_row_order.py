@@ -25,8 +25,9 @@ def clf(frame):
 def misaligned(other, name):
     return pytest.raises(
         InputError,
-        match=rf"{other} has the index of {name} in another order \('r\d+' in place of 'r\d+' at row \d+\), and rows "
-        rf"are taken by position: align them, as by \.loc\[{name}\.index\], or call \.reset_index\(drop=True\) on both",
+        match=rf"{other} has the index labels of {name} in another order \('r\d+' instead of 'r\d+' at row \d+\), "
+        rf"but rows are matched by position: reorder {other}, for example with \.loc\[{name}\.index\], or call "
+        r"\.reset_index\(drop=True\) on both",
     )
 
 
@@ -94,7 +95,7 @@ def test_equal_labels_of_another_type_are_equal(frame):
 def test_indexes_of_several_levels_are_compared(frame):
     pairs = pd.MultiIndex.from_arrays([np.arange(400) // 20, np.arange(400) % 20])
     X = frame[list("abcd")].set_axis(pairs)
-    with pytest.raises(InputError, match=r"attributes has the index of X in another order \(\(19, 19\) in place of"):
+    with pytest.raises(InputError, match=r"attributes has the index labels of X in another order \(\(19, 19\) instead"):
         CRMClassifier().fit(X, frame.bird, attributes=frame.place.set_axis(pairs[::-1]))
     CRMClassifier().fit(X, frame.bird, attributes=frame.place.set_axis(pairs))
 

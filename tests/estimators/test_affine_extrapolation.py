@@ -249,7 +249,7 @@ class TestParameters:
             ({"calibration": "platt"}, "calibration 'platt' is not known: use one of 'additive', 'temperature'"),
             ({"support": "everything"}, "support 'everything' is not known"),
             ({"cv": 1}, "cv is 1: pass 2 folds or more"),
-            ({"cv": 2.5}, "cv is 2.5: pass a whole number"),
+            ({"cv": 2.5}, "cv is 2.5: pass an integer"),
             ({"floor": 0}, "floor is 0: pass a finite number above 0"),
             ({"floor": 0.3}, "floor is 0.3 with 5 seen groups: pass a number far below 1/5"),
             ({"floor": "low"}, "floor is 'low': pass a number above 0, or 'auto'"),

@@ -99,7 +99,7 @@ def test_bad_input_raises_a_clear_error():
         head.log_prob(X, bias="best")
     with pytest.raises(InputError, match="in_features"):
         AdditiveEnergyHead(0, [2])
-    with pytest.raises(InputError, match="cardinalities is 2: pass a list of whole numbers, one for each attribute"):
+    with pytest.raises(InputError, match="cardinalities is 2: pass a list of integers, one for each attribute"):
         AdditiveEnergyHead(3, 2)
     with pytest.raises(InputError, match=r"features have shape \(2, 5\): pass \(n, 3\)"):
         head(torch.randn(2, 5))
@@ -306,7 +306,7 @@ def test_a_damaged_state_raises_on_prediction(name, bias, sentence, entry):
     [
         ((4, [2**40, 2]), "cardinalities add up to 1.1e[+]12, too many values to hold"),
         ((10**15, [2, 2]), "the head would have 4e[+]15 weights"),
-        ((10**30, [2, 2]), "in_features is 1e[+]30: pass a whole number that a machine can count to"),
+        ((10**30, [2, 2]), "in_features is 1e[+]30: pass an integer up to 9223372036854775807"),
         ((4, [2, 2], 10**15), "the head would have 1.2e[+]16 weights"),
         ((4, [2, 2], [10**9, 10**9]), "the head would have 2e[+]18 weights"),
         ((4, np.full(2000, 2)), "the attributes have 1e[+]602 combinations"),

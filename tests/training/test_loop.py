@@ -213,7 +213,7 @@ def test_bad_input_raises_a_clear_error(tmp_path):
     with pytest.raises(InputError, match="the backbone is a Sequential: pass a subclass"):
         train(data, "erm", nn.Sequential(), QUICK)
     for extra, sentence in (
-        ({"workers": 10**9}, "workers is 1000000000: pass a whole number from 0 to 1024"),
+        ({"workers": 10**9}, "workers is 1000000000: pass an integer from 0 to 1024"),
         ({"listener": print}, "listener is a builtin_function_or_method: pass a compshift Listener"),
         ({"overwrite": "no"}, "overwrite is 'no': pass True or False"),
         ({"inputs": 3}, "inputs is 3: pass a mapping"),

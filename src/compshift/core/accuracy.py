@@ -1,4 +1,4 @@
-"""Accuracy and how far to trust it: intervals of proportions, calibration, and the accuracy a model itself expects."""
+"""Accuracy and its uncertainty: Wilson intervals, calibration, and the accuracy that a model expects of each group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compshift.core.energy import group_energies
 from compshift.core.groups import GroupSpace
 
 MIN_BIN_ROWS = 25
-"""Smallest number of samples per calibration bin, unless there are fewer samples in all."""
+"""Minimum average number of samples per calibration bin; fewer samples than this form a single bin."""
 
 MAX_BINS = 15
 """Largest number of calibration bins."""
@@ -23,7 +23,7 @@ DRAW_CELLS = 1 << 21
 
 
 def wilson_interval(successes: Any, trials: Any, confidence: float) -> tuple[FloatArray, FloatArray]:
-    r"""Return the lower and upper ends of Wilson's score interval; NaN where there was no trial.
+    r"""Return the lower and upper ends of Wilson's score interval; NaN where ``trials`` is 0.
 
     .. math:: \frac{\hat p + \frac{z^2}{2n} \pm z \sqrt{\frac{\hat p (1 - \hat p)}{n} + \frac{z^2}{4n^2}}}{1 + z^2/n}
 
@@ -35,36 +35,36 @@ def wilson_interval(successes: Any, trials: Any, confidence: float) -> tuple[Flo
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     lower, upper = np.clip(centre - half, 0.0, 1.0), np.clip(centre + half, 0.0, 1.0)
-    return np.minimum(lower, share), np.maximum(upper, share)  # rounding must not exclude the share itself
+    return np.minimum(lower, share), np.maximum(upper, share)  # rounding must not exclude the share
 
 
 class Calibration(NamedTuple):
-    """Calibration error of confidences, and its distribution if all probabilities were right."""
+    """Calibration error of predictions, compared with the error that a perfectly calibrated model has by chance."""
 
     error: float  # expected calibration error (ECE)
-    noise: float  # mean ECE by chance
-    noise_limit: float  # 95 % quantile of the ECE by chance
-    overconfidence: float  # mean confidence less accuracy
-    overconfidence_error: float  # standard deviation of the overconfidence by chance
+    noise: float  # mean ECE of a perfectly calibrated model
+    noise_limit: float  # 95 % quantile of the ECE of a perfectly calibrated model
+    overconfidence: float  # mean confidence minus accuracy
+    overconfidence_error: float  # standard deviation of the overconfidence of a perfectly calibrated model
     accuracy: float
 
     @property
     def off(self) -> bool:
-        """Whether the error is beyond the 95 % quantile by chance."""
+        """Whether the calibration error exceeds ``noise_limit``."""
         return self.error > self.noise_limit
 
 
 def calibration(
-    confidence: FloatArray, right: BoolArray, random: np.random.Generator, n_draws: int = 400
+    confidence: FloatArray, correct: BoolArray, random: np.random.Generator, n_draws: int = 400
 ) -> Calibration:
-    """Return the calibration of confidences (n,) of predictions that are right or not (n,).
+    """Return the calibration of predictions with given confidences (n,); ``correct`` (n,) says which are correct.
 
-    The ECE is above 0 even if every probability is right, because the accuracies of finite bins scatter. Its
-    distribution by chance comes from ``n_draws`` simulations in which each sample is right with probability equal to
-    its confidence.
+    The ECE of a perfectly calibrated model is above 0 too, because the accuracy of a finite bin varies by chance. Its
+    distribution comes from ``n_draws`` simulations in which each prediction is correct with probability equal to its
+    confidence.
     """
     bins = confidence_bins(confidence)
-    error = float(expected_calibration_error(confidence, right[None].astype(np.float64), bins)[0])
+    error = float(expected_calibration_error(confidence, correct[None].astype(np.float64), bins)[0])
     by_chance = np.empty(n_draws)
     for part in row_blocks(n_draws, len(confidence), cells=DRAW_CELLS):
         drawn = random.random((part.stop - part.start, len(confidence))) < confidence
@@ -73,16 +73,16 @@ def calibration(
         error=error,
         noise=float(by_chance.mean()),
         noise_limit=float(np.quantile(by_chance, 0.95)),
-        overconfidence=float(confidence.mean() - right.mean()),
+        overconfidence=float(confidence.mean() - correct.mean()),
         overconfidence_error=math.sqrt(float((confidence * (1 - confidence)).sum())) / len(confidence),
-        accuracy=float(right.mean()),
+        accuracy=float(correct.mean()),
     )
 
 
 def confidence_bins(confidence: FloatArray) -> IntArray:
-    """Return the bin (n,) of each sample: at most ``MAX_BINS`` bins of equal count, in ascending order of confidence.
+    """Return the bin (n,) of each sample: at most ``MAX_BINS`` bins of equal size, in ascending order of confidence.
 
-    Samples of equal confidence share a bin, even if the counts then differ.
+    Samples of equal confidence share a bin, even if that makes the sizes differ.
     """
     n = len(confidence)
     n_bins = min(MAX_BINS, max(1, n // MIN_BIN_ROWS))
@@ -92,13 +92,13 @@ def confidence_bins(confidence: FloatArray) -> IntArray:
     return np.asarray(middle * n_bins // n)
 
 
-def expected_calibration_error(confidence: FloatArray, right: FloatArray, bins: IntArray) -> FloatArray:
-    r"""Return the ECE (r,) of confidences (n,) for each row of outcomes ``right`` (r, n), given the bins (n,).
+def expected_calibration_error(confidence: FloatArray, correct: FloatArray, bins: IntArray) -> FloatArray:
+    r"""Return the ECE (r,) of confidences (n,) for each row of ``correct`` (r, n), 1 or 0 per sample, with bins (n,).
 
     .. math:: \mathrm{ECE} = \sum_b \frac{n_b}{n} \left|\text{accuracy}_b - \text{mean confidence}_b\right|
     """
     member = bins[:, None] == np.arange(bins.max() + 1)  # (n, b)
-    return np.asarray(np.abs((right - confidence) @ member).sum(axis=1) / len(confidence))
+    return np.asarray(np.abs((correct - confidence) @ member).sum(axis=1) / len(confidence))
 
 
 def importance_accuracy(
@@ -109,14 +109,15 @@ def importance_accuracy(
     sample_weight: FloatArray,
     log_marginals: list[FloatArray],
 ) -> FloatArray:
-    r"""Return the accuracy (g,) that a model expects on each group: the mean probability of the group's own targets.
+    r"""Return the accuracy (g,) that a model expects on each group: the mean probability of the group's targets.
 
     .. math:: a(z) = \frac{\sum_x \omega_x w_x(z) \, \hat q(y_z | x)}{\sum_x \omega_x w_x(z)}, \qquad
         w_x(z) = \exp(-\langle \sigma(z), E(x) \rangle - c(x))
 
-    The importance weights w are those of B*, which turn p(x) into the model's p(x|z). ``energies`` (n, D),
-    ``log_evidence`` (n,) and ``log_marginals``, log q̂ of each target's values (n, d_i), are those of the training
-    samples; ``groups`` is (g, m). The result is right if the model is, and comparable between groups if it is not.
+    The importance weights w turn an average over p(x) into one over the model's p(x|z), as in the bias B*.
+    ``groups`` is (g, m). The other arguments describe the training samples: ``energies`` (n, D), ``log_evidence`` (n,),
+    ``sample_weight`` (n,) ω, and ``log_marginals``, one array log q̂(z_i|x) (n, d_i) per target. The result is correct
+    if the model is correct; if not, it still allows a comparison between groups.
     """
     n = len(energies)
     log_sample = safe_log(sample_weight) - log_evidence  # (n,)
@@ -124,6 +125,6 @@ def importance_accuracy(
     for part in row_blocks(len(groups), n):
         codes = groups[part]
         log_weight = log_sample[:, None] - group_energies(energies, space, codes)  # (n, q)
-        log_right = sum(marginal[:, codes[:, target]] for target, marginal in enumerate(log_marginals))
-        result[part] = np.exp(logsumexp(log_weight + log_right, axis=0) - logsumexp(log_weight, axis=0))
+        log_correct = sum(marginal[:, codes[:, target]] for target, marginal in enumerate(log_marginals))
+        result[part] = np.exp(logsumexp(log_weight + log_correct, axis=0) - logsumexp(log_weight, axis=0))
     return result

@@ -1,10 +1,10 @@
-r"""Affine extrapolation: groups inside the hull as combinations of seen ones, and what follows from that.
+r"""Affine extrapolation: groups inside the affine hull as affine combinations of seen groups.
 
 .. math:: \sigma(z') = \sum_z \alpha_z \, \sigma(z), \qquad \sum_z \alpha_z = 1
 
-Any additive function of groups extrapolates with the weights α: its values exactly (``extrapolate_additive``), the log
-posterior of any classifier (``affine_log_posterior``), and the variance that the extrapolation adds
-(``extrapolation_leverage``). If several combinations give the same group, ``WEIGHTS`` names the rules to choose one.
+The weights α extrapolate any additive function of groups from the seen groups: given values (``extrapolate_additive``)
+or the log posterior of any classifier (``affine_log_posterior``). They also give the variance of the extrapolation
+(``extrapolation_leverage``). If several combinations give the same group, a rule in ``WEIGHTS`` chooses one.
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ from compshift.core.groups import GroupSpace, check_space, distinct_codes, locat
 from compshift.core.hull import AffineHull
 
 WEIGHTS = ("minimum-norm", "minimum-variance", "sparse")
-"""Names of the rules for choosing among combinations: least Σ α², least Σ α²/n, or few groups."""
+"""Names of the rules that choose one of several combinations: least Σ α², least Σ α²/n, or few groups."""
 
-MIN_INVERSE_TEMPERATURE, MAX_INVERSE_TEMPERATURE = 1e-3, 1e3
-"""Limits of the search for the inverse temperature."""
+MIN_INVERSE_TEMPERATURE = 1e-3
+"""Smallest inverse temperature that ``inverse_temperature`` returns."""
+
+MAX_INVERSE_TEMPERATURE = 1e3
+"""Largest inverse temperature that ``inverse_temperature`` returns."""
 
 ADDITIVE_TOLERANCE = 1e-9
-"""Largest relative deviation from an additive function at which given values are accepted as additive."""
+"""Largest deviation from an additive function, relative to the largest value, that ``extrapolate_additive`` accepts."""
 
 
 def affine_weights(hull: AffineHull, codes: IntArray, kind: str, seen_weight: FloatArray) -> FloatArray:
-    """Return the weights α (g, k) on the seen groups that give each group inside the hull.
+    """Return the weights α (g, k) that express each group (g, m), all inside the hull, by the seen groups.
 
-    A seen group has weight 1 on itself. ``kind`` chooses among the combinations that give an unseen group:
-    ``"minimum-norm"`` has the least Σ α², ``"minimum-variance"`` the least Σ α²/n with the sample counts n of the seen
-    groups (``seen_weight``, (k,)), and ``"sparse"`` is ``hull.weights``, with two attributes the shortest path.
+    A seen group has weight 1 on itself. ``kind`` chooses one of the combinations that give an unseen group:
+    ``"minimum-norm"`` has the least Σ α², ``"minimum-variance"`` the least Σ α²/n, where n are the sample counts
+    ``seen_weight`` (k,) of the seen groups, and ``"sparse"`` is ``hull.weights``: with two attributes, a shortest path.
     """
     check_name("weights", kind, WEIGHTS)
-    own = locate_codes(codes, hull.observed, hull.space.cardinalities)  # (g,)
-    unseen = np.flatnonzero(own < 0)
+    in_seen = locate_codes(codes, hull.observed, hull.space.cardinalities)  # (g,)
+    unseen = np.flatnonzero(in_seen < 0)
     weights = np.zeros((len(codes), len(hull.observed)))
-    weights[own >= 0, own[own >= 0]] = 1.0
+    weights[in_seen >= 0, in_seen[in_seen >= 0]] = 1.0
     if kind == "sparse":
         for row in unseen:
             weights[row] = hull.weights(codes[row]).astype(np.float64)
@@ -58,7 +61,8 @@ def least_squares_weights(hull: AffineHull, codes: IntArray, precision: FloatArr
     .. math:: \alpha = N^{1/2} \, (S^\top N^{1/2})^+ \, \sigma(z')
 
     S (k, D) are the seen codes and N is the diagonal matrix of ``precision`` (k,). The rank of S is known exactly, so
-    no tolerance decides which singular values count. A second step, on the residual of the first, removes its rounding.
+    no tolerance decides which singular values count. A second step, applied to the residual of the first, corrects
+    rounding errors.
     """
     scale = np.sqrt(precision / precision.max())  # (k,)
     seen = hull.space._one_hot(hull.observed)  # (k, D)
@@ -69,11 +73,11 @@ def least_squares_weights(hull: AffineHull, codes: IntArray, precision: FloatArr
 
 
 def value_weights(hull: AffineHull) -> FloatArray:
-    r"""Return the matrix (D, k) that fits an additive function to numbers ℓ of the seen groups by least squares.
+    r"""Return the matrix (D, k) that fits an additive function F to values ℓ of the seen groups by least squares.
 
     .. math:: F_v = \sum_z (S^+)_{vz} \, \ell_z
 
-    F has one entry per attribute value; its sums over a group's values are as close to ℓ as possible.
+    F has one entry per attribute value; the sum of the entries of a group's values approximates ℓ.
     """
     return _pseudo_inverse(hull.space._one_hot(hull.observed), hull.rank)
 
@@ -86,22 +90,22 @@ def _pseudo_inverse(matrix: FloatArray, rank: int) -> FloatArray:
 
 
 class LogPartition(NamedTuple):
-    """Log expectation of exp s(x, z') for each group, and its effective sample size."""
+    """Log mean of exp s(x, z') over samples for each group z', and its effective sample size; see ``log_partition``."""
 
     value: FloatArray  # (g,)
     effective_sample_size: FloatArray  # (g,)
 
 
 def log_floored(probabilities: FloatArray, floor: float) -> tuple[FloatArray, BoolArray]:
-    """Return the logarithm of probabilities (n, k), raised to at least ``floor``, and which were below it."""
+    """Return the log of max(probabilities, floor), (n, k), and a mask of the probabilities below ``floor``."""
     low = probabilities < floor
     return np.log(np.where(low, floor, probabilities)), low
 
 
 def log_loss(logits: FloatArray, position: IntArray, sample_weight: FloatArray) -> float:
-    """Return the mean negative log-likelihood of the groups ``position`` (n,) under logits (n, k)."""
-    own = log_softmax(logits)[np.arange(len(position)), position]
-    return -float(np.average(own, weights=sample_weight))
+    """Return the weighted mean negative log-likelihood of the groups ``position`` (n,) under logits (n, k)."""
+    log_likelihood = log_softmax(logits)[np.arange(len(position)), position]
+    return -float(np.average(log_likelihood, weights=sample_weight))
 
 
 def inverse_temperature(log_proba: FloatArray, position: IntArray, sample_weight: FloatArray) -> float:
@@ -109,9 +113,9 @@ def inverse_temperature(log_proba: FloatArray, position: IntArray, sample_weight
 
     .. math:: \min_\beta \; -\sum_x \omega_x \, \log \mathrm{softmax}(\beta \, \ell(x))_{z(x)}
 
-    The objective is convex in β. Its derivative is the mean of ℓ under the model less the mean of ℓ at the samples' own
-    groups ``position`` (n,), and its second derivative is the variance of ℓ under the model. Solved by Newton steps
-    inside a bracket.
+    Here ℓ is ``log_proba`` (n, k), and z(x) is the true group of a sample, given by ``position`` (n,). The objective is
+    convex in β. Its derivative is the mean of ℓ under the model minus the mean of ℓ at the true groups; its second
+    derivative is the variance of ℓ under the model. The minimum is found by Newton steps inside a bracket.
     """
     weight = sample_weight / sample_weight.sum()
     observed = float(weight @ log_proba[np.arange(len(position)), position])
@@ -138,7 +142,7 @@ def inverse_temperature(log_proba: FloatArray, position: IntArray, sample_weight
 
 
 def log_partition(log_proba: FloatArray, weights: FloatArray, sample_weight: FloatArray) -> LogPartition:
-    r"""Return the log mean of exp s(x, z') over training samples, and its effective sample size.
+    r"""Return the log mean of exp s(x, z') over samples, and its effective sample size, for each group z'.
 
     .. math:: s(x, z') = \sum_z \alpha_z \log p(z|x), \qquad
         \log \frac{\sum_x \omega_x e^{s(x, z')}}{\sum_x \omega_x}, \qquad
@@ -155,25 +159,26 @@ def log_partition(log_proba: FloatArray, weights: FloatArray, sample_weight: Flo
 
 
 def affine_log_posterior(log_proba: FloatArray, weights: FloatArray, log_score: FloatArray) -> FloatArray:
-    r"""Return log q(z'|x) of each candidate, (n, g), from log p(z|x) of the seen groups (n, k) of any classifier.
+    r"""Return log q(z'|x) of each candidate, (n, g), from any classifier's log p(z|x) of the seen groups, (n, k).
 
     .. math::
 
         \log q(z'|x) = \log q(z') + s(x, z') - \log \mathbb{E}_{x \sim p(x)} \exp s(x, z') + \text{const}(x)
 
-    Paper, eq. "test-train-classifier-rel". ``weights`` (g, k) are the affine weights α, ``log_score`` (g,) is log q(z')
-    less the log partition.
+    Paper, eq. "test-train-classifier-rel", with s(x, z') as in ``log_partition``. ``weights`` (g, k) are α, and
+    ``log_score`` (g,) is log q(z') minus the log partition.
     """
     return np.asarray(log_softmax(log_proba @ weights.T + log_score))
 
 
 def extrapolation_leverage(hull: AffineHull, codes: IntArray) -> FloatArray:
-    r"""Return the variance (q,) at each group (q, m) of an additive function with variance 1 at each seen group.
+    r"""Return the variance (q,) at each group (q, m) of an additive function fitted to values of variance 1.
 
     .. math:: h(z') = \min \Big\{ \sum_z \alpha_z^2 : \sigma(z') = \sum_z \alpha_z \sigma(z) \Big\}
 
-    It is at most 1 for seen groups and grows with the length of the path from the seen groups to an unseen one; several
-    paths reduce it, as resistors in parallel do. It is infinite for groups outside the hull.
+    The values are those of the seen groups. The variance is at most 1 at a seen group. At an unseen group it grows with
+    the length of the path from the seen groups, and decreases if there are several paths, like the resistance of
+    parallel resistors. It is infinite outside the hull.
     """
     inside = hull._contains(codes)
     result = np.full(len(codes), np.inf)
@@ -194,7 +199,7 @@ def extrapolate_additive(observed_codes: Any, values: Any, query_codes: Any, spa
     observed_codes : array (k, m)
         Codes of the groups where the function is known.
     values : array (k,)
-        Values of the function there. An object array of integers or fractions gives exact fractions.
+        Values of the function at these groups. An object array of integers or fractions gives exact fractions.
     query_codes : array (q, m)
         Codes of the groups to extrapolate to.
     space : GroupSpace
@@ -208,7 +213,7 @@ def extrapolate_additive(observed_codes: Any, values: Any, query_codes: Any, spa
     Raises
     ------
     InputError
-        If a group is outside the hull, or if no additive function has these values.
+        If a group of ``query_codes`` is outside the hull, or if no additive function has these ``values``.
 
     Examples
     --------
@@ -228,8 +233,8 @@ def extrapolate_additive(observed_codes: Any, values: Any, query_codes: Any, spa
         odd = [value for value in known if not isinstance(value, numbers.Rational)]
         if odd:
             raise InputError(
-                f"values holds {odd[0]!r}, {an(type(odd[0]).__name__)}: exact values are integers and fractions; "
-                "pass others as an array of floats"
+                f"values is an object array with {odd[0]!r}, {an(type(odd[0]).__name__)}: an object array must hold "
+                "integers or fractions; pass other numbers as an array of floats"
             )
     else:
         check_finite(known, "values")
@@ -237,20 +242,21 @@ def extrapolate_additive(observed_codes: Any, values: Any, query_codes: Any, spa
     outside = query[~hull._contains(query)]
     if len(outside):
         raise InputError(
-            f"{len(outside)} of the {len(query)} groups are outside the affine hull of the known ones, so that their "
-            f"values are not determined: {listing(space.label(code) for code in outside)}"
+            f"{len(outside)} of the {len(query)} groups of query_codes are outside the affine hull of observed_codes, "
+            f"so their values are not determined: remove {listing(space.label(code) for code in outside)}, or pass "
+            "values of more groups"
         )
     groups, position = distinct_codes(observed, space.cardinalities)
     first = np.full(len(groups), -1, dtype=np.int64)
     first[position[::-1]] = np.arange(len(observed))[::-1]  # first row of each group
     function = hull._span.interpolate(known[first[hull._basis]])  # (D,)
-    found = function[observed + space.offsets].sum(axis=1)
-    difference = np.abs(found - known)
+    fitted = function[observed + space.offsets].sum(axis=1)
+    difference = np.abs(fitted - known)
     scale = max(1, np.abs(known).max(initial=0))
     if (difference > (0 if exact else ADDITIVE_TOLERANCE * scale)).any():
         worst = int(np.argmax(difference))
         raise InputError(
-            f"no additive function has these values: at {space.label(observed[worst])} the others give "
-            f"{float(found[worst]):g}, not {float(known[worst]):g}"
+            f"no additive function has these values: at {space.label(observed[worst])} the values of the other groups "
+            f"give {float(fitted[worst]):g}, not {float(known[worst]):g}; pass the values of an additive function"
         )
     return function[query + space.offsets].sum(axis=1)

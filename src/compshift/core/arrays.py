@@ -1,7 +1,7 @@
-"""Arrays: types, helpers that work on any array library, and stable sums of exponentials.
+"""Array types, helpers that work with any array library, and numerically stable sums of exponentials.
 
 The maths of ``core`` follows the array API standard, so that NumPy arrays and PyTorch tensors share one implementation:
-the library of the arguments is the library of the result.
+the result belongs to the same library as the arguments.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 BLOCK_CELLS = 1 << 17
-"""Target size of a block of rows, in array elements: 1 MB of float64, about the size of a core's own cache."""
+"""Target size of a block of rows, in array elements: 1 MB of float64, about the size of the cache of one core."""
 
 
 def namespace(*arrays: Array) -> Any:
-    """Return the module with the functions of the arrays' library."""
+    """Return the array-API module of the library that the arrays belong to."""
     for array in arrays:
         if type(array) is not np.ndarray:
             return array_namespace(*arrays)
@@ -34,12 +34,12 @@ def namespace(*arrays: Array) -> Any:
 
 @cache
 def _numpy() -> Any:
-    """Return NumPy's array-API module. Loaded on first use, because loading it takes 0.1 s."""
+    """Return NumPy's array-API module; it is loaded on first use, because loading takes 0.1 s."""
     return array_namespace(np.empty(0))
 
 
 def like(values: Array, reference: Array) -> Array:
-    """Convert ``values`` to a floating array of the library, precision and device of ``reference``."""
+    """Convert ``values`` to the library, dtype and device of the floating-point array ``reference``."""
     if type(values) is np.ndarray and type(reference) is np.ndarray:
         return values.astype(reference.dtype, copy=False)
     xp = namespace(reference)
@@ -56,15 +56,15 @@ def index_like(index: IntArray, reference: Array) -> Array:
 
 
 def sums_by(values: Array, index: Array, size: int) -> Array:
-    """Return the sum of the values (n,) that share an index (n,), for each index below ``size``, (size,)."""
+    """Return the sums (size,) of values (n,) by index (n,): entry i is the sum of the values with index i."""
     xp = namespace(values)
-    if is_torch_array(values):  # its bincount has no deterministic version on a GPU
+    if is_torch_array(values):  # torch.bincount is not deterministic on a GPU
         return xp.zeros(size, dtype=values.dtype, device=device(values)).index_add(0, index, values)
     return xp.bincount(index, weights=values, minlength=size)
 
 
 def weighted_sum(weight: Array, values: Array) -> Array:
-    """Return Σ ω v as a scalar array; NumPy arrays are summed in double precision, whatever their own."""
+    """Return Σ ω v as a scalar array; NumPy arrays of any precision are summed in double precision."""
     if isinstance(values, np.ndarray):
         return np.dot(weight.astype(np.float64), values.astype(np.float64))
     return namespace(values).sum(weight * values)
@@ -78,7 +78,7 @@ def row_blocks(n_rows: int, width: int, cells: int = BLOCK_CELLS) -> Iterator[sl
 
 
 def safe_log(values: Array) -> Array:
-    """Return the logarithm, with −inf and no warning for 0."""
+    """Return the logarithm; 0 gives −inf without a warning."""
     xp = namespace(values)
     zero = values == 0
     if not bool(xp.any(zero)):
@@ -88,9 +88,9 @@ def safe_log(values: Array) -> Array:
 
 
 def exp_less(values: Array, shift: Array) -> Array:
-    """Return exp(v − shift), overwriting ``values`` if it is a NumPy array, which saves passes over memory.
+    """Return exp(values − shift); a NumPy array is overwritten, which saves passes over memory.
 
-    Other libraries get a new array, because overwriting would break automatic differentiation.
+    For other libraries the result is a new array, because overwriting would break automatic differentiation.
     """
     if isinstance(values, np.ndarray):
         values -= shift
@@ -110,27 +110,27 @@ def logsumexp(values: Array, axis: int) -> Array:
 
 
 def log_softmax(logits: Array) -> Array:
-    """Return logits (n, q) less the log-sum-exp of each row, so that their exponentials sum to 1.
+    """Return logits (n, q) minus the log-sum-exp of each row, so that the exponentials of a row sum to 1.
 
-    The largest logit is subtracted first: added to large logits, the log-sum-exp would be rounded to their precision.
+    The largest logit is subtracted first. Otherwise a log-sum-exp close to large logits would lose digits by rounding.
     """
     relative = logits - _finite_max(logits, axis=1)
     return relative - logsumexp(relative, axis=1)[:, None]
 
 
 def logmatmulexp(log_a: Array, log_b: Array) -> Array:
-    r"""Return a matrix product in log space: one GEMM, exact where the GEMM would underflow.
+    r"""Return a matrix product in log space: one GEMM, and a log-sum-exp for each entry that the GEMM may underflow.
 
     .. math:: \text{out}_{lr} = \log \sum_j \exp(a_{lj} + b_{jr})
 
-    ``log_a`` (l, j) and ``log_b`` (j, r) may hold −inf; the result is (l, r). Row and column maxima are taken out
-    before the product, so an entry is inexact only if its scaled sum is so small that factors lost to underflow could
-    matter. Those entries are summed again, one log-sum-exp each.
+    ``log_a`` (l, j) and ``log_b`` (j, r) may hold −inf; the result is (l, r). Row and column maxima are
+    subtracted before the product, so an entry is inexact only if its scaled sum is small enough for underflow to matter
+    (``underflow_floor``). Those entries are recomputed.
     """
     xp = namespace(log_a, log_b)
     shift_a = _finite_max(log_a, axis=1)  # (l, 1)
     shift_b = _finite_max(log_b, axis=0)  # (1, r)
-    total = xp.matmul(xp.exp(log_a - shift_a), xp.exp(log_b - shift_b))  # (l, r), of factors up to 1
+    total = xp.matmul(xp.exp(log_a - shift_a), xp.exp(log_b - shift_b))  # (l, r), all factors ≤ 1
     result = safe_log(total) + shift_a + shift_b
     doubtful = total < underflow_floor(log_a, n_terms=log_a.shape[1])
     if bool(xp.any(doubtful)):
@@ -143,8 +143,9 @@ def log_moments(log_factors: Callable[[], tuple[Array, Array]]) -> tuple[Array, 
 
     .. math:: \log \sum_j \exp(a_{lj} + b_{rj}), \qquad \log \sum_j \exp(2 (a_{lj} + b_{rj}))
 
-    ``log_factors`` returns new arrays of finite logarithms, a (l, j) and b (r, j), at each call. They are overwritten,
-    which takes half the time of new arrays, and requested again if underflow is in doubt, as in ``logmatmulexp``.
+    Each call of ``log_factors`` returns new arrays of finite logarithms, a (l, j) and b (r, j). They are overwritten,
+    which takes half the time of allocating new ones. If entries may have underflowed, ``log_factors`` is called again
+    and those entries are recomputed, as in ``logmatmulexp``.
     """
     a, b = log_factors()
     xp = namespace(a, b)
@@ -169,17 +170,18 @@ def log_moments(log_factors: Callable[[], tuple[Array, Array]]) -> tuple[Array, 
 
 
 def underflow_floor(reference: Array, n_terms: int) -> float:
-    """Return the smallest sum of ``n_terms`` products of factors up to 1 that underflow cannot have made inexact.
+    """Return the value above which a sum of ``n_terms`` products of factors ≤ 1 is exact in spite of underflow.
 
-    Every product loses at most the smallest normal number, so ``n_terms`` times that number over the machine epsilon
-    keeps the relative loss below one rounding: about 1e-288 for 10 000 terms in float64, 1e-27 in float32.
+    Underflow changes each product by at most the smallest normal number. Above ``n_terms`` times that number divided by
+    the machine epsilon, the relative error is below one rounding error. For 10 000 terms this value is about 1e-288 in
+    float64 and 1e-27 in float32.
     """
     limits = namespace(reference).finfo(reference.dtype)
     return float(n_terms) * float(limits.smallest_normal) / float(limits.eps)
 
 
 def _sum_again(result: Array, doubtful: Array, log_a: Array, log_b: Array) -> None:
-    """Overwrite the doubtful entries of ``result`` by log-sum-exp; rows and columns of only −inf are right already."""
+    """Recompute the doubtful entries of ``result`` by log-sum-exp; rows and columns of only −inf are exact already."""
     xp = namespace(log_a, log_b)
     reachable = xp.any(log_a > -xp.inf, axis=1)[:, None] & xp.any(log_b > -xp.inf, axis=0)[None, :]
     rows, columns = xp.nonzero(doubtful & reachable)
@@ -190,7 +192,7 @@ def _sum_again(result: Array, doubtful: Array, log_a: Array, log_b: Array) -> No
 
 
 def _finite_max(values: Array, axis: int) -> Array:
-    """Return the maximum along ``axis``, kept as an axis of length 1, with 0 in place of −inf."""
+    """Return the maximum along ``axis`` (kept with length 1); 0 where the maximum is −inf."""
     xp = namespace(values)
     largest = xp.max(values, axis=axis, keepdims=True)
     return xp.where(largest > -xp.inf, largest, xp.zeros_like(largest))
@@ -199,14 +201,14 @@ def _finite_max(values: Array, axis: int) -> Array:
 class ColumnSets(NamedTuple):
     """Assignment of g columns to ``size`` sets, for log-space sums over each set."""
 
-    order: IntArray  # (g,) the columns, sorted by set
-    start: IntArray  # (q,) where each non-empty set begins in ``order``
-    present: IntArray  # (q,) the non-empty sets
+    order: IntArray  # (g,) column numbers, sorted by set
+    start: IntArray  # (q,) position in ``order`` at which each non-empty set begins
+    present: IntArray  # (q,) numbers of the non-empty sets
     size: int
 
     @classmethod
     def of(cls, member: IntArray, size: int) -> ColumnSets:
-        """Return the sets, given the set of each column, (g,)."""
+        """Return the assignment in which column j belongs to set ``member[j]``; ``member`` is (g,)."""
         order = np.argsort(member, kind="stable")
         present, start = np.unique(member[order], return_index=True)
         return cls(order, start, present, size)

@@ -5,9 +5,10 @@ r"""Step 2: the bias of every group, seen or not, from the energies of the train
     B^*(z) = \log \frac{\sum_x \omega_x w_x(z)}{\sum_x \omega_x}, \qquad
     w_x(z) = \exp(-\langle \sigma(z), E(x) \rangle - c(x))
 
-Paper, eq. "qz"; ω are the sample weights, which c(x) must describe too. The sums run over blocks of samples:
-``block_sums`` of each block, ``merge_sums`` of two results, ``extrapolated_bias`` at the end, wherever the blocks were
-computed. Below them: ``cumulant_bias``, an approximation of lower variance, and ``tail_indices``, the Pareto k̂.
+Paper, eq. "qz"; ω are the sample weights, and c(x) must come from a classifier trained with them. The sums are computed
+block by block, in one process or several: ``block_sums`` for each block, ``merge_sums`` for two results,
+``extrapolated_bias`` at the end. ``cumulant_bias`` is an approximation of lower variance, and ``tail_indices`` returns
+the Pareto k̂ of the importance weights w.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ SUM_BLOCK_CELLS = 1 << 21
 """Target size of a block, in array elements. Larger than BLOCK_CELLS because merging partial sums costs O(groups)."""
 
 MAX_PAIRS = 50_000_000
-"""Largest number of pairs of a candidate and a seen group for which ``cumulant_bias`` is computed."""
+"""Largest number of (candidate, seen group) pairs for which ``cumulant_bias`` is computed."""
 
 STANDARD_ERRORS = 3.0
-"""Standard errors by which a bias may lie below B*. Also log 20, the bound of Markov's inequality for one sample."""
+"""Number of standard errors by which a bias may lie below B*. It is also log 20; see ``no_lower_than_samples``."""
 
 WEIGHT_TIE = 1e-12
-"""Log weights that differ by no more than this count as equal in ``pareto_k``."""
+"""Largest difference at which ``pareto_k`` treats two log weights as equal."""
 
 MIN_TAIL = 5
-"""Smallest number of weights in a tail for which ``pareto_k`` is computed."""
+"""Minimum number of weights in the tail for ``pareto_k``; a shorter tail gives NaN."""
 
 MIN_QUARTILE = 1e-300
-"""Lower limit of the first quartile of the excesses in ``pareto_k``, which may underflow to 0."""
+"""Lower limit for the first quartile of the excesses in ``pareto_k``, which could otherwise underflow to 0."""
 
 
 class BiasSums(NamedTuple):
-    """Sums over samples from which the bias of each cell of a group table is computed."""
+    """Sums over samples for each cell of a group table; they determine the bias and its effective sample size."""
 
     log_first: Array  # (l, r) log Σ ω w
     log_second: Array  # (l, r) log Σ (ω w)²
@@ -67,13 +68,13 @@ def block_sums(table: GroupTable, energies: Array, log_evidence: Array, sample_w
     """Return the sums over one block of samples, by matrix products in log space.
 
     ``energies`` (n, D), ``log_evidence`` (n,) and ``sample_weight`` (n,) > 0 belong to the same training samples.
-    Fastest if ``energies`` are contiguous by value, as those of ``linear_energies``.
+    Fastest if each column of ``energies`` is contiguous, as in the result of ``linear_energies``.
     """
     xp = namespace(energies)
     total = float(energies.shape[0])
     log_share = -log_evidence  # (n,)
     if sample_weight is not None:
-        log_share = log_share + safe_log(sample_weight)  # a weight of 0 may be one that underflowed
+        log_share = log_share + safe_log(sample_weight)  # a weight may have underflowed to 0
         total = float(xp.sum(sample_weight))
 
     def log_factors() -> tuple[Array, Array]:
@@ -86,22 +87,22 @@ def block_sums(table: GroupTable, energies: Array, log_evidence: Array, sample_w
 
 
 def sums_over(table: GroupTable, energies: Array, log_evidence: Array, sample_weight: Array | None = None) -> BiasSums:
-    """Return the sums over any number of samples, computed block by block to stay within the cache."""
+    """Return the sums over any number of samples, computed block by block to limit memory."""
     sums = empty_sums(table, energies)
     for rows in row_blocks(energies.shape[0], 1, rows_worth_merging(table)):
-        own = None if sample_weight is None else sample_weight[rows]
-        sums = merge_sums(sums, block_sums(table, energies[rows], log_evidence[rows], own))
+        weight = None if sample_weight is None else sample_weight[rows]
+        sums = merge_sums(sums, block_sums(table, energies[rows], log_evidence[rows], weight))
     return sums
 
 
 def rows_worth_merging(table: GroupTable) -> int:
-    """Return the number of samples of a block that is large enough to be worth merging its sums."""
+    """Return the number of samples per block at which merging costs little compared with summing the block."""
     cells = max(SUM_BLOCK_CELLS, 4 * len(table.left) * len(table.right))
     return cells // (table.width + table.space.width) + 1
 
 
 def merge_sums(first: BiasSums, second: BiasSums) -> BiasSums:
-    """Return the sums over the samples of both."""
+    """Return the sums over the samples of both arguments."""
     xp = namespace(first.log_first)
     return BiasSums(
         xp.logaddexp(first.log_first, second.log_first),
@@ -115,8 +116,8 @@ def extrapolated_bias(table: GroupTable, sums: BiasSums) -> ExtrapolatedBias:
 
     .. math:: \mathrm{ESS}(z) = \frac{(\sum_x \omega_x w_x(z))^2}{\sum_x (\omega_x w_x(z))^2}
 
-    A bias of small ESS is unreliable, however many samples there are. A sample of weight 2 counts as one sample here,
-    not as two: it holds no more information.
+    A bias with a small ESS is unreliable, even if there are many samples. A sample of weight 2 counts as one sample in
+    the ESS, not as two: it carries no more information.
     """
     xp = namespace(sums.log_first)
     log_first = table.pick(sums.log_first)
@@ -127,12 +128,12 @@ def extrapolated_bias(table: GroupTable, sums: BiasSums) -> ExtrapolatedBias:
 class EnergyMoments(NamedTuple):
     """Mean and pooled covariance of the energies within the seen groups."""
 
-    mean: FloatArray  # (k, D) in each group
-    covariance: FloatArray  # (D, D) pooled over the groups
+    mean: FloatArray  # (k, D) mean energies of each seen group
+    covariance: FloatArray  # (D, D) within groups, pooled over the groups
 
 
 def energy_moments(energies: FloatArray, position: IntArray, sample_weight: FloatArray, n_seen: int) -> EnergyMoments:
-    """Return the weighted mean of the energies (n, D) in each seen group, and the pooled covariance about the means.
+    """Return the weighted mean of the energies (n, D) in each seen group, and the pooled covariance within groups.
 
     ``position`` (n,) is the position of each sample's group among the ``n_seen`` seen groups.
     """
@@ -148,49 +149,50 @@ def cumulant_bias(
 ) -> FloatArray:
     r"""Return the bias of each of the groups (g, m) from the bias (k,) and energy moments of the seen groups (k, m).
 
-    With p(x|z) = h(x) exp(−E_z(x) − B(z)), whatever h is, and for any seen group s,
+    With p(x|z) = h(x) exp(−E_z(x) − B(z)), for any h and any seen group s,
 
     .. math::
 
         B(z) = B(s) + \log \mathbb{E}_{x|s} \, e^{-\Delta(x)}
              \approx B(s) - \mathbb{E}_{s}[\Delta] + \tfrac12 \mathrm{Var}[\Delta], \qquad \Delta = E_z - E_s
 
-    with the variance pooled over the seen groups. This is exact if energies are linear and groups Gaussian with one
-    covariance. It replaces B* where groups lie far apart and B* depends on a few samples. For groups that are not
-    Gaussian it can be far too low, so that an unseen group attracts the samples of seen ones; ``no_lower_than_samples``
-    bounds it.
+    with the variance pooled over the seen groups. This is exact if energies are linear and the groups are Gaussian with
+    the same covariance. It replaces B* if groups lie far apart, where B* depends on a few samples. For groups that are
+    not Gaussian it can be far too low, so that an unseen group attracts samples of seen groups;
+    ``no_lower_than_samples`` prevents this.
 
-    The expansions about the seen groups are averaged with weights Var[Δ]⁻³, because their error is of third order in Δ
-    and its square grows as Var³. A seen group keeps its own bias. The others are NaN beyond ``MAX_PAIRS`` pairs.
+    Each seen group gives one estimate. They are averaged with weights Var[Δ]⁻³, because the error is of third order in
+    Δ, so its square grows as Var³. A seen group keeps its ``seen_bias``. With more than ``MAX_PAIRS`` pairs, the bias
+    of unseen groups is NaN.
     """
-    own = locate_codes(groups, seen_groups, space.cardinalities)
+    in_seen = locate_codes(groups, seen_groups, space.cardinalities)  # (g,) −1 for unseen groups
     result = np.full(len(groups), np.nan)
     if len(groups) * len(seen_groups) > MAX_PAIRS:
-        return np.where(own >= 0, seen_bias[own], result)
+        return np.where(in_seen >= 0, seen_bias[in_seen], result)
     seen_codes = space._one_hot(seen_groups)  # (k, D)
     to_seen = moments.covariance @ seen_codes.T  # (D, k)
-    own_variance = np.einsum("kd,dk->k", seen_codes, to_seen)
-    own_mean = np.einsum("kd,kd->k", seen_codes, moments.mean)
+    seen_variance = np.einsum("kd,dk->k", seen_codes, to_seen)
+    seen_mean = np.einsum("kd,kd->k", seen_codes, moments.mean)
     for rows in row_blocks(len(groups), len(seen_groups) + space.width):
         codes = space._one_hot(groups[rows])  # (q, D)
         variance = np.einsum("qd,dq->q", codes, moments.covariance @ codes.T)[:, None] - 2 * codes @ to_seen
-        variance = np.maximum(variance + own_variance, 0.0)  # (q, k)
-        values = seen_bias - (codes @ moments.mean.T - own_mean) + variance / 2
+        variance = np.maximum(variance + seen_variance, 0.0)  # (q, k)
+        values = seen_bias - (codes @ moments.mean.T - seen_mean) + variance / 2
         nearest = np.maximum(variance.min(axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        weight = (nearest / np.maximum(variance, nearest)) ** 3  # 1 for the nearest
+        weight = (nearest / np.maximum(variance, nearest)) ** 3  # (q, k), 1 for the nearest seen group
         result[rows] = np.einsum("qk,qk->q", weight, values) / weight.sum(axis=1)
-    return np.where(own >= 0, seen_bias[own], result)
+    return np.where(in_seen >= 0, seen_bias[in_seen], result)
 
 
 def no_lower_than_samples(bias: FloatArray, by_samples: ExtrapolatedBias) -> FloatArray:
-    r"""Return the bias (g,), raised where it is lower than the training samples allow.
+    r"""Return the bias (g,), raised where it is implausibly low given the training samples.
 
     .. math:: \max\Bigl( B(z), \; B^*(z) - 3 / \sqrt{\mathrm{ESS}(z)} \Bigr)
 
-    For given energies exp B*(z) is a mean of positive terms whose expectation is exp B(z). A few samples may miss the
-    terms that make it large, so B* is no upper bound on B; but by Markov's inequality the mean exceeds 20 times its
-    expectation, which is 3 nats, at most one time in 20. With many samples 1/√ESS is the standard error of B*, and the
-    bound is 3 of them.
+    For given energies, exp B*(z) is a mean of positive terms whose expectation is exp B(z). A few samples may miss the
+    largest terms, so B* is not an upper bound on B. But by Markov's inequality the mean exceeds 20 times its
+    expectation (B* exceeds B by log 20 ≈ 3 nats) with probability at most 1/20. With many samples, 1/√ESS is the
+    standard error of B*, and the bound is 3 standard errors below B*.
     """
     lowest: FloatArray = by_samples.bias - STANDARD_ERRORS / np.sqrt(by_samples.effective_sample_size)
     return np.maximum(bias, lowest)
@@ -201,8 +203,8 @@ def tail_indices(
 ) -> FloatArray:
     """Return the Pareto k̂ of the importance weights behind the bias of each of the groups (g, m), (g,).
 
-    ``energies`` (n, D) and ``log_evidence`` (n,) are those of the training samples. Below 0.5 the weighted mean has a
-    finite variance; above 0.7 it is unreliable (Vehtari et al., 2024).
+    ``energies`` (n, D), ``log_evidence`` (n,) and ``sample_weight`` (n,) belong to the training samples. For k̂ below
+    0.5 the weighted mean has a finite variance; above 0.7 it is unreliable (Vehtari et al., 2024).
     """
     log_sample = safe_log(sample_weight) - log_evidence
     return pareto_k(log_sample[:, None] - group_energies(energies, space, groups))
@@ -211,10 +213,11 @@ def tail_indices(
 def pareto_k(log_weights: FloatArray) -> FloatArray:
     r"""Return the shape k̂ of a generalised Pareto distribution fitted to the largest weights of each column, (q,).
 
-    ``log_weights`` is (n, q). The tail consists of the min(n/5, 3√n) largest weights, in excess of the next one
-    (Vehtari, Simpson, Gelman, Yao, Gabry). The fit is the quasi-Bayesian one of Zhang and Stephens (2009), with a prior
-    that pulls k towards 0.5 in small samples. Equal weights count once: ties, as features of few values give, say
-    nothing about the tail. NaN if the tail is too short, −inf if all weights are equal.
+    ``log_weights`` is (n, q). The tail consists of the min(n/5, 3√n) largest weights, from which the next largest
+    weight is subtracted (Vehtari, Simpson, Gelman, Yao, Gabry). The fit is the quasi-Bayesian estimate of Zhang and
+    Stephens (2009), with a prior that pulls k towards 0.5 in small samples. Equal weights count once, because ties
+    (for example from features with few distinct values) carry no information about the tail. The result is NaN if the
+    tail is too short, and −inf if all weights are equal.
     """
     n = len(log_weights)
     size = int(min(n / 5, 3 * math.sqrt(n)))
@@ -235,12 +238,12 @@ def pareto_k(log_weights: FloatArray) -> FloatArray:
 
 
 def _generalised_pareto_shape(excess: FloatArray) -> FloatArray:
-    """Return Zhang and Stephens' estimate of k for ascending excesses (s, q), (q,)."""
+    """Return Zhang and Stephens' estimate of k, (q,), for the excesses (s, q), ascending in each column."""
     size = len(excess)
     quartile = np.maximum(excess[int(size / 4 + 0.5) - 1], MIN_QUARTILE)  # (q,)
     n_points = 30 + int(math.sqrt(size))
     point = 1 - np.sqrt(n_points / (np.arange(1, n_points + 1) - 0.5))  # (t,)
-    theta = 1 / excess[-1] + point[:, None] / (3 * quartile)  # (t, q) minus k over the scale
+    theta = 1 / excess[-1] + point[:, None] / (3 * quartile)  # (t, q) candidates for −k divided by the scale
     shape = np.stack([np.log1p(-row * excess).mean(axis=0) for row in theta])  # (t, q)
     profile = size * (np.log(-theta / shape) - shape - 1)
     weight = np.exp(profile - profile.max(axis=0))

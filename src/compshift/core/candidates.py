@@ -1,7 +1,7 @@
-"""Candidate groups, those that a fitted model can predict, and priors over them.
+"""Candidate groups (the groups that a fitted model can predict), priors over them, and logit offsets.
 
 A prior is a name (``PRIORS``), an array over all groups, or a Series or mapping from groups to probabilities. The logit
-offsets at the end use the same counts of class and attribute to correct a classifier in training.
+offsets correct a classifier during training for the numbers of samples of each class and attribute.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from compshift.core.groups import GroupSpace, codes_of_index, distinct_codes, fl
 from compshift.core.hull import AffineHull
 
 SUPPORTS = ("all", "hull", "observed")
-"""Names of sets of candidate groups: all combinations, those inside the affine hull, or the seen groups."""
+"""Names of sets of candidate groups: all groups, the groups inside the affine hull, or the seen groups."""
 
 PRIORS = ("uniform", "hull", "train")
-"""Names of priors: uniform over the candidates, uniform over those inside the hull, or the training frequencies."""
+"""Names of priors: uniform over the candidates, uniform over candidates inside the hull, or training frequencies."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The groups that a model can predict, the groups it was trained on, and their weights."""
+    """The groups that a model can predict, the groups that it was trained on, and their training weights."""
 
-    hull: AffineHull  # of the seen groups
+    hull: AffineHull  # affine hull of the seen groups
     seen_weight: FloatArray  # (k,) number of training samples of each seen group, or the sum of their weights
-    groups: IntArray  # (g, m)
+    groups: IntArray  # (g, m) codes of the candidates
 
     @classmethod
     def of(cls, space: GroupSpace, seen_groups: IntArray, seen_weight: FloatArray, support: Any) -> Candidates:
-        """Return the candidates that ``support`` asks for: a name, or codes."""
+        """Return the candidates for ``support``: one of ``SUPPORTS``, or codes (g, m)."""
         hull = AffineHull(space, seen_groups)
         return cls(hull, seen_weight, candidate_groups(support, space, hull))
 
@@ -58,12 +58,12 @@ class Candidates:
 
     @cached_property
     def in_seen(self) -> IntArray:
-        """Position of each candidate among the seen groups, −1 if it is not seen, (g,)."""
+        """Position of each candidate among the seen groups, (g,); −1 for an unseen group."""
         return locate_codes(self.groups, self.seen_groups, self.space.cardinalities)
 
     @cached_property
     def weight(self) -> FloatArray:
-        """Training weight of each candidate, 0 if it is not seen, (g,)."""
+        """Training weight of each candidate, (g,); 0 for an unseen group."""
         return np.where(self.in_seen >= 0, self.seen_weight[self.in_seen], 0.0)
 
     @cached_property
@@ -83,7 +83,9 @@ class Candidates:
                 return uniform_log_prior(self.inside_hull)
             if prior == "train":
                 if not self.weight.any():
-                    raise InputError("prior='train' is undefined: support lists no group that training has")
+                    raise InputError(
+                        "prior='train' cannot be used: support lists no seen group; add one, or use another prior"
+                    )
                 return log_probabilities(self.weight / self.weight.sum())
             raise unknown_name("prior", prior, PRIORS)
         given = prior.as_mapping() if hasattr(prior, "as_mapping") else prior
@@ -91,7 +93,7 @@ class Candidates:
 
 
 def candidate_groups(support: Any, space: GroupSpace, hull: AffineHull) -> IntArray:
-    """Return the codes (g, m) of the candidates that ``support`` asks for, in ascending order."""
+    """Return the codes (g, m), in ascending order, of the candidates for ``support``: one of ``SUPPORTS``, or codes."""
     if isinstance(support, str):
         if support == "observed":
             return hull.observed
@@ -104,7 +106,7 @@ def candidate_groups(support: Any, space: GroupSpace, hull: AffineHull) -> IntAr
         return groups if support == "all" else groups[hull._contains(groups)]
     listed: IntArray = check_codes(support, space.cardinalities, "support")
     if not len(listed):
-        raise InputError("support lists no group: pass at least one, or 'all' or 'hull'")
+        raise InputError("support is empty: pass the codes of at least one group, or 'all', 'hull' or 'observed'")
     return distinct_codes(listed, space.cardinalities)[0]
 
 
@@ -119,7 +121,9 @@ def uniform_log_prior(chosen: BoolArray) -> FloatArray:
     """Return the log prior (g,) that is uniform over the chosen groups and −inf on the others."""
     count = int(np.count_nonzero(chosen))
     if count == 0:
-        raise InputError("the prior is empty: none of the candidate groups is inside the hull")
+        raise InputError(
+            "prior='hull' cannot be used: none of the candidate groups is inside the hull; use another prior or support"
+        )
     return np.where(chosen, -np.log(count), -np.inf)
 
 
@@ -136,7 +140,7 @@ def given_log_prior(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArr
 
 
 def _with_ordered_levels(prior: Any, space: GroupSpace) -> Any:
-    """Return a Series with its index levels in the order of the attributes: by name, or unchanged without names."""
+    """Return a Series with its index levels, if they are named, in the order of the attributes."""
     names = [None if name is None else str(name) for name in prior.index.names]
     if len(names) < 2:
         return prior
@@ -144,19 +148,21 @@ def _with_ordered_levels(prior: Any, space: GroupSpace) -> Any:
         return prior.rename_axis(names).reorder_levels(list(space.names))
     if any(name not in (None, attribute) for name, attribute in zip(names, space.names, strict=False)):
         raise InputError(
-            f"prior has levels of the names {listing(names)}, but the attributes are {listing(space.names)}: rename "
-            "them, or pass the levels without names, in the order of the attributes"
+            f"prior has index levels named {listing(names)}, but the attributes are {listing(space.names)}: rename the "
+            "levels, or remove their names and put them in the order of the attributes"
         )
     return prior
 
 
 def _from_pairs(keys: list[Any], given: list[Any], space: GroupSpace, groups: IntArray) -> FloatArray:
-    """Return the log prior from tuples of values, or plain values if there is one attribute, and probabilities."""
+    """Return the log prior (g,) of ``groups`` from keys (tuples of values) and their probabilities."""
     codes = space._encode_keys(keys, "prior")
     distinct, number = distinct_codes(codes, space.cardinalities)
     repeated = np.flatnonzero(np.bincount(number) > 1)
     if repeated.size:
-        raise InputError(f"prior lists {space.label(distinct[repeated[0]])} more than once: add up its entries")
+        raise InputError(
+            f"prior lists {space.label(distinct[repeated[0]])} more than once: pass one probability per group"
+        )
     values = check_probabilities(_numbers(given), "prior")
     position = locate_codes(codes, groups, space.cardinalities)
     _check_no_mass(values[position < 0], codes[position < 0], space)
@@ -166,7 +172,7 @@ def _from_pairs(keys: list[Any], given: list[Any], space: GroupSpace, groups: In
 
 
 def _from_array(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArray:
-    """Return the log prior from the probabilities of all groups, shaped like the cardinalities or flat."""
+    """Return the log prior (g,) of ``groups`` from an array over all groups, shaped like the cardinalities or flat."""
     values = _numbers(prior)
     if values.shape not in (space.cardinalities, (space.n_groups,)):
         raise InputError(
@@ -184,7 +190,7 @@ def _from_array(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArray:
 
 def _numbers(prior: Any) -> FloatArray:
     """Check that a prior holds numbers and return them as an array."""
-    expected = "pass 'uniform', 'hull', 'train', an array of probabilities or a mapping to them"
+    expected = "pass 'uniform', 'hull', 'train', an array of probabilities, or a mapping from groups to probabilities"
     return np.asarray(check_numbers(prior, "prior", expected))
 
 
@@ -203,9 +209,10 @@ def correction_offset(counts: FloatArray, epsilon: float) -> FloatArray:
 
     .. math:: \log(\hat p(y, a) + \varepsilon)
 
-    ``counts`` (c, a) are the training samples of each class and attribute combination; the result has the same shape.
-    The training loss is the cross-entropy of ``logits + offset[:, a]``; predictions use the logits alone. ``log p̂(a)``
-    cancels in the softmax, so this offset and ``adjustment_offset`` differ only on combinations that training lacks.
+    ``counts`` (c, a) are the numbers of training samples of each class and attribute; the result has the same shape.
+    The training loss is the cross-entropy of ``logits + offset[:, a]``; predictions use the logits alone. ``log
+    p̂(a)`` cancels in the softmax, so with τ = 1 this offset is equivalent to ``adjustment_offset``, except for ε and
+    smoothing.
     """
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(counts / counts.sum() + epsilon))
@@ -216,7 +223,8 @@ def adjustment_offset(counts: FloatArray, tau: float, smoothing: float) -> Float
 
     .. math:: \tau \log \hat p(y \mid a)
 
-    ``smoothing`` is added to every count. Used like ``correction_offset``.
+    ``counts`` (c, a) are as in ``correction_offset``, and the offset is used in the same way. ``smoothing`` is added to
+    every count.
     """
     smooth = counts + smoothing
     with np.errstate(divide="ignore"):

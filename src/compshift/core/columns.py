@@ -1,4 +1,4 @@
-"""Tables of attribute values (pandas, Polars, Arrow, arrays, lists, mappings) read as named columns of codes."""
+"""Reading of tables of attribute values (pandas, Polars, Arrow, arrays, lists, mappings) as named columns of codes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import as_array, check_list, masked_where
+from compshift._checks import as_array, check_list, mask_of
 from compshift._errors import InputError, listing, shown
 from compshift.core.arrays import IntArray
 
 FIRST_BEYOND_INT64 = 2.0**63
-"""Smallest positive float that int64 cannot hold."""
+"""Smallest positive float that does not fit into int64."""
 
 
 class Column(NamedTuple):
-    """One attribute of n rows: its distinct values in order, and the position of each row's value among them."""
+    """One attribute of n rows: its distinct values in order, and the code of each row, a position in ``values``."""
 
     name: str
     values: tuple[Hashable, ...]
-    codes: IntArray  # (n,) −1 where the value is missing, if that was allowed
-    named: bool  # True if the caller gave the name, False if it is a default
+    codes: IntArray  # (n,) −1 where the value is missing (only if missing values are allowed)
+    named: bool  # True if the name comes from the caller or the table, False if it is a default
 
 
 def read_columns(
@@ -36,10 +36,10 @@ def read_columns(
 ) -> list[Column]:
     """Return the columns of a DataFrame, Series, mapping, array or nested list.
 
-    Names come from ``names``, else from the table, else they are ``default`` (one column) or ``default`` with a
-    number, avoiding those that are ``taken``. Values are sorted, except those of a pandas categorical, which keep the
-    order of their categories; a category that no row has is left out. Missing values (None, NaN, NA, masked) raise an
-    error unless ``missing`` is True.
+    Names come from ``names``, or from the table, or are default names: ``default`` for a single column, else
+    ``default`` and a number; names in ``taken`` are not used as defaults. Values are sorted; those of a pandas
+    categorical keep the order of the categories, without categories that do not occur. Missing values (None, NaN, NA,
+    masked) raise an error unless ``missing`` is True.
     """
     found = _split(table)
     if not found:
@@ -66,18 +66,18 @@ def read_columns(
 
 
 def named_columns(table: Any, names: Sequence[str]) -> list[Column]:
-    """Return the columns of a table that hold the attributes ``names``, in that order and with those names.
+    """Return the columns of a table for the attributes ``names``, in that order and with those names.
 
-    A DataFrame or mapping is read by name and may have further columns; anything else is read by position.
+    A DataFrame or mapping is read by name and may have other columns too; anything else is read by position.
     """
     table = without_arrow(table)
     keys = table if isinstance(table, Mapping) else getattr(table, "columns", None)
     if keys is not None:
-        found = {str(key): key for key in keys}
-        absent = [name for name in names if name not in found]
+        by_name = {str(key): key for key in keys}
+        absent = [name for name in names if name not in by_name]
         if absent:
-            raise InputError(f"the table has no column {listing(absent)}: its columns are {listing(found)}")
-        table = {name: table[found[name]] for name in names}
+            raise InputError(f"the table has no column {listing(absent)}: its columns are {listing(by_name)}")
+        table = {name: table[by_name[name]] for name in names}
     columns = read_columns(table)
     if len(columns) == len(names):
         columns = [column._replace(name=name) for name, column in zip(names, columns, strict=True)]
@@ -85,10 +85,10 @@ def named_columns(table: Any, names: Sequence[str]) -> list[Column]:
 
 
 def match_columns(columns: Sequence[Column], attributes: Sequence[str]) -> list[int]:
-    """Return the position of the attribute that each column holds: by name if the names agree, else by order.
+    """Return for each column the position of its attribute: by name if the names are the same, else by order.
 
-    Raise if the caller's names agree only in part and in another order, because columns could be mixed up without
-    notice. Default names are ignored: they say nothing about where a column belongs.
+    Raise if only some of the names are the same and a column is not at the position of its attribute, because columns
+    could be mixed up without notice. Default names are ignored: they do not say which attribute a column holds.
     """
     names = [column.name for column in columns]
     if len(names) != len(attributes):
@@ -96,20 +96,20 @@ def match_columns(columns: Sequence[Column], attributes: Sequence[str]) -> list[
             f"there are {len(names)} columns ({listing(names)}) for {len(attributes)} attributes "
             f"({listing(attributes)}): pass one column for each"
         )
-    defaults_agree = all(column.named or column.name == own for column, own in zip(columns, attributes, strict=True))
+    defaults_agree = all(column.named or column.name == name for column, name in zip(columns, attributes, strict=True))
     if set(names) == set(attributes) and defaults_agree:
         return [attributes.index(name) for name in names]
     for position, column in enumerate(columns):
         if column.named and column.name in attributes and attributes[position] != column.name:
             raise InputError(
-                f"the columns {listing(names)} and the attributes {listing(attributes)} agree only in part: name "
-                "every column, or pass them in the order of the attributes"
+                f"the columns {listing(names)} and the attributes {listing(attributes)} agree only in part: use "
+                "the names of the attributes for all columns, or pass the columns in the order of the attributes"
             )
     return list(range(len(names)))
 
 
 def _default_names(own: Sequence[str | None], default: str, taken: Collection[str]) -> list[str]:
-    """Return the given names, with a new default name in place of each None."""
+    """Return the names, with each None replaced by a default name that is not used yet."""
     used = {name for name in own if name is not None} | set(taken)
     numbered: Iterable[str] = (f"{default}{number}" for number in itertools.count(1))
     if len(own) == 1:
@@ -135,11 +135,12 @@ def _split(table: Any) -> list[tuple[str | None, Any]]:
     if hasattr(table, "categories"):  # a pandas Categorical
         return [(None, table)]
     if isinstance(table, str):
-        raise InputError(f"a table of attribute values is needed, not the text {table!r}")
+        raise InputError(f"the attribute values are the text {table!r}: pass a table with one row per sample")
     array = table if isinstance(table, np.ndarray) else _from_sequence(table)
     if array.ndim not in (1, 2):
         raise InputError(
-            f"a table of attribute values must have 1 or 2 dimensions, not {array.ndim}: pass one row per sample"
+            f"the table of attribute values has {array.ndim} dimensions, not 1 or 2 dimensions: pass one row per "
+            "sample and one column per attribute"
         )
     if array.ndim == 1:
         return [(None, array)]
@@ -162,7 +163,7 @@ def without_arrow(table: Any) -> Any:
 
 
 def _from_sequence(table: Any) -> Any:
-    """Convert nested sequences to an array, without turning the 1 of ``("a", 1)`` into text."""
+    """Convert nested sequences to an array of objects, so that the 1 of ``("a", 1)`` does not become text."""
     if not isinstance(table, list | tuple):
         return as_array(table, "a table of attribute values")
     array = np.array(table, dtype=object)
@@ -181,7 +182,7 @@ def _column(name: str, values: Any, *, named: bool, missing: bool) -> Column:
         count = int(np.count_nonzero(absent))
         raise InputError(
             f"attribute {name!r} has {count} missing (NaN) value{'s' * (count > 1)}, the first at row "
-            f"{int(np.argmax(absent))}: remove those rows or give the missing value a name of its own"
+            f"{int(np.argmax(absent))}: remove those rows, or replace missing values by a value such as 'unknown'"
         )
     codes = np.full(len(array), -1, dtype=np.int64)
     if absent.any() and absent.all():
@@ -190,56 +191,57 @@ def _column(name: str, values: Any, *, named: bool, missing: bool) -> Column:
     if known.dtype == object:
         known = _infer(name, known)
     if absent.any() and known.dtype.kind == "f":
-        known = _whole(known)
+        known = _integers_if_whole(known)
     categories = getattr(getattr(values, "cat", values), "categories", None)
     distinct, codes[~absent] = _distinct(name, known, categories)
     return Column(name, distinct, codes, named)
 
 
 def _as_array(values: Any) -> Any:
-    """Convert a column to an array, of objects where NumPy or pandas would change a value to give all one type."""
+    """Convert a column to an array, with dtype object where a common type would change some values."""
     categorical = getattr(values, "cat", values)
     if hasattr(categorical, "categories"):
         return np.array([*categorical.categories, None], dtype=object)[np.asarray(categorical.codes)]
     if isinstance(values, list | tuple):
         return np.array(values, dtype=object)
     array = as_array(values, "a table of attribute values")
-    if array.dtype.kind == "T":  # NumPy's text of variable length
+    if array.dtype.kind == "T":  # NumPy's StringDType
         return array.astype(object)
-    hidden = masked_where(values)
-    if hidden is not None:
+    mask = mask_of(values)
+    if mask is not None:
         array = array.astype(object)
-        array[hidden] = None
+        array[mask] = None
     return array
 
 
 def missing_values(array: Any) -> Any:
-    """Return which values of an array are missing, (n,)."""
+    """Return a mask (n,) of the missing values of an array."""
     if array.dtype == object:
         return np.fromiter((is_missing(value) for value in array), dtype=bool, count=len(array))
     return np.isnan(array) if array.dtype.kind == "f" else np.zeros(len(array), dtype=bool)
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value is None, NaN, NaT, pandas' NA or NumPy's masked."""
+    """Return whether a value is None, NaN, NaT, ``pandas.NA`` or ``numpy.ma.masked``."""
     pandas = sys.modules.get("pandas")
     if value is None or value is np.ma.masked or (pandas is not None and (value is pandas.NA or value is pandas.NaT)):
         return True
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
-def _whole(numbers: Any) -> Any:
-    """Convert floats to integers if all of them are whole, as integers beside a NaN are."""
-    held = float(np.abs(numbers).max()) < FIRST_BEYOND_INT64
-    return numbers.astype(np.int64) if held and (numbers == np.floor(numbers)).all() else numbers
+def _integers_if_whole(numbers: Any) -> Any:
+    """Convert floats to integers if all are whole numbers, because a NaN turns a column of integers into floats."""
+    fits = float(np.abs(numbers).max()) < FIRST_BEYOND_INT64
+    return numbers.astype(np.int64) if fits and (numbers == np.floor(numbers)).all() else numbers
 
 
 def _distinct(name: str, array: Any, categories: Any) -> tuple[tuple[Hashable, ...], IntArray]:
-    """Return the distinct values of an array without missing ones, in order, and the position of each row's value."""
+    """Return the distinct values of an array without missing values, in order, and the code of each row."""
     if array.dtype.kind == "f" and np.isinf(array).any():
-        raise InputError(f"attribute {name!r} has an infinite value (inf) at row {int(np.argmax(np.isinf(array)))}")
+        row = int(np.argmax(np.isinf(array)))
+        raise InputError(f"attribute {name!r} has an infinite value (inf) at row {row}: replace it or remove the row")
     if array.dtype.kind not in "biufU":
-        raise InputError(f"attribute {name!r} has type {array.dtype}: convert it to text or whole numbers")
+        raise InputError(f"attribute {name!r} has type {array.dtype}: convert it to text or integers")
     distinct, codes = np.unique(array, return_inverse=True)
     plain, codes = [plain_value(value) for value in distinct], codes.astype(np.int64).reshape(-1)
     if categories is None:
@@ -255,8 +257,8 @@ def _infer(name: str, array: Any) -> Any:
     if kinds - {"text", "number"}:
         odd = next(value for value in array if not np.isscalar(value))
         raise InputError(
-            f"attribute {name!r} holds {odd!r}: values must be text, numbers or booleans; convert it, for "
-            "example to text"
+            f"attribute {name!r} holds {odd!r}: values must be text, numbers or booleans; convert them, "
+            "for example with str()"
         )
     if len(kinds) > 1:
         raise InputError(f"attribute {name!r} mixes text and numbers: convert all of its values to one type")
@@ -264,18 +266,18 @@ def _infer(name: str, array: Any) -> Any:
 
 
 def _exact_array(name: str, values: Sequence[Any]) -> Any:
-    """Convert an attribute's values to one array; raise if NumPy would round a value or drop a trailing NUL."""
+    """Convert an attribute's values to an array; raise if NumPy would round a value or drop a trailing NUL."""
     array = np.array(values)
-    for value, held in zip(values, array.tolist(), strict=True):
-        if array.dtype.kind == "U" and value != held:
+    for value, stored in zip(values, array.tolist(), strict=True):
+        if array.dtype.kind == "U" and value != stored:
             raise InputError(
-                f"attribute {name!r} has the value {shown(value)}, which ends in NUL, a character that arrays of text "
-                "drop: remove it"
+                f"attribute {name!r} has the value {shown(value)}, which ends in NUL, a character that NumPy drops "
+                "from text: remove it"
             )
-        if array.dtype.kind in "biuf" and value != held:
+        if array.dtype.kind in "biuf" and value != stored:
             raise InputError(
-                f"attribute {name!r} has the value {shown(value)}, which an array of all its values holds as "
-                f"{held!r}: convert them to text"
+                f"attribute {name!r} has the value {shown(value)}, which a NumPy array rounds to {stored!r}: "
+                "convert the values to text"
             )
     return array
 
@@ -283,21 +285,23 @@ def _exact_array(name: str, values: Sequence[Any]) -> Any:
 def check_attribute_values(name: str, given: Any) -> tuple[Hashable, ...]:
     """Check that an attribute's values are distinct scalars of one kind and return them as Python scalars."""
     if isinstance(given, str) or not hasattr(given, "__iter__"):
-        raise InputError(f"attribute {name!r} has the values {given!r}: pass a list or tuple of them")
+        raise InputError(f"attribute {name!r} has the values {given!r}: pass a list or tuple of values")
     values = tuple(plain_value(value) for value in given)
     if not values:
-        raise InputError(f"attribute {name!r} has no values: every attribute needs at least one")
+        raise InputError(f"attribute {name!r} has no values: pass at least one")
     kinds = {str if isinstance(value, str) else float if isinstance(value, int | float) else None for value in values}
     if len(kinds) > 1 or None in kinds:
-        raise InputError(f"attribute {name!r} has the values {listing(values)}: they must be all text or all numbers")
+        raise InputError(f"attribute {name!r} has the values {listing(values)}: pass only text or only numbers")
     if len(set(values)) < len(values) or any(value != value for value in values):
-        raise InputError(f"attribute {name!r} lists a value twice, or a missing one ({listing(values)})")
+        raise InputError(
+            f"attribute {name!r} has a repeated or missing value ({listing(values)}): pass distinct values"
+        )
     _exact_array(name, values)
     return values
 
 
 def hardly_repeats(n_values: int, n_rows: float) -> bool:
-    """Return whether so few rows share a value that the column looks continuous, or like an identifier."""
+    """Return whether a column has so many distinct values that it looks continuous or like an identifier."""
     return n_values > max(10, n_rows / 2)
 
 

@@ -8,9 +8,9 @@ s(z) = log p̂(z) − B(z) (paper, eq. "phat" and "CRM1"),
     \log \tilde p(z|x) = -\langle \sigma(z), E(x) \rangle + s(z) - c(x), \qquad
     c(x) = \log \sum_{z'} \exp(-\langle \sigma(z'), E(x) \rangle + s(z'))
 
-Groups that training lacks are not in the sum. ``GroupTable`` writes sums over groups as matrix products, so that no
-(n, groups) array is made. The gradient of c is the vector of the classifier's own marginals, so value and gradient come
-from the same three matrix products.
+The sum runs over the seen groups only. ``GroupTable`` computes sums over groups by matrix products, without an (n,
+groups) array. The gradient of −c with respect to the energies is the vector of the classifier's marginals p̃(z_i =
+v|x), so value and gradient come from the same three matrix products.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from compshift.core.arrays import (
 from compshift.core.groups import GroupSpace, distinct_codes, one_hot_rows
 
 WIDE = 16
-"""Average number of values per attribute above which looking energies up is faster than a one-hot matrix product."""
+"""Average number of values per attribute above which indexing energies is faster than a one-hot matrix product."""
 
 EXP_COST = 50
-"""Cost of one column of exponentials, in cells of a matrix product. Decides where ``GroupTable`` splits attributes."""
+"""Cost of an exponential relative to a multiplication; it decides where ``GroupTable`` splits the attributes."""
 
 
 def linear_energies(features: Array, weight: Array) -> Array:
-    """Return the energies (n, D) of features (n, p) by weights (D, p).
+    """Return the linear energies (n, D) of features (n, p) under the weights (D, p).
 
-    In memory, the energies of a value are contiguous: sums over samples are fastest that way.
+    Each column of the result is contiguous in memory, which makes sums over samples fastest.
     """
     return namespace(features, weight).matmul(weight, features.T).T
 
@@ -58,45 +58,45 @@ def group_energies(energies: Array, space: GroupSpace, codes: IntArray) -> Array
 
     .. math:: \langle \sigma(z), E(x) \rangle = \sum_i E_i(x, z_i)
 
-    Paper, eq. "n2". ``energies`` (n, D), ``codes`` (q, m); the result is (n, q), contiguous by group.
+    Paper, eq. "n2". ``energies`` (n, D), ``codes`` (q, m); the result is (n, q), and each column is contiguous.
     """
     return _column_sums(energies, codes + space.offsets)
 
 
 def _column_sums(energies: Array, columns: IntArray) -> Array:
-    """Return sums (n, q) over the columns (q, m) of energies (n, D), contiguous by sum."""
-    xp, by_value = namespace(energies), energies.T  # rows are looked up much faster than columns if contiguous
+    """Return (n, q): for each row of ``columns`` (q, m), the sum of those m columns of energies (n, D)."""
+    xp, by_value = namespace(energies), energies.T  # contiguous rows are much faster to index than columns
     first, *others = columns.T  # (q,) each
     total = xp.take(by_value, index_like(first, energies), axis=0)  # (q, n)
-    for own in others:
-        total = total + xp.take(by_value, index_like(own, energies), axis=0)
+    for column in others:
+        total = total + xp.take(by_value, index_like(column, energies), axis=0)
     return total.T
 
 
 def above_lowest(energies: Array, space: GroupSpace) -> Array:
     """Subtract from energies (n, D) the lowest energy of each attribute and sample.
 
-    A constant added to all values of an attribute cancels in every probability. Far from the data it is large and would
-    cost the differences their digits.
+    A constant added to the energies of all values of an attribute cancels in every probability. Far from the training
+    data this constant is large, and the differences would lose digits to rounding.
     """
     xp, parts = namespace(energies), []
     for start, size in zip(space.offsets, space.cardinalities, strict=True):
-        own = energies[:, int(start) : int(start) + size]
-        parts.append(own - xp.min(own, axis=1, keepdims=True))
+        block = energies[:, int(start) : int(start) + size]
+        parts.append(block - xp.min(block, axis=1, keepdims=True))
     return xp.concat(parts, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class GroupTable:
-    """Groups as cells of a table: a row is a combination of the first attributes, a column one of the others.
+    """Groups as cells of a table: rows are combinations of the first attributes, columns of the remaining attributes.
 
-    A group's energy is then a row energy plus a column energy, and every sum over groups is a matrix product. Only
-    combinations that occur get a row or a column. If all attributes belong to the rows there is a single column, and
+    A group's energy is a row energy plus a column energy, so every sum over groups is a matrix product. Only
+    combinations that occur have a row or a column. If all attributes belong to the rows, there is a single column, and
     the table is a plain list of groups.
     """
 
     space: GroupSpace
-    codes: IntArray  # (k, m) the groups
+    codes: IntArray  # (k, m) codes of the groups
     left: IntArray  # (l, s) codes of the rows
     right: IntArray  # (r, m − s) codes of the columns
     row: IntArray  # (k,) row of each group
@@ -116,9 +116,9 @@ class GroupTable:
             else:
                 n_rows = len(_distinct_part(groups[:, :split], sizes[:split])[0])
                 n_columns = len(_distinct_part(groups[:, split:], sizes[split:])[0])
-            own = EXP_COST * (n_rows + n_columns) + n_rows * n_columns
-            if own < cost:
-                best, cost = split, own
+            split_cost = EXP_COST * (n_rows + n_columns) + n_rows * n_columns
+            if split_cost < cost:
+                best, cost = split, split_cost
         left, row = _distinct_part(groups[:, :best], sizes[:best])
         right, column = _distinct_part(groups[:, best:], sizes[best:])
         values = _value_matrix(left, sizes[:best]), _value_matrix(right, sizes[best:])
@@ -131,38 +131,38 @@ class GroupTable:
 
     @property
     def width(self) -> int:
-        """Number of rows plus number of columns: array elements per sample that a sum over the table needs."""
+        """Number of rows plus number of columns: the array elements per sample that a sum over the table needs."""
         return len(self.left) + len(self.right)
 
     @property
     def left_width(self) -> int:
-        """Number of one-hot columns that belong to the attributes of the rows."""
+        """Number of one-hot columns of the attributes that form the rows."""
         return sum(self.space.cardinalities[: self.left.shape[1]])
 
     def halves(self, energies: Array) -> tuple[Array, Array]:
-        """Return the negated energies of the rows (n, l) and of the columns (n, r); a group's is the sum of its two.
+        """Return the negated energies of the rows (n, l) and of the columns (n, r); a group's is the sum of the two.
 
-        The arrays are new and may be overwritten. NumPy's have the memory order of ``energies``.
+        The arrays are new and may be overwritten. NumPy arrays have the memory order of ``energies``.
         """
         xp, width, split = namespace(energies), self.left_width, self.left.shape[1]
         offsets, halves = self.space.offsets, []
-        for own, codes, start, values in (
+        for part, codes, start, values in (
             (energies[:, :width], self.left, offsets[:split], self.left_values),
             (energies[:, width:], self.right, offsets[split:] - width, self.right_values),
         ):
             if values is None:
-                halves.append(-own)
+                halves.append(-part)
             elif values.shape[1] > WIDE * codes.shape[1]:
-                halves.append(-_column_sums(own, codes + start))
-            elif isinstance(own, np.ndarray) and own.flags.f_contiguous:
-                halves.append(xp.matmul(-like(values, own), own.T).T)
+                halves.append(-_column_sums(part, codes + start))
+            elif isinstance(part, np.ndarray) and part.flags.f_contiguous:
+                halves.append(xp.matmul(-like(values, part), part.T).T)
             else:
-                halves.append(xp.matmul(own, -like(values, own).T))
+                halves.append(xp.matmul(part, -like(values, part).T))
         left, right = halves
         return left, right
 
     def by_value(self, left: Array, right: Array) -> Array:
-        """Sum amounts per row (n, l) and per column (n, r) over the groups with each attribute value, (n, D)."""
+        """Return (n, D): for each attribute value, the sum of ``left`` (n, l) or ``right`` (n, r) over its entries."""
         xp = namespace(left)
         if self.left_values is not None:
             left = xp.matmul(left, like(self.left_values, left))
@@ -171,26 +171,26 @@ class GroupTable:
         return xp.concat([left, right], axis=1)
 
     def fill(self, log_values: Array) -> Array:
-        """Return one log value per group, (k,), laid out as the table (l, r), with −inf in cells without a group."""
+        """Return log values of the groups (k,) as a table (l, r), with −inf in cells without a group."""
         xp = namespace(log_values)
         table = xp.full(self.shape, -math.inf, dtype=log_values.dtype, device=device(log_values))
         table[index_like(self.row, table), index_like(self.column, table)] = log_values
         return table
 
     def pick(self, table: Array) -> Array:
-        """Return the cells of a table (l, r) that are groups, (k,)."""
+        """Return the values (k,) of the groups from a table (l, r)."""
         return table[index_like(self.row, table), index_like(self.column, table)]
 
 
 def _distinct_part(codes: IntArray, cardinalities: tuple[int, ...]) -> tuple[IntArray, IntArray]:
-    """Return the distinct codes of some of the attributes, possibly of none, and the position of each row's."""
+    """Return the distinct rows of codes of some attributes (possibly none), and the position of each row among them."""
     if not cardinalities:
         return np.zeros((1, 0), dtype=np.int64), np.zeros(len(codes), dtype=np.int64)
     return distinct_codes(codes, cardinalities)
 
 
 def _value_matrix(codes: IntArray, cardinalities: tuple[int, ...]) -> FloatArray | None:
-    """Return the one-hot codes (q, Σd) of combinations, or None if they are the identity matrix."""
+    """Return the one-hot rows (q, Σd) of codes of some attributes, or None if they are the identity matrix."""
     if codes.shape[1] == 1 and len(codes) == cardinalities[0] and (codes[:, 0] == np.arange(len(codes))).all():
         return None
     offsets = np.cumsum((0, *cardinalities))[:-1]
@@ -198,11 +198,11 @@ def _value_matrix(codes: IntArray, cardinalities: tuple[int, ...]) -> FloatArray
 
 
 class Risk(NamedTuple):
-    """Weighted sum of negative log-likelihoods over samples, with its derivatives."""
+    """Weighted sum of negative log-likelihoods over samples, and its gradients."""
 
     value: Array  # ()
     energy_gradient: Array  # (n, D)
-    score_gradient: Array  # (k,) with respect to log_score, the negative of that with respect to the bias
+    score_gradient: Array  # (k,) with respect to log_score; its negative is the gradient with respect to the bias
 
 
 def step_one_risk(energies: Array, position: Array, sample_weight: Array, seen: GroupTable, log_score: Array) -> Risk:
@@ -214,7 +214,7 @@ def step_one_risk(energies: Array, position: Array, sample_weight: Array, seen: 
         \frac{\partial R}{\partial E_i(x, v)} = \omega_x \left(1[z_{x,i} = v] - \tilde p(z_i = v | x)\right)
 
     ``position`` (n,) is the position of each sample's group in ``seen`` (k groups), ``sample_weight`` (n,) is ω.
-    Fastest if ``energies`` are contiguous by value, as those of ``linear_energies``.
+    Fastest if each column of ``energies`` is contiguous, as in the result of ``linear_energies``.
     """
     log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
     parts = _partition(energies, seen, log_score)
@@ -223,15 +223,15 @@ def step_one_risk(energies: Array, position: Array, sample_weight: Array, seen: 
     gradient = -expected_values  # (n, D)
     rows = index_like(np.arange(energies.shape[0]), energies)
     for columns in index_like((seen.codes + seen.space.offsets).T, energies):  # (k,), one attribute at a time
-        own = columns[position]  # (n,)
-        loss += energies[rows, own]
-        gradient[rows, own] += sample_weight
+        column = columns[position]  # (n,) one-hot column of each sample's value
+        loss += energies[rows, column]
+        gradient[rows, column] += sample_weight
     group_weight = sums_by(sample_weight, position, len(seen.row))  # (k,)
     return Risk(weighted_sum(sample_weight, loss), gradient, expected_groups - group_weight)
 
 
 def log_evidence(energies: Array, seen: GroupTable, log_score: Array) -> Array:
-    """Return c(x), the log of the sum over the seen groups, (n,)."""
+    """Return the log evidence c(x) of each sample, (n,)."""
     log_score = like(log_score, energies)
     parts = _partition(energies, seen, log_score)
     evidence = parts.log_evidence
@@ -248,22 +248,22 @@ def group_expectations(
 
 
 class _Partition(NamedTuple):
-    """Factors of the sum over seen groups, each scaled to at most 1.
+    """Factors of the sum over seen groups, each scaled to a maximum of 1.
 
-    Samples are the last axis: sums and maxima over the few combinations of a sample are then fast.
+    Samples are the last axis, which makes sums and maxima over the rows or columns of the table fast.
     """
 
     left: Array  # (l, n) exp of the negated row energies, scaled per sample
     right: Array  # (r, n) exp of the negated column energies, scaled per sample
     table: Array  # (l, r) exp of the scores, scaled
     left_sum: Array  # (r, n): tableᵀ · left
-    total: Array  # (n,) the scaled sum
-    log_evidence: Array  # (n,) c(x), not valid where doubtful
+    total: Array  # (n,) scaled sum over the groups
+    log_evidence: Array  # (n,) c(x); invalid where ``doubtful``
     doubtful: Array  # (n,) True where underflow may have made the scaled sum inexact
 
 
 def _partition(energies: Array, seen: GroupTable, log_score: Array) -> _Partition:
-    """Return the bilinear sum  Σ_{l,r} left(x, l) · table(l, r) · right(x, r)  and its factors."""
+    """Return the scaled sum over groups, Σ_{l,r} left(x, l) · table(l, r) · right(x, r), and its factors."""
     xp = namespace(energies)
     log_left, log_right = seen.halves(energies)
     log_left, log_right = log_left.T, log_right.T  # (l, n), (r, n), overwritten below
@@ -282,11 +282,11 @@ def _partition(energies: Array, seen: GroupTable, log_score: Array) -> _Partitio
 def _expectations(
     parts: _Partition, energies: Array, sample_weight: Array, seen: GroupTable, log_score: Array
 ) -> tuple[Array, Array, Array]:
-    """Return what ``group_expectations`` does, from the partition of the same energies; its arrays are overwritten."""
+    """Return the result of ``group_expectations`` from the partition of the same energies, which is overwritten."""
     xp = namespace(energies)
     evidence, total, weight = parts.log_evidence, parts.total, sample_weight
     any_doubtful = bool(xp.any(parts.doubtful))
-    if any_doubtful:  # those rows get weight 0 in the products and are added after them
+    if any_doubtful:  # these rows have weight 0 in the products and are added below
         total = xp.where(parts.doubtful, xp.ones_like(total), total)
         weight = xp.where(parts.doubtful, xp.zeros_like(weight), weight)
 
@@ -318,7 +318,7 @@ def _seen_logits(energies: Array, seen: GroupTable, log_score: Array) -> Array:
 
 
 def _row_parts(chosen: Array, width: int) -> list[Array]:
-    """Return the numbers of the chosen rows, in portions whose (rows, width) logits stay small."""
+    """Return the numbers of the chosen rows in blocks, so that the logits (rows, width) of a block stay small."""
     (rows,) = namespace(chosen).nonzero(chosen)
     step = max(1, BLOCK_CELLS // width)
     return [rows[start : start + step] for start in range(0, rows.shape[0], step)]

@@ -1,4 +1,4 @@
-"""Cross-validation folds: of whole groups inside the affine hull of the rest, and of samples within groups."""
+"""Cross-validation folds of whole groups, each inside the affine hull of the rest, and of samples within groups."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from compshift.core.groups import GroupSpace
 from compshift.core.span import Span
 
 MAX_ORDERS = 10
-"""Largest number of random orders tried in search of an assignment with no more folds than were asked for."""
+"""Maximum number of random orders of the groups that are tried to get no more than ``n_splits`` folds."""
 
 
 def combination_folds(space: GroupSpace, groups: IntArray, n_splits: int, rng: np.random.Generator) -> IntArray:
-    """Return the fold of each of the distinct groups (k, m), −1 for those outside the hull of the others, (k,).
+    """Return the fold (k,) of each of the distinct groups (k, m); −1 for a group outside the hull of the other groups.
 
-    Removing a fold does not lower the rank of the codes, so every group of the fold is inside the hull of the rest. A
-    group is in a fold exactly if it is inside the hull of all others. There are ``n_splits`` folds, or more if the rank
-    requires it. Groups are assigned in random order, each to the smallest fold that can take it. If that gives too many
-    folds, other orders are tried and the one with the fewest folds is used.
+    Removing a fold does not lower the rank of the codes, so every group of the fold is inside the hull of the
+    remaining groups. A group is in a fold exactly if it is inside the hull of all other groups. There are ``n_splits``
+    folds, or fewer if fewer groups can be removed, or more if the rank requires it. Groups are assigned in random
+    order, each to the smallest fold that can take it. If that gives more than ``n_splits`` folds, up to ``MAX_ORDERS``
+    orders are tried and the assignment with the fewest folds is used.
     """
     columns = groups + space.offsets
     removable = can_be_removed(space, groups)
@@ -28,7 +29,7 @@ def combination_folds(space: GroupSpace, groups: IntArray, n_splits: int, rng: n
     fewest: IntArray | None = None
     for _ in range(MAX_ORDERS):
         order = rng.permutation(len(groups))
-        fold = _deal(columns, space.width, order[removable[order]], n_folds)
+        fold = _assign_in_order(columns, space.width, order[removable[order]], n_folds)
         if fewest is None or fold.max() < fewest.max():
             fewest = fold
         if fewest.max() < n_folds:
@@ -37,8 +38,8 @@ def combination_folds(space: GroupSpace, groups: IntArray, n_splits: int, rng: n
     return fewest
 
 
-def _deal(columns: IntArray, width: int, order: IntArray, n_folds: int) -> IntArray:
-    """Return the fold of each group, (k,), when groups are assigned in this order."""
+def _assign_in_order(columns: IntArray, width: int, order: IntArray, n_folds: int) -> IntArray:
+    """Return the fold of each group, (k,), if groups are assigned in this ``order``; −1 for groups not in ``order``."""
     fold = np.full(len(columns), -1, dtype=np.int64)
     remaining = [_Remaining(columns, width) for _ in range(n_folds)]
     for position in order.tolist():
@@ -57,46 +58,47 @@ def can_be_removed(space: GroupSpace, groups: IntArray) -> BoolArray:
     """Return whether each of the distinct groups (k, m) is inside the hull of the others, (k,)."""
     columns = groups + space.offsets
     removable = np.ones(len(groups), dtype=np.bool_)
-    for position in Span(space.width).add_all(columns):  # groups that are not in this basis are removable
+    for position in Span(space.width).add_all(columns):  # groups outside this basis are removable
         removable[position] = _Remaining(columns, space.width).remove(position)
     return removable
 
 
 class _Remaining:
-    """The groups that remain without a fold, and a basis of their codes; groups outside the basis are removable."""
+    """The groups that remain when a fold is removed, and a basis of their codes; other groups can be removed freely."""
 
     def __init__(self, columns: IntArray, width: int) -> None:
         self.columns, self.width = columns, width
-        self.left = np.ones(len(columns), dtype=np.bool_)
+        self.kept = np.ones(len(columns), dtype=np.bool_)
         self.basis = self._find_basis()
 
     @property
     def n_removed(self) -> int:
         """Number of groups in the fold."""
-        return int(np.count_nonzero(~self.left))
+        return int(np.count_nonzero(~self.kept))
 
     def remove(self, position: int) -> bool:
         """Move a group to the fold if that does not lower the rank, and return whether it was moved."""
-        self.left[position] = False
+        self.kept[position] = False
         if position not in self.basis:
             return True
         basis = self._find_basis()
         if len(basis) == len(self.basis):
             self.basis = basis
             return True
-        self.left[position] = True
+        self.kept[position] = True
         return False
 
     def _find_basis(self) -> set[int]:
         """Return the positions of a basis of the remaining groups."""
-        remaining = np.flatnonzero(self.left)
+        remaining = np.flatnonzero(self.kept)
         return set(remaining[Span(self.width).add_all(self.columns[remaining])].tolist())
 
 
 def row_folds(position: IntArray, n_folds: int, random: Any) -> IntArray:
-    """Fold of each sample, (n,): the samples of every group (n,) are dealt to the folds in turn, in random order.
+    """Return the fold (n,) of each sample: samples of a group, in random order, go to the folds in turn.
 
-    A group of two samples or more is in at least two folds, so that it stays present when any one fold is left out.
+    ``position`` (n,) is the group of each sample. A group of two or more samples is in at least two folds, so it
+    remains present when one fold is left out.
     """
     order = random.permutation(len(position))
     order = order[np.argsort(position[order], kind="stable")]

@@ -1,13 +1,13 @@
 r"""Gaussian groups whose energies add up over the attributes: densities, moments, likelihood and additive means.
 
-Value v of attribute i contributes a precision P and a natural parameter η, and a group z has their sums,
+Value v of attribute i contributes a precision P and a natural parameter η. A group z has the sums over its values,
 
 .. math:: \Lambda_z = \sum_i P_{i,z_i}, \quad \eta_z = \sum_i \eta_{i,z_i}, \qquad
     \log p(x|z) = \tfrac12 \log|\Lambda_z| - \tfrac p2 \log 2\pi - \tfrac12 x^\top \Lambda_z x + \eta_z^\top x
     - \tfrac12 \eta_z^\top \Lambda_z^{-1} \eta_z
 
-This is an additive energy distribution (paper, eq. "n2") with a partition function in closed form; its unseen groups
-have the density of eq. "test-train-cond-density-rel". With a whitening W, W'W = Λ, W(x − μ) is standard normal.
+This is an additive energy distribution (paper, eq. "n2") with a partition function in closed form; unseen groups have
+the density of eq. "test-train-cond-density-rel". A whitening matrix W has W'W = Λ, so W(x − μ) is standard normal.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from compshift.core.groups import GroupSpace, one_hot_rows
 from compshift.core.span import Span
 
 CANCELLED = 1e6
-"""Ratio of terms to difference beyond which cancellation is avoided by computing the difference directly."""
+"""Size of the terms of a difference, relative to the result, above which it is recomputed to avoid cancellation."""
 
 
 class GroupMoments(NamedTuple):
-    """Weights and first two moments of the seen groups, which determine the likelihood."""
+    """Weights and first two moments of the seen groups; they determine the likelihood."""
 
     weight: FloatArray  # (k,) summing to 1
     mean: FloatArray  # (k, p)
@@ -36,7 +36,7 @@ class GroupMoments(NamedTuple):
 
 
 def group_means(X: FloatArray, position: IntArray, sample_weight: FloatArray) -> FloatArray:
-    """Return the weighted mean of each group, (k, p); ``position`` (n,) is the group of each sample, none is empty."""
+    """Return the weighted mean of each group, (k, p); ``position`` (n,) is the group of each sample, none empty."""
     order = np.argsort(position, kind="stable")
     starts = np.searchsorted(position[order], np.arange(position.max() + 1))
     sums = np.add.reduceat(sample_weight[order, None] * X[order], starts, axis=0)
@@ -44,7 +44,7 @@ def group_means(X: FloatArray, position: IntArray, sample_weight: FloatArray) ->
 
 
 def second_moments(X: FloatArray, position: IntArray, sample_weight: FloatArray) -> FloatArray:
-    """Return the weighted mean of x x' within each group, (k, p, p)."""
+    """Return the weighted mean of x x' within each group, (k, p, p); ``position`` (n,) is the group of each sample."""
     moments = np.empty((int(position.max()) + 1, X.shape[1], X.shape[1]))
     for group in range(len(moments)):
         rows, weight = X[position == group], sample_weight[position == group]
@@ -57,7 +57,8 @@ def ledoit_wolf_shrinkage(residuals: FloatArray, sample_weight: FloatArray) -> f
 
     .. math:: \frac{\tfrac1n (\overline{\|r\|^4} - \|S\|^2)}{\|S - \tfrac{\operatorname{tr} S}{p} I\|^2}
 
-    Ledoit and Wolf (2004) with weights: a weight of 2 counts as two samples, and n is the sum of weights.
+    Ledoit and Wolf (2004), with sample weights: a weight of 2 counts as two samples, and n is the sum of the weights.
+    ``residuals`` (n, p) have mean 0; S is their covariance.
     """
     total = float(sample_weight.sum())
     covariance = (residuals.T * sample_weight) @ residuals / total
@@ -71,9 +72,9 @@ def ledoit_wolf_shrinkage(residuals: FloatArray, sample_weight: FloatArray) -> f
 class Gaussians:
     """Gaussian densities of q groups."""
 
-    means: FloatArray  # (q, p), NaN where Λ is not positive definite
-    whitening: FloatArray  # (q, p, p), or (1, p, p) if it is the same for all
-    proper: BoolArray  # (q,) whether Λ is positive definite, so that the group has a density
+    means: FloatArray  # (q, p); NaN where Λ is not positive definite
+    whitening: FloatArray  # (q, p, p) W, or (1, p, p) if all groups share it
+    proper: BoolArray  # (q,) whether Λ is positive definite; otherwise the group has no density
 
     def log_density(self, X: FloatArray) -> FloatArray:
         """Return log p(x|z), (n, q); NaN for groups without a density."""
@@ -83,7 +84,7 @@ class Gaussians:
         return np.asarray(constant + self._exponents(X))
 
     def log_posterior_terms(self, X: FloatArray) -> FloatArray:
-        """Return log p(x|z), (n, q), up to a term of x alone that would cost digits far from the data."""
+        """Return log p(x|z), (n, q), up to a term that depends on x alone and would cost digits far from the means."""
         if len(self.whitening) == 1:
             return relative_exponents(*self._white(X))
         return np.asarray(self._exponents(X) + self._log_determinants())
@@ -93,14 +94,14 @@ class Gaussians:
         return X @ self.whitening[0].T, self.means @ self.whitening[0].T
 
     def _exponents(self, X: FloatArray) -> FloatArray:
-        """Return −½‖W(x − μ)‖², (n, q), for groups that each have their own W."""
+        """Return −½‖W(x − μ)‖², (n, q), for groups with different W."""
         logs = np.empty((len(X), len(self.means)))
         for group, (mean, whitening) in enumerate(zip(self.means, self.whitening, strict=True)):
             logs[:, group] = -0.5 * (((X - mean) @ whitening.T) ** 2).sum(axis=1)
         return logs
 
     def covariances(self) -> FloatArray:
-        """Return the covariance of each group, (q, p, p), or (1, p, p) if it is the same for all."""
+        """Return the covariance of each group, (q, p, p), or (1, p, p) if all groups share it."""
         inverse = np.linalg.inv(self.whitening)
         return np.asarray(inverse @ inverse.transpose(0, 2, 1))
 
@@ -115,10 +116,10 @@ class Gaussians:
 
 @dataclass(frozen=True, eq=False)
 class SharedGaussians:
-    """Gaussians with means that add up over the attributes, and one covariance."""
+    """Gaussians whose means are sums over attribute values, with one covariance for all groups."""
 
     space: GroupSpace
-    value_means: FloatArray  # (D, p)
+    value_means: FloatArray  # (D, p) part of each attribute value
     covariance: FloatArray  # (p, p)
 
     def groups(self, codes: IntArray) -> Gaussians:
@@ -131,18 +132,18 @@ class SharedGaussians:
 
 @dataclass(frozen=True, eq=False)
 class PerValueGaussians:
-    """Gaussians with precisions and natural parameters that add up over the attributes."""
+    """Gaussians whose precisions and natural parameters are sums over attribute values."""
 
     space: GroupSpace
-    precision: FloatArray  # (D, p, p)
-    natural: FloatArray  # (D, p)
+    precision: FloatArray  # (D, p, p) P of each attribute value
+    natural: FloatArray  # (D, p) η of each attribute value
 
     def precisions(self, codes: IntArray) -> FloatArray:
         """Return Λ (q, p, p) of the groups (q, m), positive definite or not."""
         return sums_over_values(self.precision, self.space, codes)
 
     def groups(self, codes: IntArray) -> Gaussians:
-        """Return the densities of the groups (q, m); a group whose Λ is not positive definite has none."""
+        """Return the densities of the groups (q, m); ``proper`` is False where Λ is not positive definite."""
         natural = sums_over_values(self.natural, self.space, codes)  # (q, p)
         means, whitening = np.full_like(natural, np.nan), self.precisions(codes)
         proper = np.ones(len(codes), dtype=np.bool_)
@@ -157,7 +158,7 @@ class PerValueGaussians:
 
 
 def sums_over_values(parts: FloatArray, space: GroupSpace, codes: IntArray) -> FloatArray:
-    """Return the sum over attributes of the parts (D, …) of each group's values, (q, …)."""
+    """Return (q, …): for each group (q, m), the sum of the parts (D, …) of its attribute values."""
     columns = codes + space.offsets  # (q, m)
     total = parts[columns[:, 0]]
     for column in columns.T[1:]:
@@ -168,7 +169,8 @@ def sums_over_values(parts: FloatArray, space: GroupSpace, codes: IntArray) -> F
 def squared_distances(points: FloatArray, centres: FloatArray) -> FloatArray:
     """Return ‖x − μ‖² (n, q) between points (n, p) and centres (q, p).
 
-    One matrix product gives all of them; those that are small beside ‖x‖² + ‖μ‖² are computed from differences.
+    One matrix product gives all distances. Those that are small compared with ‖x‖² + ‖μ‖² have lost digits and are
+    recomputed from x − μ.
     """
     size = (points**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1)
     result = size - 2.0 * (points @ centres.T)
@@ -180,12 +182,12 @@ def squared_distances(points: FloatArray, centres: FloatArray) -> FloatArray:
 
 
 def relative_exponents(points: FloatArray, centres: FloatArray) -> FloatArray:
-    r"""Return −½‖x − μ‖² (n, q) of points (n, p) and centres (q, p), up to a term of x alone.
+    r"""Return −½‖x − μ‖² (n, q) of points (n, p) and centres (q, p), up to a term that depends on x alone.
 
     .. math:: \langle x - o, \mu - o \rangle - \tfrac12 \|\mu - o\|^2
 
-    for any origin o. If centres lie so far apart that these terms would cost the differences between centres near x
-    their digits, the origin is the centre nearest to x.
+    for any origin o. The origin is 0, or the centre nearest to x if some of these terms are so large that differences
+    between them would lose digits.
     """
     result = points @ centres.T - 0.5 * (centres**2).sum(axis=1)
     if np.abs(result).max(initial=0.0) > CANCELLED:
@@ -197,7 +199,7 @@ def relative_exponents(points: FloatArray, centres: FloatArray) -> FloatArray:
 
 
 class RiskPoint(NamedTuple):
-    """Means and covariances of the seen groups at some parameters, and the penalised risk there."""
+    """Penalised risk, means and covariances of the seen groups for given parameters."""
 
     value: float
     mean: FloatArray  # (k, p)
@@ -211,18 +213,18 @@ class PerValueRisk:
     .. math:: -\sum_s f_s \mathrm E_s \log p(x|s)
         + \tfrac\lambda2 \sum_{i,v} \left(\tfrac12 \|P_{i,v} - P^0_{i,v}\|^2 + \|\eta_{i,v} - \eta^0_{i,v}\|^2\right)
 
-    It is infinite if a seen group's Λ is not positive definite. Scale the features so that the groups' covariance is
-    about the identity: the penalty is then in units of the likelihood's curvature.
+    The risk is infinite if a seen group's Λ is not positive definite. Scale the features so that the covariance of the
+    groups is about the identity: the penalty is then in units of the curvature of the likelihood.
     """
 
-    one_hot: FloatArray  # (k, D)
+    one_hot: FloatArray  # (k, D) one-hot rows of the seen groups
     moments: GroupMoments
     start_precision: FloatArray  # (D, p, p) P⁰
     start_natural: FloatArray  # (D, p) η⁰
     penalty: float
 
     def at(self, precision: FloatArray, natural: FloatArray) -> RiskPoint | None:
-        """Return the Gaussians and the risk, or None if the risk is infinite."""
+        """Return the risk and the Gaussians at P (D, p, p) and η (D, p), or None if the risk is infinite."""
         total, eta = self._sums(precision), self.one_hot @ natural
         try:
             factor = np.linalg.cholesky(total)
@@ -240,9 +242,9 @@ class PerValueRisk:
         return RiskPoint(float(risk + 0.5 * self.penalty * distance), mean, covariance)
 
     def gradient(self, precision: FloatArray, natural: FloatArray, point: RiskPoint) -> tuple[FloatArray, FloatArray]:
-        """Return the derivative with respect to P (D, p, p) and η (D, p): moments of data less model."""
-        own = point.covariance + point.mean[:, :, None] * point.mean[:, None, :]
-        by_precision = self._collect(0.5 * (self.moments.second - own))
+        """Return the gradient with respect to P (D, p, p) and η (D, p), from the moments of data and model."""
+        model_second = point.covariance + point.mean[:, :, None] * point.mean[:, None, :]
+        by_precision = self._collect(0.5 * (self.moments.second - model_second))
         by_natural = self._collect(point.mean - self.moments.mean)
         return (
             by_precision + 0.5 * self.penalty * (precision - self.start_precision),
@@ -257,39 +259,39 @@ class PerValueRisk:
         mean = eta - np.einsum("kij,kj->ki", change, point.mean)
         mean = np.einsum("kij,kj->ki", point.covariance, mean)  # (k, p)
         outer = mean[:, :, None] * point.mean[:, None, :]
-        own = outer + outer.transpose(0, 2, 1) - point.covariance @ change @ point.covariance
+        second = outer + outer.transpose(0, 2, 1) - point.covariance @ change @ point.covariance
         return (
-            self._collect(-0.5 * own) + 0.5 * self.penalty * precision,
+            self._collect(-0.5 * second) + 0.5 * self.penalty * precision,
             self._collect(mean) + self.penalty * natural,
         )
 
     def _sums(self, precision: FloatArray) -> FloatArray:
-        """Return the symmetric Λ of the seen groups, (k, p, p)."""
+        """Return Λ of the seen groups, (k, p, p), made symmetric."""
         total = np.tensordot(self.one_hot, precision, axes=1)
         return np.asarray(0.5 * (total + total.transpose(0, 2, 1)))
 
     def _collect(self, by_group: FloatArray) -> FloatArray:
-        """Return the weighted sum over the groups with each attribute value: (k, …) to (D, …)."""
+        """Return (D, …): for each attribute value, the weighted sum of ``by_group`` (k, …) over the groups with it."""
         return np.tensordot(self.one_hot.T * self.moments.weight, by_group, axes=1)
 
 
 def additive_means(space: GroupSpace, groups: IntArray, weight: FloatArray, mean: FloatArray) -> FloatArray:
-    r"""Return the part (D, p) of each attribute value in additive group means, by weighted least squares.
+    r"""Return the part M (D, p) of each attribute value in additive group means, by weighted least squares.
 
     .. math:: \min_M \sum_s f_s \, \| m_s - \sigma(s)^\top M \|^2
 
-    The minimiser of least norm: codes are rank deficient, but the sums of groups inside the hull are determined.
-    ``groups`` (k, m) are distinct, ``weight`` (k,) is above 0, ``mean`` is (k, p). With one covariance for all groups
-    this is maximum likelihood.
+    Of all minimisers, the one of least norm is returned: the codes are rank deficient, but the means of groups inside
+    the hull are determined. ``groups`` (k, m) are distinct, ``weight`` (k,) is f > 0, ``mean`` (k, p) is m. If all
+    groups have the same covariance, this is maximum likelihood.
 
-    The weights may differ by any factor. The fitted means θ of a basis of seen groups determine all others, Tθ. If the
-    basis is the heaviest there is, each remaining group depends only on heavier ones (otherwise it could replace a
-    lighter one), and the normal equations
+    The weights may differ by any factor. The fitted means θ of a basis B of the seen groups determine the means Tθ of
+    the remaining groups R. If B is the heaviest basis, each remaining group depends only on heavier groups (otherwise
+    it could replace a lighter one in B), and the normal equations
 
     .. math:: (W_B + T^\top W_R T) \, (\theta - m_B) = T^\top W_R \, (m_R - T m_B)
 
-    are well conditioned in units of 1/√W_B, whatever the weights. A pseudo-inverse of weighted codes is not: rounding
-    errors of heavy groups would swamp light ones.
+    are well conditioned in units of 1/√W_B for any weights. A pseudo-inverse of the weighted codes is not: rounding
+    errors of heavy groups would swamp the light groups.
     """
     order = np.argsort(-weight, kind="stable")
     columns = groups[order] + space.offsets
@@ -299,18 +301,18 @@ def additive_means(space: GroupSpace, groups: IntArray, weight: FloatArray, mean
     weight, mean = np.maximum(weight[order] / weight.max(), np.finfo(np.float64).tiny), mean[order]
     inverse = np.linalg.pinv(codes[basis])  # (D, r)
     combination = codes[rest] @ inverse  # (k − r, r) T
-    combination[rest[:, None] < basis] = 0.0  # a group does not depend on lighter ones
+    combination[rest[:, None] < basis] = 0.0  # a group does not depend on lighter groups
     parts = np.zeros((space.width, mean.shape[1]))
     for _ in range(2):  # the second pass corrects rounding
-        left = mean - codes @ parts
-        parts += inverse @ _fitted(weight[basis], left[basis], weight[rest], left[rest], combination)
+        residual = mean - codes @ parts
+        parts += inverse @ _fitted(weight[basis], residual[basis], weight[rest], residual[rest], combination)
     return parts
 
 
 def _fitted(
     weight: FloatArray, mean: FloatArray, rest_weight: FloatArray, rest_mean: FloatArray, combination: FloatArray
 ) -> FloatArray:
-    """Return the fitted means of the basis, (r, p), from its own means and those of the remaining groups."""
+    """Return the fitted means θ of the basis, (r, p), from the means of the basis and of the remaining groups."""
     root = np.sqrt(weight)[:, None]  # (r, 1)
     scaled = np.sqrt(rest_weight)[:, None] * combination / root.T  # (k − r, r), no larger than T
     missed = np.sqrt(rest_weight)[:, None] * (rest_mean - combination @ mean)  # (k − r, p)

@@ -1,7 +1,7 @@
 """Groups: combinations of attribute values, as values, integer codes, flat indices and one-hot rows.
 
-The methods of ``GroupSpace`` check what they are given. The functions above it trust their codes, (n, m) int64 arrays
-within the cardinalities: the rest of ``core`` calls those.
+The public methods of ``GroupSpace`` check their arguments. The functions above it are for internal use and do not:
+their codes must be (n, m) int64 arrays within the cardinalities.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_FLAT_INDEX = 2**63 - 1
-"""Largest number of groups that a 64-bit flat index can number."""
+"""Largest number of groups for which a flat index fits into int64."""
 
 MAX_SPACE_VALUES = 1 << 24
 """Largest sum of cardinalities that ``GroupSpace.from_cardinalities`` accepts."""
 
 
 def flat_index(codes: IntArray, cardinalities: Sequence[int]) -> IntArray:
-    """Return the flat index (q,) of codes (q, m), the last attribute moving fastest."""
+    """Return the flat index (q,) of codes (q, m), with the last attribute varying fastest."""
     return np.asarray(codes @ _strides(cardinalities), dtype=np.int64)
 
 
@@ -40,7 +40,7 @@ def codes_of_index(index: IntArray, cardinalities: Sequence[int]) -> IntArray:
 
 
 def _strides(cardinalities: Sequence[int]) -> IntArray:
-    """Return how far the flat index moves with each attribute's code, (m,)."""
+    """Return the increment of the flat index when the code of each attribute increases by 1, (m,)."""
     return np.concatenate([np.cumprod(cardinalities[:0:-1])[::-1], [1]]).astype(np.int64)
 
 
@@ -54,7 +54,7 @@ def distinct_codes(codes: IntArray, cardinalities: Sequence[int]) -> tuple[IntAr
 
 
 def locate_codes(codes: IntArray, among: IntArray, cardinalities: Sequence[int]) -> IntArray:
-    """Return the position (q,) of each code (q, m) in the distinct codes ``among`` (g, m), −1 if it is not there."""
+    """Return the position (q,) of each code (q, m) in the distinct codes ``among`` (g, m); −1 if absent."""
     distinct, identity = distinct_codes(np.concatenate([among, codes]), cardinalities)
     position = np.full(len(distinct), -1, dtype=np.int64)
     position[identity[: len(among)]] = np.arange(len(among))
@@ -62,7 +62,7 @@ def locate_codes(codes: IntArray, among: IntArray, cardinalities: Sequence[int])
 
 
 def one_hot_rows(columns: IntArray, width: int) -> FloatArray:
-    """Return rows (q, width) with ones at ``columns`` (q, m): codes plus the offset of each attribute."""
+    """Return one-hot rows (q, width) with ones at ``columns`` (q, m), the codes plus the offset of each attribute."""
     rows = np.zeros((len(columns), width))
     np.put_along_axis(rows, columns, 1.0, axis=1)
     return rows
@@ -70,13 +70,14 @@ def one_hot_rows(columns: IntArray, width: int) -> FloatArray:
 
 @dataclass(frozen=True)
 class GroupSpace:
-    """The attributes and the values each can take; a group is one value of each.
+    """The attributes and the values of each; a group is a combination of one value per attribute.
 
-    A *code* is a group as m integers, the positions of its values. The flat index numbers all groups with the last
-    attribute moving fastest. The one-hot row σ(z) has ``width`` entries, m of them 1.
+    A *code* is a group as m integers, the positions of its values. The flat index numbers all groups, with the last
+    attribute varying fastest. The one-hot row σ(z) has ``width`` entries, m of them 1.
 
-    ``from_table`` finds names and values in data, ``from_cardinalities`` numbers them. Methods raise ``InputError`` if
-    codes are not integers within the cardinalities, and if a flat index is out of range or exceeds 64 bits.
+    ``from_table`` takes names and values from data; ``from_cardinalities`` uses integers as values. Methods raise an
+    ``InputError`` if codes are not integers within the cardinalities, or if a flat index is out of range or exceeds 64
+    bits.
 
     Parameters
     ----------
@@ -108,9 +109,11 @@ class GroupSpace:
         names = tuple(str(name) for name in check_list(self.names, "names", "names, one for each attribute"))
         values = check_list(self.values, "values", "lists, one for each attribute")
         if not names:
-            raise InputError("a group space needs at least one attribute")
+            raise InputError("names is empty: pass at least one attribute")
         if len(names) != len(values):
-            raise InputError(f"{len(names)} names for {len(values)} attributes: pass one name for each")
+            raise InputError(
+                f"names has {len(names)} entries but values has {len(values)}: pass one of each per attribute"
+            )
         if len(set(names)) < len(names):
             raise InputError(f"attribute names repeat ({listing(names)}): give each attribute its own name")
         checked = tuple(check_attribute_values(name, given) for name, given in zip(names, values, strict=True))
@@ -131,7 +134,8 @@ class GroupSpace:
         Returns
         -------
         GroupSpace
-            Values in ascending order; those of a pandas categorical in the order of its categories.
+            The values of each attribute are in ascending order, or in the order of the categories of a pandas
+            categorical.
 
         Raises
         ------
@@ -142,12 +146,12 @@ class GroupSpace:
 
     @classmethod
     def _from_columns(cls, columns: Sequence[Column]) -> GroupSpace:
-        """Return the space of columns that were read before."""
+        """Return the space of the attributes and values of columns from ``read_columns``."""
         return cls(tuple(column.name for column in columns), tuple(column.values for column in columns))
 
     @classmethod
     def from_cardinalities(cls, cardinalities: Sequence[int], names: Sequence[str] | None = None) -> GroupSpace:
-        """Return the space of attributes whose values are 0, 1, … up to each cardinality.
+        """Return the space of attributes whose values are the integers from 0 to the cardinality minus 1.
 
         Parameters
         ----------
@@ -164,14 +168,14 @@ class GroupSpace:
         Raises
         ------
         InputError
-            If a cardinality is not a whole number of 1 or more, or if there are too many values to hold.
+            If a cardinality is not an integer ≥ 1, or if there are too many values in total.
         """
-        listed = check_list(cardinalities, "cardinalities", "whole numbers, one for each attribute")
+        listed = check_list(cardinalities, "cardinalities", "integers, one for each attribute")
         sizes = [check_count(size, "a cardinality") for size in listed]
         if sum(sizes) > MAX_SPACE_VALUES:
             raise InputError(
                 f"cardinalities add up to {rough(sum(sizes))}, too many values to hold: pass at most "
-                f"{MAX_SPACE_VALUES:,} in all, for example by grouping values"
+                f"{MAX_SPACE_VALUES:,} in total, for example by merging values"
             )
         labels = [f"z{number}" for number in range(1, len(sizes) + 1)] if names is None else names
         return cls(
@@ -191,12 +195,12 @@ class GroupSpace:
 
     @property
     def width(self) -> int:
-        """Length D of a one-hot row: the number of values of all attributes together."""
+        """Length D of a one-hot row: the total number of attribute values."""
         return sum(self.cardinalities)
 
     @cached_property
     def offsets(self) -> IntArray:
-        """Column at which each attribute's block begins in a one-hot row, (m,)."""
+        """First column of each attribute's block in a one-hot row, (m,)."""
         return np.concatenate([[0], np.cumsum(self.cardinalities)[:-1]]).astype(np.int64)
 
     @cached_property
@@ -220,29 +224,29 @@ class GroupSpace:
         Raises
         ------
         InputError
-            If a column is absent, or if a value is missing or not one of the space's.
+            If a column is absent, or if a value is missing or not in ``values``.
         """
         return self._encode_columns(named_columns(table, self.names))
 
     def _encode_columns(self, columns: Sequence[Column]) -> IntArray:
-        """Return the codes (n, m), in the order of the attributes, of columns that were read before."""
+        """Return the codes (n, m), in the order of the attributes, of columns from ``read_columns``."""
         codes = [np.zeros(0, dtype=np.int64)] * len(self.names)
         for position, column in zip(match_columns(columns, self.names), columns, strict=True):
             codes[position] = self._encode(position, column)
         return np.stack(codes, axis=1)
 
     def _encode_keys(self, keys: Iterable[Any], name: str) -> IntArray:
-        """Return the codes (q, m) of a mapping's keys: tuples of values, or plain values if there is one attribute."""
+        """Return the codes (q, m) of a mapping's keys: tuples of values, or plain values for a single attribute."""
         rows = [key if isinstance(key, tuple) else (key,) for key in keys]
         if not rows:
-            raise InputError(f"{name} is an empty mapping: list at least one group")
+            raise InputError(f"{name} is an empty mapping: pass at least one group")
         for row in rows:
             if len(row) != len(self.names):
-                raise InputError(f"{name} has the key {row!r}: each must be one value of each attribute {self.names}")
+                raise InputError(f"{name} has the key {row!r}: pass one value of each attribute {self.names} per key")
         return self.encode({label: [row[column] for row in rows] for column, label in enumerate(self.names)})
 
     def _encode(self, position: int, column: Column) -> IntArray:
-        """Return the codes (n,) of one column in the attribute at ``position``."""
+        """Return the codes (n,) of a column that holds the attribute at ``position``."""
         known = self._positions[position]
         for order, value in enumerate(column.values):
             if value not in known:
@@ -265,7 +269,7 @@ class GroupSpace:
         Returns
         -------
         array (q, m)
-            Values, of the attributes' type if they share one, else as objects.
+            Values, as an object array if the attributes have different types.
         """
         codes = check_codes(codes, self.cardinalities)
         columns = [np.array(values)[codes[:, position]] for position, values in enumerate(self.values)]
@@ -281,7 +285,7 @@ class GroupSpace:
         codes : array (q, m)
             Codes of the groups.
         **further : array (q,)
-            Further columns. An attribute with the name of one of them appears as ``name (attribute)``.
+            Further columns, by name. An attribute of the same name appears as ``name (attribute)``.
 
         Returns
         -------
@@ -306,7 +310,7 @@ class GroupSpace:
         Returns
         -------
         array (q,)
-            Flat indices, the last attribute moving fastest.
+            Flat indices, with the last attribute varying fastest.
         """
         self._check_flat()
         return flat_index(check_codes(codes, self.cardinalities), self.cardinalities)
@@ -328,15 +332,18 @@ class GroupSpace:
         try:
             flat = np.atleast_1d(np.asarray(index))
         except (TypeError, ValueError):  # nested lists of different lengths
-            raise InputError("index must be a whole number or a list of them") from None
+            raise InputError("index must be an integer or a one-dimensional list of integers") from None
         if flat.dtype.kind not in "iu" or flat.ndim != 1:
-            raise InputError("index must be a whole number or a list of them")
+            raise InputError("index must be an integer or a one-dimensional list of integers")
         if flat.size and (flat.min() < 0 or flat.max() >= self.n_groups):
-            raise InputError(f"index has {int(flat.min())} to {int(flat.max())}: it runs from 0 to {self.n_groups - 1}")
+            raise InputError(
+                f"index has values from {int(flat.min())} to {int(flat.max())}, but it runs from 0 to "
+                f"{self.n_groups - 1}: pass flat indices of this space"
+            )
         return codes_of_index(flat.astype(np.int64), self.cardinalities)
 
     def distinct(self, codes: Any) -> tuple[IntArray, IntArray]:
-        """Return the distinct groups among the rows.
+        """Return the distinct groups among samples.
 
         Parameters
         ----------
@@ -348,24 +355,24 @@ class GroupSpace:
         groups : array (k, m)
             The distinct groups, in ascending order of their codes.
         position : array (n,)
-            Position of each row's group in ``groups``.
+            Position of each sample's group in ``groups``.
         """
         return distinct_codes(check_codes(codes, self.cardinalities), self.cardinalities)
 
     def locate(self, codes: Any, among: Any) -> IntArray:
-        """Return the position of groups in a list of groups.
+        """Return the positions of groups in a list of groups.
 
         Parameters
         ----------
         codes : array (q, m)
             Codes of the groups to look for.
         among : array (g, m)
-            Codes of the groups to look among, all different.
+            Codes of the list to search, all distinct.
 
         Returns
         -------
         array (q,)
-            Positions in ``among``, −1 where a group is not listed.
+            Positions in ``among``; −1 for a group that is not in ``among``.
         """
         codes = check_codes(codes, self.cardinalities)
         return locate_codes(codes, check_codes(among, self.cardinalities, "among"), self.cardinalities)
@@ -386,7 +393,7 @@ class GroupSpace:
         return self._one_hot(check_codes(codes, self.cardinalities))
 
     def _one_hot(self, codes: IntArray) -> FloatArray:
-        """Return the one-hot rows (q, D) of codes that were checked before."""
+        """Return the one-hot rows (q, D) of codes without checking them."""
         return one_hot_rows(codes + self.offsets, self.width)
 
     def _one_code(self, code: Any) -> IntArray:
@@ -397,7 +404,7 @@ class GroupSpace:
         return np.asarray(codes[0])
 
     def frequencies(self, codes: IntArray) -> FloatArray:
-        """Return the share of each group among rows.
+        """Return the share of each group among samples.
 
         Parameters
         ----------
@@ -429,9 +436,11 @@ class GroupSpace:
         return "(" + ", ".join(str(values[position]) for values, position in zip(self.values, row, strict=True)) + ")"
 
     def _check_flat(self) -> None:
-        """Check that a 64-bit integer can number all groups."""
+        """Check that the flat index of every group fits into 64 bits."""
         if self.n_groups > MAX_FLAT_INDEX:
-            raise InputError(f"there are {rough(self.n_groups)} groups, too many to number: work with codes instead")
+            raise InputError(
+                f"there are {rough(self.n_groups)} groups, too many to number: use codes instead of flat indices"
+            )
 
 
 def check_space(space: Any) -> GroupSpace:

@@ -1,4 +1,4 @@
-"""The discrete affine hull: the groups that the seen ones determine, decided in exact integer arithmetic."""
+"""The discrete affine hull: the groups that the seen groups determine, computed in exact integer arithmetic."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from compshift.core.plan import Plan, complete_plan, make_offers, target_plan
 from compshift.core.span import Span, connected_values, shortest_path
 
 MAX_WIDTH = 1 << 14
-"""Largest total number of attribute values: the exact elimination starts from a square matrix of that size."""
+"""Largest total number of attribute values; the exact elimination starts from a square matrix of that size."""
 
 MAX_ENUMERATED = 10_000_000
-"""Largest number of groups that ``coverage`` counts one by one; beyond it a random sample is counted."""
+"""Largest number of groups that are enumerated; above it ``coverage`` uses a random sample and ``missing`` raises."""
 
 COVERAGE_SAMPLE = 200_000
-"""Number of groups in that random sample."""
+"""Number of random groups from which ``coverage`` is estimated if there are more than ``MAX_ENUMERATED``."""
 
 COVERAGE_CONFIDENCE = 0.95
-"""Confidence of the interval of an estimated coverage."""
+"""Confidence level of the interval of an estimated coverage."""
 
 MAX_REPR_GROUPS = 1 << 16
-"""Largest number of groups that are counted for the hull's ``repr``."""
+"""Largest number of groups for which the ``repr`` of a hull counts the groups inside."""
 
 
 class Coverage(float):
-    """Share of all groups that are inside a hull, and how it was computed.
+    """Share of all groups that are inside a hull: a float that also says how it was computed.
 
     Attributes
     ----------
     method : str
         ``"closed form"``, ``"enumeration"`` or ``"estimate"``.
     n_inside : int or None
-        Number of groups inside; None if it was estimated.
+        Number of groups inside the hull; None for an estimate.
     lower, upper : float
-        Ends of a 95 % interval; equal to the share if it is exact.
+        Ends of a 95 % interval; both equal the share if it is exact.
     """
 
     method: str
@@ -60,40 +60,41 @@ class Coverage(float):
 
 
 class Component(NamedTuple):
-    """Values of two attributes that the seen groups connect; every combination of them is inside the hull."""
+    """Values of two attributes that seen groups connect; each combination of a left and a right value is inside."""
 
     left: IntArray  # codes of values of the first attribute
     right: IntArray  # codes of values of the second attribute
 
 
 class AffineHull:
-    r"""Groups whose one-hot code is an affine combination of the seen ones (paper, "Discrete Affine Hull").
+    r"""Groups whose one-hot row is an affine combination of those of the seen groups (paper, "Discrete Affine Hull").
 
     .. math:: z \in \mathrm{DAff} \Longleftrightarrow
         \sigma(z) = \sum_j \alpha_j \sigma(z^{(j)}), \quad \sum_j \alpha_j = 1
 
-    Each one-hot block sums to 1, so the weights of a linear combination sum to 1 by themselves, and z is inside exactly
-    if every integer vector orthogonal to the seen codes is orthogonal to σ(z). All of it is integer arithmetic without
-    a tolerance. Memory does not grow with the number of groups, except in methods that list groups.
+    Each one-hot block sums to 1, so the weights of any linear combination that gives σ(z) sum to 1. Hence z is inside
+    exactly if every integer vector that is orthogonal to the one-hot rows of the seen groups is orthogonal to σ(z).
+    This is checked in integer arithmetic, without a tolerance. Memory does not grow with the number of groups, except
+    in methods that list groups.
 
     Parameters
     ----------
     space : GroupSpace
         All attributes and values, seen or not.
     observed_codes : array (n, m)
-        Codes of the seen groups, in any order; groups may repeat.
+        Codes of the seen groups, in any order; a group may occur several times.
 
     Attributes
     ----------
     space : GroupSpace
         All attributes and values.
     observed : array (k, m)
-        The distinct seen groups, in ascending order; ``weights`` are in this order.
+        Codes of the distinct seen groups, in ascending order; ``weights`` returns weights in this order.
 
     Raises
     ------
     InputError
-        If the codes are not integers within the cardinalities, or if the attributes have too many values in all.
+        If the codes are not integers within the cardinalities, or if the attributes have too many values in total.
 
     Examples
     --------
@@ -110,8 +111,8 @@ class AffineHull:
         codes = check_codes(observed_codes, space.cardinalities, "observed_codes")
         if space.width > MAX_WIDTH:
             raise InputError(
-                f"the attributes have {space.width} values in all, and the hull of at most {MAX_WIDTH} is computed: "
-                "leave out attributes that are identifiers, or group their values"
+                f"the attributes have {space.width} values in total, but the hull supports at most {MAX_WIDTH}: "
+                "leave out attributes that are identifiers, or merge values"
             )
         self.observed: IntArray = distinct_codes(codes, space.cardinalities)[0]  # (k, m) in ascending order
         self._span = Span(space.width)
@@ -134,17 +135,17 @@ class AffineHull:
 
     @property
     def rank(self) -> int:
-        """Rank of the seen one-hot codes; the dimension of the hull is one less."""
+        """Rank of the one-hot rows of the seen groups; the dimension of the hull is rank − 1."""
         return self._span.rank
 
     @property
     def full_rank(self) -> int:
-        """Rank Σ(d_i − 1) + 1, at which every group is inside."""
+        """Rank at which every group is inside: Σ(d_i − 1) + 1 for cardinalities d_i."""
         return self.space.width - len(self.space.names) + 1
 
     @property
     def is_complete(self) -> bool:
-        """Whether every combination of the attributes' values is inside."""
+        """Whether every group is inside the hull."""
         return self.rank == self.full_rank
 
     def contains(self, codes: Any) -> BoolArray:
@@ -158,20 +159,20 @@ class AffineHull:
         Returns
         -------
         array (q,) of bool
-            True for groups inside.
+            True for groups inside the hull.
         """
         return self._contains(check_codes(codes, self.space.cardinalities))
 
     def _contains(self, codes: IntArray) -> BoolArray:
-        """Return whether groups are inside the hull, (q,), for codes (q, m) that were checked before."""
+        """Return whether groups (q, m) are inside the hull, (q,), without checking the codes."""
         if self.is_complete:
             return np.ones(len(codes), dtype=np.bool_)
         return self._span.contains(codes + self.space.offsets)
 
     def weights(self, code: Any) -> np.ndarray[Any, np.dtype[np.object_]]:
-        """Return exact weights α on the seen groups that give a group.
+        """Return exact weights α that express a group as an affine combination of the seen groups.
 
-        A seen group has weight 1 on itself; with two attributes the weights are ±1 along a shortest path.
+        A seen group has weight 1 on itself. With two attributes, the weights are ±1 along a shortest path.
 
         Parameters
         ----------
@@ -192,12 +193,12 @@ class AffineHull:
         if not self._contains(row[None])[0]:
             raise InputError(
                 f"{self.space.label(row)} is outside the affine hull of the seen groups: "
-                "no combination of them gives it"
+                "no combination of them gives it; see certificate() for a proof"
             )
         weights = np.full(len(self.observed), Fraction(0), dtype=object)
-        own = int(locate_codes(row[None], self.observed, self.space.cardinalities)[0])
-        if own >= 0:
-            weights[own] = Fraction(1)
+        seen = int(locate_codes(row[None], self.observed, self.space.cardinalities)[0])
+        if seen >= 0:
+            weights[seen] = Fraction(1)
         elif len(self.space.names) == 2:
             for sign, position in shortest_path(self.observed, row):
                 weights[position] += sign
@@ -206,7 +207,7 @@ class AffineHull:
         return weights
 
     def explain(self, code: Any) -> str:
-        """Return a group as a readable combination of seen groups.
+        """Return a readable equation that expresses a group as a combination of seen groups.
 
         Parameters
         ----------
@@ -226,7 +227,7 @@ class AffineHull:
         weights = self.weights(code)
         parts: list[str] = []
         order = sorted(np.flatnonzero(weights).tolist(), key=lambda position: -weights[position])
-        if len(self.space.names) == 2 and len(order) > 1:  # along the path: neighbours share a value
+        if len(self.space.names) == 2 and len(order) > 1:  # in the order of the path, so that neighbours share a value
             order = [position for _, position in shortest_path(self.observed, self.space._one_code(code))]
         for position in order:
             weight = weights[position]
@@ -236,11 +237,11 @@ class AffineHull:
         return f"{self.space.label(code)} = {''.join(parts)}"
 
     def certificate(self, code: Any) -> np.ndarray[Any, Any]:
-        """Return an integer vector that proves a group to be outside the hull.
+        """Return an integer vector which proves that a group is outside the hull.
 
-        The vector is orthogonal to every seen code, and not to the group's own. Adding a multiple of it to the energies
-        changes no seen group's energy, so training cannot detect it, but it changes this group's energy (paper, "No
-        extrapolation beyond").
+        The vector is orthogonal to the one-hot row of every seen group, but not to that of this group. Adding a
+        multiple of it to the energies leaves the energies of seen groups unchanged, so training cannot detect it, but
+        changes the energy of this group (paper, "No extrapolation beyond").
 
         Parameters
         ----------
@@ -259,13 +260,16 @@ class AffineHull:
         """
         row = self.space._one_code(code)
         if self._contains(row[None])[0]:
-            raise InputError(f"{self.space.label(row)} is inside the affine hull: nothing can prove it to be outside")
+            raise InputError(
+                f"{self.space.label(row)} is inside the affine hull: call certificate() only for groups outside"
+            )
         return np.asarray(self._span.witness(row + self.space.offsets))
 
     def components(self) -> list[Component]:
-        """Return the connected components of the values of two attributes, joined by the seen groups.
+        """Return the connected components of the graph that has attribute values as nodes and seen groups as edges.
 
-        The hull is the union of the components' Cartesian products. A value without a seen group is in no component.
+        It is defined for two attributes. The hull is the union of the components' Cartesian products. A value that no
+        seen group has is in no component.
 
         Returns
         -------
@@ -278,13 +282,16 @@ class AffineHull:
             If there are not exactly two attributes.
         """
         if len(self.space.names) != 2:
-            raise InputError(f"components are defined for 2 attributes, and there are {len(self.space.names)}")
+            raise InputError(
+                f"components() needs exactly 2 attributes, but there are {len(self.space.names)}: use contains()"
+            )
         return [Component(*pair) for pair in connected_values(self.observed)]
 
     def coverage(self, random_state: int = 0) -> Coverage:
         """Return the share of all groups that are inside the hull.
 
-        It is exact for two attributes and for up to ten million groups, and estimated from a random sample beyond.
+        The share is exact for two attributes, for a complete hull and for up to ten million groups; otherwise it is
+        estimated from a random sample.
 
         Parameters
         ----------
@@ -312,12 +319,12 @@ class AffineHull:
         return Coverage(hits / COVERAGE_SAMPLE, "estimate", None, float(lower), float(upper))
 
     def missing(self, inside: bool | None = None) -> IntArray:
-        """Return the groups that were not seen.
+        """Return the unseen groups.
 
         Parameters
         ----------
         inside : bool, optional
-            True for the groups inside the hull only, False for those outside only; by default all.
+            True for only the unseen groups inside the hull, False for only those outside; by default all.
 
         Returns
         -------
@@ -333,8 +340,8 @@ class AffineHull:
             check_flag(inside, "inside")
         if self.space.n_groups > MAX_ENUMERATED:
             raise InputError(
-                f"there are {rough(self.space.n_groups)} groups, too many to list: ask contains() about those of "
-                "interest"
+                f"there are {rough(self.space.n_groups)} groups, too many to list: call contains() with the codes "
+                "of interest"
             )
         found = []
         for codes in self._every_group():
@@ -354,23 +361,24 @@ class AffineHull:
         forbidden: Any = None,
         candidates: Any = None,
     ) -> Plan:
-        """Return the fewest or cheapest groups to collect so that the hull contains every group, or every ``target``.
+        """Return the fewest or cheapest groups to collect so that the hull contains all groups, or all of ``target``.
 
-        Completing the hull is solved exactly. So are targets that can all be collected themselves at equal cost, and a
-        single target with two attributes. For other targets the plan is a heuristic: its ``optimal`` says whether it is
-        known to be the cheapest, and its ``bound`` is a lower bound on the cost of any plan.
+        The plan is optimal without ``target``, for targets that can all be collected themselves at equal cost, and for
+        a single target with two attributes. For other targets the plan comes from a heuristic: its ``optimal`` says
+        whether it is known to be the cheapest, and its ``bound`` is a lower bound on the cost of any plan.
 
         Parameters
         ----------
         cost : mapping or callable, optional
-            Price of each group: a mapping from tuples of values, whose groups are the candidates, or a function of one
-            group's values. Without it every group costs 1.
+            Cost of each group: a mapping from tuples of values to costs (groups without a cost cannot be collected), or
+            a function of the tuple of a group's values. By default every group costs 1.
         target : codes (t, m), optional
-            Groups that must come inside; by default all.
+            Groups that the hull must contain after the collection; by default all groups.
         forbidden : codes (f, m), optional
             Groups that cannot be collected.
         candidates : codes (c, m), optional
-            The only groups that can be collected. Needed for a cost function if there are more than a million groups.
+            The only groups that can be collected. Required with a cost function if there are more than a million
+            groups.
 
         Returns
         -------

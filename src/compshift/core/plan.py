@@ -1,8 +1,8 @@
-"""Collection plans: the fewest or cheapest groups that complete an affine hull, or bring chosen groups inside.
+"""Collection plans: the fewest or cheapest groups that complete an affine hull, or extend it to target groups.
 
-Completing the hull is a matroid problem, so the greedy choice by cost is optimal. Bringing in chosen groups is a
-Steiner problem if costs differ or if those groups themselves cannot be collected. It is solved exactly for one group of
-two attributes (a shortest path), otherwise by a heuristic that reports a lower bound.
+Completing the hull is a matroid problem, so the greedy choice by cost is optimal. Extending it to target groups is a
+Steiner problem if costs differ or if the targets themselves cannot be collected. It is solved exactly for a single
+target with two attributes (a shortest path), otherwise by a heuristic with a lower bound on the cost.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from compshift.core.groups import GroupSpace, codes_of_index, distinct_codes, lo
 from compshift.core.span import Span, connected_values
 
 MAX_CANDIDATES = 1_000_000
-"""Largest number of groups that are all candidates by default; beyond it candidates must be listed."""
+"""Largest number of groups for which all groups are candidates by default."""
 
 MAX_STARS = 100
-"""Largest number of seen groups whose neighbours are candidates when there are too many groups to list."""
+"""Maximum number of seen groups whose neighbours are candidates if there are more than ``MAX_CANDIDATES`` groups."""
 
 
 class Plan(np.ndarray[Any, np.dtype[np.int64]]):
@@ -36,7 +36,7 @@ class Plan(np.ndarray[Any, np.dtype[np.int64]]):
     bound : float
         Lower bound on the cost of any plan.
     optimal : bool
-        Whether the plan is known to be the cheapest: its cost equals the bound, or an exact method found it.
+        Whether the plan is known to be the cheapest, because its cost equals the bound or an exact method was used.
     """
 
     cost: float
@@ -59,10 +59,10 @@ class Offers:
         order = np.flatnonzero(allowed)[np.argsort(costs[allowed], kind="stable")]
         self.codes, self.costs = codes[order], costs[order]
         self.columns = self.codes + space.offsets
-        self.exhaustive = exhaustive  # False if other groups could be collected too
+        self.exhaustive = exhaustive  # False if there are other groups that could be collected
 
     def plan(self, chosen: Sequence[int], *, bound: float | None = None) -> Plan:
-        """Return the plan of the chosen offers; it is optimal if no bound is given."""
+        """Return the plan that consists of the chosen offers; without a ``bound`` it is marked as optimal."""
         cost = float(self.costs[list(chosen)].sum())
         plan = self.codes[sorted(chosen)].view(Plan)
         plan.cost, plan.bound = cost, cost if bound is None else bound
@@ -71,28 +71,30 @@ class Offers:
 
 
 def complete_plan(span: Span, offers: Offers, full_rank: int) -> Plan:
-    """Return the cheapest offers that complete the hull, by the greedy algorithm, which is optimal for a matroid."""
+    """Return the cheapest offers that complete the hull. The greedy algorithm is optimal, because this is a matroid."""
     grown = span.copy()
     chosen = grown.add_all(offers.columns, limit=full_rank)
     if grown.rank < full_rank and not offers.exhaustive:
         raise InputError(
-            "the groups that differ from a seen one in one value do not complete the hull, less the forbidden ones: "
-            "pass candidates= with those that can be collected"
+            "without the forbidden groups, the groups that differ from a seen group in one value do not complete the "
+            "hull: pass candidates= with the codes of all groups that can be collected"
         )
     if grown.rank < full_rank:
         raise InputError(
-            f"the hull cannot be completed: with every group that may be collected its rank is {grown.rank}, and ranks "
-            f"{grown.rank + 1} to {full_rank} are out of reach; allow more groups to be collected"
+            f"the hull cannot be completed: with every group that can be collected its rank is {grown.rank}, but rank "
+            f"{full_rank} is needed; allow more groups in cost, candidates or forbidden"
         )
     return offers.plan(chosen)
 
 
 def target_plan(space: GroupSpace, span: Span, seen: IntArray, wanted: IntArray, offers: Offers) -> Plan:
-    """Return the cheapest offers found that bring the ``wanted`` groups (t, m), all outside, inside the hull."""
+    """Return the cheapest plan found that extends the hull to the ``wanted`` groups (t, m), all of them outside it."""
     columns = wanted + space.offsets
     grown = span.copy()
     grown.add_all(columns)
-    needed = grown.rank - span.rank  # any plan raises the rank by at least this, each group by at most one
+    needed = (
+        grown.rank - span.rank
+    )  # a plan must raise the rank by at least this, and each group raises it by at most 1
     useful = offers.costs[~span.contains(offers.columns)]
     bound = float(useful[:needed].sum())
     if len(space.names) == 2 and len(wanted) == 1:
@@ -100,25 +102,25 @@ def target_plan(space: GroupSpace, span: Span, seen: IntArray, wanted: IntArray,
         if path is not None:
             return offers.plan(path)
     else:
-        own = [int(row) for row in locate_codes(wanted, offers.codes, space.cardinalities) if row >= 0]
-        others = np.setdiff1d(np.arange(len(offers.codes)), own)
+        direct = [int(row) for row in locate_codes(wanted, offers.codes, space.cardinalities) if row >= 0]
+        others = np.setdiff1d(np.arange(len(offers.codes)), direct)
         found = [
             chosen
-            for order in (np.arange(len(offers.codes)), np.concatenate([own, others]).astype(np.int64))
+            for order in (np.arange(len(offers.codes)), np.concatenate([direct, others]).astype(np.int64))
             if (chosen := _until_inside(span, columns, offers, order)) is not None
         ]
         if found:
             return offers.plan(min(found, key=lambda chosen: offers.costs[chosen].sum()), bound=bound)
     raise InputError(
-        f"{listing(space.label(code) for code in wanted)} cannot be brought inside the hull by the groups that may be "
-        "collected: allow more of them"
+        f"{listing(space.label(code) for code in wanted)} cannot be brought inside the hull by the groups that can be "
+        "collected: allow more groups in cost, candidates or forbidden"
     )
 
 
 def make_offers(
     space: GroupSpace, seen: IntArray, cost: Any, forbidden: Any, candidates: Any, target: IntArray | None
 ) -> Offers:
-    """Return the groups that can be collected: the candidates, or those with a cost, or all, without the forbidden."""
+    """Return the groups that can be collected and their costs; see ``AffineHull.plan`` for the arguments."""
     sizes = space.cardinalities
     banned = distinct_codes(check_codes([] if forbidden is None else forbidden, sizes, "forbidden"), sizes)[0]
     listed = None
@@ -138,8 +140,8 @@ def make_offers(
         codes = _stars(space, seen, target)
     else:
         raise InputError(
-            f"there are {rough(space.n_groups)} groups, too many to price one by one: pass candidates= with those that "
-            "can be collected"
+            f"there are {rough(space.n_groups)} groups, too many to call cost for each: pass candidates= with the "
+            "codes of the groups that can be collected"
         )
     if cost is None:
         every = listed is not None or space.n_groups <= MAX_CANDIDATES
@@ -150,7 +152,7 @@ def make_offers(
 
 
 def _stars(space: GroupSpace, seen: IntArray, target: IntArray | None) -> IntArray:
-    """Return the targets, and the groups that differ from a seen one in one value; they complete any hull."""
+    """Return the target groups, and all groups that differ from a seen group in one value; they complete any hull."""
     stars = [] if target is None else [target]
     for centre in seen[:MAX_STARS] if len(seen) else np.zeros((1, len(space.names)), dtype=np.int64):
         for attribute, size in enumerate(space.cardinalities):
@@ -161,18 +163,18 @@ def _stars(space: GroupSpace, seen: IntArray, target: IntArray | None) -> IntArr
 
 
 def _checked_costs(costs: list[Any]) -> FloatArray:
-    """Check that costs are finite numbers of 0 or more and return them as an array."""
-    array = check_numbers(costs, "cost", "give one number per group")
+    """Check that costs are finite numbers ≥ 0 and return them as an array."""
+    array = check_numbers(costs, "cost", "pass one number per group")
     if array.shape != (len(costs),):
-        raise InputError(f"cost gives {array.shape[1:]} numbers per group: give one")
+        raise InputError(f"cost has shape {array.shape}: pass one number per group")
     check_finite(array, "cost")
     if (array < 0).any():
-        raise InputError(f"cost is negative for a group ({array.min():g}): costs must be 0 or more")
+        raise InputError(f"cost is negative for a group ({array.min():g}): costs must be ≥ 0")
     return np.asarray(array)
 
 
 def _until_inside(span: Span, columns: IntArray, offers: Offers, order: IntArray) -> list[int] | None:
-    """Take offers in the given order until the wanted codes are inside, then drop superfluous ones, dearest first.
+    """Take offers in the given order until the wanted codes are inside, then drop unneeded offers, dearest first.
 
     Return None if the wanted codes stay outside.
     """
@@ -195,7 +197,7 @@ def _until_inside(span: Span, columns: IntArray, offers: Offers, order: IntArray
 
 
 def _cheapest_path(seen: IntArray, code: IntArray, offers: Offers) -> list[int] | None:
-    """Return the cheapest offers that join the two values of ``code``, or None; seen groups join values at no cost.
+    """Return the cheapest offers that connect the two values of ``code``, or None; seen groups connect at no cost.
 
     This is Dijkstra's algorithm on the connected components of the seen groups.
     """
@@ -225,6 +227,6 @@ def _cheapest_path(seen: IntArray, code: IntArray, offers: Offers) -> list[int] 
         done.add(here)
         for price, there, row in edges.get(here, []):
             if there not in done:
-                pushed += 1  # tie-breaker: nodes of different types are never compared
+                pushed += 1  # tie-breaker, because nodes of different types cannot be compared
                 heapq.heappush(queue, (spent + price, pushed, there, [*path, row]))
     return None

@@ -1,4 +1,4 @@
-r"""Posteriors: probabilities of groups and attributes under any prior, and the risk of partially labelled samples.
+r"""Posteriors of groups and attributes under any prior, and the risk of partially labelled samples.
 
 With ``log_score`` s(z) = log q(z) − B*(z) over the candidate groups (paper, eq. "hatq"),
 
@@ -21,9 +21,9 @@ from compshift.core.groups import GroupSpace, distinct_codes
 def group_log_posterior(
     energies: Array, table: GroupTable, log_score: Array, position: IntArray | None = None
 ) -> Array:
-    """Return log q̂(z|x) of every candidate group, (n, g), or of those at ``position``, (n, q).
+    """Return log q̂(z|x) of every candidate group, (n, g), or only of the groups at ``position`` (q,), (n, q).
 
-    A position of −1 stands for a group that is not a candidate: its probability is 0.
+    A position of −1 marks a group that is not a candidate and gives −inf.
     """
     xp = namespace(energies)
     if position is None:
@@ -40,9 +40,9 @@ def marginal_log_posterior(energies: Array, table: GroupTable, log_score: Array,
 
 
 def marginal_log_sums(energies: Array, table: GroupTable, log_score: Array, attribute: int) -> Array:
-    """Return the log of the unnormalised sum over the groups with each value of one attribute, (n, d_i).
+    """Return the unnormalised log posterior of every value of one attribute, (n, d_i).
 
-    ``marginal_log_posterior`` normalises it. The unnormalised sums of two sets of groups can be added.
+    It is the log-sum-exp of s(z) − E_z(x) over the groups z with that value, up to a term that depends on x alone.
     """
     log_left, log_right = table.halves(above_lowest(energies, table.space))
     scores = table.fill(like(log_score, energies))  # (l, r)
@@ -61,17 +61,17 @@ def marginal_log_sums(energies: Array, table: GroupTable, log_score: Array, attr
 
 
 class Pattern(NamedTuple):
-    """Samples with the same known attribute values, and the seen groups that agree with these."""
+    """Samples with the same known attribute values, and the seen groups that have those values."""
 
-    rows: IntArray  # (r,)
+    rows: IntArray  # (r,) row numbers of the samples
     agreeing: IntArray  # (q,) positions among the seen groups
-    table: GroupTable  # of the q groups
+    table: GroupTable  # table of the q agreeing groups
 
 
 def known_patterns(space: GroupSpace, seen_groups: IntArray, codes: IntArray) -> tuple[Pattern, ...]:
-    """Return the rows of ``codes`` (n, m), −1 where a value is missing, grouped by their known values.
+    """Group the rows of ``codes`` (n, m), in which −1 marks a missing value, by their known values.
 
-    Raise if a row agrees with none of ``seen_groups`` (k, m).
+    Raise if no group of ``seen_groups`` (k, m) has the known values of a row.
     """
     found, position = distinct_codes(codes + 1, [size + 1 for size in space.cardinalities])
     order = np.argsort(position, kind="stable")
@@ -86,9 +86,9 @@ def known_patterns(space: GroupSpace, seen_groups: IntArray, codes: IntArray) ->
 
 
 def partial_risk(energies: Array, sample_weight: Array, seen: GroupTable, pattern: Pattern, log_score: Array) -> Risk:
-    r"""Return the risk of samples of one pattern, and its gradient.
+    r"""Return the risk of the samples of one pattern, and its gradients.
 
-    If the known values of a sample agree with the seen groups K, it contributes their total probability,
+    A sample contributes the negative log of the total probability of K, the seen groups that have its known values,
 
     .. math::
 
@@ -96,7 +96,7 @@ def partial_risk(energies: Array, sample_weight: Array, seen: GroupTable, patter
         c_K(x) = \log \sum_{z \in K} \exp(-\langle \sigma(z), E(x) \rangle + s(z))
 
     with the score s(z) and the evidence c(x) of step 1. The gradient of c_K is the vector of marginals of the posterior
-    within K, ``r_x(z) = p̃(z|x) / Σ_K p̃``:
+    within K, ``r_x(z) = p̃(z|x) / Σ_{z' ∈ K} p̃(z'|x)``, with a negative sign:
 
     .. math::
 
@@ -104,8 +104,8 @@ def partial_risk(energies: Array, sample_weight: Array, seen: GroupTable, patter
         \frac{\partial R}{\partial E_i(x, v)} = \omega_x \left(r_x(z_i = v) - \tilde p(z_i = v | x)\right), \quad
         \frac{\partial R}{\partial s(z)} = \sum_x \omega_x \left(\tilde p(z|x) - r_x(z)\right)
 
-    ``energies`` (n, D) and ``sample_weight`` (n,) belong to the samples, ``log_score`` (k,) to all seen groups. A
-    fully labelled sample has a single group in K, and c − c_K is its risk of step 1.
+    ``energies`` (n, D) and ``sample_weight`` (n,) belong to the samples of the pattern, ``log_score`` (k,) to all seen
+    groups. For a fully labelled sample, K is a single group and c − c_K is the risk of step 1.
     """
     log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
     agreeing = index_like(pattern.agreeing, energies)
@@ -120,20 +120,20 @@ def partial_risk(energies: Array, sample_weight: Array, seen: GroupTable, patter
 def posterior_totals(energies: Array, sample_weight: Array, pattern: Pattern, log_score: Array) -> Array:
     """Return the expected weight of each agreeing group among samples of one pattern, Σ_x ω r_x(z), (q,)."""
     log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
-    own_score = log_score[index_like(pattern.agreeing, energies)]
-    return group_expectations(energies, sample_weight, pattern.table, own_score)[2]
+    agreeing_score = log_score[index_like(pattern.agreeing, energies)]
+    return group_expectations(energies, sample_weight, pattern.table, agreeing_score)[2]
 
 
 def posterior_sums(energies: Array, sample_weight: Array, pattern: Pattern, log_score: Array) -> Array:
     """Return the expected sum of the energies in each agreeing group, Σ_x ω r_x(z) E(x), (q, D)."""
     log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
-    own_score = log_score[index_like(pattern.agreeing, energies)]
-    responsibility = namespace(energies).exp(group_log_posterior(energies, pattern.table, own_score))  # (n, q)
+    agreeing_score = log_score[index_like(pattern.agreeing, energies)]
+    responsibility = namespace(energies).exp(group_log_posterior(energies, pattern.table, agreeing_score))  # (n, q)
     return (responsibility * sample_weight[:, None]).T @ energies
 
 
 def _no_group(space: GroupSpace, known: IntArray, n_rows: int) -> InputError:
-    """Return the error for rows whose known values occur together in no seen group."""
+    """Return the error for rows whose known values occur together in no complete row."""
     pairs = [
         f"{name}={values[code]!r}"
         for name, values, code in zip(space.names, space.values, known, strict=True)

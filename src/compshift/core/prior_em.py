@@ -1,10 +1,10 @@
-r"""Estimation of the prior over groups from unlabelled inputs, by EM (Saerens, Latinne, Decaestecker, 2002).
+r"""Estimation of the prior over groups from unlabelled samples by EM (Saerens, Latinne, Decaestecker, 2002).
 
-With log ratios l(x, z) = log q(z|x) − log q(z), in which any term of x alone cancels, the prior is the maximiser of
+Let l(x, z) = log q(z|x) − log q(z) be log ratios; a term that depends on x alone cancels. The estimate π maximises
 
 .. math:: F(\pi) = \sum_x \omega_x \log \sum_z \pi_z e^{l(x, z)} + (a - 1) \sum_z \log \pi_z
 
-over the simplex. F is concave. Each EM step replaces π by mean responsibilities, which never lowers F:
+over the simplex. F is concave. Each EM step replaces π by the mean responsibilities, which never decreases F:
 
 .. math:: \pi_z \leftarrow \frac{\sum_x \omega_x r(x, z) + a - 1}{\sum_x \omega_x + g (a - 1)}, \qquad
     r(x, z) = \frac{\pi_z e^{l(x, z)}}{\sum_{z'} \pi_{z'} e^{l(x, z')}}
@@ -21,32 +21,32 @@ import numpy as np
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax, logsumexp, row_blocks
 
 PAIR_CELLS = 1 << 27
-"""Target number of log-ratio differences that ``separability`` computes; samples are thinned to meet it."""
+"""Target number of log-ratio differences in ``separability``; with more, only every j-th sample is used."""
 
 MIN_PAIR_ROWS = 50
-"""Smallest number of samples that ``separability`` uses, however many groups there are."""
+"""Minimum number of samples that ``separability`` uses, if there are as many."""
 
 MIN_PRESENT_ROWS = 0.01
-"""Expected number of samples below which a group counts as absent: the likelihood is maximal at probability 0."""
+"""Expected number of samples below which a group counts as absent, with a maximum-likelihood probability of 0."""
 
 MAX_LOG_STEP = 10.0
-"""Largest change of a log probability by one extrapolation of the EM steps."""
+"""Maximum change of a log probability by one SQUAREM extrapolation, relative to the second EM step."""
 
 INTERVAL_TOL = 1e-3
-"""Precision in nats of the maximum used for the intervals: an error of a twentieth of a standard error."""
+"""Tolerance in nats of the maximum-likelihood fit for the intervals, about 1/20 of a standard error."""
 
 
 class Mixture(NamedTuple):
-    """Likelihood of a prior over groups, given likelihood ratios, each row divided by its largest to avoid overflow."""
+    """Likelihood of a prior over groups, from likelihood ratios; each row is scaled to a maximum of 1."""
 
-    ratio: FloatArray  # (n, g) from 0 to 1
-    log_scale: FloatArray  # (n,)
-    weight: FloatArray  # (n,)
-    pseudo: float  # a − 1
+    ratio: FloatArray  # (n, g) exp(l − log_scale), from 0 to 1
+    log_scale: FloatArray  # (n,) maximum of l over the groups
+    weight: FloatArray  # (n,) sample weights ω
+    pseudo: float  # a − 1, the number of pseudo-samples per group
 
     @classmethod
     def of(cls, log_ratio: FloatArray, sample_weight: FloatArray, concentration: float) -> Mixture:
-        """Return the mixture of log ratios (n, g) with a finite entry in every row."""
+        """Return the mixture for log ratios (n, g); every row needs a finite entry."""
         log_scale = log_ratio.max(axis=1)
         return cls(np.exp(log_ratio - log_scale[:, None]), log_scale, sample_weight, concentration - 1)
 
@@ -56,7 +56,7 @@ class Mixture(NamedTuple):
         return float(self.weight.sum() + self.ratio.shape[1] * self.pseudo)
 
     def log_likelihood(self, log_prior: FloatArray) -> float:
-        """Return Σ ω log Σ π exp(l)."""
+        """Return the log-likelihood Σ ω log Σ π exp(l)."""
         return float(self.weight @ (np.log(self.ratio @ np.exp(log_prior)) + self.log_scale))
 
     def objective(self, log_prior: FloatArray) -> float:
@@ -67,8 +67,8 @@ class Mixture(NamedTuple):
     def log_growth(self, log_prior: FloatArray) -> FloatArray:
         """Return the log of the factor by which an EM step multiplies each probability, (g,).
 
-        The factor is the derivative of F divided by the total weight. Its largest log d bounds what F can still gain:
-        F is concave, so it gains at most total · (e^d − 1).
+        The factor is the derivative of F divided by the total weight. If d is the largest of the logs, F can increase
+        by at most total · (e^d − 1), because F is concave.
         """
         share = self.weight / (self.ratio @ np.exp(log_prior))  # (n,)
         slope = share @ self.ratio  # (g,)
@@ -88,13 +88,14 @@ def normalised(log_prior: FloatArray) -> FloatArray:
 
 
 def separability(log_ratio: FloatArray, sample_weight: FloatArray, log_prior: FloatArray) -> FloatArray:
-    r"""Return how well inputs separate each pair of groups, (g, g): 0 if the groups look the same, 1 if never confused.
+    r"""Return how well samples distinguish each pair of groups, (g, g): 0 if not at all, 1 if without any confusion.
 
     .. math:: \frac{\sum_x t_x \tanh^2 \tfrac12 (l(x, z) - l(x, z'))}{\sum_x t_x}, \qquad
         t_x = \omega_x (r(x, z) + r(x, z'))
 
-    This is the observed information on the split of an even mixture of the two groups, relative to that of labelled
-    samples, over the samples that either group is responsible for. With many groups, evenly spaced samples are used.
+    This is the observed information about the share of each group in an even mixture of the two, divided by the
+    information of labelled samples; t weights the samples by the responsibilities of the two groups. With many groups,
+    only evenly spaced samples are used.
     """
     n_rows, n_groups = log_ratio.shape
     step = max(1, n_rows // max(MIN_PAIR_ROWS, PAIR_CELLS // n_groups**2))
@@ -105,7 +106,7 @@ def separability(log_ratio: FloatArray, sample_weight: FloatArray, log_prior: Fl
         others = slice(group + 1, n_groups)
         with np.errstate(invalid="ignore"):
             difference = ratio[:, others] - ratio[:, group, None]
-        both = np.nan_to_num(np.tanh(difference / 2) ** 2, nan=0.0)  # −inf less −inf: impossible under both
+        both = np.nan_to_num(np.tanh(difference / 2) ** 2, nan=0.0)  # −inf minus −inf: impossible in both groups
         rows = responsibility[:, others] + responsibility[:, group, None]
         total = rows.sum(axis=0)
         share = np.where(total > 0, (rows * both).sum(axis=0) / np.where(total > 0, total, 1.0), 1.0)
@@ -114,21 +115,22 @@ def separability(log_ratio: FloatArray, sample_weight: FloatArray, log_prior: Fl
 
 
 def confused_pairs(separability: FloatArray, share: float) -> IntArray:
-    """Return the pairs of groups (q, 2) whose separability is below ``share``, the worst first."""
+    """Return the pairs of groups (q, 2) whose separability is below ``share``, lowest first."""
     left, right = np.nonzero(np.triu(separability < share, k=1))
     order = np.argsort(separability[left, right], kind="stable")
     return np.stack([left[order], right[order]], axis=1)
 
 
 def intervals(mixture: Mixture, prior: FloatArray, squared: float) -> tuple[FloatArray, FloatArray]:
-    r"""Return the ends of an interval of z standard errors around each probability, (g,) each; ``squared`` is z².
+    r"""Return the lower and upper ends, (g,) each, of an interval for each probability; ``squared`` is z².
 
-    The variance of each probability is that of N labelled samples, π (1 − π) / N, plus an excess c/N. An interval
-    π̂ ± z √v could leave [0, 1] and would be wrong at 0. The ends are those of Wilson's score interval with the excess:
+    The variance of a probability is the variance for N labelled samples, π (1 − π) / N, plus an excess c/N. An interval
+    π̂ ± z √v could leave [0, 1] and would be wrong at 0. The ends are instead the solutions π of Wilson's equation with
+    the excess:
 
     .. math:: N (\hat\pi - \pi)^2 = z^2 (\pi (1 - \pi) + c)
 
-    which is Wilson's own interval if groups are never confused, whether they have samples or not.
+    For groups that are never confused c is 0, and this is Wilson's score interval, even for a group without samples.
     """
     excess = np.minimum(_likelihood_excess(mixture, prior, squared), np.finfo(np.float64).max / 4)  # 0 · ∞ is NaN
     likely = np.where(_present(mixture, prior), prior, 0.0)
@@ -139,7 +141,7 @@ def intervals(mixture: Mixture, prior: FloatArray, squared: float) -> tuple[Floa
 
 
 def effective_rows(mixture: Mixture, prior: FloatArray) -> FloatArray:
-    """Return N π (1 − π) / (π (1 − π) + c), the number of labelled samples with the same information, (g,)."""
+    """Return the number of labelled samples with the same information, N π (1 − π) / (π (1 − π) + c), (g,)."""
     if mixture.pseudo > 0:
         information = _information(mixture, prior)
         information[np.diag_indices(len(prior))] += mixture.pseudo / prior**2
@@ -154,23 +156,23 @@ def effective_rows(mixture: Mixture, prior: FloatArray) -> FloatArray:
 
 
 def _present(mixture: Mixture, prior: FloatArray) -> BoolArray:
-    """Return which groups have a probability above 0 at the maximum of the likelihood, (g,)."""
+    """Return whether each group has a maximum-likelihood probability above 0, (g,)."""
     return np.asarray(prior >= MIN_PRESENT_ROWS * min(1 / mixture.total, float(prior.max())))
 
 
 def _likelihood_excess(mixture: Mixture, prior: FloatArray, squared: float) -> FloatArray:
-    r"""Return the excess c of each group at the maximum of the likelihood, (g,); 0 if its samples are surely known.
+    r"""Return the excess c of each group at the maximum of the likelihood, (g,); 0 if it is never confused with others.
 
-    For groups with a probability above 0, c is N v − π (1 − π) with the variance v from the inverse information. An
-    absent group, at probability 0, can only grow, and the log-likelihood then falls with a slope, which the information
-    does not contain, and a curvature. It has fallen by z²/2 at the probability p with
+    For a group with a probability above 0, c is N v − π (1 − π), with the variance v from the inverse information. The
+    probability of an absent group is 0 and can only increase. The log-likelihood then decreases with a slope (not part
+    of the information) and a curvature. It has decreased by z²/2 at the probability p with
 
     .. math:: 2 (N - \sum_x \omega_x s_z) \, p + k p^2 = z^2
 
-    where k is the information along the cheapest direction: p for the group and p d for the present ones, Σ d = −1. For
-    a group that is never confused, p is z²/2N, half of Wilson's upper end at 0, z²/2N + √(z⁴/4N² + z² c/N). The
-    excess c is chosen so that the root equals p: N/k without a slope, and 0 with the full slope. The probability that
-    an absent group may take from the present ones adds d² c to their excess.
+    where k is the information along the direction of least decrease: p for the group and p d for the present groups,
+    with Σ d = −1. For a group that is never confused, p is z²/2N. Wilson's upper end at 0 is z²/2N + √(z⁴/4N² + z²
+    c/N); the excess c is chosen so that the square root equals p. Probability that an absent group may take from the
+    present groups adds d² c to their excess.
     """
     total, present = mixture.total, _present(mixture, prior)
     information, excess = _information(mixture, prior), np.empty(len(prior))
@@ -204,13 +206,13 @@ def _information(mixture: Mixture, prior: FloatArray) -> FloatArray:
 
 
 def _axes(information: FloatArray, prior: FloatArray, total: float) -> tuple[FloatArray, FloatArray]:
-    """Return the information on each of g − 1 uncorrelated directions that sum to 0, and the directions (g − 1, g).
+    """Return g − 1 uncorrelated directions (g − 1, g), each with sum 0, and the information along each, (g − 1,).
 
-    In units of √π the information of labelled samples is N times the identity, so rare groups keep their digits. An
-    information of less than 1e-12 of the total is returned as 0.
+    The information comes first. In units of √π the information of labelled samples is N times the identity, so rare
+    groups lose no digits. Information below 1e-12 of the total weight is returned as 0.
     """
     unit = np.sqrt(prior)
-    normal = unit / np.linalg.norm(unit)  # Σ of changes is 0: in these units, they are orthogonal to √π
+    normal = unit / np.linalg.norm(unit)  # changes of π sum to 0, so in these units they are orthogonal to √π
     basis = np.linalg.svd(normal[None, :])[2][1:]  # (g − 1, g)
     values, vectors = np.linalg.eigh(basis @ (information * np.outer(unit, unit)) @ basis.T)
     axes = (vectors.T @ basis) * unit
@@ -218,7 +220,7 @@ def _axes(information: FloatArray, prior: FloatArray, total: float) -> tuple[Flo
 
 
 def _variance(values: FloatArray, axes: FloatArray) -> FloatArray:
-    """Return the variance of each probability, (g,); infinite along directions without information."""
+    """Return the variance of each probability, (g,); infinite if it changes along a direction without information."""
     known = values > 0
     variance = (axes[known] ** 2 / values[known, None]).sum(axis=0)
     unit = np.sqrt((axes**2).sum(axis=0))
@@ -230,13 +232,13 @@ class PriorEstimate(NamedTuple):
     """The estimated prior, its uncertainty, and the convergence of EM."""
 
     log_prior: FloatArray  # (g,)
-    lower: FloatArray  # (g,) ends of the interval of each probability
-    upper: FloatArray  # (g,)
-    effective_rows: FloatArray  # (g,) labelled samples with the same information, including pseudo-samples
-    separability: FloatArray  # (g, g) 0 if two groups look the same, 1 if they are never confused, 1 on the diagonal
+    lower: FloatArray  # (g,) lower end of the interval of each probability
+    upper: FloatArray  # (g,) upper end of the interval of each probability
+    effective_rows: FloatArray  # (g,) number of labelled samples with the same information, including pseudo-samples
+    separability: FloatArray  # (g, g) from 0 (indistinguishable) to 1 (never confused); 1 on the diagonal
     log_likelihood: float  # Σ ω log Σ π exp(l)
     objective: float  # F: the log-likelihood plus the Dirichlet prior's Σ (a − 1) log π
-    gap: float  # upper bound on what the objective can still gain, in nats
+    gap: float  # upper bound on the remaining increase of the objective, in nats
     n_iter: int
     converged: bool
 
@@ -254,14 +256,14 @@ def estimate_log_prior(
 
     ``log_ratio`` (n, g) is l(x, z), ``sample_weight`` (n,) is ω > 0.
 
-    A ``concentration`` a of 1 is maximum likelihood; above it, a − 1 pseudo-samples of each group pull towards the
-    uniform prior. An iteration consists of two EM steps and an extrapolation along them (SQUAREM; Varadhan, Roland,
-    2008), which is skipped if it would lower F. It has converged if F is within ``tol`` of its maximum; since F is in
-    nats, π is then within √(2 tol) standard errors of the maximiser.
+    A ``concentration`` a of 1 gives maximum likelihood; a larger a adds a − 1 pseudo-samples per group, which pull π
+    towards the uniform prior. An iteration consists of two EM steps and an extrapolation (SQUAREM; Varadhan, Roland,
+    2008), which is skipped if it would decrease F. EM has converged if F is within ``tol`` nats of its maximum; π is
+    then within √(2 tol) standard errors of the maximiser.
 
-    Intervals are those of the likelihood alone, at its own maximum: pseudo-samples would keep them away from 0, the
-    probability of an absent group. They are widened to contain the estimate if necessary. The interval of a group that
-    is never confused with others is Wilson's.
+    Intervals are computed from the likelihood alone, at its maximum, because pseudo-samples would keep them away from
+    0, the probability of an absent group. If necessary, they are widened to contain the estimate. The interval of a
+    group that is never confused with others is Wilson's.
     """
     mixture = Mixture.of(log_ratio, sample_weight, concentration)
     n_groups = log_ratio.shape[1]
@@ -286,7 +288,7 @@ def estimate_log_prior(
 
 
 def _maximise(mixture: Mixture, log_prior: FloatArray, tol: float, max_iter: int) -> tuple[FloatArray, float, int]:
-    """Return the maximiser of F, started at a prior without zeros, the remaining gap, and the number of iterations."""
+    """Return the maximiser of F, the remaining gap and the number of iterations; start at a prior without zeros."""
     n_iter, gap = 0, _gap(mixture, log_prior)
     while gap > tol and n_iter < max_iter:
         log_prior = _squarem_step(mixture, log_prior)
@@ -295,12 +297,12 @@ def _maximise(mixture: Mixture, log_prior: FloatArray, tol: float, max_iter: int
 
 
 def _gap(mixture: Mixture, log_prior: FloatArray) -> float:
-    """Return an upper bound on what F can still gain."""
+    """Return an upper bound on the difference between the maximum of F and F at this prior."""
     return mixture.total * math.expm1(max(float(mixture.log_growth(log_prior).max()), 0.0))
 
 
 def _squarem_step(mixture: Mixture, start: FloatArray) -> FloatArray:
-    """Return the prior after two EM steps, or an extrapolated one if F is not lower there."""
+    """Return the log prior after two EM steps, or an extrapolation of them if its F is at least as high."""
     first = mixture.em_step(start)
     second = mixture.em_step(first)
     alive = second > -np.inf
@@ -310,8 +312,8 @@ def _squarem_step(mixture: Mixture, start: FloatArray) -> FloatArray:
     if size == 0:
         return second
     length = max(float(np.linalg.norm(step)) / size, 1.0)  # 1 gives the second EM step
-    beyond = second.copy()
+    candidate = second.copy()
     extrapolated = start[alive] + 2 * length * step + length**2 * bend
-    beyond[alive] = np.clip(extrapolated, second[alive] - MAX_LOG_STEP, second[alive] + MAX_LOG_STEP)
-    beyond = mixture.em_step(normalised(beyond))
-    return beyond if mixture.objective(beyond) >= mixture.objective(second) else second
+    candidate[alive] = np.clip(extrapolated, second[alive] - MAX_LOG_STEP, second[alive] + MAX_LOG_STEP)
+    candidate = mixture.em_step(normalised(candidate))
+    return candidate if mixture.objective(candidate) >= mixture.objective(second) else second

@@ -1,6 +1,6 @@
-"""Exact linear algebra of one-hot codes: the span of codes, in integers, and for two attributes the graph of values.
+"""Exact linear algebra of one-hot rows: their span, in integer arithmetic, and the graph of values of two attributes.
 
-The graph has the values as nodes and the seen groups as edges (paper, "A Closer Look").
+In the graph, attribute values are nodes and seen groups are edges (paper, "A Closer Look").
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, BoolArray, IntArray
 
 INT64_ROOM = 2**30
-"""Limit on m times the largest entry; below it, a step of the elimination cannot overflow int64."""
+"""Limit on m times the largest entry up to which a step of the elimination cannot overflow int64."""
 
 
 class Span:
-    """The span of one-hot codes, stored as a basis of the integer vectors orthogonal to all of them.
+    """The span of one-hot codes, stored as a basis of the integer vectors that are orthogonal to all of them.
 
-    The basis starts as the unit vectors and loses one with each code that enlarges the span. A code is given by its
-    columns, the positions (m,) of its ones. Entries that outgrow int64 become Python integers, so nothing is rounded.
+    This basis starts as the unit vectors and loses one vector with each code that enlarges the span. A one-hot code is
+    passed as ``columns`` (m,), the positions of its ones. If entries could overflow int64, they become Python integers,
+    so nothing is rounded.
     """
 
     def __init__(self, width: int) -> None:
         self.vectors: Any = np.eye(width, dtype=np.int64)  # (D, nullity), one vector per column
         self.basis: list[IntArray] = []  # columns of the codes that enlarged the span
-        self.functionals: list[Any] = []  # for each of those: zero on the earlier ones, not on itself
+        self.functionals: list[
+            Any
+        ] = []  # for each code of ``basis``, a vector orthogonal to the earlier codes but not to it
 
     @property
     def rank(self) -> int:
@@ -43,7 +46,7 @@ class Span:
         return other
 
     def contains(self, columns: IntArray) -> BoolArray:
-        """Return whether each code (q, m) is in the span, (q,)."""
+        """Return whether each code, given by its columns (q, m), is in the span, (q,)."""
         inside = np.empty(len(columns), dtype=np.bool_)
         step = max(1, BLOCK_CELLS // max(1, self.vectors.shape[1]))
         for start in range(0, len(columns), step):
@@ -76,7 +79,8 @@ class Span:
     def add_all(self, columns: IntArray, limit: int | None = None) -> list[int]:
         """Add the codes (q, m) in order, skipping those already in the span; return the positions of the added ones.
 
-        Stop once the rank is ``limit``. Codes are checked in runs that double in length while all are in the span.
+        Stop when the rank reaches ``limit``. Codes are tested in batches, which double in size while all are in the
+        span.
         """
         added: list[int] = []
         start, step = 0, 1
@@ -92,36 +96,36 @@ class Span:
         return added
 
     def witness(self, columns: IntArray) -> Any:
-        """Return the sparsest basis vector (D,) that is orthogonal to the span but not to this code outside it."""
+        """Return the sparsest of ``vectors``, (D,), that is not orthogonal to this code, which is outside the span."""
         hit = np.flatnonzero(self.vectors[columns].sum(axis=0))
         sparsest = hit[np.argmin((self.vectors[:, hit] != 0).sum(axis=0))]
         return self.vectors[:, sparsest].copy()
 
     def coordinates(self, columns: IntArray) -> list[Fraction]:
-        """Return the weights on the basis codes that give a code in the span."""
+        """Return the weights (rank,) that express a code in the span by the codes of ``basis``."""
         rest: dict[int, Fraction] = {int(column): Fraction(1) for column in columns}
         weights = [Fraction(0)] * self.rank
-        # Each functional vanishes on the codes before its own, so the last weight can be read off first.
+        # Each functional vanishes on the earlier codes of the basis, so the weights follow from last to first.
         for position in reversed(range(self.rank)):
-            own, functional = self.basis[position], self.functionals[position]
+            code, functional = self.basis[position], self.functionals[position]
             product = sum((int(functional[column]) * value for column, value in rest.items()), start=Fraction(0))
             if product:
-                weights[position] = product / sum(int(functional[column]) for column in own)
-                for column in own:
+                weights[position] = product / sum(int(functional[column]) for column in code)
+                for column in code:
                     rest[int(column)] = rest.get(int(column), Fraction(0)) - weights[position]
         return weights
 
     def interpolate(self, values: Any) -> Any:
-        """Return a vector f (D,) whose product with each basis code is the value given for it, (rank,).
+        """Return a vector (D,) whose product with each code of ``basis`` is its entry in ``values`` (rank,).
 
         Exact for an object array of integers or fractions, float64 otherwise.
         """
         exact = np.asarray(values).dtype == object
         solution: Any = np.zeros(len(self.vectors), dtype=object if exact else np.float64)
         # A functional vanishes on the earlier codes: adding a multiple of it does not change their values.
-        for own, functional, value in zip(self.basis, self.functionals, values, strict=True):
-            scale = sum(int(functional[column]) for column in own)
-            missing = value - solution[own].sum()
+        for code, functional, value in zip(self.basis, self.functionals, values, strict=True):
+            scale = sum(int(functional[column]) for column in code)
+            missing = value - solution[code].sum()
             factor: Any = Fraction(missing) / scale if exact else missing / scale
             solution = solution + factor * functional.astype(solution.dtype)
         return solution
@@ -130,7 +134,7 @@ class Span:
 def connected_values(groups: IntArray) -> list[tuple[IntArray, IntArray]]:
     """Return the connected components of the value graph of groups (k, 2).
 
-    Each is a pair of arrays: the codes of its values of the first and of the second attribute.
+    A component is a pair of arrays: the codes of its values of the first attribute and of the second attribute.
     """
     parent: dict[tuple[int, int], tuple[int, int]] = {}
 
@@ -150,9 +154,9 @@ def connected_values(groups: IntArray) -> list[tuple[IntArray, IntArray]]:
 
 
 def shortest_path(groups: IntArray, code: IntArray) -> list[tuple[int, int]]:
-    """Return the signs and positions of the groups (k, 2) along a shortest path between the two values of ``code``.
+    """Return (sign, position) of each of the groups (k, 2) along a shortest path between the two values of ``code``.
 
-    With alternating signs, the values inside the path cancel and the two of ``code`` remain.
+    The signs alternate, so the values inside the path cancel and the two values of ``code`` remain.
     """
     neighbours: dict[tuple[int, int], list[tuple[tuple[int, int], int]]] = {}
     for position, (left, right) in enumerate(groups.tolist()):
@@ -168,7 +172,7 @@ def shortest_path(groups: IntArray, code: IntArray) -> list[tuple[int, int]]:
                 reached[other] = (node, position)
                 queue.append(other)
     if goal not in reached:
-        raise InputError("the values are not connected: no path of seen groups joins them")
+        raise InputError("no path of seen groups connects the two values of the group")
     path: list[int] = []
     step = reached[goal]
     while step is not None:

@@ -21,12 +21,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from compshift._checks import (
     check_finite,
+    check_magnitude,
     check_same_order,
     check_same_rows,
     check_sample_weight,
-    check_sums,
     check_unmasked,
-    unreadable,
+    unreadable_error,
 )
 from compshift._errors import InputError, InputTypeError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
@@ -35,7 +35,7 @@ from compshift.core.columns import Column, hardly_repeats, match_columns, plain_
 from compshift.core.groups import GroupSpace, check_space
 from compshift.core.posterior import Pattern, known_patterns
 from compshift.data.feature_store import FeatureStore
-from compshift.metrics.group import right_rows
+from compshift.metrics.group import correct_rows
 
 
 @contextmanager
@@ -245,9 +245,9 @@ def _numbers(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
         kind = InputTypeError if isinstance(error, TypeError) else InputError
         raise kind(f"X cannot be read as a matrix of numbers, one row per sample: {error}") from None
     except RuntimeError:
-        raise unreadable(X, "X") from None
+        raise unreadable_error(X, "X") from None
     check_finite(array)
-    check_sums(array)
+    check_magnitude(array)
     return np.asarray(array)
 
 
@@ -436,5 +436,5 @@ def _keep_rows(column: Column, keep: BoolArray) -> Column:
 def accuracy(true: list[Column], predicted: list[Column], sample_weight: Any) -> float:
     """Weighted share of samples on which every target is predicted correctly."""
     check_same_rows(len(predicted[0].codes), true[0].codes, "y")
-    right = right_rows(true, predicted)
+    right = correct_rows(true, predicted)
     return float(np.average(right, weights=check_sample_weight(sample_weight, len(right))))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compshift._checks import check_reach
+from compshift._checks import check_no_overflow
 from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
@@ -57,7 +57,7 @@ class CRMModel:
     def energies(self, X: FloatArray) -> FloatArray:
         """Energy of every attribute value, (n, D)."""
         with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
-            return np.asarray(check_reach(linear_energies(X - self.feature_mean, self.coef), "energies"))
+            return np.asarray(check_no_overflow(linear_energies(X - self.feature_mean, self.coef), "energies"))
 
     def marginals(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
         """Log q(z_i|x) for each of the attributes, (n, d_i) each."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import MAX_FEATURE, check_finite, check_sums
+from compshift._checks import MAX_FEATURE, check_finite, check_magnitude
 from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, like, row_blocks, safe_log
 from compshift.core.energy import GroupTable, Risk, linear_energies, step_one_risk
@@ -99,7 +99,7 @@ def _first_sums(block: Block) -> Sums:
     largest = max(float(features.max(initial=0.0)), -float(features.min(initial=0.0)))
     if not largest <= MAX_FEATURE:
         check_finite(features)
-        check_sums(features)
+        check_magnitude(features)
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported once all blocks are added
         weighted = block.weight @ features
     return Sums((np.asarray(block.weight.sum()), weighted, np.asarray(largest)))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from compshift._checks import check_codes, check_flag, check_generator, check_list, unreadable
+from compshift._checks import check_codes, check_flag, check_generator, check_list, unreadable_error
 from compshift._errors import ExtrapolationWarning, InputError, listing
 from compshift.core.arrays import BoolArray, IntArray
 from compshift.core.groups import GroupSpace
@@ -221,7 +221,7 @@ def read_groups(space: GroupSpace, groups: Any) -> IntArray:
     try:
         array = np.asarray(listed)
     except (RuntimeError, TypeError):
-        raise unreadable(groups, "groups") from None
+        raise unreadable_error(groups, "groups") from None
     except ValueError:
         raise InputError("groups have different numbers of values: pass one value of each attribute") from None
     if array.size == 0 or array.dtype.kind in "iu":

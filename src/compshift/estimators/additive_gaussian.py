@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._checks import check_codes, check_count, check_finite, check_numbers, check_positive, check_reach
+from compshift._checks import check_codes, check_count, check_finite, check_no_overflow, check_numbers, check_positive
 from compshift._errors import ExtrapolationWarning, InputError, check_name, listing
 from compshift.core.arrays import FloatArray, IntArray, log_softmax, logsumexp, row_blocks
 from compshift.core.bias import MAX_PAIRS, EnergyMoments, cumulant_bias
@@ -394,9 +394,9 @@ class AdditiveGaussian(GroupClassifier):
 
     def _standard(self, X: FloatArray) -> FloatArray:
         """Return the features in the units of the model."""
-        with np.errstate(over="ignore"):  # check_reach reports it
+        with np.errstate(over="ignore"):  # check_no_overflow reports it
             standard = (X - self._centre) / self._scale
-            check_reach(np.abs(standard).max(initial=0.0) ** 3, "densities")
+            check_no_overflow(np.abs(standard).max(initial=0.0) ** 3, "densities")
         return np.asarray(standard)
 
     def _weighted(self, logs: FloatArray) -> FloatArray:

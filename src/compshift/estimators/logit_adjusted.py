@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._checks import check_count, check_positive, check_reach, check_same_order, check_sample_weight
+from compshift._checks import check_count, check_no_overflow, check_positive, check_same_order, check_sample_weight
 from compshift._errors import InputError, check_name
 from compshift.core.arrays import FloatArray, IntArray, log_softmax, logsumexp
 from compshift.core.candidates import adjustment_offset, correction_offset
@@ -329,8 +329,8 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
 
     def _logits(self, X: Any) -> FloatArray:
         X = prediction_features(self, X)
-        with np.errstate(over="ignore", invalid="ignore"):  # check_reach reports it
-            return np.asarray(check_reach(X @ self.coef_.T + self.intercept_, "logits"))
+        with np.errstate(over="ignore", invalid="ignore"):  # check_no_overflow reports it
+            return np.asarray(check_no_overflow(X @ self.coef_.T + self.intercept_, "logits"))
 
 
 def _combination_numbers(labels: Labels) -> IntArray:

@@ -1,4 +1,4 @@
-"""Evaluation of a fitted classifier on a labelled dataset, group by group, beside what training knew of each group."""
+"""Evaluation of a fitted classifier on a labelled dataset: the accuracy of each group and its role in training."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from compshift.metrics.group import GroupReport, group_report
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Accuracy of each group and its role in training; arrays have the order of ``report.groups``."""
+    """Accuracy of each group and its role in training; all fields are in the order of ``report.groups``."""
 
     report: GroupReport
     states: tuple[str, ...]  # (g,) "562 rows", "extrapolated", "outside the hull" or "not a candidate"
     effective_sample_size: FloatArray  # (g,) NaN for groups that are not candidates
-    expected: FloatArray  # (g, 3) accuracy that the fit expected of an unseen group, and both ends of its interval
+    expected: FloatArray  # (g, 3) accuracy expected by the model, lower and upper end; NaN without an estimate
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as numbers, text and lists, for JSON."""
+        """Return the evaluation as numbers, text and lists that JSON can hold."""
         content = self.report.to_dict()
         sizes = [None if np.isnan(size) else float(size) for size in self.effective_sample_size]
         for group, state, size, expected in zip(content["groups"], self.states, sizes, self.expected, strict=True):
@@ -37,18 +37,18 @@ class Evaluation:
 def evaluate(clf: Any, data: GroupedDataset) -> Evaluation:
     """Predict the rows of ``data`` and report accuracy by group.
 
-    Raises InputError if a row has a value that the model does not know. The compositional risk is computed only if the
-    classifier predicts groups.
+    Raise an InputError if a row has an attribute value that is not in ``clf.space_``. The compositional risk is
+    computed only if the classifier has ``group_log_proba``.
     """
     targets = list(clf.targets_.names)
     frame = data.columns(clf.space_.names)
     nuisances = frame.drop(columns=targets)
     present, position = clf.space_.distinct(clf.space_.encode(frame))
-    own = None
+    own_log_proba = None  # (n,) of each sample's true group
     if hasattr(clf, "group_log_proba"):
-        own = clf.group_log_proba(data.X, present)[np.arange(len(data)), position]
+        own_log_proba = clf.group_log_proba(data.X, present)[np.arange(len(data)), position]
     report = group_report(
-        frame[targets], clf.predict(data.X), nuisances if nuisances.shape[1] else None, own, space=clf.space_
+        frame[targets], clf.predict(data.X), nuisances if nuisances.shape[1] else None, own_log_proba, space=clf.space_
     )
     where = clf.space_.locate(report.groups, clf.groups_)
     known = getattr(clf, "effective_sample_size_", None)
@@ -62,7 +62,7 @@ def evaluate(clf: Any, data: GroupedDataset) -> Evaluation:
 
 
 def _training_state(clf: Any, position: int) -> str:
-    """Describe the role of a candidate group in training."""
+    """Describe the role in training of the group at a position in ``clf.groups_``, −1 if it is not listed there."""
     if position < 0:
         return "not a candidate" if hasattr(clf, "inside_hull_") else "no rows"
     if clf.seen_[position]:

@@ -1,4 +1,4 @@
-"""Accuracy by group: average, balanced and worst, each group with its interval, and the compositional risk."""
+"""Accuracy by group with confidence intervals, its average, balanced and worst value, and the compositional risk."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_REPORTED_GROUPS = 100_000
-"""Largest number of groups of which all are listed, empty or not; beyond it only groups with samples are listed."""
+"""Largest number of groups for which a report lists empty groups too; above it, only groups with samples."""
 
 
 @dataclass(frozen=True, eq=False)
 class GroupReport:
-    """Accuracy of predictions in each group (paper, "Metric Details"), as ``group_report`` returns it.
+    """Accuracy of predictions in each group (paper, "Metric Details"); the result of ``group_report``.
 
     Empty groups are listed but excluded from all averages. ``str(report)`` is a table for the terminal.
 
     Parameters
     ----------
     space : GroupSpace
-        The targets, then the attributes.
+        The targets and the attributes, with their values.
     groups : array (g, m)
         Codes of the groups; the arrays below are in this order.
     count : array (g,)
@@ -45,9 +45,9 @@ class GroupReport:
     upper : array (g,)
         Upper end of the Wilson interval of the accuracy.
     confidence : float
-        Confidence of the intervals.
+        Confidence level of the intervals.
     compositional_risk : float or None
-        Compositional risk, if log-probabilities of groups were given.
+        Compositional risk; None if ``group_log_proba`` was not passed.
 
     Examples
     --------
@@ -73,8 +73,8 @@ class GroupReport:
     @property
     def average(self) -> float:
         """Share of correct predictions over all samples."""
-        held = self.count > 0
-        return float(self.accuracy[held] @ self.count[held] / self.count.sum())
+        nonempty = self.count > 0
+        return float(self.accuracy[nonempty] @ self.count[nonempty] / self.count.sum())
 
     @property
     def balanced(self) -> float:
@@ -88,7 +88,7 @@ class GroupReport:
 
     @property
     def worst_group(self) -> tuple[Hashable, ...]:
-        """Values of the group with the lowest accuracy; of several, the first in order of codes."""
+        """Attribute values of the group with the lowest accuracy; ties go to the group that is listed first."""
         code = self.groups[int(np.nanargmin(self.accuracy))]
         return tuple(values[position] for values, position in zip(self.space.values, code, strict=True))
 
@@ -115,7 +115,8 @@ class GroupReport:
         Returns
         -------
         dict
-            The summary and the list ``groups``; None for an empty group's accuracy and for an infinite risk.
+            The summary and the list ``groups``. None stands for the accuracy of an empty group, and for a
+            compositional risk that is infinite or was not computed.
         """
         frame, risk = self.to_frame().astype(object), self.compositional_risk
         return {
@@ -152,36 +153,37 @@ def group_report(
     prior: Any = None,
     confidence: float = 0.9,
 ) -> GroupReport:
-    r"""Compute the accuracy of predictions in each group of true class and attributes.
+    r"""Compute the accuracy of predictions in each group, a combination of true targets and attributes.
 
     Parameters
     ----------
     y_true : array (n,) or (n, t)
         True classes, one column per target.
     y_pred : array (n,) or (n, t)
-        Predicted classes. A sample is right if all of its targets are.
+        Predicted classes. A sample counts as correct if all of its targets are.
     attributes : array (n,) or (n, s), optional
         True attributes.
     group_log_proba : array (n, g) or (n,), optional
-        log p(z|x) of every group in the order of the space's flat index, or of each sample's own group. Without
-        ``space`` the order is that of the sorted values that occur; pass ``space=clf.space_`` to match the columns.
+        log p(z|x) of every group, (n, g), in the order of ``space.index``; or only of the true group of each sample,
+        (n,). For the columns of a classifier's ``group_log_proba`` pass ``space=clf.space_``: the default space has
+        only the values that occur, in ascending order.
     space : GroupSpace, optional
-        Targets and attributes with all their values; by default the values that occur.
+        Targets and attributes with all their values; by default the values that occur in the data.
     prior : array, Series or mapping, optional
-        q(z) of the compositional risk, restricted to groups with samples; uniform by default.
+        q(z) in the compositional risk, restricted to groups with samples and renormalised; uniform by default.
     confidence : float, optional
-        Confidence of the groups' intervals.
+        Confidence level of the intervals.
 
     Returns
     -------
     GroupReport
-        Average, balanced and worst accuracy, every group with its interval, and, given ``group_log_proba``, the
-        compositional risk.
+        Average, balanced and worst accuracy, the accuracy and interval of each group, and, if ``group_log_proba`` is
+        passed, the compositional risk.
 
     Raises
     ------
     InputError
-        If the numbers of rows differ, if values are missing, or if ``prior`` comes without ``group_log_proba``.
+        If the numbers of rows differ, if values are missing, or if ``prior`` is passed without ``group_log_proba``.
 
     Notes
     -----
@@ -208,7 +210,7 @@ def group_report(
     for name, column in (("y_pred", predicted[0]), ("attributes", columns[-1])):
         if len(column.codes) != n_rows:
             raise InputError(f"{name} has {len(column.codes)} rows but y_true has {n_rows}: pass one row per sample")
-    right = right_rows(true, predicted)
+    is_correct = correct_rows(true, predicted)
     space = GroupSpace._from_columns(columns) if space is None else check_space(space)
     codes = space._encode_columns(columns)
 
@@ -218,15 +220,15 @@ def group_report(
     else:
         groups, position = distinct_codes(codes, space.cardinalities)
     count = np.bincount(position, minlength=len(groups))
-    correct = np.bincount(position, weights=right, minlength=len(groups))
-    lower, upper = wilson_interval(correct, count, confidence)
-    accuracy = correct / np.where(count > 0, count, np.nan)
+    n_correct = np.bincount(position, weights=is_correct, minlength=len(groups))
+    lower, upper = wilson_interval(n_correct, count, confidence)
+    accuracy = n_correct / np.where(count > 0, count, np.nan)
     risk = None
     if group_log_proba is not None:
         own = _own_log_proba(group_log_proba, space, codes)
         risk = _compositional_risk(own, position, count, _group_prior(prior, space, groups, count))
     elif prior is not None:
-        raise InputError("prior is used for the compositional risk only: pass group_log_proba too")
+        raise InputError("prior is only used for the compositional risk: pass group_log_proba too, or leave prior out")
     return GroupReport(space, groups, count, accuracy, lower, upper, confidence, risk)
 
 
@@ -282,26 +284,28 @@ def group_balanced_accuracy(y_true: Any, y_pred: Any, attributes: Any = None) ->
     return group_report(y_true, y_pred, attributes).balanced
 
 
-def right_rows(true: list[Column], predicted: list[Column]) -> BoolArray:
+def correct_rows(true: list[Column], predicted: list[Column]) -> BoolArray:
     """Return whether all targets of each sample are predicted correctly, (n,)."""
     if len(true) != len(predicted):
-        raise InputError(f"y_true has {len(true)} columns but y_pred has {len(predicted)}: pass the same targets")
-    right = np.ones(len(true[0].codes), dtype=np.bool_)
-    for expected, found in zip(true, predicted, strict=True):
-        left, other = expected.values[0], found.values[0]
+        raise InputError(
+            f"y_true has {len(true)} columns but y_pred has {len(predicted)}: pass the same targets in both"
+        )
+    correct = np.ones(len(true[0].codes), dtype=np.bool_)
+    for expected, actual in zip(true, predicted, strict=True):
+        left, other = expected.values[0], actual.values[0]
         if isinstance(left, str) != isinstance(other, str):
             raise InputError(
                 f"target {expected.name!r} is {left!r}, … in y_true but {other!r}, … in y_pred: "
                 "pass both as text or both as numbers"
             )
-        code = {value: position for position, value in enumerate(found.values)}
+        code = {value: position for position, value in enumerate(actual.values)}
         same = np.array([code.get(value, -1) for value in expected.values])  # −1 if never predicted
-        right &= same[expected.codes] == found.codes
-    return right
+        correct &= same[expected.codes] == actual.codes
+    return correct
 
 
 def _own_log_proba(group_log_proba: Any, space: GroupSpace, codes: IntArray) -> FloatArray:
-    """Check ``group_log_proba`` and return log p(z|x) of each sample's own group, (n,)."""
+    """Check ``group_log_proba`` and return log p(z|x) of the true group z of each sample, (n,)."""
     expected = "pass logarithms of probabilities, one row per sample"
     values = np.atleast_1d(check_numbers(group_log_proba, "group_log_proba", expected))
     check_same_rows(len(codes), values, "group_log_proba", "y_true")
@@ -311,20 +315,23 @@ def _own_log_proba(group_log_proba: Any, space: GroupSpace, codes: IntArray) -> 
         return np.asarray(values)
     if values.shape[1:] != (space.n_groups,):
         raise InputError(
-            f"group_log_proba has shape {values.shape} but there are {space.n_groups} groups of {space.names}: pass a "
-            "column for each, with space=clf.space_ if some of its values do not occur here, or one number per row"
+            f"group_log_proba has shape {values.shape} but there are {space.n_groups} groups of {space.names}: pass "
+            "one column per group, with space=clf.space_ if some values of the classifier do not occur in the data, or "
+            "one number per sample"
         )
     return np.asarray(values[np.arange(len(values)), flat_index(codes, space.cardinalities)])
 
 
 def _group_prior(prior: Any, space: GroupSpace, groups: IntArray, count: IntArray) -> FloatArray:
-    """Return q(z) of the listed groups (g,), 0 for empty ones, summing to 1."""
+    """Return q(z) of the listed groups, (g,): 0 for empty groups, and with a sum of 1."""
     if prior is None:
         weights = (count > 0).astype(np.float64)
     else:
         weights = np.where(count > 0, np.exp(given_log_prior(prior, space, groups)), 0.0)
     if not weights.any():
-        raise InputError("prior gives no probability to any group that has rows")
+        raise InputError(
+            "prior is 0 for every group with samples: pass a prior that is above 0 for at least one of them"
+        )
     return np.asarray(weights / weights.sum())
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from compshift._checks import check_finite, check_numbers, check_single
+from compshift._checks import check_finite, check_float32, check_numbers
 from compshift._errors import InputError, an, listing
 from compshift._files import check_inside, check_path
 from compshift.core.arrays import FloatArray, IntArray
@@ -420,7 +420,7 @@ def _matrix(samples: Any, columns: Sequence[str] | None) -> Any:
     if X.ndim != 2:
         raise InputError(f"the features have {X.ndim} dimensions: pass one row per sample")
     check_finite(X)
-    check_single(X)
+    check_float32(X)
     return np.asarray(X, dtype=np.float32)
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from os import PathLike
 from typing import Any
 
-from compshift._checks import MAX_READERS, check_flag, check_single, check_whole
+from compshift._checks import MAX_READERS, check_flag, check_float32, check_whole
 from compshift._errors import InputError, an
 from compshift._files import check_path
 from compshift.data.dataset import GroupedDataset
@@ -110,7 +110,7 @@ def train(
         check_whole(workers, "workers", MAX_READERS)
     rows = TrainingData.of(data)
     if data.kind == "features":
-        check_single(data.X, "data.X")
+        check_float32(data.X, "data.X")
     if settings.patience and not len(rows.validation):
         raise InputError(f"patience is {settings.patience}, and there are no validation rows to be patient with")
     network = _choose_backbone(backbone, rows, settings.seed)
