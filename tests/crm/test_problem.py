@@ -84,7 +84,7 @@ def test_constant_features_have_spread_one():
 class Counted:
     """A problem that counts its evaluations, in any units."""
 
-    coarse = None
+    single_precision = None
 
     def __init__(self, problem, curvature):
         self.problem, self.curvature, self.n_evaluations = problem, curvature, 0

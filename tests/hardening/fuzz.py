@@ -18,7 +18,7 @@ import numpy as np
 with atheris.instrument_imports(include=["compshift"]):
     import compshift as cs
     from compshift.bench.records import check_about, check_record
-    from compshift.crm.io import from_file
+    from compshift.crm.io import unpack
     from compshift.data.glue_cache import read_glue_cache
     from compshift.data.shards import read_manifest
     from compshift.data.untrusted import column_chunks
@@ -51,7 +51,7 @@ def _header(content: bytes) -> None:
     names = ("seen_weight", "bias", "learned_bias", "effective_sample_size", "log_prior", "parameter_log_prior")
     header = json.loads(content)
     if isinstance(header, dict):
-        from_file(header, arrays | dict.fromkeys(names, np.zeros(1)))
+        unpack(header, arrays | dict.fromkeys(names, np.zeros(1)))
 
 
 def _record(content: bytes) -> None:

@@ -2,7 +2,7 @@
 
 A fit asks its samples for ``total(part, merge, …)``: ``part`` computes what one block contributes, ``merge`` adds two
 contributions. Here the samples are in memory (``ArrayRows``) or arrive as a sequence of blocks, in one process or
-several (``LocalRows``); ``streams`` adds feature stores and Dask collections. Blocks are spread over our own threads;
+several (``ProcessRows``); ``streams`` adds feature stores and Dask collections. Blocks are spread over our own threads;
 BLAS is limited to one thread meanwhile.
 """
 
@@ -60,7 +60,7 @@ class Sums(NamedTuple):
         return Sums(tuple(left + right for left, right in zip(one.arrays, other.arrays, strict=True)))
 
 
-class RowSums(Protocol):
+class SummableRows(Protocol):
     """Samples that can be summed over."""
 
     @property
@@ -75,13 +75,13 @@ class RowSums(Protocol):
 class ArrayRows:
     """Samples in memory. Blocks do not depend on the number of threads, so neither do the sums."""
 
-    features: FloatArray  # (n, p); float32 in a coarse copy
+    features: FloatArray  # (n, p); float32 in a single_precision copy
     position: IntArray  # (n,)
     weight: FloatArray  # (n,)
     block_rows: int = 0  # smallest number of samples that is worth a block, where merging is costly
 
     @property
-    def coarse(self) -> ArrayRows | None:
+    def single_precision(self) -> ArrayRows | None:
         """A float32 copy, or None where the matrix is too small to gain from one."""
         if self.features.size < MIN_SINGLE_PRECISION_CELLS:
             return None
@@ -104,7 +104,7 @@ class ArrayRows:
 
 
 @dataclass(frozen=True, eq=False)
-class LocalRows:
+class ProcessRows:
     """Blocks of this process, and those of the other processes of its job."""
 
     blocks: Iterable[Block]  # the same blocks in the same order each time they are iterated over

@@ -147,7 +147,7 @@ def _hold_out(
     start = fitted.solution.start._replace(bias=fitted.solution.bias[kept])
     found = step_one(fold.rows, setting.params, tol=EXPECTED_TOL, max_iter=max_iter, start=start)
     model = step_two(fold.candidates, found, tails=False)
-    log_score = fold.log_prior + setting.offset * fold.lacking - model.bias_of(setting.bias)
+    log_score = fold.log_prior + setting.offset * fold.unseen_candidates - model.bias_of(setting.bias)
     opinion = _opinion(fold.rows, found, model, log_score, fold.groups[held_groups], data.n_targets)
     return fold.accuracy(model, setting.bias, setting.offset), opinion
 

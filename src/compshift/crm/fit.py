@@ -32,12 +32,12 @@ from compshift.core.bias import (
 from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable, linear_energies, log_evidence
 from compshift.core.folds import row_folds
-from compshift.crm.blocks import ArrayRows, Block, RowSums, Sums, in_threads, one_thread_for_numpy
+from compshift.crm.blocks import ArrayRows, Block, SummableRows, Sums, in_threads, one_thread_for_numpy
 from compshift.crm.gaussian import gaussian_energies
 from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel
 from compshift.crm.problem import Standard, StepOneProblem, TemperatureProblem, standard_of, standardise
-from compshift.crm.solver import Solution, Start, solve
+from compshift.crm.solver import Parameters, Solution, solve
 
 ANCHORS = ("zero", "gaussian")
 """Weights that the ridge can pull to: zero, or those of additive Gaussians with one covariance."""
@@ -158,7 +158,7 @@ class StepOne(NamedTuple):
     frequency: FloatArray  # (k,) p̂ of the seen groups
     seen: GroupTable
     standard: Standard
-    rows: RowSums  # samples
+    rows: SummableRows  # samples
     linear: LinearEnergies | None = None  # how energies follow from ``rows``; None if ``rows`` hold the energies
 
     @property
@@ -174,7 +174,9 @@ def fit_crm(data: LabelledSamples, params: FitParams, *, tol: float, max_iter: i
     return step_two(data.candidates, step_one(rows, params, tol=tol, max_iter=max_iter))
 
 
-def fit_streamed(rows: RowSums, candidates: Candidates, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
+def fit_streamed(
+    rows: SummableRows, candidates: Candidates, params: FitParams, *, tol: float, max_iter: int
+) -> CRMModel:
     """Fit samples that are read again in every pass: each evaluation of the risk is one, step 2 is another."""
     if params.anchor != "zero" or params.cross_fit:
         raise InputError(
@@ -194,7 +196,7 @@ def fit_streamed(rows: RowSums, candidates: Candidates, params: FitParams, *, to
 
 
 def step_one(
-    rows: StandardisedRows, params: FitParams, *, tol: float, max_iter: int, start: Start | None = None
+    rows: StandardisedRows, params: FitParams, *, tol: float, max_iter: int, start: Parameters | None = None
 ) -> StepOne:
     """Fit energies and biases to the seen groups, from ``start`` or from the anchor."""
     problem = rows.problem(params)
@@ -203,7 +205,7 @@ def step_one(
         energies = _out_of_fold_energies(rows, params, solution, tol=max(tol, CROSS_FIT_TOL), max_iter=max_iter)
         samples = ArrayRows(energies, rows.position, rows.weight)
         calibration = TemperatureProblem(samples, rows.seen, problem.frequency)
-        scaled = solve(calibration, tol=tol, max_iter=max_iter, start=Start(np.ones((1, 1)), solution.bias))
+        scaled = solve(calibration, tol=tol, max_iter=max_iter, start=Parameters(np.ones((1, 1)), solution.bias))
         temperature, bias = max(float(scaled.weight[0, 0]), 0.0), scaled.bias
         energies = temperature * energies
     else:
@@ -224,7 +226,7 @@ def _out_of_fold_energies(
         if not held_out.any():
             continue
         others, present = rows.subset(np.flatnonzero(~held_out))
-        start = Start(solution.weight, solution.bias[present])
+        start = Parameters(solution.weight, solution.bias[present])
         found = solve(others.problem(params), tol=tol, max_iter=max_iter, start=start)
         energies[held_out] = linear_energies(rows.features[held_out], found.weight)
     return energies

@@ -23,8 +23,8 @@ from compshift._checks import MAX_FEATURE, check_finite, check_sums
 from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, like, row_blocks, safe_log
 from compshift.core.energy import GroupTable, Risk, linear_energies, step_one_risk
-from compshift.crm.blocks import ArrayRows, Block, RowSums, Sums, over_blocks
-from compshift.crm.solver import RiskGradient, Start
+from compshift.crm.blocks import ArrayRows, Block, SummableRows, Sums, over_blocks
+from compshift.crm.solver import Parameters, RiskGradient
 
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 """Relative difference below which two feature values count as equal."""
@@ -67,7 +67,7 @@ def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, S
     return result, standard
 
 
-def standard_of(rows: RowSums) -> Standard:
+def standard_of(rows: SummableRows) -> Standard:
     """Return centre and scale (root mean square) of the features, in two passes over the samples."""
     with np.errstate(over="ignore", invalid="ignore"):
         total, weighted, largest = rows.total(_first_sums, _add_and_max).arrays
@@ -175,11 +175,11 @@ class StepOneProblem:
     Each evaluation is one pass over the samples.
     """
 
-    rows: RowSums
+    rows: SummableRows
     seen: GroupTable
     frequency: FloatArray  # (k,) p̂(z)
     alpha: float
-    anchor: Start | None = None  # weights that the ridge pulls to, with matching biases; None for zero
+    anchor: Parameters | None = None  # weights that the ridge pulls to, with matching biases; None for zero
     standard: Standard | None = None  # centre and scale of the features; None if they are standardised
     total_weight: float = 1.0  # sum of the samples' weights
     spread: float = 1.0  # unevenness of the features, see ``_spread``
@@ -196,11 +196,11 @@ class StepOneProblem:
         return value_curvature(self.seen, self.frequency, self.spread, self.alpha)
 
     @property
-    def coarse(self) -> StepOneProblem | None:
+    def single_precision(self) -> StepOneProblem | None:
         """The same problem in single precision: by a copy of samples in memory, on the fly for streamed ones."""
         if self.standard is not None:
             return replace(self, precision=np.float32)
-        rows = getattr(self.rows, "coarse", None)
+        rows = getattr(self.rows, "single_precision", None)
         return None if rows is None else replace(self, rows=rows)
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
@@ -218,7 +218,7 @@ class StepOneProblem:
         return penalised(risk, weight, self.anchor, self.alpha)
 
 
-def penalised(risk: Sums, weight: FloatArray, anchor: Start | None, alpha: float) -> RiskGradient:
+def penalised(risk: Sums, weight: FloatArray, anchor: Parameters | None, alpha: float) -> RiskGradient:
     """Add the ridge ``alpha/2 · ‖weight − anchor‖²`` to a risk: its value, weight gradient and score gradient."""
     value, weight_gradient, score_gradient = risk.arrays
     moved = weight if anchor is None else weight - anchor.weight
@@ -271,12 +271,12 @@ def _risk(energies: FloatArray, position: Any, weight: FloatArray, seen: GroupTa
 class TemperatureProblem:
     """Risk of step 1 for given energies, as a function of their common factor and of the biases."""
 
-    rows: RowSums  # samples whose features are the energies (n, D), with weights that sum to 1
+    rows: SummableRows  # samples whose features are the energies (n, D), with weights that sum to 1
     seen: GroupTable
     frequency: FloatArray  # (k,) p̂(z)
 
     alpha = 0.0
-    coarse = None
+    single_precision = None
     curvature = np.ones(1)
     shape = (1, 1)
 

@@ -21,7 +21,7 @@ from compshift.crm.classifier import CRMClassifier
 from compshift.crm.fit import FitParams, Setting, StandardisedRows, step_one, step_two
 from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel
-from compshift.crm.solver import Start
+from compshift.crm.solver import Parameters
 
 FOLD_TOL = 3e-3
 """Tolerance of the fits to folds; a tighter one hardly changes accuracies."""
@@ -79,19 +79,25 @@ class CombinationScores(NamedTuple):
     unseen: FloatArray  # (s, k) on the groups when they were held out
     seen: FloatArray  # (s, k) on samples that were held out while their group stayed, averaged over folds
     fold: IntArray  # (k,) in which each group was held out, −1 for never
-    levels: FloatArray  # (s, offsets, 2) means of both at each of OFFSETS, all groups in the hull being as likely
+    offset_accuracies: (
+        FloatArray  # (s, offsets, 2) means of both at each of OFFSETS, all groups in the hull being as likely
+    )
     by_scorer: FloatArray | None = None  # (s, folds) of a scorer on the held-out groups of each fold
 
     def joined(self, other: CombinationScores) -> CombinationScores:
         """Append further settings scored on the same folds."""
-        unseen, seen, levels = (
+        unseen, seen, offset_accuracies = (
             np.concatenate(pair)
-            for pair in ((self.unseen, other.unseen), (self.seen, other.seen), (self.levels, other.levels))
+            for pair in (
+                (self.unseen, other.unseen),
+                (self.seen, other.seen),
+                (self.offset_accuracies, other.offset_accuracies),
+            )
         )
         by_scorer = None
         if self.by_scorer is not None and other.by_scorer is not None:
             by_scorer = np.concatenate([self.by_scorer, other.by_scorer])
-        return CombinationScores(self.settings + other.settings, unseen, seen, self.fold, levels, by_scorer)
+        return CombinationScores(self.settings + other.settings, unseen, seen, self.fold, offset_accuracies, by_scorer)
 
     @property
     def test_scores(self) -> FloatArray:
@@ -104,7 +110,7 @@ class Choice(NamedTuple):
 
     setting: Setting
     scores: CombinationScores
-    points: FloatArray  # (s,) by which alpha was chosen
+    setting_score: FloatArray  # (s,) by which alpha was chosen
 
 
 def choose(
@@ -133,23 +139,25 @@ def choose(
     plain, *others = space.paths
     first = scores = score(plain)
     for path in others:
-        scores = scores.joined(_climb(score, path, first, scoring))
-    points = setting_points(scores, scoring)
+        scores = scores.joined(_search_alphas(score, path, first, scoring))
+    setting_score = setting_scores(scores, scoring)
     best: dict[tuple[Any, ...], int] = {}
     for index, (params, bias, _) in enumerate(scores.settings):
         kind = (params.anchor, params.cross_fit, bias)
-        if kind not in best or points[index] > points[best[kind]]:
+        if kind not in best or setting_score[index] > setting_score[best[kind]]:
             best[kind] = index
     standard, *alternatives = best.values()
     chosen = standard
     for other in alternatives:
-        if _clearly_better(scores, other, standard) and points[other] > points[chosen]:
+        if _clearly_better(scores, other, standard) and setting_score[other] > setting_score[chosen]:
             chosen = other
-    offset = OFFSET_SHARE * levelling_offset(scores.levels[chosen]) if space.offset is None else space.offset
-    return Choice(scores.settings[chosen]._replace(offset=offset), scores, points)
+    offset = (
+        OFFSET_SHARE * equalising_offset(scores.offset_accuracies[chosen]) if space.offset is None else space.offset
+    )
+    return Choice(scores.settings[chosen]._replace(offset=offset), scores, setting_score)
 
 
-def setting_points(scores: CombinationScores, scoring: str | Scorer = "accuracy") -> FloatArray:
+def setting_scores(scores: CombinationScores, scoring: str | Scorer = "accuracy") -> FloatArray:
     """One number per setting, (s,): the mean of its test scores, or their low quantile for ``"worst"``."""
     found = scores.test_scores
     if isinstance(scoring, str) and scoring == "worst":
@@ -157,13 +165,13 @@ def setting_points(scores: CombinationScores, scoring: str | Scorer = "accuracy"
     return np.asarray(found.mean(axis=1))
 
 
-def balanced_points(scores: CombinationScores) -> FloatArray:
+def balanced_scores(scores: CombinationScores) -> FloatArray:
     """The lower of the mean accuracies on held-out groups and on held-out samples of the others, (s,)."""
     parts = [part for part in (scores.unseen, scores.seen) if not np.isnan(part).all()]
     return np.asarray(np.min([np.nanmean(part, axis=1) for part in parts], axis=0))
 
 
-def _climb(
+def _search_alphas(
     score: Callable[[Sequence[FitParams]], CombinationScores],
     path: list[FitParams],
     first: CombinationScores,
@@ -172,8 +180,8 @@ def _climb(
     """Score another way to fit at the first way's best alpha and, unless it is far behind there, uphill from it."""
     alphas = [params.alpha for params in path]
     plain = [number for number, setting in enumerate(first.settings) if setting.bias == first.settings[0].bias]
-    points = setting_points(first, scoring)
-    standard = first.settings[max(plain, key=lambda number: points[number])].params.alpha
+    setting_score = setting_scores(first, scoring)
+    standard = first.settings[max(plain, key=lambda number: setting_score[number])].params.alpha
     low = alphas.index(standard)
     high = low + 1
     scores = score(path[low:high])
@@ -188,7 +196,7 @@ def _climb(
     while (lowest, highest) != (low, high):
         scores = scores.joined(score(path[lowest:low] + path[high:highest]))
         low, high = lowest, highest
-        best = alphas.index(scores.settings[int(np.argmax(setting_points(scores, scoring)))].params.alpha)
+        best = alphas.index(scores.settings[int(np.argmax(setting_scores(scores, scoring)))].params.alpha)
         lowest = max(low - 1, 0) if best == low else low
         highest = min(high + 1, len(path)) if best == high - 1 else high
     return scores
@@ -196,7 +204,7 @@ def _climb(
 
 def _far_behind(one: FloatArray, other: FloatArray) -> bool:
     """Whether accuracies on groups (k,) are clearly lower than others."""
-    mean, error = _paired(one - other)
+    mean, error = _mean_and_error(one - other)
     return mean < -CLEAR_ERRORS * error
 
 
@@ -208,14 +216,14 @@ def _clearly_better(scores: CombinationScores, one: int, other: int) -> bool:
     """
     gains = []
     for accuracy in (scores.unseen, scores.seen):
-        mean, error = _paired(accuracy[one] - accuracy[other])
+        mean, error = _mean_and_error(accuracy[one] - accuracy[other])
         if mean < 0:
             return False
         gains.append(mean > CLEAR_ERRORS * error)
     return any(gains)
 
 
-def _paired(difference: FloatArray) -> tuple[float, float]:
+def _mean_and_error(difference: FloatArray) -> tuple[float, float]:
     """Mean and standard error over the groups with a value; the error is infinite for fewer than two."""
     known: BoolArray = ~np.isnan(difference)
     n = int(known.sum())
@@ -224,12 +232,12 @@ def _paired(difference: FloatArray) -> tuple[float, float]:
     return float(difference[known].mean()), float(difference[known].std(ddof=1) / math.sqrt(n))
 
 
-def levelling_offset(levels: FloatArray) -> float:
+def equalising_offset(offset_accuracies: FloatArray) -> float:
     """Smallest offset at which held-out and seen groups are equally accurate, from their accuracies (offsets, 2).
 
     It is 0 if one of the two is not known, and the largest of OFFSETS if none is enough.
     """
-    ahead = levels[:, 0] - levels[:, 1]  # increases with the offset
+    ahead = offset_accuracies[:, 0] - offset_accuracies[:, 1]  # increases with the offset
     middle = len(OFFSETS) // 2
     if np.isnan(ahead).any() or ahead[middle] == 0:
         return 0.0
@@ -269,11 +277,11 @@ def combination_scores(
     fitted = [Setting(params, bias) for params in descending for bias in biases]
     order = [fitted.index(setting) for setting in settings]
     right = np.stack([scores for scores, _, _ in found])[:, order]  # (folds, s, 2, k)
-    levels = np.stack([scores for _, scores, _ in found])[:, order]  # (folds, s, offsets, 2, k)
+    offset_accuracies = np.stack([scores for _, scores, _ in found])[:, order]  # (folds, s, offsets, 2, k)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # groups of one sample are never held out in part
         by_group = np.nanmean(right, axis=0)  # (s, 2, k): a group is held out in one fold
-        by_level = np.nanmean(np.nanmean(levels, axis=0), axis=-1)
+        by_level = np.nanmean(np.nanmean(offset_accuracies, axis=0), axis=-1)
     by_scorer = None if scorer is None else np.array([scores for _, _, scores in found])[:, order].T  # (s, folds)
     return CombinationScores(settings, by_group[:, 0], by_group[:, 1], fold, by_level, by_scorer)
 
@@ -303,21 +311,21 @@ class Fold:
         self.candidates = Candidates.of(data.candidates.space, self.groups[kept], kept_weight, data.candidates.groups)
         self.rows = StandardisedRows.of(data.X[train], position, weight, self.candidates)
         self.log_prior = self.candidates.log_prior(prior)
-        self.lacking = self.candidates.in_seen < 0  # (g,)
+        self.unseen_candidates = self.candidates.in_seen < 0  # (g,)
         self.X, self.weight = data.X[~train], data.sample_weight[~train]
         self.position, self.unseen = data.position[~train], held[~train]
 
     def accuracy(self, model: CRMModel, bias: str, offset: float = 0.0) -> FloatArray:
         """Accuracy (2, k) on held-out groups, and on held-out samples of the others; NaN where there are none."""
-        log_score = self.log_prior + offset * self.lacking - model.bias_of(bias)
+        log_score = self.log_prior + offset * self.unseen_candidates - model.bias_of(bias)
         return self._accuracy(model.log_sums(self.X, log_score, range(self.n_targets)))
 
-    def levels(self, model: CRMModel, bias: str) -> FloatArray:
+    def offset_accuracies(self, model: CRMModel, bias: str) -> FloatArray:
         """``accuracy`` at each of OFFSETS, (offsets, 2, k), all groups in the hull being equally likely."""
         log_score = self.candidates.log_prior("hull") - model.bias_of(bias)
         kept, lacking = (
             model.log_sums(self.X, np.where(mask, log_score, -np.inf), range(self.n_targets))
-            for mask in (~self.lacking, self.lacking)
+            for mask in (~self.unseen_candidates, self.unseen_candidates)
         )
         sums = []
         for one, other in zip(kept, lacking, strict=True):
@@ -358,19 +366,19 @@ def _score_fold(
     fold: Fold, path: Sequence[FitParams], biases: Sequence[str], max_iter: int, scorer: Scorer | None
 ) -> tuple[FloatArray, FloatArray, list[float]]:
     """Score each element of the path with each bias: accuracies (s, 2, k), at each offset too, and by the scorer."""
-    scores, levels, by_scorer = [], [], []
-    ends: list[tuple[FitParams, Start]] = []
+    scores, offset_accuracies, by_scorer = [], [], []
+    ends: list[tuple[FitParams, Parameters]] = []
     for params in path:
         fitted = step_one(fold.rows, params, tol=FOLD_TOL, max_iter=max_iter, start=_extrapolated_start(ends, params))
         ends.append((params, fitted.solution.start))
         model = step_two(fold.candidates, fitted, tails=False)
         scores += [fold.accuracy(model, bias) for bias in biases]
-        levels += [fold.levels(model, bias) for bias in biases]
+        offset_accuracies += [fold.offset_accuracies(model, bias) for bias in biases]
         by_scorer += [] if scorer is None else [fold.score(model, bias, scorer) for bias in biases]
-    return np.stack(scores), np.stack(levels), by_scorer
+    return np.stack(scores), np.stack(offset_accuracies), by_scorer
 
 
-def _extrapolated_start(ends: Sequence[tuple[FitParams, Start]], params: FitParams) -> Start | None:
+def _extrapolated_start(ends: Sequence[tuple[FitParams, Parameters]], params: FitParams) -> Parameters | None:
     """Warm start that extrapolates the last two fits of a path, which is nearly straight in the logarithm of alpha.
 
     Never from a fit to all samples: it has seen the held-out groups, and a search that stops early would remember them.
@@ -381,7 +389,7 @@ def _extrapolated_start(ends: Sequence[tuple[FitParams, Start]], params: FitPara
     if min(params.alpha, last.alpha) == 0 or before.alpha == last.alpha:
         return start
     step = math.log(params.alpha / last.alpha) / math.log(last.alpha / before.alpha)
-    return Start(*(one + step * (one - other) for one, other in zip(start, earlier, strict=True)))
+    return Parameters(*(one + step * (one - other) for one, other in zip(start, earlier, strict=True)))
 
 
 def _group_accuracy(right: BoolArray, weight: FloatArray, group: IntArray, n_groups: int) -> FloatArray:

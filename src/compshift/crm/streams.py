@@ -21,7 +21,7 @@ from compshift._errors import InputError, an
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.candidates import Candidates
 from compshift.core.groups import GroupSpace
-from compshift.crm.blocks import Block, LocalRows, Merge, Part, RowSums, T, one_thread_for_numpy
+from compshift.crm.blocks import Block, Merge, Part, ProcessRows, SummableRows, T, one_thread_for_numpy
 from compshift.crm.inputs import is_dask, read_labels
 from compshift.data.feature_store import FeatureStore
 from compshift.distributed import ALONE, Collective
@@ -30,10 +30,10 @@ MIN_BLOCK_ROWS, MAX_BLOCK_ROWS = 64, 1 << 16
 """Bounds on the number of samples per block of a feature store."""
 
 
-class Streamed(NamedTuple):
+class StreamedSamples(NamedTuple):
     """Samples to sum over, and their groups."""
 
-    rows: RowSums
+    rows: SummableRows
     candidates: Candidates
     n_targets: int
     one_dimensional: bool  # whether y is a single target, so that predictions are (n,)
@@ -41,7 +41,7 @@ class Streamed(NamedTuple):
 
 def read_streamed(
     X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupSpace | None, support: Any
-) -> Streamed:
+) -> StreamedSamples:
     """Read the labels of a FeatureStore or a Dask collection."""
     read = _read_store if isinstance(X, FeatureStore) else _read_dask
     return read(X, y, attributes, sample_weight, space, support)
@@ -49,7 +49,7 @@ def read_streamed(
 
 def _read_store(
     store: FeatureStore, y: Any, attributes: Any, sample_weight: Any, space: GroupSpace | None, support: Any
-) -> Streamed:
+) -> StreamedSamples:
     """Read the columns of a store named by ``y`` and ``attributes``: a name each, or a list of names."""
     targets, nuisances = _column_names(y, "y"), [] if attributes is None else _column_names(attributes, "attributes")
     if store.split is None and "split" in store.columns and "split" not in (*targets, *nuisances):
@@ -79,8 +79,8 @@ def _read_store(
         bytes_per_row = 40 * store.n_features + 80 * (candidates.table.width + candidates.space.width)
         block_rows = store.memory // ((n_threads + 2) * bytes_per_row)
     blocks = StoreBlocks(store, position, weight, int(np.clip(block_rows, MIN_BLOCK_ROWS, MAX_BLOCK_ROWS)), processes)
-    rows = LocalRows(blocks, store.n_features, n_threads, processes)
-    return Streamed(rows, candidates, len(targets), one_dimensional)
+    rows = ProcessRows(blocks, store.n_features, n_threads, processes)
+    return StreamedSamples(rows, candidates, len(targets), one_dimensional)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,9 @@ def _applied(part: Callable[..., T], block: Block, arguments: tuple[Any, ...]) -
     return part(block, *arguments)
 
 
-def _read_dask(X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupSpace | None, support: Any) -> Streamed:
+def _read_dask(
+    X: Any, y: Any, attributes: Any, sample_weight: Any, space: GroupSpace | None, support: Any
+) -> StreamedSamples:
     """Find the groups in one pass over the labels, then persist every partition as a block."""
     dask = _dask()
     features, labels = _partitions(X, "X"), _partitions(y, "y")
@@ -176,7 +178,7 @@ def _read_dask(X: Any, y: Any, attributes: Any, sample_weight: Any, space: Group
         np.add.at(weight, np.searchsorted(index, own), total)
     candidates = Candidates.of(found.space, found.space.codes(index), weight, support)
     blocks = list(dask.persist(*(dask.delayed(_with_positions)(block, index) for block in blocks)))
-    return Streamed(DaskRows(blocks, int(X.shape[1])), candidates, found.n_targets, found.one_dimensional)
+    return StreamedSamples(DaskRows(blocks, int(X.shape[1])), candidates, found.n_targets, found.one_dimensional)
 
 
 def _partitions(values: Any, name: str) -> list[Any]:
