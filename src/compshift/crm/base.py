@@ -56,10 +56,10 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         *,
         missing: bool = False,
     ) -> LabelledSamples:
-        """Check and read training data. Call only from ``fit`` itself: ``stacklevel`` of the warnings assumes that depth."""
+        """Check and read training data. Call only from ``fit`` itself: ``stacklevel`` assumes that depth."""
         if y is None:
             raise InputError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: pass the class of each sample"
+                f"{type(self).__name__} requires y to be passed, but the target y is None: pass a class for each row"
             )
         if is_streamed(X):
             raise InputError(
@@ -140,9 +140,9 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         if outside and not self._warned_outside_hull:
             self._warned_outside_hull = True
             warnings.warn(
-                f"{outside} of the {len(self.groups_)} candidate groups lie outside the affine hull of the seen groups: "
-                'the training data do not determine their probabilities; use prior="hull" to give them probability 0, '
-                "or collect samples of more combinations",
+                f"{outside} of the {len(self.groups_)} candidate groups lie outside the affine hull of the seen "
+                'groups: the training data do not determine their probabilities; use prior="hull" to give them '
+                "probability 0, or collect samples of more combinations",
                 ExtrapolationWarning,
                 stacklevel=3,
             )
@@ -240,7 +240,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         return self.space_.decode(self.groups_[best])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy; with several targets, the share of samples for which all targets are predicted correctly.
+        """Return the accuracy; with several targets, the share of samples with all targets predicted correctly.
 
         Parameters
         ----------

@@ -35,9 +35,9 @@ class CRMClassifier(GroupClassifier):
     r"""Classifier for combinations of attributes that may be absent from the training data.
 
     One linear energy per attribute value and one bias per seen group are fitted to the seen groups under their training
-    prior (a convex problem if no attribute is missing, solved to ``tol``). The bias of every group, seen or not, is then
-    computed from the training samples, and predictions can be made under any prior over groups. ``CRMClassifierCV``
-    chooses the settings.
+    prior (a convex problem if no attribute is missing, solved to ``tol``). The bias of every group, seen or not, is
+    then computed from the training samples, and predictions can be made under any prior over groups.
+    ``CRMClassifierCV`` chooses the settings.
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ class CRMClassifier(GroupClassifier):
         samples. ``"cumulant"``: extrapolated from the seen groups by the first two moments of the energies, which is
         exact for Gaussians and has far less variance than B* if B* depends on few samples; never lower than B* minus
         three of its standard errors. ``"shrunk"``: B* shrunk towards ``"cumulant"`` if the effective sample size of B*
-        is low. ``"learned"`` (for ablations): the fitted bias of seen groups and 0 for unseen groups. Every fit computes
-        all of them: ``set_params(bias=...)`` switches without refitting.
+        is low. ``"learned"`` (for ablations): the fitted bias of seen groups and 0 for unseen groups. Every fit
+        computes all of them: ``set_params(bias=...)`` switches without refitting.
     anchor : "zero" or "gaussian", default="zero"
-        Weights that the ridge pulls towards: zero, or the weights of a Gaussian model with additive means and one shared
-        covariance. ``"gaussian"`` needs fewer samples if the features are roughly Gaussian within groups.
+        Weights that the ridge pulls towards: zero, or the weights of a Gaussian model with additive means and one
+        shared covariance. ``"gaussian"`` needs fewer samples if the features are roughly Gaussian within groups.
     cross_fit : bool or int, default=False
         Whether to estimate the biases, and a temperature of the energies, on out-of-fold energies. An integer is the
         number of folds; True means 5. It helps if the energies overfit.
@@ -91,7 +91,8 @@ class CRMClassifier(GroupClassifier):
     groups_ : array (g, m)
         Codes of the candidate groups. The arrays of length g below are in the same order.
     seen_, inside_hull_ : bool arrays (g,)
-        Whether each candidate occurs in the training data, and whether it lies inside the affine hull of the seen groups.
+        Whether each candidate occurs in the training data, and whether it lies inside the affine hull of the seen
+        groups.
     group_weight_ : array (g,)
         Number of training samples of each candidate, or the sum of their weights; an expected count if attributes are
         missing.
@@ -114,8 +115,8 @@ class CRMClassifier(GroupClassifier):
     log_prior_ : array (g,)
         Current log prior, used by all predictions.
     coef_ : array (D, p)
-        Weights of the energies ``coef_ @ (x − feature_mean_)``: one row per attribute value. A low energy makes its value
-        likely.
+        Weights of the energies ``coef_ @ (x − feature_mean_)``: one row per attribute value. A low energy makes its
+        value likely.
     feature_mean_ : array (p,)
         Weighted mean of the training features.
     converged_ : bool
@@ -125,7 +126,8 @@ class CRMClassifier(GroupClassifier):
     n_missing_ : int
         Number of training samples with a missing attribute; not stored in a model file.
     inputs_ : mapping or None
-        Description of how the columns of a table become features; None unless the model file contains one, see ``save``.
+        Description of how the columns of a table become features; None unless the model file contains one, see
+        ``save``.
 
     References
     ----------
@@ -281,7 +283,7 @@ class CRMClassifier(GroupClassifier):
 
     @classmethod
     def _from_model(cls, model: CRMModel, *, prior: Any = "uniform", n_targets: int = 1) -> Self:
-        """Wrap a model that was fitted elsewhere, such as a trained head, without warning of groups outside the hull."""
+        """Wrap a model fitted elsewhere, such as a trained head, without warning of groups outside the hull."""
         clf = cls(prior=prior)
         setting = Setting(FitParams(clf.alpha), clf.bias)
         clf._adopt(model, setting, n_targets, one_dimensional=n_targets == 1)
@@ -300,9 +302,9 @@ class CRMClassifier(GroupClassifier):
         Returns
         -------
         DataFrame
-            One row per sample: the attribute values of its most probable group, the group's ``probability``, whether the
-            group was ``seen`` in training, whether it is ``inside_hull``, and the ``effective_sample_size`` of its bias.
-            The index is that of ``X`` if ``X`` is a DataFrame.
+            One row per sample: the attribute values of its most probable group, the group's ``probability``, whether
+            the group was ``seen`` in training, whether it is ``inside_hull``, and the ``effective_sample_size`` of its
+            bias. The index is that of ``X`` if ``X`` is a DataFrame.
         """
         best, log_proba = self._best_group(prediction_features(self, X))
         frame = self.space_.frame(
@@ -433,7 +435,7 @@ class CRMClassifier(GroupClassifier):
         return self.log_prior_ + offset * ~self.seen_ - self._model.bias_of(bias)
 
     def _bias_and_offset(self) -> tuple[str, float]:
-        """Return the kind of bias and the unseen offset used by predictions; ``set_params`` changes them after a fit."""
+        """Return the current kind of bias and unseen offset; ``set_params`` changes them after a fit."""
         check_name("bias", self.bias, BIASES)
         return self.bias, check_offset(self.unseen_offset)
 

@@ -105,7 +105,7 @@ class CombinationKFold(BaseCrossValidator):
         attributes: Any = None,
         groups: Any = None,
     ) -> int:
-        """Return the number of folds: ``n_splits`` if ``y`` is None, otherwise the number of folds that ``split`` yields.
+        """Return the number of folds: ``n_splits`` if ``y`` is None, otherwise the number that ``split`` yields.
 
         Parameters
         ----------

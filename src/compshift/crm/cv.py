@@ -60,19 +60,19 @@ FIT_CODES_TOL = 1e-4
 class CRMClassifierCV(CRMClassifier):
     """``CRMClassifier`` with its settings chosen by accuracy on held-out combinations.
 
-    Accuracy on seen groups says little about unseen groups: seen groups usually prefer the weakest ridge, whereas unseen
-    groups need a ridge ten or a hundred times stronger. So each fold holds out whole groups that lie inside the affine
-    hull of the remaining groups, and every alpha is fitted to the remaining groups, warm-started from the fits before
-    it. The best setting is then fitted to all samples.
+    Accuracy on seen groups says little about unseen groups: seen groups usually prefer the weakest ridge, whereas
+    unseen groups need a ridge ten or a hundred times stronger. So each fold holds out whole groups that lie inside the
+    affine hull of the remaining groups, and every alpha is fitted to the remaining groups, warm-started from the fits
+    before it. The best setting is then fitted to all samples.
 
     Parameters
     ----------
     alphas : sequence of floats, default=(0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
         Strengths of the ridge to choose from, all above 0.
     cv : int, splitter, iterable or None, default=None
-        Folds. An integer, or None for 5, makes a ``CombinationKFold`` seeded by ``random_state``. A scikit-learn splitter
-        receives the combination of each sample as ``groups``; an iterable yields indices of training and test samples.
-        Each split must hold out at least one whole group, and no group may be held out twice.
+        Folds. An integer, or None for 5, makes a ``CombinationKFold`` seeded by ``random_state``. A scikit-learn
+        splitter receives the combination of each sample as ``groups``; an iterable yields indices of training and test
+        samples. Each split must hold out at least one whole group, and no group may be held out twice.
     scoring : str or callable, default="accuracy"
         Score on the held-out groups by which alpha is chosen. ``"accuracy"``: mean accuracy over groups; ``"worst"``:
         10 % quantile of the accuracy over groups; the name of another scikit-learn scorer or a callable
@@ -93,8 +93,8 @@ class CRMClassifierCV(CRMClassifier):
     cross_fit : bool, int or "auto", default=False
         As in ``CRMClassifier``; ``"auto"`` chooses between False and 5 folds by the rule described under ``bias``.
     unseen_offset : float or "auto", default="auto"
-        As in ``CRMClassifier``. ``"auto"``: a quarter of the offset at which groups are predicted equally well when they
-        are held out and when they are seen, under the prior ``"hull"``.
+        As in ``CRMClassifier``. ``"auto"``: a quarter of the offset at which groups are predicted equally well when
+        they are held out and when they are seen, under the prior ``"hull"``.
     support : "all", "hull", "observed", or codes of shape (g, m), default="all"
         As in ``CRMClassifier``.
     tol : float, default=1e-6
@@ -126,8 +126,8 @@ class CRMClassifierCV(CRMClassifier):
           is.
     expected_group_accuracy_ : DataFrame
         One row per unseen group inside the affine hull: its attribute values, the expected ``accuracy``, and the ends
-        ``lower`` and ``upper`` of the interval. Estimated by holding out seen groups, one at a time if there are at most
-        30 seen groups.
+        ``lower`` and ``upper`` of the interval. Estimated by holding out seen groups, one at a time if there are at
+        most 30 seen groups.
     n_splits_ : int
         Number of folds.
     classes_, space_, hull_, groups_, bias_ and others
@@ -246,8 +246,8 @@ class CRMClassifierCV(CRMClassifier):
         alphas = tuple(sorted({check_positive(alpha, "alpha", allow_zero=True) for alpha in self.alphas}))
         if alphas[0] == 0:
             raise InputError(
-                "alphas contains 0: without a ridge the weights diverge if the features separate the groups, and scores "
-                "on held-out groups become meaningless; pass numbers above 0, such as 1e-4"
+                "alphas contains 0: without a ridge the weights diverge if the features separate the groups, and "
+                "scores on held-out groups become meaningless; pass numbers above 0, such as 1e-4"
             )
         check_name("bias", self.bias, (*BIASES, AUTO))
         check_name("anchor", self.anchor, (*ANCHORS, AUTO))
@@ -274,13 +274,13 @@ class CRMClassifierCV(CRMClassifier):
             held = np.setdiff1d(data.position[test], data.position[train])
             if not held.size:
                 raise InputError(
-                    f"split {number} of cv holds out no whole group: use CombinationKFold, or splits whose test sets contain "
-                    "all samples of at least one combination"
+                    f"split {number} of cv holds out no whole group: use CombinationKFold, or splits whose test sets "
+                    "contain all samples of at least one combination"
                 )
             if (fold[held] >= 0).any():
                 raise InputError(
-                    f"cv holds out {space.label(groups[held[fold[held] >= 0][0]])} in two splits: hold out each combination in "
-                    "one split only"
+                    f"cv holds out {space.label(groups[held[fold[held] >= 0][0]])} in two splits: hold out each "
+                    "combination in one split only"
                 )
             fold[held] = number
         if fold.max(initial=-1) < 0:
@@ -339,7 +339,8 @@ class CRMClassifierCV(CRMClassifier):
     def _bias_and_offset(self) -> tuple[str, float]:
         """Return the kind of bias and the unseen offset used by predictions.
 
-        A parameter that is ``"auto"`` means the chosen value; any other value, also one set after the fit, is used as is.
+        A parameter that is ``"auto"`` means the chosen value; any other value, also one set after the fit, is used as
+        is.
         """
         check_name("bias", self.bias, (*BIASES, AUTO))
         bias = self.selected_bias_ if self.bias == AUTO else self.bias

@@ -1,8 +1,8 @@
 """Maximum-likelihood fits of additive Gaussians.
 
 ``fit_shared`` fits additive means and one shared covariance in closed form; ``fit_per_value`` fits one precision matrix
-per attribute value by a trust-region Newton method. ``AdditiveGaussian`` uses both. ``gaussian_energies`` turns the shared fit into linear
-energies, the anchor of ``CRMClassifier(anchor="gaussian")``.
+per attribute value by a trust-region Newton method. ``AdditiveGaussian`` uses both. ``gaussian_energies`` turns the
+shared fit into linear energies, the anchor of ``CRMClassifier(anchor="gaussian")``.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def _units_within_groups(
 ) -> tuple[FloatArray, BoolArray]:
     """Return the standard deviation of each column's residuals, (p,), and whether it varies within groups, (p,).
 
-    For a column that does not vary within groups, its root mean square replaces the standard deviation, or 1 if that is 0.
+    For a column that does not vary within groups, its root mean square replaces the standard deviation, or 1 if that is
+    0.
     """
     noise = np.maximum(
         rounding, ROUNDING * math.sqrt(len(X)) * np.abs(X).max(axis=0)

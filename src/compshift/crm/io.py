@@ -199,12 +199,12 @@ def _read_safetensors(path: Any) -> tuple[dict[str, str], dict[str, Any]]:
         if path.suffix in TEXT or path.suffix in PARQUET or path.suffix == ".npz":
             kind = "feature file" if path.suffix == ".npz" else "table"
             raise InputError(
-                f"{str(path)!r} is a {kind}, not a model: pass the file of a saved model; if you passed both a model and "
-                "data, pass the model first"
+                f"{str(path)!r} is a {kind}, not a model: pass the file of a saved model; if you passed both a model "
+                "and data, pass the model first"
             ) from None
         raise InputError(
-            f"{str(path)!r} cannot be read as a model: it is damaged or another kind of file ({error}); pass the file of "
-            "a saved model"
+            f"{str(path)!r} cannot be read as a model: it is damaged or another kind of file ({error}); pass the "
+            "file of a saved model"
         ) from None
 
 

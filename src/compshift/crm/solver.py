@@ -183,7 +183,7 @@ class _Search:
         return values[: self.n_weights].reshape(self.shape), values[self.n_weights :]
 
     def norm(self, gradient: FloatArray) -> float:
-        """Return the largest absolute entry of a gradient in the optimiser's units, scaled as described in ``solve``."""
+        """Return the largest absolute entry of a gradient in the optimiser's units, scaled as in ``solve``."""
         return float(np.abs(gradient * self.gradient_scale).max())
 
     def objective(self, theta: FloatArray) -> tuple[float, FloatArray]:
