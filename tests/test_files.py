@@ -137,9 +137,7 @@ class TestPipes:
             lambda: Plugin.read("p.py"),
             lambda: run_growth([], Path("log")),
         ):
-            with pytest.raises(
-                InputError, match="is not a regular file but a pipe, device or socket: pass the path"
-            ):
+            with pytest.raises(InputError, match="is not a regular file but a pipe, device or socket: pass the path"):
                 read()
 
     def test_devices_raise(self):

@@ -132,9 +132,7 @@ def test_values_that_are_not_additive():
 
     space = GroupSpace.from_cardinalities([2, 2])
     every = space.codes(np.arange(4))
-    with pytest.raises(
-        InputError, match=r"at \(1, 1\) the values of the other groups give 2, not 5"
-    ):
+    with pytest.raises(InputError, match=r"at \(1, 1\) the values of the other groups give 2, not 5"):
         extrapolate_additive(every, [0.0, 1.0, 1.0, 5.0], every, space)
     with pytest.raises(InputError, match=r"values has shape \(1,\)"):
         extrapolate_additive(every, [0.0], every, space)

@@ -10,9 +10,7 @@ from compshift.core.candidates import given_log_prior, log_probabilities, unifor
 
 def test_uniform_over_the_chosen():
     np.testing.assert_allclose(uniform_log_prior(np.array([True, False, True])), [np.log(0.5), -np.inf, np.log(0.5)])
-    with pytest.raises(
-        InputError, match="prior='hull' cannot be used: none of the candidate groups is inside"
-    ):
+    with pytest.raises(InputError, match="prior='hull' cannot be used: none of the candidate groups is inside"):
         uniform_log_prior(np.array([False, False]))
 
 

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import compshift.crm.blocks as blocks
 from compshift import CRMClassifier, GroupSpace
 from compshift.core.energy import GroupTable
-from compshift.crm.blocks import ArrayRows, Block, LocalRows, Sums, one_thread_for_numpy, one_thread_for_scipy
+from compshift.crm.blocks import ArrayRows, Block, ProcessRows, Sums, one_thread_for_numpy, one_thread_for_scipy
 from compshift.crm.problem import block_risk, standard_of, standardise
 from tests.estimators.made_data import hide, make_data
 
@@ -165,17 +165,17 @@ class TestLocalRows:
     @pytest.mark.parametrize("threads", [1, 2, 5])
     def test_contributions_are_merged_in_order(self, threads):
         X = np.arange(100.0)[:, None]
-        found = LocalRows(ArrayBlocks(X, 7), 1, threads).total(first_row, joined, 2.0)
+        found = ProcessRows(ArrayBlocks(X, 7), 1, threads).total(first_row, joined, 2.0)
         assert found == [2.0 * start for start in range(0, 100, 7)]
 
     def test_an_error_in_a_block_is_raised(self):
         with pytest.raises(ZeroDivisionError):
-            LocalRows(ArrayBlocks(np.ones((10, 1)), 3), 1, 2).total(lambda block: 1 / 0 * len(block), joined)
+            ProcessRows(ArrayBlocks(np.ones((10, 1)), 3), 1, 2).total(lambda block: 1 / 0 * len(block), joined)
 
     @pytest.mark.parametrize(("offset", "scale"), [(0.0, 1.0), (1e8, 1.0), (3.0, 1e-150), (0.0, 1e150)])
     def test_centre_and_scale_equal_those_of_samples_in_memory(self, offset, scale):
         X = (np.random.default_rng(0).normal(size=(500, 3)) + offset) * scale
-        found = standard_of(LocalRows(ArrayBlocks(X, 64), 3))
+        found = standard_of(ProcessRows(ArrayBlocks(X, 64), 3))
         _, expected = standardise(X, np.ones(500))
         np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12, atol=1e-12 * scale)
         assert found.scale == pytest.approx(expected.scale, rel=1e-9)

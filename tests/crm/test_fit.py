@@ -13,7 +13,7 @@ from compshift.crm.blocks import ArrayRows
 from compshift.crm.fit import FitParams, StandardisedRows, check_cross_fit, step_one, step_two
 from compshift.crm.gaussian import fit_shared, gaussian_energies
 from compshift.crm.problem import TemperatureProblem
-from compshift.crm.solver import Start, solve
+from compshift.crm.solver import Parameters, solve
 
 SPACE = GroupSpace.from_cardinalities([3, 3])
 
@@ -137,7 +137,7 @@ class TestCrossFit:
         found = problem.evaluate(np.array([[1.3]]), bias)
         up, down = (problem.evaluate(np.array([[1.3 + sign * step]]), bias).value for sign in (1, -1))
         assert found.weight_gradient[0, 0] == pytest.approx((up - down) / (2 * step), rel=1e-5)
-        assert solve(problem, tol=1e-8, max_iter=100, start=Start(np.ones((1, 1)), bias)).converged
+        assert solve(problem, tol=1e-8, max_iter=100, start=Parameters(np.ones((1, 1)), bias)).converged
 
     def test_a_group_of_one_sample_can_be_cross_fitted(self):
         X, codes = make_data(n=100)

@@ -8,7 +8,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from compshift import CRMClassifier, GroupSpace, InputError
 from compshift.core.energy import GroupTable
-from compshift.crm.gaussian import gaussian_energies, own_units
+from compshift.crm.gaussian import gaussian_energies, standardise_columns
 from compshift.estimators.additive_gaussian import AdditiveGaussian
 from tests.estimators.made_data import make_data
 from tests.estimators.test_additive_gaussian import VARIANTS, Truth, covariance_of, fit, likelihood
@@ -213,7 +213,7 @@ class TestUnits:
 
     def test_rounding_of_a_constant_column_is_no_variation(self):
         """The mean of many equal numbers is off by rounding."""
-        columns = own_units(np.full((100_000, 2), [0.1, 0.7]), np.ones(100_000))
+        columns = standardise_columns(np.full((100_000, 2), [0.1, 0.7]), np.ones(100_000))
         assert (columns.features == 0).all()
 
     def test_small_weights_do_not_inflate_the_variance_of_a_constant(self):

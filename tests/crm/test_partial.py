@@ -16,13 +16,13 @@ from compshift.core.candidates import Candidates
 from compshift.core.posterior import known_patterns
 from compshift.crm.fit import FitParams, fit_crm
 from compshift.crm.inputs import Incomplete, LabelledSamples
-from compshift.crm.partial import PartialProblem, PartialRows, alternate
-from compshift.crm.solver import Start
+from compshift.crm.partial import PartialProblem, PartialRows, fit_alternating
+from compshift.crm.solver import Parameters
 from tests.estimators.made_data import hide, make_data
 
 
 def rows_of(X, codes, attributes, weight=None, n_targets=1):
-    """Return the samples as ``alternate`` takes them, and their known codes in the same order."""
+    """Return the samples as ``fit_alternating`` takes them, and their known codes in the same order."""
     space = GroupSpace.from_cardinalities((codes.max(axis=0) + 1).tolist())
     known = np.concatenate([codes[:, :n_targets], np.where(np.isnan(attributes), -1, attributes).astype(int)], axis=1)
     complete = (known >= 0).all(axis=1)
@@ -58,7 +58,7 @@ def loop_posterior(rows, known, weight, log_score):
 def partial(request):
     X, codes = make_data(request.param, n=150, missing=(0, 4))
     rows, known = rows_of(X, codes, hide(codes, 0.5), np.random.default_rng(1).uniform(0.5, 2, size=150))
-    return rows, known, alternate(rows, FitParams(0.02), tol=1e-7, max_iter=1000)
+    return rows, known, fit_alternating(rows, FitParams(0.02), tol=1e-7, max_iter=1000)
 
 
 class TestAlternation:
@@ -67,7 +67,7 @@ class TestAlternation:
         rng = np.random.default_rng(0)
         shape = (rows.seen.space.width, rows.features.shape[1])
         weight, bias, anchor = rng.normal(size=shape), rng.normal(size=len(fit.frequency)), rng.normal(size=shape)
-        problem = PartialProblem(rows, fit.frequency, 0.3, Start(anchor, np.zeros(len(bias))))
+        problem = PartialProblem(rows, fit.frequency, 0.3, Parameters(anchor, np.zeros(len(bias))))
 
         def value(weight, bias):
             likelihood = loop_log_likelihood(rows, known, weight, np.log(fit.frequency) - bias)

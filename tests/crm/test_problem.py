@@ -11,7 +11,7 @@ from compshift import AffineExtrapolation, CRMClassifier, GroupSpace, InputError
 from compshift.core.energy import GroupTable
 from compshift.crm.blocks import ArrayRows
 from compshift.crm.problem import StepOneProblem, _spread, softmax_curvature, standardise
-from compshift.crm.solver import Start, solve
+from compshift.crm.solver import Parameters, solve
 from tests.estimators.made_data import make_data
 
 
@@ -84,7 +84,7 @@ def test_constant_features_have_spread_one():
 class Counted:
     """A problem that counts its evaluations, in any units."""
 
-    coarse = None
+    single_precision = None
 
     def __init__(self, problem, curvature):
         self.problem, self.curvature, self.n_evaluations = problem, curvature, 0
@@ -189,7 +189,7 @@ def test_the_gradient_is_that_of_the_penalised_risk(anchored):
     position = np.r_[np.arange(4), rng.integers(4, size=26)]
     rows = ArrayRows(rng.normal(size=(30, 2)), position, np.full(30, 1 / 30))
     frequency = np.bincount(position) / 30
-    anchor = Start(rng.normal(size=(space.width, 2)), np.zeros(4)) if anchored else None
+    anchor = Parameters(rng.normal(size=(space.width, 2)), np.zeros(4)) if anchored else None
     problem = StepOneProblem(rows, seen, frequency, alpha=0.7, anchor=anchor)
     weight, bias = rng.normal(size=problem.shape), rng.normal(size=4)
     found = problem.evaluate(weight, bias)

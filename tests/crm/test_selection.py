@@ -16,16 +16,16 @@ from compshift.crm.selection import (
     Fold,
     SearchSpace,
     _clearly_better,
-    _climb,
     _extrapolated_start,
     _score_fold,
+    _search_alphas,
     choose,
     combination_scores,
-    levelling_offset,
+    equalising_offset,
     row_parts,
-    setting_points,
+    setting_scores,
 )
-from compshift.crm.solver import Start, solve
+from compshift.crm.solver import Parameters, solve
 
 SPACE = GroupSpace.from_cardinalities([4, 4])
 NO_LEVELS = np.full((1, len(OFFSETS), 2), np.nan)
@@ -52,12 +52,12 @@ def table(unseen, seen=None, settings=()):
 class TestRules:
     def test_points_are_the_mean_over_held_out_groups_or_a_low_quantile(self):
         scores = table([[0.2, 0.9, 1.0, np.nan], [0.6, 0.6, 0.7, np.nan]])
-        np.testing.assert_allclose(setting_points(scores), [0.7, 1.9 / 3])
-        np.testing.assert_allclose(setting_points(scores, "worst"), [0.34, 0.6])
+        np.testing.assert_allclose(setting_scores(scores), [0.7, 1.9 / 3])
+        np.testing.assert_allclose(setting_scores(scores, "worst"), [0.34, 0.6])
 
     def test_points_of_a_scorer_are_its_mean_over_folds(self):
         scores = table([[0.2, 0.9], [0.6, 0.6]])._replace(by_scorer=np.array([[0.1, 0.2, 0.6], [0.5, 0.7, 0.6]]))
-        np.testing.assert_allclose(setting_points(scores, len), [0.3, 0.6])
+        np.testing.assert_allclose(setting_scores(scores, len), [0.3, 0.6])
         joined = scores.joined(scores)
         assert joined.by_scorer.shape == (4, 3)
         assert joined.unseen.shape == (4, 2)
@@ -95,7 +95,7 @@ class TestClimb:
             first_accuracy, settings=tuple(Setting(FitParams(alpha), "extrapolated") for alpha in self.ALPHAS)
         )
         path = [FitParams(alpha, "gaussian") for alpha in self.ALPHAS]
-        scores = _climb(score, path, first, "accuracy")
+        scores = _search_alphas(score, path, first, "accuracy")
         looked_at = [setting.params.alpha for setting in scores.settings]
         assert looked_at == [alpha for call in calls for alpha in call]
         assert {setting.params.anchor for setting in scores.settings} == {"gaussian"}
@@ -133,7 +133,7 @@ class TestClimb:
             own = tuple(Setting(params, bias) for params in path for bias in ("extrapolated", "cumulant"))
             return table(np.full((len(own), 1), 0.5) + noise[::-1], settings=own)
 
-        _climb(score, [FitParams(alpha, "gaussian") for alpha in self.ALPHAS], first, "accuracy")
+        _search_alphas(score, [FitParams(alpha, "gaussian") for alpha in self.ALPHAS], first, "accuracy")
         assert calls[0] == [1e-1]
         assert sorted(calls[1]) == [1e-2, 1.0]
 
@@ -145,9 +145,9 @@ class TestClimb:
         kinds = [setting.params.anchor for setting in found.scores.settings]
         assert kinds.count("zero") == 3
         assert 1 <= kinds.count("gaussian") <= 3
-        assert found.points.shape == (len(kinds),)
+        assert found.setting_score.shape == (len(kinds),)
         chosen = found.scores.settings.index(found.setting._replace(offset=0.0))
-        assert found.setting.offset == OFFSET_SHARE * levelling_offset(found.scores.levels[chosen])
+        assert found.setting.offset == OFFSET_SHARE * equalising_offset(found.scores.offset_accuracies[chosen])
 
 
 class TestLevels:
@@ -160,7 +160,7 @@ class TestLevels:
         assert fold.candidates.inside_hull.all() == (len(missing) == 3)
         assert fold.candidates.hull.contains(groups[3:4]).all()
         model = step_two(fold.candidates, step_one(fold.rows, FitParams(0.05), tol=1e-4, max_iter=1000))
-        found = fold.levels(model, "extrapolated")
+        found = fold.offset_accuracies(model, "extrapolated")
         assert found.shape == (len(OFFSETS), 2, len(groups))
         inside = fold.candidates.inside_hull
         energies = (fold.X - model.feature_mean) @ model.coef.T
@@ -190,14 +190,14 @@ class TestLevels:
         [(0.0, 0.0), (0.7, 0.7), (-1.3, -1.3), (2.9, 2.9), (5.0, 3.0), (-5.0, -3.0), (math.nan, 0.0)],
     )
     def test_the_levelling_offset_makes_both_accuracies_equal(self, shift, expected):
-        levels = np.stack([0.6 + 0.05 * (OFFSETS - shift), np.full(len(OFFSETS), 0.6)], axis=1)
-        assert levelling_offset(levels) == pytest.approx(expected, abs=1e-12)
+        offset_accuracies = np.stack([0.6 + 0.05 * (OFFSETS - shift), np.full(len(OFFSETS), 0.6)], axis=1)
+        assert equalising_offset(offset_accuracies) == pytest.approx(expected, abs=1e-12)
 
     def test_the_smallest_levelling_offset_is_taken(self):
         flat = np.ones((len(OFFSETS), 2))
-        assert levelling_offset(flat) == 0.0
+        assert equalising_offset(flat) == 0.0
         ahead = np.where(OFFSETS < 1, -0.2, 0.0)
-        assert levelling_offset(np.stack([0.8 + ahead, np.full(len(OFFSETS), 0.8)], axis=1)) == 1.0
+        assert equalising_offset(np.stack([0.8 + ahead, np.full(len(OFFSETS), 0.8)], axis=1)) == 1.0
 
     def test_an_offset_multiplies_the_prior_of_unseen_groups(self):
         data = labelled(n=300, p=5)
@@ -229,7 +229,7 @@ class TestPaths:
         turned = combination_scores(data, fold, path[::-1], ["shrunk"], "hull", max_iter=1000, seed=3)
         assert [setting.params for setting in turned.settings] == path[::-1]
         np.testing.assert_array_equal(turned.unseen[::-1], scores.unseen)
-        np.testing.assert_array_equal(turned.levels[::-1], scores.levels)
+        np.testing.assert_array_equal(turned.offset_accuracies[::-1], scores.offset_accuracies)
         part = row_parts(data.position, 3)
         found = []
         for number in range(4):
@@ -239,8 +239,8 @@ class TestPaths:
             own = [accuracy[1, 1, group] for accuracy, _, _ in found if not np.isnan(accuracy[1, 1, group])]
             assert scores.seen[1, group] == pytest.approx(np.mean(own))
             assert scores.unseen[1, group] == found[fold[group]][0][1, 0, group]
-        levels = np.nanmean([level[1] for _, level, _ in found], axis=0)  # (offsets, 2, k)
-        np.testing.assert_allclose(scores.levels[1], levels.mean(axis=2))
+        offset_accuracies = np.nanmean([level[1] for _, level, _ in found], axis=0)  # (offsets, 2, k)
+        np.testing.assert_allclose(scores.offset_accuracies[1], offset_accuracies.mean(axis=2))
 
     def test_every_group_is_spread_over_the_parts_except_one_sample(self):
         position = np.repeat([0, 1, 2], [1, 2, 52])
@@ -255,7 +255,7 @@ class TestPaths:
         bias, bias_slope = rng.normal(size=(2, 5))
 
         def at(alpha):
-            return Start(origin + math.log(alpha) * slope, bias + math.log(alpha) * bias_slope)
+            return Parameters(origin + math.log(alpha) * slope, bias + math.log(alpha) * bias_slope)
 
         ends = [(FitParams(alpha), at(alpha)) for alpha in (1.0, 0.3, 0.05)]
         assert _extrapolated_start([], FitParams(1.0)) is None

@@ -45,25 +45,25 @@ def additive_problem(cardinalities, n, p, features_as=np.float64):
 
 
 class Mixed:
-    """A problem that notes whether it or its coarse version is evaluated, and may add noise to the risk."""
+    """A problem that notes whether it or its single_precision version is evaluated, and may add noise to the risk."""
 
-    def __init__(self, problem, coarse, asked, noise=0.0):
-        self.problem, self.coarse, self.asked, self.noise = problem, coarse, asked, noise
+    def __init__(self, problem, single_precision, asked, noise=0.0):
+        self.problem, self.single_precision, self.asked, self.noise = problem, single_precision, asked, noise
         self.shape, self.frequency, self.alpha = problem.shape, problem.frequency, problem.alpha
         self.curvature = problem.curvature
         self.rng = np.random.default_rng(1)
 
     def evaluate(self, weight, bias):
-        self.asked.append(self.coarse is not None)
+        self.asked.append(self.single_precision is not None)
         found = self.problem.evaluate(weight, bias)
         return found._replace(value=found.value + self.noise * self.rng.normal())
 
 
 def test_a_search_that_begins_in_single_precision_ends_in_double():
     plain, asked = additive_problem([2, 3], 400, 3), []
-    assert plain.coarse is None  # too few samples for a copy to save time
-    coarse = Mixed(additive_problem([2, 3], 400, 3, np.float16), None, asked)  # coarser than any that is used
-    found = solve(Mixed(plain, coarse, asked), tol=1e-8, max_iter=500)
+    assert plain.single_precision is None  # too few samples for a copy to save time
+    single_precision = Mixed(additive_problem([2, 3], 400, 3, np.float16), None, asked)  # coarser than any that is used
+    found = solve(Mixed(plain, single_precision, asked), tol=1e-8, max_iter=500)
     expected = solve(plain, tol=1e-8, max_iter=500)
     assert found.converged
     assert asked == sorted(asked)  # first the one, then the other
@@ -74,8 +74,8 @@ def test_a_search_that_begins_in_single_precision_ends_in_double():
 
 def test_a_line_search_that_fails_in_single_precision_resumes_in_double_without_newton():
     plain, asked = additive_problem([2, 3], 400, 3), []
-    coarse = Mixed(plain, None, asked, noise=1e-3)
-    found = solve(Mixed(plain, coarse, asked), tol=1e-6, max_iter=500)
+    single_precision = Mixed(plain, None, asked, noise=1e-3)
+    found = solve(Mixed(plain, single_precision, asked), tol=1e-6, max_iter=500)
     assert found.converged
     assert asked == sorted(asked)
     alone = []
@@ -86,7 +86,7 @@ def test_a_line_search_that_fails_in_single_precision_resumes_in_double_without_
 def test_single_precision_is_close_and_adds_up_in_double():
     problem, rng = additive_problem([3, 4], 60_000, 5), np.random.default_rng(2)
     weight, bias = rng.normal(size=problem.shape), rng.normal(size=12)
-    exact, close = problem.evaluate(weight, bias), problem.coarse.evaluate(weight, bias)
+    exact, close = problem.evaluate(weight, bias), problem.single_precision.evaluate(weight, bias)
     assert close.value == pytest.approx(exact.value, rel=3e-8)  # below the rounding of a single number
     np.testing.assert_allclose(close.weight_gradient, exact.weight_gradient, atol=1e-6)
     np.testing.assert_allclose(close.bias_gradient, exact.bias_gradient, rtol=1e-4, atol=1e-7)
@@ -122,7 +122,7 @@ def test_solution_beats_every_nearby_point():
 class Overflowing:
     """A risk that is finite in the first evaluations and NaN afterwards."""
 
-    coarse, shape, alpha = None, (1, 2), 0.1
+    single_precision, shape, alpha = None, (1, 2), 0.1
     frequency, curvature = np.array([0.5, 0.5]), np.ones(1)
 
     def __init__(self, finite):

@@ -14,7 +14,7 @@ from compshift.core.bias import extrapolated_bias
 from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable, linear_energies
 from compshift.crm import blocks
-from compshift.crm.blocks import ArrayRows, Block, LocalRows
+from compshift.crm.blocks import ArrayRows, Block, ProcessRows
 from compshift.crm.fit import LinearEnergies, StepOne, StepTwoSums, step_two, step_two_sums
 from compshift.crm.problem import standard_of
 from compshift.crm.solver import Solution
@@ -118,7 +118,7 @@ def test_many_blocks_in_threads_equal_the_loops(samples, expected, whole, thread
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_streamed_features_equal_the_loops(samples, expected, whole, threads):
-    rows = LocalRows(samples.blocks(37), samples.X.shape[1], threads)
+    rows = ProcessRows(samples.blocks(37), samples.X.shape[1], threads)
     check(samples.step_two(rows, linear=True), expected, whole)
 
 
@@ -142,7 +142,7 @@ def test_two_processes_equal_the_loops_and_each_other(samples, expected, whole):
     parts = samples.blocks(37)[:4], samples.blocks(37)[4:]
 
     def one_process(rank):
-        rows = LocalRows(parts[rank], samples.X.shape[1], 1, InThread(rank, shared, barrier))
+        rows = ProcessRows(parts[rank], samples.X.shape[1], 1, InThread(rank, shared, barrier))
         return samples.step_two(rows, linear=True)
 
     with ThreadPoolExecutor(2) as pool:

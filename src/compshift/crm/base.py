@@ -1,4 +1,4 @@
-"""The base of all classifiers over groups: candidates, priors, and predictions from log q(z|x)."""
+"""Base class of all classifiers over groups: candidates, priors, and predictions from log q(z|x)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ def check_group_classifier(clf: Any) -> None:
 
 
 class GroupClassifier(ClassifierMixin, BaseEstimator):
-    """Classifier of one or several targets by the probabilities of groups, under any prior.
+    """Base class: predict one or several targets from the probabilities of groups, under any prior over groups.
 
-    A subclass fits, calls ``_adopt_candidates``, and implements ``_log_joint`` or the three methods that use it.
+    The ``fit`` of a subclass calls ``_adopt_candidates`` and ``_use_prior``. A subclass also implements
+    ``_block_log_posterior``, or overrides ``_log_posterior_blocks``, or overrides all of ``_target_marginals``,
+    ``_group_log_posterior`` and ``_best_group``.
     """
 
     prior: Any
@@ -54,18 +56,18 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         *,
         missing: bool = False,
     ) -> LabelledSamples:
-        """Check and read training data; called by ``fit`` directly, at whose caller warnings point."""
+        """Check and read training data. Call only from ``fit`` itself: ``stacklevel`` assumes that depth."""
         if y is None:
             raise InputError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: pass the class of each row"
+                f"{type(self).__name__} requires y to be passed, but the target y is None: pass a class for each row"
             )
         if is_streamed(X):
             raise InputError(
-                f"{type(self).__name__} needs all rows in memory: fit a CRMClassifier to {an(type(X).__name__)}, or "
-                "pass an array of a sample of its rows"
+                f"{type(self).__name__} needs all samples in memory, but X is {an(type(X).__name__)}: use a "
+                "CRMClassifier, which reads it in blocks, or pass some of its rows as an array"
             )
         data = read_training(self, X, y, attributes, sample_weight, space, self.support, missing=missing)
-        data.candidates.log_prior(self.prior)  # an unusable prior is reported before the fit, not after it
+        data.candidates.log_prior(self.prior)  # report an unusable prior before the fit, not after it
         return data
 
     def _adopt_candidates(self, candidates: Candidates, n_targets: int, one_dimensional: bool) -> None:
@@ -73,7 +75,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         space = candidates.space
         self._candidates = candidates
         self._one_dimensional = one_dimensional
-        self._outside_announced = False
+        self._warned_outside_hull = False
         self.space_ = space
         self.targets_ = GroupSpace(space.names[:n_targets], space.values[:n_targets])
         self.hull_ = candidates.hull
@@ -85,7 +87,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = classes[0] if one_dimensional else classes
 
     def set_prior(self, prior: Any) -> Self:
-        """Predict under another prior from now on, without another fit.
+        """Use another prior for all later predictions, without refitting.
 
         Parameters
         ----------
@@ -104,19 +106,20 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
     ) -> EstimatedPrior:
         """Estimate the frequency of each group among unlabelled samples, with intervals.
 
-        Never done by default: where groups are about as frequent as the current prior says, the noise in the estimate
-        costs more than it gains.
+        This is never done by default: if the current prior is already close to the true frequencies, the noise in the
+        estimate does more harm than good.
 
         Parameters
         ----------
         X : array or DataFrame (n, p)
-            Features of unlabelled samples from where the model will be used.
+            Features of unlabelled samples from the population in which the model will be used.
         sample_weight : (n,), optional
             Weights of the samples.
         concentration : float, default=2.0
-            Strength of the Dirichlet prior on the frequencies: the pseudo-count added to each group.
+            Concentration of the Dirichlet prior on the frequencies, at least 1: it adds ``concentration − 1``
+            pseudo-samples to each group.
         confidence : float, default=0.9
-            Probability with which each interval contains the group's frequency.
+            Coverage of the intervals: the probability that an interval contains the group's frequency.
 
         Returns
         -------
@@ -128,22 +131,25 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         return estimate_prior(self, X, sample_weight=sample_weight, concentration=concentration, confidence=confidence)
 
     def _use_prior(self, prior: Any) -> Self:
-        """Set the prior, and warn once if it has groups outside the hull; called by public methods directly."""
+        """Set the prior, and warn once if it gives groups outside the affine hull a positive probability.
+
+        Call only from public methods: ``stacklevel`` of the warning assumes that depth.
+        """
         self.log_prior_ = self._usable_log_prior(prior)
         outside = int(np.count_nonzero(~self.inside_hull_ & (self.log_prior_ > -np.inf)))
-        if outside and not self._outside_announced:
-            self._outside_announced = True
+        if outside and not self._warned_outside_hull:
+            self._warned_outside_hull = True
             warnings.warn(
-                f"{outside} of the {len(self.groups_)} candidate groups lie outside the affine hull of the seen ones: "
-                'the training data do not determine their probabilities; use prior="hull" to leave them out, or '
-                "collect more combinations",
+                f"{outside} of the {len(self.groups_)} candidate groups lie outside the affine hull of the seen "
+                'groups: the training data do not determine their probabilities; use prior="hull" to give them '
+                "probability 0, or collect samples of more combinations",
                 ExtrapolationWarning,
                 stacklevel=3,
             )
         return self
 
     def _usable_log_prior(self, prior: Any) -> FloatArray:
-        """Log prior of the candidates, (g,); a subclass may reject a prior that it cannot use."""
+        """Return the log prior of the candidates, (g,). A subclass may raise for a prior that it cannot use."""
         return self._candidates.log_prior(prior)
 
     def predict(self, X: Any) -> Any:
@@ -157,7 +163,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         array (n,) or (n, t)
-            Predicted classes; two-dimensional if ``y`` was.
+            Predicted classes; two-dimensional if ``fit`` was given a ``y`` with several targets.
         """
         marginals = self._target_marginals(prediction_features(self, X))
         codes = np.stack([np.argmax(part, axis=1) for part in marginals], axis=1)
@@ -175,13 +181,13 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         array (n, c), or a list of such arrays
-            One column per entry of ``classes_``; one array per target if ``y`` had two dimensions.
+            One column per entry of ``classes_``; a list of one array per target if there are several targets.
         """
         parts = [np.exp(part, out=part) for part in self._target_marginals(prediction_features(self, X))]
         return parts[0] if self._one_dimensional else parts
 
     def predict_log_proba(self, X: Any) -> Any:
-        """Return the logarithm of ``predict_proba``, exact where a probability is too small for a float.
+        """Return the logarithm of ``predict_proba``, accurate even if a probability underflows to 0.
 
         Parameters
         ----------
@@ -191,31 +197,31 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         array (n, c), or a list of such arrays
-            As ``predict_proba``.
+            Log-probabilities in the layout of ``predict_proba``.
         """
         parts = self._target_marginals(prediction_features(self, X))
         return parts[0] if self._one_dimensional else parts
 
     def group_log_proba(self, X: Any, codes: Any = None) -> FloatArray:
-        """Return log q(z|x) of every candidate group, or of listed groups.
+        """Return log q(z|x) of every candidate group, or of the groups in ``codes``.
 
         Parameters
         ----------
         X : array or DataFrame (n, p)
             Features.
         codes : int array (q, m), optional
-            Codes of the groups, as ``space_.encode`` gives them.
+            Codes of the groups, as returned by ``space_.encode``.
 
         Returns
         -------
         array (n, g) or (n, q)
-            One column per row of ``groups_``, or of ``codes``; −inf for a listed group that is not a candidate.
+            One column per row of ``groups_`` or of ``codes``; −inf for a row of ``codes`` that is not a candidate.
         """
         X = prediction_features(self, X)
         if codes is None:
-            return self._joint(X)
+            return self._group_log_posterior(X)
         codes = check_codes(codes, self.space_.cardinalities)
-        return self._joint(X, self.space_.locate(codes, self.groups_))
+        return self._group_log_posterior(X, self.space_.locate(codes, self.groups_))
 
     def predict_group(self, X: Any) -> Any:
         """Predict the most probable group.
@@ -234,21 +240,21 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         return self.space_.decode(self.groups_[best])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy; with several targets, the share of samples on which all are predicted correctly.
+        """Return the accuracy; with several targets, the share of samples with all targets predicted correctly.
 
         Parameters
         ----------
         X : array or DataFrame (n, p)
             Features.
         y : (n,) or (n, t)
-            True classes. A class that training lacks counts as predicted wrongly.
+            True classes. A sample whose class is absent from the training data counts as wrong.
         sample_weight : (n,), optional
             Weights of the samples.
 
         Returns
         -------
         float
-            Weighted share of correct samples.
+            Weighted share of correctly predicted samples.
         """
         check_is_fitted(self)
         check_same_order({"X": X, "y": y, "sample_weight": sample_weight})
@@ -261,37 +267,40 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def _target_marginals(self, X: FloatArray) -> list[FloatArray]:
-        """Log q(z_i|x) of each target, (n, d_i) each."""
+        """Return log q(z_i|x) of each target, (n, d_i) each."""
         results = [np.empty((len(X), size)) for size in self.targets_.cardinalities]
         sets = [
             ColumnSets.of(codes, size) for codes, size in zip(self.groups_.T, self.targets_.cardinalities, strict=False)
         ]
-        for rows, joint in self._joint_blocks(X):
-            for result, own in zip(results, sets, strict=True):
-                result[rows] = own.logsumexp(joint)
+        for rows, log_posterior in self._log_posterior_blocks(X):
+            for result, columns in zip(results, sets, strict=True):
+                result[rows] = columns.logsumexp(log_posterior)
         return results
 
-    def _joint(self, X: FloatArray, position: IntArray | None = None) -> FloatArray:
-        """Log q(z|x) of the candidates (n, g), or of those at ``position`` (n, q), where −1 is any other group."""
+    def _group_log_posterior(self, X: FloatArray, position: IntArray | None = None) -> FloatArray:
+        """Return log q(z|x) of every candidate (n, g), or of the candidates at ``position`` (n, q).
+
+        A position of −1 marks a group that is not a candidate and gives −inf.
+        """
         if position is None:
             position = np.arange(len(self.groups_))
         result = np.empty((len(X), len(position)))
-        for rows, joint in self._joint_blocks(X):
-            result[rows] = np.where(position < 0, -np.inf, joint[:, position])
+        for rows, log_posterior in self._log_posterior_blocks(X):
+            result[rows] = np.where(position < 0, -np.inf, log_posterior[:, position])
         return result
 
     def _best_group(self, X: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Position of the most probable candidate and its log q(z|x), (n,) each."""
+        """Return the position of the most probable candidate of each sample and its log q(z|x), (n,) each."""
         best, log_proba = np.empty(len(X), dtype=np.int64), np.empty(len(X))
-        for rows, joint in self._joint_blocks(X):
-            best[rows], log_proba[rows] = np.argmax(joint, axis=1), np.max(joint, axis=1)
+        for rows, log_posterior in self._log_posterior_blocks(X):
+            best[rows], log_proba[rows] = np.argmax(log_posterior, axis=1), np.max(log_posterior, axis=1)
         return best, log_proba
 
-    def _joint_blocks(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield slices of samples with log q(z|x) of every candidate."""
+    def _log_posterior_blocks(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield slices of the samples, each with log q(z|x) of every candidate for these samples."""
         for rows in row_blocks(len(X), X.shape[1] + len(self.groups_)):
-            yield rows, self._log_joint(X[rows])
+            yield rows, self._block_log_posterior(X[rows])
 
-    def _log_joint(self, X: FloatArray) -> FloatArray:
-        """Log q(z|x) of every candidate for a block of samples, (n, g)."""
+    def _block_log_posterior(self, X: FloatArray) -> FloatArray:
+        """Return log q(z|x) of every candidate for a block of samples, (b, g)."""
         raise NotImplementedError

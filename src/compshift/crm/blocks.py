@@ -1,9 +1,9 @@
-"""Sums over blocks of samples: the one operation that every fit is made of.
+"""Sums over blocks of samples, the basic operation of every fit.
 
-A fit asks its samples for ``total(part, merge, …)``: ``part`` computes what one block contributes, ``merge`` adds two
-contributions. Here the samples are in memory (``ArrayRows``) or arrive as a sequence of blocks, in one process or
-several (``LocalRows``); ``streams`` adds feature stores and Dask collections. Blocks are spread over our own threads;
-BLAS is limited to one thread meanwhile.
+A fit calls ``total(part, merge, …)`` of its samples: ``part`` computes the contribution of one block, and ``merge``
+adds two contributions. In this module the samples are in memory (``ArrayRows``) or are read as a sequence of blocks by
+one or several processes (``ProcessRows``); ``streams`` adds feature stores and Dask collections. Blocks are processed
+in a pool of threads, while BLAS is limited to one thread.
 """
 
 from __future__ import annotations
@@ -27,41 +27,43 @@ from compshift.distributed import ALONE, Collective
 
 T = TypeVar("T")
 Part = Callable[..., T]
-"""Contribution of one block: a module-level function, so that other processes can run it."""
+"""Function that computes the contribution of one block; defined at module level if Dask workers are to run it."""
 
 Merge = Callable[[T, T], T]
+"""Function that adds two contributions."""
 
 BLOCK_ROWS = 5120
-"""Target number of samples per block in memory: large enough that threads seldom wait for Python's lock."""
+"""Target number of samples per block in memory: large enough that threads rarely wait for Python's global interpreter
+lock."""
 
 MIN_THREADED_ROWS = 1024
-"""Fewer samples than this form a single block."""
+"""Number of samples below which all samples form a single block, processed without threads."""
 
 MIN_SINGLE_PRECISION_CELLS = 1 << 18
-"""Smallest feature matrix, in elements, for which a float32 copy saves time."""
+"""Smallest number of elements of a feature matrix for which a float32 copy saves time."""
 
 
 class Block(NamedTuple):
-    """Consecutive samples, as they are stored."""
+    """Features, groups and weights of consecutive samples."""
 
-    features: Any  # (b, p) of any floating type
-    position: Any  # (b,) index of each sample's seen group; None where it is not needed
-    weight: Any  # (b,) above 0; None where every sample weighs 1
+    features: Any  # (b, p) of any floating-point type
+    position: Any  # (b,) index of each sample's seen group; None if not needed
+    weight: Any  # (b,) above 0; None if every sample has weight 1
 
 
 class Sums(NamedTuple):
-    """Arrays that are added element by element."""
+    """Tuple of arrays that are summed over samples."""
 
     arrays: tuple[Any, ...]
 
     @staticmethod
     def add(one: Sums, other: Sums) -> Sums:
-        """Add the sums of two sets of samples."""
+        """Add the sums of two sets of samples, array by array."""
         return Sums(tuple(left + right for left, right in zip(one.arrays, other.arrays, strict=True)))
 
 
-class RowSums(Protocol):
-    """Samples that can be summed over."""
+class SummableRows(Protocol):
+    """Protocol of samples that can be summed over in blocks."""
 
     @property
     def n_features(self) -> int:
@@ -73,16 +75,16 @@ class RowSums(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ArrayRows:
-    """Samples in memory. Blocks do not depend on the number of threads, so neither do the sums."""
+    """Samples in memory. The blocks, and so the rounding of the sums, do not depend on the number of threads."""
 
-    features: FloatArray  # (n, p); float32 in a coarse copy
+    features: FloatArray  # (n, p); float32 in the single-precision copy
     position: IntArray  # (n,)
     weight: FloatArray  # (n,)
-    block_rows: int = 0  # smallest number of samples that is worth a block, where merging is costly
+    block_rows: int = 0  # minimum number of samples per block, larger if merging is expensive
 
     @property
-    def coarse(self) -> ArrayRows | None:
-        """A float32 copy, or None where the matrix is too small to gain from one."""
+    def single_precision(self) -> ArrayRows | None:
+        """Copy with float32 features, or None if the matrix is too small for it to save time."""
         if self.features.size < MIN_SINGLE_PRECISION_CELLS:
             return None
         return replace(self, features=self.features.astype(np.float32))
@@ -104,10 +106,10 @@ class ArrayRows:
 
 
 @dataclass(frozen=True, eq=False)
-class LocalRows:
-    """Blocks of this process, and those of the other processes of its job."""
+class ProcessRows:
+    """Samples read as blocks by this process, and by the other processes of a distributed job."""
 
-    blocks: Iterable[Block]  # the same blocks in the same order each time they are iterated over
+    blocks: Iterable[Block]  # blocks of this process, the same in every iteration
     n_features: int
     n_threads: int = 1
     processes: Collective = ALONE
@@ -115,21 +117,21 @@ class LocalRows:
     def total(self, part: Part[T], merge: Merge[T], *arguments: Any) -> T:
         """Merge ``part(block, *arguments)`` over all blocks, in order of process and block."""
         with one_thread_for_numpy() if self.n_threads > 1 else nullcontext():
-            own = reduce(merge, in_threads(part, self.blocks, arguments, self.n_threads))
-        found: list[T] = self.processes.gather(own)
-        return reduce(merge, found)
+            of_process = reduce(merge, in_threads(part, self.blocks, arguments, self.n_threads))
+        of_all_processes: list[T] = self.processes.gather(of_process)
+        return reduce(merge, of_all_processes)
 
 
 def over_blocks(part: Callable[[slice], T], n_rows: int, block_rows: int = 0) -> Iterator[T]:
-    """Yield ``part(rows)`` for consecutive slices of the samples in memory, in order.
+    """Yield ``part(rows)`` for consecutive slices of ``n_rows`` samples, in order.
 
-    Slices have ``BLOCK_ROWS`` samples or, where that is more, ``block_rows``. Nothing is computed before it is asked
-    for, so that contributions can be merged as they come.
+    A slice has at most ``BLOCK_ROWS`` or ``block_rows`` samples, whichever is larger. Only a few results exist at a
+    time, so that the caller can merge each one as soon as it is yielded.
     """
     if n_rows < MIN_THREADED_ROWS:
         yield part(slice(0, n_rows))
         return
-    pairs = -(-n_rows // (2 * max(BLOCK_ROWS, block_rows)))  # an even number of blocks is shared evenly by two threads
+    pairs = -(-n_rows // (2 * max(BLOCK_ROWS, block_rows)))  # two threads share an even number of blocks equally
     n_blocks = 2 * pairs
     blocks = [slice(n_rows * i // n_blocks, n_rows * (i + 1) // n_blocks) for i in range(n_blocks)]
     with one_thread_for_numpy() as n_threads:
@@ -139,7 +141,7 @@ def over_blocks(part: Callable[[slice], T], n_rows: int, block_rows: int = 0) ->
 def in_threads(part: Part[T], blocks: Iterable[Any], arguments: tuple[Any, ...], n_threads: int) -> Iterator[T]:
     """Yield ``part(block, *arguments)`` for each block, in order.
 
-    At most ``n_threads + 1`` blocks are drawn ahead, so that blocks may be read from disk as they are needed.
+    At most ``n_threads + 1`` blocks are in progress at a time, so that blocks can be read from disk on demand.
     """
     if n_threads == 1:
         for block in blocks:
@@ -161,19 +163,19 @@ def in_threads(part: Part[T], blocks: Iterable[Any], arguments: tuple[Any, ...],
 
 @cache
 def _pool(n_threads: int) -> ThreadPoolExecutor:
-    """Thread pool, kept because a search uses it hundreds of times."""
+    """Return a thread pool, cached because a search uses it hundreds of times."""
     return ThreadPoolExecutor(n_threads, thread_name_prefix="compshift")
 
 
-if hasattr(os, "register_at_fork"):  # a forked child inherits the pool without its threads
+if hasattr(os, "register_at_fork"):  # a forked child process inherits the pool object without its threads
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 class _ThreadLimit:
-    """Limit of one thread on some BLAS libraries, held while at least one fit of this process wants it."""
+    """Limit of one thread on some BLAS libraries, in effect while at least one fit of this process holds it."""
 
-    def __init__(self, concerns: Callable[[Path], bool]) -> None:
-        self._concerns = concerns
+    def __init__(self, applies_to: Callable[[Path], bool]) -> None:
+        self._applies_to = applies_to
         self._lock = threading.Lock()
         self._holders = 0
         self._allowed = 1
@@ -183,7 +185,7 @@ class _ThreadLimit:
 
     @contextmanager
     def held(self) -> Iterator[int]:
-        """Hold the limit; yield the number of threads that the libraries had without it."""
+        """Hold the limit; yield the number of threads that the libraries use without it."""
         taken = False
         try:
             with self._lock:
@@ -200,28 +202,32 @@ class _ThreadLimit:
                         self._limit.restore_original_limits()
 
     def _release_in_child(self) -> None:
-        """Lift the limit in a forked child, which does not have the threads that hold it."""
+        """Lift the limit in a forked child process, where the threads that hold it do not exist."""
         self._lock = threading.Lock()
         if self._holders:
             self._holders = 0
             self._limit.restore_original_limits()
 
     def _set(self) -> None:
+        """Record the current number of threads of the libraries, and limit them to one."""
         libraries = _controller().info()
         paths = [library["filepath"] for library in libraries if library["user_api"] == "blas"]
-        ours = [path for path in paths if self._concerns(Path(path))]
-        counts = [library["num_threads"] for library in libraries if library["filepath"] in ours]
-        self._allowed = max(counts, default=os.cpu_count() or 1)  # an unknown library keeps its threads
-        self._limit = _controller().select(filepath=ours).limit(limits=1)
+        selected = [path for path in paths if self._applies_to(Path(path))]
+        counts = [library["num_threads"] for library in libraries if library["filepath"] in selected]
+        self._allowed = max(
+            counts, default=os.cpu_count() or 1
+        )  # a BLAS that threadpoolctl does not know cannot be limited
+        self._limit = _controller().select(filepath=selected).limit(limits=1)
 
 
 @cache
 def _controller() -> ThreadpoolController:
-    """Controller of the BLAS libraries; NumPy's and SciPy's are loaded before anything is computed."""
+    """Return the controller of the BLAS libraries, cached because NumPy and SciPy load theirs on import."""
     return ThreadpoolController()
 
 
 def _of_scipy(path: Path) -> bool:
+    """Return whether a library belongs to the wheel of SciPy."""
     return "scipy.libs" in path.parts
 
 
@@ -232,9 +238,10 @@ _scipy, _numpy = _ThreadLimit(_of_scipy), _ThreadLimit(lambda path: not _of_scip
 def one_thread_for_scipy() -> Iterator[None]:
     """Limit SciPy's BLAS to one thread.
 
-    The wheels of NumPy and SciPy each bring a BLAS whose idle threads spin. In an optimiser the two take turns, and
-    SciPy's idle threads slow NumPy's matrix products down two to four times, while SciPy itself only handles short
-    vectors there. The limit is process-wide: the first of several concurrent fits sets it and the last lifts it.
+    The wheels of NumPy and SciPy each contain a BLAS whose idle threads spin. An optimiser uses the two in turn, and
+    SciPy's idle threads make NumPy's matrix products two to four times slower, although SciPy's own products in an
+    optimiser involve only short vectors. The limit is process-wide: the first of several concurrent fits sets it and
+    the last lifts it.
     """
     with _scipy.held():
         yield
@@ -242,10 +249,10 @@ def one_thread_for_scipy() -> Iterator[None]:
 
 @contextmanager
 def one_thread_for_numpy() -> Iterator[int]:
-    """Limit NumPy's BLAS to one thread while blocks are spread over our threads; yield how many those may be.
+    """Limit NumPy's BLAS to one thread while a thread pool processes blocks; yield the number of threads for the pool.
 
-    Our threads also share the exponentials and sums between matrix products, which BLAS leaves to one thread. Where
-    NumPy and SciPy share a library, as in conda, the limit applies to both.
+    The pool is faster than a threaded BLAS because it also parallelises the exponentials and sums between the matrix
+    products. If NumPy and SciPy share a BLAS library, as in conda, the limit applies to both.
     """
     with _numpy.held() as allowed:
         yield allowed

@@ -28,60 +28,62 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KIND = "CRMClassifier"
-"""Kind of model, as model files name it."""
+"""Kind of model stored in the header of a model file."""
 
 
 class CRMClassifier(GroupClassifier):
-    r"""Classifier that keeps working on combinations of attributes that training lacks.
+    r"""Classifier for combinations of attributes that may be absent from the training data.
 
-    One linear energy per attribute value is fitted to the seen groups, together with their training prior and one bias
-    each (a convex problem, solved to ``tol``). The bias of every other group is then computed from the training
-    samples, and predictions are made under any prior over groups. ``CRMClassifierCV`` chooses the settings.
+    One linear energy per attribute value and one bias per seen group are fitted to the seen groups under their training
+    prior (a convex problem if no attribute is missing, solved to ``tol``). The bias of every group, seen or not, is
+    then computed from the training samples, and predictions can be made under any prior over groups.
+    ``CRMClassifierCV`` chooses the settings.
 
     Parameters
     ----------
     alpha : float, default=1e-2
-        Strength of the ridge, ``alpha/2 · mean(x_centred²) · ‖W‖²``, added to the mean negative log-likelihood. It has
-        no unit: scaling all features, or repeating all samples, changes nothing.
+        Strength of the ridge, ``alpha/2 · mean(x_centred²) · ‖W‖²``, added to the mean negative log-likelihood. It is
+        dimensionless: scaling all features by one factor, or repeating all samples, does not change the predictions.
     prior : "uniform", "hull", "train", array or mapping, default="uniform"
-        Probability of each group where the model will be used. ``"uniform"``: the same for every candidate;
+        Probability of each group in the population in which the model will be used. ``"uniform"``: the same for every
+        candidate;
         ``"hull"``: the same for every candidate inside the affine hull of the seen groups; ``"train"``: as in training;
         an array of shape ``space_.cardinalities`` or ``(space_.n_groups,)``; or a mapping or Series from tuples of
         values to probabilities, where groups that are not listed have probability 0 and named levels of a Series are
-        matched to the attributes. ``set_prior`` changes it without another fit.
+        matched to the attributes. ``set_prior`` changes it without refitting.
     bias : "extrapolated", "cumulant", "shrunk" or "learned", default="extrapolated"
         How the bias of a group is computed. ``"extrapolated"``: B*, an importance-weighted mean over the training
-        samples. ``"cumulant"``: from the seen groups by two moments of the energies, which is exact for Gaussians and
-        has far less variance where B* rests on a few samples; at least B* minus three of its standard errors.
-        ``"shrunk"``: B* shrunk towards ``"cumulant"`` where its effective sample size is low. ``"learned"`` (for
-        ablations): the fitted bias of the seen groups and 0 for the others. All are available after a fit:
-        ``set_params(bias=...)`` switches without another.
+        samples. ``"cumulant"``: extrapolated from the seen groups by the first two moments of the energies, which is
+        exact for Gaussians and has far less variance than B* if B* depends on few samples; never lower than B* minus
+        three of its standard errors. ``"shrunk"``: B* shrunk towards ``"cumulant"`` if the effective sample size of B*
+        is low. ``"learned"`` (for ablations): the fitted bias of seen groups and 0 for unseen groups. Every fit
+        computes all of them: ``set_params(bias=...)`` switches without refitting.
     anchor : "zero" or "gaussian", default="zero"
-        Weights that the ridge pulls to: zero, or those of Gaussians with additive means and one covariance. The latter
-        needs less data if the data are roughly Gaussian.
+        Weights that the ridge pulls towards: zero, or the weights of a Gaussian model with additive means and one
+        shared covariance. ``"gaussian"`` needs fewer samples if the features are roughly Gaussian within groups.
     cross_fit : bool or int, default=False
-        Whether biases, and a temperature of the energies, are estimated on out-of-fold energies; a number is the number
-        of folds, and True means 5. It helps where energies overfit.
+        Whether to estimate the biases, and a temperature of the energies, on out-of-fold energies. An integer is the
+        number of folds; True means 5. It helps if the energies overfit.
     unseen_offset : float, default=0.0
-        Nats added to the log-probability of every group that training lacks, before normalising.
+        Number of nats added to the log-probability of every unseen group before normalising.
     support : "all", "hull", "observed", or codes of shape (g, m), default="all"
-        The candidate groups: those that can be predicted at all. With more combinations than a table can hold (a few
-        million), list the codes of the groups to predict.
+        Candidate groups; no other group is ever predicted. If there are more combinations than a table can hold (a few
+        million), pass the codes of the groups to predict.
     tol : float, default=1e-6
-        Largest gradient entry at which the fit counts as converged, per standardised weight (times 1e-2 / alpha, if
-        alpha is below 1e-2) and per bias relative to its group's frequency. The learned and the extrapolated bias of
-        seen groups then agree to ``tol``.
+        The fit has converged if no scaled gradient entry exceeds ``tol``. Entries of weights of the standardised
+        features are multiplied by 1e-2 / alpha if alpha is below 1e-2; entries of biases are divided by their group's
+        frequency. After convergence the learned and the extrapolated bias of each seen group agree to ``tol``.
     max_iter : int, default=1000
-        Largest number of iterations of L-BFGS.
+        Maximum number of iterations of the optimiser.
     verbose : bool or int, default=False
-        Whether to log every iteration, to the logger ``compshift`` (or to standard error if logging is not set up).
+        Whether to log every iteration to the logger ``compshift``, or to standard error if logging is not configured.
 
     Attributes
     ----------
     classes_ : array, or a list of one array per target
         The values that ``predict`` returns, sorted.
     space_ : GroupSpace
-        All attributes and their values: targets first, then the others.
+        All attributes and their values: the targets first, then the other attributes.
     targets_ : GroupSpace
         The targets and their classes.
     hull_ : AffineHull
@@ -89,38 +91,43 @@ class CRMClassifier(GroupClassifier):
     groups_ : array (g, m)
         Codes of the candidate groups. The arrays of length g below are in the same order.
     seen_, inside_hull_ : bool arrays (g,)
-        Which candidates occur in training, and which lie inside the affine hull of those that do.
+        Whether each candidate occurs in the training data, and whether it lies inside the affine hull of the seen
+        groups.
     group_weight_ : array (g,)
-        Training samples of each candidate, or the sum of their weights; expected counts if attributes were missing.
+        Number of training samples of each candidate, or the sum of their weights; an expected count if attributes are
+        missing.
     bias_ : array (g,)
         Extrapolated bias B*.
     learned_bias_ : array (g,)
-        Fitted bias B of the seen groups, with mean 0 over the training samples; 0 for the others.
+        Fitted bias B of the seen groups, with mean 0 over the training samples; 0 for unseen groups.
     effective_sample_size_ : array (g,)
         Effective sample size of B*, ``(Σ ω w)² / Σ (ω w)²`` with sample weights ω and importance weights w.
     cumulant_bias_ : array (g,)
-        The bias by two moments of the energies, at least ``bias_ - 3 / sqrt(effective_sample_size_)``.
+        Bias from two moments of the energies, never lower than ``bias_ - 3 / sqrt(effective_sample_size_)``.
     pareto_k_ : array (g,)
-        Pareto tail index k̂ of the importance weights in B*: above 0.7 do not trust the mean, whatever its effective
-        sample size. NaN with fewer than 25 samples, with more than 20 million samples × groups, and for streamed data.
+        Pareto tail index k̂ of the importance weights in B*. If it is above 0.7, B* is unreliable even if its effective
+        sample size is large. NaN with fewer than 25 samples, with more than 20 million samples × groups, and for
+        streamed data.
     temperature_ : float
         Factor by which cross-fitting multiplied the energies; 1 without it.
     bias_gap_ : float
-        Largest ``|B* − B|`` over the seen groups. It is 0 at the optimum.
+        Largest ``|B* − B|`` over the seen groups; 0 at the exact optimum.
     log_prior_ : array (g,)
-        Log prior that predictions use.
+        Current log prior, used by all predictions.
     coef_ : array (D, p)
-        Energies are ``coef_ @ (x − feature_mean_)``: one row per attribute value, low where the value is likely.
+        Weights of the energies ``coef_ @ (x − feature_mean_)``: one row per attribute value. A low energy makes its
+        value likely.
     feature_mean_ : array (p,)
         Weighted mean of the training features.
     converged_ : bool
-        Whether the gradient fell below ``tol`` and, if attributes were missing, the groups' frequencies converged.
+        Whether the scaled gradient fell to ``tol`` and, if attributes are missing, the group frequencies converged.
     n_iter_ : int
-        Iterations of the optimiser.
+        Number of iterations of the optimiser.
     n_missing_ : int
-        Training samples with a missing attribute; not stored in a model file.
+        Number of training samples with a missing attribute; not stored in a model file.
     inputs_ : mapping or None
-        How the columns of a table become features, if the model was saved with this description; see ``save``.
+        Description of how the columns of a table become features; None unless the model file contains one, see
+        ``save``.
 
     References
     ----------
@@ -168,27 +175,28 @@ class CRMClassifier(GroupClassifier):
     def fit(
         self, X: Any, y: Any, *, attributes: Any = None, sample_weight: Any = None, space: GroupSpace | None = None
     ) -> Self:
-        """Fit the energies, and compute the bias of every candidate group.
+        """Fit the energies and compute the bias of every candidate group.
 
         Parameters
         ----------
         X : array, DataFrame (n, p), FeatureStore, or Dask array or DataFrame
-            Features, all finite numbers. Those of a ``compshift.data.FeatureStore`` are read in blocks, once per
-            evaluation of the risk, and under torchrun each process reads a share; y and attributes are then names of
-            its columns. Those of a Dask collection stay with its workers; y and attributes are then collections too, in
-            partitions of the same rows.
+            Features, all finite numbers. A ``compshift.data.FeatureStore`` is read in blocks, once per evaluation of
+            the risk; under torchrun each process reads a share of it. ``y`` and ``attributes`` are then column names of
+            the store. The partitions of a Dask collection stay with its workers; ``y``, ``attributes`` and
+            ``sample_weight`` must then be Dask collections with the same rows in each partition.
         y : (n,) or (n, t)
-            What is predicted: one target or several. Text, numbers, booleans or pandas categoricals.
+            Classes to predict: one target or several. Text, numbers, booleans or pandas categoricals.
         attributes : (n,) or (n, s), optional
-            Further attributes, known in training only. Values may be missing (None, NaN, NA, masked): such a sample
-            counts for the seen groups that agree with its known attributes, each by its posterior probability. Seen
-            groups are those of complete samples. This assumes that values are missing at random: whether one is missing
-            may depend on the features, the target and the known attributes, not on the missing value itself.
+            Further attributes, known only in training. Values may be missing (None, NaN, NA, masked): an incomplete
+            sample counts for every seen group that agrees with its known attributes, in proportion to the group's
+            posterior probability. Only groups of complete samples are seen groups. Values are assumed to be missing at
+            random: whether a value is missing may depend on the features, the targets and the known attributes, but not
+            on the missing value itself.
         sample_weight : (n,), optional
-            Weights of the samples; a weight of 2 gives the same model as the sample twice, except that effective sample
-            sizes count it once.
+            Weights of the samples. A weight of 2 gives the same model as repeating the sample, except that effective
+            sample sizes count it once.
         space : GroupSpace, optional
-            Attributes and values, targets first, if there are values that no training sample has.
+            Attributes, targets first, and their values; needed only if some values are absent from the training data.
 
         Returns
         -------
@@ -197,17 +205,17 @@ class CRMClassifier(GroupClassifier):
         Raises
         ------
         InputError
-            If a parameter or the data cannot be used; the message says what to change.
+            If a parameter or the data are invalid; the message says what to change.
         """
         setting, tol, max_iter = self._check_parameters()
         data: Any
         with restored_on_error(self), visible_log(self.verbose):
             if is_streamed(X):
                 data = read_streamed(X, y, attributes, sample_weight, space, self.support)
-                data.candidates.log_prior(self.prior)  # an unusable prior is reported before the fit, not after it
+                data.candidates.log_prior(self.prior)  # report an unusable prior before the fit, not after it
                 model = fit_streamed(data.rows, data.candidates, setting.params, tol=tol, max_iter=max_iter)
                 self.n_features_in_, self.n_missing_ = len(model.feature_mean), 0
-                if hasattr(self, "feature_names_in_"):  # of an earlier fit
+                if hasattr(self, "feature_names_in_"):  # left by an earlier fit
                     del self.feature_names_in_
             else:
                 data = self._read(X, y, attributes, sample_weight, space, missing=True)
@@ -220,7 +228,7 @@ class CRMClassifier(GroupClassifier):
             return self._use_prior(self.prior)
 
     def _check_parameters(self) -> tuple[Setting, float, int]:
-        """Check the parameters that do not depend on data; return the setting, ``tol`` and ``max_iter``."""
+        """Check the parameters that do not depend on the data; return the setting, ``tol`` and ``max_iter``."""
         alpha = check_positive(self.alpha, "alpha", allow_zero=True)
         for name, value, known in (("bias", self.bias, BIASES), ("anchor", self.anchor, ANCHORS)):
             if not isinstance(value, str) or value not in known:
@@ -231,31 +239,31 @@ class CRMClassifier(GroupClassifier):
         return setting, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
 
     def _check_incomplete(self, data: LabelledSamples) -> None:
-        """Raise if attributes are missing and cross-fitting is asked for, before anything is fitted."""
+        """Check that attributes are not missing if ``cross_fit`` is set."""
         if data.incomplete is not None and self.cross_fit:
             raise InputError(
-                f"cross_fit is {self.cross_fit!r} and attributes are missing in some rows: use cross_fit=False, or "
-                "leave those rows out"
+                f"cross_fit={self.cross_fit!r} cannot be used if attributes are missing in some rows: use "
+                "cross_fit=False, or leave out the rows with missing attributes"
             )
 
     def _warn_unless_converged(self, tol: float, max_iter: int) -> None:
-        """Warn if the optimiser stopped early; called by ``fit`` directly, at whose caller the warning points."""
+        """Warn if the fit did not converge. Call only from ``fit`` itself: ``stacklevel`` assumes that depth."""
         model = self._model
         if not model.converged:
             warnings.warn(
                 f"the fit stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e} (tol {tol:g}), "
-                f"and biases of seen groups are off by up to {model.bias_gap:.1e}: "
+                f"where biases of seen groups are inexact by up to {model.bias_gap:.1e}: "
                 + (
                     f"raise max_iter (now {max_iter}), raise alpha, or loosen tol"
                     if model.n_iter >= max_iter
-                    else "rounding allows no further step; raise alpha or loosen tol"
+                    else "rounding errors prevent further progress; raise alpha or loosen tol"
                 ),
                 ConvergenceWarning,
                 stacklevel=3,
             )
 
     def _adopt(self, model: CRMModel, setting: Setting, n_targets: int, one_dimensional: bool) -> None:
-        """Set the fitted attributes from a model that was fitted or read from a file."""
+        """Set the fitted attributes from a model, fitted or read from a file."""
         self._adopt_candidates(model.candidates, n_targets, one_dimensional)
         self._model = model
         self._fit_log_prior = model.candidates.log_prior(self.prior)
@@ -275,16 +283,16 @@ class CRMClassifier(GroupClassifier):
 
     @classmethod
     def _from_model(cls, model: CRMModel, *, prior: Any = "uniform", n_targets: int = 1) -> Self:
-        """Wrap a model that was fitted elsewhere, such as a trained head, without a warning about the hull."""
+        """Wrap a model fitted elsewhere, such as a trained head, without warning of groups outside the hull."""
         clf = cls(prior=prior)
         setting = Setting(FitParams(clf.alpha), clf.bias)
         clf._adopt(model, setting, n_targets, one_dimensional=n_targets == 1)
         clf.n_features_in_ = len(model.feature_mean)
-        clf._outside_announced = True
+        clf._warned_outside_hull = True
         return clf._use_prior(prior)
 
     def explain(self, X: Any) -> pd.DataFrame:
-        """Return the most probable group of each sample, and how far it can be trusted.
+        """Return the most probable group of each sample, with indicators of how reliable the prediction is.
 
         Parameters
         ----------
@@ -294,8 +302,9 @@ class CRMClassifier(GroupClassifier):
         Returns
         -------
         DataFrame
-            Per sample: the values of its most probable group, its ``probability``, whether it was ``seen`` in training,
-            whether it is ``inside_hull``, and the ``effective_sample_size`` of its bias. Keeps the index of ``X``.
+            One row per sample: the attribute values of its most probable group, the group's ``probability``, whether
+            the group was ``seen`` in training, whether it is ``inside_hull``, and the ``effective_sample_size`` of its
+            bias. The index is that of ``X`` if ``X`` is a DataFrame.
         """
         best, log_proba = self._best_group(prediction_features(self, X))
         frame = self.space_.frame(
@@ -313,8 +322,8 @@ class CRMClassifier(GroupClassifier):
         Returns
         -------
         DataFrame
-            Per group: its values, ``train_rows``, ``inside_hull``, ``bias``, ``learned_bias`` (NaN if unseen),
-            ``effective_sample_size`` and ``prior``.
+            One row per group: its attribute values, ``train_rows`` (number or total weight of its training samples),
+            ``inside_hull``, ``bias``, ``learned_bias`` (NaN if unseen), ``effective_sample_size`` and ``prior``.
         """
         check_is_fitted(self)
         return self.space_.frame(
@@ -329,16 +338,19 @@ class CRMClassifier(GroupClassifier):
 
     @property
     def expected_group_accuracy_(self) -> pd.DataFrame:
-        """Expected accuracy on each unseen group inside the hull, estimated by ``CRMClassifierCV``.
+        """Expected accuracy on each unseen group inside the affine hull, estimated by ``CRMClassifierCV``.
 
-        It holds under the prior of the fit, and is not available while ``set_prior`` has another in force.
+        The estimate is valid only for the prior used in ``fit``; it is not available while another prior is set.
         """
         check_is_fitted(self)
         expected = self._model.expected
         if expected is None:
-            raise AttributeError("expected_group_accuracy_ is there after a fit of CRMClassifierCV only")
+            raise AttributeError("expected_group_accuracy_ is estimated only by CRMClassifierCV: fit a CRMClassifierCV")
         if not _same_prior(self.log_prior_, self._fit_log_prior):
-            raise AttributeError("expected_group_accuracy_ is there under the prior of the fit only: set_prior to it")
+            raise AttributeError(
+                "expected_group_accuracy_ is valid only for the prior used in fit, but the current prior differs: pass "
+                "the prior of the fit to set_prior"
+            )
         known = ~np.isnan(expected[:, 0])
         accuracy, lower, upper = expected[known].T
         return self.space_.frame(self.groups_[known], accuracy=accuracy, lower=lower, upper=upper)
@@ -349,18 +361,18 @@ class CRMClassifier(GroupClassifier):
         Parameters
         ----------
         path : str or path
-            File to write, whole or not at all.
+            File to write. It is written atomically.
         inputs : mapping, optional
-            Stored with the model and returned as ``inputs_``: the command line notes here how the columns of a table
-            become features.
+            Description of how the columns of a table become features, stored with the model and restored as
+            ``inputs_``. The command line passes it.
         """
         check_is_fitted(self)
         if inputs is not None and not isinstance(inputs, Mapping):
-            raise InputError(f"inputs is {inputs!r}: pass a mapping, or leave it out")
+            raise InputError(f"inputs is {inputs!r}: pass a mapping or None")
         names = getattr(self, "feature_names_in_", None)
         parameter_log_prior = self._model.candidates.log_prior(self.prior)
-        same_prior = _same_prior(parameter_log_prior, self._fit_log_prior)  # expected accuracies hold under this prior
-        saved = io.Saved(
+        same_prior = _same_prior(parameter_log_prior, self._fit_log_prior)  # expected accuracies are valid only for it
+        state = io.ClassifierState(
             parameters=self._plain_parameters(),
             model=self._model if same_prior else replace(self._model, expected=None),
             log_prior=self.log_prior_,
@@ -370,15 +382,15 @@ class CRMClassifier(GroupClassifier):
             feature_names=None if names is None else [str(name) for name in names],
             inputs=self.inputs_ if inputs is None else inputs,
         )
-        header, arrays = io.to_file(saved)
+        header, arrays = io.pack(state)
         try:
             CRMClassifier._from_file(header, arrays)
         except InputError as error:
-            raise InputError(f"the model cannot be saved, since nobody could load it: {error}") from None
+            raise InputError(f"the model cannot be saved because the file could not be loaded again: {error}") from None
         io.write(path, KIND, header, arrays)
 
     def _plain_parameters(self) -> dict[str, Any]:
-        """Constructor parameters of the ``CRMClassifier`` with the same settings, as plain Python values."""
+        """Return the constructor parameters of a ``CRMClassifier`` with the chosen settings, for a model file."""
         bias, offset = self._bias_and_offset()
         return {
             "alpha": self.alpha_,
@@ -395,39 +407,39 @@ class CRMClassifier(GroupClassifier):
 
     @classmethod
     def _from_file(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
-        """Restore the classifier that ``save`` wrote."""
-        saved = io.from_file(header, arrays)
-        clf = cls(**saved.parameters)
+        """Restore a classifier from the header and the arrays of a model file."""
+        state = io.unpack(header, arrays)
+        clf = cls(**state.parameters)
         setting, _, _ = clf._check_parameters()
-        clf._adopt(saved.model, setting, saved.n_targets, saved.one_dimensional)
-        clf.log_prior_ = saved.log_prior
-        clf.inputs_ = saved.inputs
-        clf._outside_announced = bool((~clf.inside_hull_ & (clf.log_prior_ > -np.inf)).any())
-        clf.n_features_in_ = len(saved.model.feature_mean)
-        if saved.feature_names is not None:
-            clf.feature_names_in_ = np.array(saved.feature_names, dtype=object)
+        clf._adopt(state.model, setting, state.n_targets, state.one_dimensional)
+        clf.log_prior_ = state.log_prior
+        clf.inputs_ = state.inputs
+        clf._warned_outside_hull = bool((~clf.inside_hull_ & (clf.log_prior_ > -np.inf)).any())
+        clf.n_features_in_ = len(state.model.feature_mean)
+        if state.feature_names is not None:
+            clf.feature_names_in_ = np.array(state.feature_names, dtype=object)
         return clf
 
     def _target_marginals(self, X: FloatArray) -> list[FloatArray]:
         return self._model.marginals(X, self._log_score(), range(len(self.targets_.names)))
 
-    def _joint(self, X: FloatArray, position: IntArray | None = None) -> FloatArray:
-        return self._model.joint(X, self._log_score(), position)
+    def _group_log_posterior(self, X: FloatArray, position: IntArray | None = None) -> FloatArray:
+        return self._model.log_posterior(X, self._log_score(), position)
 
     def _best_group(self, X: FloatArray) -> tuple[IntArray, FloatArray]:
         return self._model.best_group(X, self._log_score())
 
     def _log_score(self) -> FloatArray:
-        """Log q(z) − B(z) of each candidate, (g,), with the offset of unseen groups (paper, eq. "hatq")."""
+        """Return log q(z) − B(z) of each candidate, (g,), plus the unseen offset (paper, eq. "hatq")."""
         bias, offset = self._bias_and_offset()
         return self.log_prior_ + offset * ~self.seen_ - self._model.bias_of(bias)
 
     def _bias_and_offset(self) -> tuple[str, float]:
-        """Kind of bias and offset of unseen groups that predictions use; parameters set after the fit count."""
+        """Return the current kind of bias and unseen offset; ``set_params`` changes them after a fit."""
         check_name("bias", self.bias, BIASES)
         return self.bias, check_offset(self.unseen_offset)
 
 
 def _same_prior(log_prior: FloatArray, other: FloatArray) -> bool:
-    """Whether two priors are equal up to rounding."""
+    """Return whether two priors are equal up to rounding."""
     return bool(np.allclose(np.exp(log_prior), np.exp(other), atol=1e-9))

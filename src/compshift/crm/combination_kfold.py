@@ -20,18 +20,18 @@ from compshift.crm.inputs import read_labels
 class CombinationKFold(BaseCrossValidator):
     """Cross-validation folds that hold out whole groups, each inside the affine hull of the groups that remain.
 
-    The score on such a fold estimates the accuracy on combinations that were never seen; held-out rows of seen groups
-    cannot do that. Every group that the others determine is held out exactly once. The other groups are in every
-    training set and in no test set.
+    The score on these folds estimates the accuracy on unseen combinations, which held-out rows of seen groups cannot
+    do. Every group that lies inside the affine hull of the other groups is held out exactly once. The remaining groups
+    are in every training set and in no test set.
 
     Parameters
     ----------
     n_splits : int, default=5
-        Number of folds. There are more if larger folds would leave held-out groups undetermined, and fewer if fewer
-        groups can be held out.
+        Number of folds. The actual number is larger if held-out groups would otherwise lie outside the affine hull of
+        the remaining groups, and smaller if fewer than ``n_splits`` groups can be held out.
     random_state : int, default=0
-        Seed that decides which groups share a fold. It must be an integer, because scikit-learn asks for the number of
-        folds and for the folds separately, and both must agree.
+        Seed that decides which groups share a fold. It must be an integer, because scikit-learn calls ``get_n_splits``
+        and ``split`` separately, and both must give the same folds.
 
     Examples
     --------
@@ -63,14 +63,13 @@ class CombinationKFold(BaseCrossValidator):
         Parameters
         ----------
         X : array or DataFrame (n, p)
-            Features; only their number of rows is checked. May be None.
+            Features. Only the number of rows is used, to check the other arguments. May be None.
         y : array (n,) or (n, t)
             One target or several, as in ``CRMClassifier.fit``.
         attributes : array (n,) or (n, s), optional
-            Nuisance attributes, as in ``CRMClassifier.fit``.
+            Further attributes, as in ``CRMClassifier.fit``.
         groups : array (n,) or (n, s), optional
-            The same as ``attributes``. It exists only for compatibility with scikit-learn, whose functions pass this
-            argument to a splitter.
+            Another name of ``attributes``, for compatibility: scikit-learn's functions pass ``groups`` to a splitter.
 
         Yields
         ------
@@ -80,7 +79,7 @@ class CombinationKFold(BaseCrossValidator):
         Raises
         ------
         InputError
-            If labels cannot be read, both ``attributes`` and ``groups`` are passed, or no group can be held out.
+            If the labels are invalid, both ``attributes`` and ``groups`` are passed, or no group can be held out.
         """
         if y is None:
             raise InputError("CombinationKFold needs the class of each row to know its group, but y is None: pass y")
@@ -91,8 +90,8 @@ class CombinationKFold(BaseCrossValidator):
         n_folds = int(fold.max()) + 1
         if n_folds > self.n_splits:
             warnings.warn(
-                f"{n_folds} folds instead of {self.n_splits}: with larger ones the groups that remain would not "
-                "determine those held out",
+                f"{n_folds} folds are used instead of {self.n_splits}: with fewer folds some held-out groups would lie "
+                "outside the affine hull of the remaining groups",
                 stacklevel=2,
             )
         for number in range(n_folds):
@@ -106,7 +105,7 @@ class CombinationKFold(BaseCrossValidator):
         attributes: Any = None,
         groups: Any = None,
     ) -> int:
-        """Return the number of folds: ``n_splits`` or, if labels are given, the number that ``split`` yields.
+        """Return the number of folds: ``n_splits`` if ``y`` is None, otherwise the number that ``split`` yields.
 
         Parameters
         ----------
@@ -115,9 +114,9 @@ class CombinationKFold(BaseCrossValidator):
         y : array (n,) or (n, t), optional
             One target or several.
         attributes : array (n,) or (n, s), optional
-            Nuisance attributes.
+            Further attributes.
         groups : array (n,) or (n, s), optional
-            The same as ``attributes``, for compatibility with scikit-learn.
+            Another name of ``attributes``, for compatibility with scikit-learn.
 
         Returns
         -------
@@ -134,12 +133,12 @@ class CombinationKFold(BaseCrossValidator):
         space : GroupSpace
             Attributes and their values.
         codes : int array (k, m)
-            Codes of the groups, all different.
+            Codes of distinct groups.
 
         Returns
         -------
         int array (k,)
-            Number of each group's fold; −1 for groups that are never held out.
+            Fold of each group, counted from 0; −1 for groups that are never held out.
 
         Raises
         ------
@@ -150,16 +149,18 @@ class CombinationKFold(BaseCrossValidator):
         fold = combination_folds(space, codes, n_splits, np.random.default_rng(seed))
         if fold.max(initial=-1) < 0:
             raise InputError(
-                f"none of the {len(codes)} groups can be held out: each of them is needed to determine the others"
+                f"none of the {len(codes)} groups can be held out: no group lies inside the affine hull of the others"
                 + ("; pass attributes as well" if len(space.names) == 1 else "")
-                + "; collect one more combination of values that are there already, or choose by rows instead"
+                + "; collect samples of another combination of the existing values, or hold out rows instead of groups"
             )
         return fold
 
     def _row_folds(self, y: Any, attributes: Any, groups: Any) -> IntArray:
         """Return the fold of each row, (n,)."""
         if attributes is not None and groups is not None:
-            raise InputError("attributes and groups were both passed, but mean the same here: leave one of them out")
+            raise InputError(
+                "attributes and groups cannot both be passed, because they mean the same here: leave one of them out"
+            )
         labels = read_labels(y, groups if attributes is None else attributes, None, np.ones(_rows(y), dtype=np.bool_))
         seen, position = labels.space.distinct(labels.codes)
         return self.group_folds(labels.space, seen)[position]
@@ -168,13 +169,13 @@ class CombinationKFold(BaseCrossValidator):
         """Check the parameters and return the number of folds and the seed."""
         n_splits = check_count(self.n_splits, "n_splits")
         if n_splits < 2:
-            raise InputError(f"n_splits is {n_splits}: pass 2 or more")
+            raise InputError(f"n_splits is {n_splits}: pass an integer ≥ 2")
         if isinstance(self.random_state, bool) or not hasattr(self.random_state, "__index__") or self.random_state < 0:
-            raise InputError(f"random_state is {self.random_state!r}: pass a whole number of 0 or more")
+            raise InputError(f"random_state is {self.random_state!r}: pass an integer ≥ 0")
         return n_splits, int(self.random_state)
 
 
 def _rows(values: Any) -> int:
-    """Return the number of rows of a list, array or table; SciPy's sparse matrices have a shape but no length."""
+    """Return the number of rows of a list, array, table or sparse matrix; sparse matrices have no ``len``."""
     shape = getattr(values, "shape", None)
     return int(shape[0]) if shape else len(values) if hasattr(values, "__len__") else 0

@@ -35,65 +35,66 @@ from compshift.crm.fit import (
 from compshift.crm.inputs import LabelledSamples, check_jobs, restored_on_error, seed_of, visible_log
 from compshift.crm.model import BIASES, CRMModel
 from compshift.crm.partial import fit_partial
-from compshift.crm.selection import Choice, Scorer, SearchSpace, balanced_points, choose, combination_scores
-from compshift.crm.solver import Start
+from compshift.crm.selection import Choice, Scorer, SearchSpace, balanced_scores, choose, combination_scores
+from compshift.crm.solver import Parameters
 
 AUTO = "auto"
-"""Value of a parameter that is to be chosen."""
+"""Value of a parameter that asks for its choice by cross-validation."""
 
 ALPHAS = (1e-3, 3e-3, 1e-2, 2e-2, 5e-2, 1e-1, 3e-1, 1.0)
-"""Ridges that are tried unless others are given."""
+"""Default strengths of the ridge to choose from."""
 
 AUTO_BIASES = ("extrapolated", "shrunk", "cumulant")
 """Kinds of bias that ``bias="auto"`` chooses among."""
 
 N_SPLITS = 5
-"""Number of folds of groups, unless another is given."""
+"""Default number of folds of groups."""
 
-RESOLVE_SPLITS = 10
+CHOOSE_ALPHA_SPLITS = 10
 """Number of folds of groups in ``choose_alpha``."""
 
 FIT_CODES_TOL = 1e-4
-"""Tolerance of ``fit_codes``; a tighter one does not change accuracies."""
+"""Tolerance of ``fit_codes``; a smaller value does not change accuracies."""
 
 
 class CRMClassifierCV(CRMClassifier):
-    """``CRMClassifier`` with its settings chosen by accuracy on combinations that were held out.
+    """``CRMClassifier`` with its settings chosen by accuracy on held-out combinations.
 
-    Accuracy on seen groups says little about unseen ones: seen ones usually prefer the weakest ridge, unseen ones need
-    one ten or a hundred times stronger. So whole groups are held out that lie inside the hull of the others, every
-    alpha is fitted without them (each fit warm-started from the previous one), and the best one is fitted to all
-    samples.
+    Accuracy on seen groups says little about unseen groups: seen groups usually prefer the weakest ridge, whereas
+    unseen groups need a ridge ten or a hundred times stronger. So each fold holds out whole groups that lie inside the
+    affine hull of the remaining groups, and every alpha is fitted to the remaining groups, warm-started from the fits
+    before it. The best setting is then fitted to all samples.
 
     Parameters
     ----------
     alphas : sequence of floats, default=(0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
-        Ridges to choose from, all above 0.
+        Strengths of the ridge to choose from, all above 0.
     cv : int, splitter, iterable or None, default=None
-        Folds. A number, or None for 5, makes a ``CombinationKFold`` seeded by ``random_state``. A scikit-learn splitter
-        is given the combination of each sample as ``groups``; an iterable yields indices of training and test samples.
-        Each split must hold out at least one whole group, and no group may be held out twice.
+        Folds. An integer, or None for 5, makes a ``CombinationKFold`` seeded by ``random_state``. A scikit-learn
+        splitter receives the combination of each sample as ``groups``; an iterable yields indices of training and test
+        samples. Each split must hold out at least one whole group, and no group may be held out twice.
     scoring : str or callable, default="accuracy"
-        Score that chooses alpha, on the held-out groups: ``"accuracy"``, its mean over groups; ``"worst"``, its 10 %
-        quantile over groups; the name of another scikit-learn scorer, or a callable ``scorer(estimator, X, y)``, whose
-        scores are averaged over folds.
+        Score on the held-out groups by which alpha is chosen. ``"accuracy"``: mean accuracy over groups; ``"worst"``:
+        10 % quantile of the accuracy over groups; the name of another scikit-learn scorer or a callable
+        ``scorer(estimator, X, y)``: mean score over folds.
     confidence : float, default=0.9
         Coverage of the intervals of ``expected_group_accuracy_``.
     prior : "uniform", "hull", "train", array or mapping, default="uniform"
-        As in ``CRMClassifier``. With ``"train"``, which gives held-out groups probability 0, settings are chosen under
-        ``"hull"``.
+        As in ``CRMClassifier``. Settings are chosen under the same prior, except that ``"hull"`` replaces ``"train"``,
+        which would give held-out groups probability 0.
     bias : "auto", "extrapolated", "cumulant", "shrunk" or "learned", default="auto"
-        As in ``CRMClassifier``; ``"auto"`` chooses among the first three of those. An alternative to the plain setting
-        (``"extrapolated"``, ``"zero"``, no cross-fitting) is taken if it is better by two standard errors on held-out
-        groups, or on held-out samples of seen groups, and not worse on the other. It is tried around the plain
-        setting's alpha.
+        As in ``CRMClassifier``; ``"auto"`` chooses among ``"extrapolated"``, ``"shrunk"`` and ``"cumulant"``. The
+        default is the plain setting: bias ``"extrapolated"``, anchor ``"zero"``, no cross-fitting. An alternative
+        replaces it only if its accuracy is higher by more than two standard errors on held-out groups or on held-out
+        samples of seen groups, and not lower on either. Other anchors and cross-fitting are tried only at alphas near
+        the best alpha of the plain setting.
     anchor : "auto", "zero" or "gaussian", default="auto"
-        As in ``CRMClassifier``; ``"auto"`` chooses, as for ``bias``.
+        As in ``CRMClassifier``; ``"auto"`` chooses between the two by the rule described under ``bias``.
     cross_fit : bool, int or "auto", default=False
-        As in ``CRMClassifier``; ``"auto"`` chooses between False and 5 folds, as for ``bias``.
+        As in ``CRMClassifier``; ``"auto"`` chooses between False and 5 folds by the rule described under ``bias``.
     unseen_offset : float or "auto", default="auto"
-        As in ``CRMClassifier``. ``"auto"``: a quarter of the offset that would make groups as accurate when they are
-        held out as when they are seen, all groups in the hull being equally likely.
+        As in ``CRMClassifier``. ``"auto"``: a quarter of the offset at which groups are predicted equally well when
+        they are held out and when they are seen, under the prior ``"hull"``.
     support : "all", "hull", "observed", or codes of shape (g, m), default="all"
         As in ``CRMClassifier``.
     tol : float, default=1e-6
@@ -101,26 +102,32 @@ class CRMClassifierCV(CRMClassifier):
     max_iter : int, default=1000
         As in ``CRMClassifier``, for every fit.
     n_jobs : int or None, default=None
-        Number of processes, as joblib counts them.
+        Number of processes, with the meaning it has in joblib: None for 1, −1 for all cores.
     random_state : int, RandomState or None, default=0
-        Decides which groups share a fold, and which samples of the other groups are held out.
+        Seed that decides which groups share a fold, and which samples of the other groups are held out.
     verbose : bool or int, default=False
         As in ``CRMClassifier``.
 
     Attributes
     ----------
     alpha_, anchor_, cross_fit_, selected_bias_, unseen_offset_
-        The settings that were chosen.
+        The chosen settings.
     cv_results_ : dict of arrays
-        Cross-validation results, one entry per setting (scikit-learn's layout): ``params``, a list of dicts, and its
-        columns ``param_alpha``, ``param_anchor``, ``param_cross_fit`` and ``param_bias``; ``mean_test_score``, by which
-        alpha was chosen (for ``scoring="worst"`` the quantile); ``std_test_score`` over held-out groups or, for other
-        scorers, over folds; ``rank_test_score``; ``unseen_accuracy`` and ``seen_accuracy``, means over held-out groups
-        and over the groups that stayed, without any offset; ``group_accuracy`` (settings, k), of each seen group when
-        it was held out, NaN if it never was.
+        Cross-validation results, one entry per setting (scikit-learn's layout).
+
+        - ``params``: list of dicts; ``param_alpha``, ``param_anchor``, ``param_cross_fit`` and ``param_bias`` hold the
+          same values as arrays.
+        - ``mean_test_score``: the score by which alpha is chosen (the 10 % quantile for ``scoring="worst"``);
+          ``std_test_score``: its standard deviation over held-out groups, or over folds if ``scoring`` is another
+          scorer; ``rank_test_score``: rank by ``mean_test_score``, 1 for the best.
+        - ``unseen_accuracy``: mean accuracy over held-out groups; ``seen_accuracy``: mean accuracy over groups on
+          held-out samples while their group stays in training. Both are measured with an offset of 0.
+        - ``group_accuracy``, of shape (settings, k): accuracy on each seen group when it is held out; NaN if it never
+          is.
     expected_group_accuracy_ : DataFrame
-        Per unseen group inside the hull: its values, the ``accuracy`` to expect, and the ends of its interval,
-        ``lower`` and ``upper``. Estimated from seen groups that were held out, one by one where there are not too many.
+        One row per unseen group inside the affine hull: its attribute values, the expected ``accuracy``, and the ends
+        ``lower`` and ``upper`` of the interval. Estimated by holding out seen groups, one at a time if there are at
+        most 30 seen groups.
     n_splits_ : int
         Number of folds.
     classes_, space_, hull_, groups_, bias_ and others
@@ -192,7 +199,7 @@ class CRMClassifierCV(CRMClassifier):
         Raises
         ------
         InputError
-            If a parameter or the data cannot be used, or no group can be held out; the message says what to change.
+            If a parameter or the data are invalid, or no group can be held out; the message says what to change.
         """
         _, tol, max_iter = self._check_parameters()
         seed, n_jobs = seed_of(self.random_state), check_jobs(self.n_jobs)
@@ -215,7 +222,10 @@ class CRMClassifierCV(CRMClassifier):
             return self._use_prior(self.prior)
 
     def _check_parameters(self) -> tuple[Setting, float, int]:
-        """Check the parameters that do not depend on data; return the first setting, ``tol`` and ``max_iter``."""
+        """Check the parameters that do not depend on the data.
+
+        Return the first setting of the search space, ``tol`` and ``max_iter``.
+        """
         check_scoring(self.scoring)
         check_fraction(self.confidence, "confidence")
         check_jobs(self.n_jobs)
@@ -224,19 +234,20 @@ class CRMClassifierCV(CRMClassifier):
             self.cv is None or isinstance(self.cv, int) or hasattr(self.cv, "split") or hasattr(self.cv, "__iter__")
         ):
             raise InputError(
-                f"cv is {self.cv!r}: pass a number of folds, a splitter such as CombinationKFold, or splits"
+                f"cv is {self.cv!r}: pass a number of folds, a splitter such as CombinationKFold, or a list of "
+                "(training indices, test indices) pairs"
             )
         return self._search_space().first, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
 
     def _search_space(self) -> SearchSpace:
-        """Check the parameters that can be chosen, and return their values to choose from."""
+        """Check the parameters that accept ``"auto"`` or several values, and return the settings to choose from."""
         if isinstance(self.alphas, str) or not np.ndim(self.alphas) == 1 or not len(self.alphas):
-            raise InputError(f"alphas is {self.alphas!r}: pass a list of positive numbers")
+            raise InputError(f"alphas is {self.alphas!r}: pass a non-empty list of positive numbers")
         alphas = tuple(sorted({check_positive(alpha, "alpha", allow_zero=True) for alpha in self.alphas}))
         if alphas[0] == 0:
             raise InputError(
-                "alphas has 0: without a ridge the weights have no optimum where features separate groups, and scores "
-                "on held-out groups say nothing; pass numbers above 0, such as 1e-4"
+                "alphas contains 0: without a ridge the weights diverge if the features separate the groups, and "
+                "scores on held-out groups become meaningless; pass numbers above 0, such as 1e-4"
             )
         check_name("bias", self.bias, (*BIASES, AUTO))
         check_name("anchor", self.anchor, (*ANCHORS, AUTO))
@@ -251,7 +262,7 @@ class CRMClassifierCV(CRMClassifier):
         )
 
     def _group_folds(self, data: LabelledSamples, seed: int) -> IntArray:
-        """Fold of each seen group, (k,); −1 for groups that are never held out."""
+        """Return the fold of each seen group, (k,); −1 for groups that are never held out."""
         space, groups = data.candidates.space, data.candidates.seen_groups
         if self.cv is None or isinstance(self.cv, int):
             splitter = CombinationKFold(N_SPLITS if self.cv is None else self.cv, random_state=seed)
@@ -263,42 +274,53 @@ class CRMClassifierCV(CRMClassifier):
             held = np.setdiff1d(data.position[test], data.position[train])
             if not held.size:
                 raise InputError(
-                    f"split {number} of cv holds out no whole group: use CombinationKFold, or splits by combination"
+                    f"split {number} of cv holds out no whole group: use CombinationKFold, or splits whose test sets "
+                    "contain all samples of at least one combination"
                 )
             if (fold[held] >= 0).any():
                 raise InputError(
-                    f"cv holds out {space.label(groups[held[fold[held] >= 0][0]])} twice: hold it out once"
+                    f"cv holds out {space.label(groups[held[fold[held] >= 0][0]])} in two splits: hold out each "
+                    "combination in one split only"
                 )
             fold[held] = number
         if fold.max(initial=-1) < 0:
-            raise InputError("cv has no splits: pass at least one pair of training and test samples")
+            raise InputError("cv has no splits: pass at least one (training indices, test indices) pair")
         return fold
 
     def _splits(self, data: LabelledSamples) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield the training and test samples of each split of a splitter or an iterable, as indices into ``data``."""
+        """Yield the training and test samples of each split as indices into ``data``.
+
+        ``cv`` is a splitter or an iterable of splits here.
+        """
         place = np.arange(len(data.X))
         if not hasattr(self.cv, "split") and data.place is not None:
-            place = data.place  # listed splits count the rows that ``fit`` was given, some of which may be left out
+            place = (
+                data.place
+            )  # an iterable has indices into the rows passed to ``fit``, of which ``data`` may hold only some
         try:
             y = data.candidates.seen_groups[data.position, 0]
             for train, test in check_cv(self.cv).split(data.X, y, data.position):
-                first, second = place[np.asarray(train)], place[np.asarray(test)]
-                yield first[first >= 0], second[second >= 0]
+                train_place, test_place = place[np.asarray(train)], place[np.asarray(test)]
+                yield train_place[train_place >= 0], test_place[test_place >= 0]
         except (ValueError, TypeError, IndexError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(
-                f"cv gives splits that cannot be used ({error}): pass pairs of indices of training and test samples"
+                f"cv yields splits that cannot be used ({error}): pass (training indices, test indices) pairs"
             ) from None
 
     def _expected_accuracy(
         self, data: LabelledSamples, setting: Setting, model: CRMModel, *, max_iter: int, seed: int, n_jobs: int | None
     ) -> FloatArray:
-        """Expected accuracy on unseen groups, and its interval, (g, 3)."""
+        """Return the expected accuracy on each candidate and the ends of its interval, (g, 3).
+
+        Rows are NaN unless the group is unseen and inside the affine hull.
+        """
         rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
-        own = data.candidates.space.locate(data.candidates.seen_groups, data.candidates.groups)
-        start = Start(
-            model.coef * rows.standard.scale / model.temperature, np.where(own >= 0, model.learned_bias[own], 0.0)
+        in_candidates = data.candidates.space.locate(data.candidates.seen_groups, data.candidates.groups)  # (k,)
+        start = Parameters(
+            model.coef * rows.standard.scale / model.temperature,
+            np.where(in_candidates >= 0, model.learned_bias[in_candidates], 0.0),
         )
         fitted = step_one(rows, setting.params, tol=EXPECTED_TOL, max_iter=max_iter, start=start)
         return expected_accuracy(
@@ -315,7 +337,11 @@ class CRMClassifierCV(CRMClassifier):
         )
 
     def _bias_and_offset(self) -> tuple[str, float]:
-        """Kind of bias and offset of unseen groups that predictions use: those chosen, unless set to another."""
+        """Return the kind of bias and the unseen offset used by predictions.
+
+        A parameter that is ``"auto"`` means the chosen value; any other value, also one set after the fit, is used as
+        is.
+        """
         check_name("bias", self.bias, (*BIASES, AUTO))
         bias = self.selected_bias_ if self.bias == AUTO else self.bias
         if _is_auto(self.unseen_offset):
@@ -328,7 +354,7 @@ def _is_auto(value: Any) -> bool:
 
 
 def check_scoring(scoring: Any) -> str | Scorer:
-    """Return ``"accuracy"`` and ``"worst"`` as they are, the scorer of another name, or the callable itself."""
+    """Check ``scoring``; replace the name of a scikit-learn scorer, other than ``"accuracy"``, by the scorer."""
     if callable(scoring):
         return scoring  # type: ignore[no-any-return]
     if isinstance(scoring, str) and scoring in ("accuracy", "worst"):
@@ -349,11 +375,11 @@ def _cv_results(choice: Choice) -> dict[str, Any]:
     scores = choice.scores
     params = [{**setting.params._asdict(), "bias": setting.bias} for setting in scores.settings]
     return {
-        **{f"param_{name}": np.array([own[name] for own in params]) for name in params[0]},
+        **{f"param_{name}": np.array([values[name] for values in params]) for name in params[0]},
         "params": params,
-        "mean_test_score": choice.points,
+        "mean_test_score": choice.setting_score,
         "std_test_score": scores.test_scores.std(axis=1),
-        "rank_test_score": rankdata(-choice.points, method="min").astype(np.int32),
+        "rank_test_score": rankdata(-choice.setting_score, method="min").astype(np.int32),
         "unseen_accuracy": _known_means(scores.unseen),
         "seen_accuracy": _known_means(scores.seen),
         "group_accuracy": scores.unseen,
@@ -361,7 +387,7 @@ def _cv_results(choice: Choice) -> dict[str, Any]:
 
 
 def _known_means(values: FloatArray) -> FloatArray:
-    """Mean of each row over the entries that are not NaN, (n,); NaN for a row without any."""
+    """Return the mean of each row over its entries that are not NaN, (n,); NaN if all entries are NaN."""
     known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN, as intended
         return np.asarray(np.where(known, values, 0.0).sum(axis=1) / known.sum(axis=1))
@@ -370,20 +396,22 @@ def _known_means(values: FloatArray) -> FloatArray:
 def choose_alpha(
     X: FloatArray, codes: IntArray, space: GroupSpace, alphas: Sequence[float], rng: np.random.Generator
 ) -> float:
-    """Return the alpha with the best lower accuracy of two: on held-out groups, and on held-out samples of the others.
+    """Return the alpha with the highest ``balanced_scores``.
 
-    Where no group can be held out samples alone decide; where no sample can be either, the middle alpha is returned.
+    This is the minimum of two mean accuracies: on held-out groups, and on held-out samples of the other groups. If no
+    group can be held out, the accuracy on held-out samples decides; if no sample can be held out either, the middle
+    alpha is returned.
     """
     groups, position = space.distinct(codes)
     candidates = Candidates.of(space, groups, np.bincount(position).astype(np.float64), "all")
     data = LabelledSamples(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
-    fold = combination_folds(space, groups, RESOLVE_SPLITS, rng)
+    fold = combination_folds(space, groups, CHOOSE_ALPHA_SPLITS, rng)
     path = [FitParams(alpha) for alpha in alphas]
     seed = int(rng.integers(2**31))
     scores = combination_scores(data, fold, path, ["extrapolated"], "hull", max_iter=1000, seed=seed)
     if np.isnan(scores.unseen).all() and np.isnan(scores.seen).all():
         return sorted(alphas)[len(alphas) // 2]
-    return scores.settings[int(np.argmax(balanced_points(scores)))].params.alpha
+    return scores.settings[int(np.argmax(balanced_scores(scores)))].params.alpha
 
 
 def fit_codes(
@@ -395,10 +423,10 @@ def fit_codes(
     tol: float = FIT_CODES_TOL,
     prior: str = "hull",
 ) -> CRMClassifier:
-    """Fit a classifier of the first attribute to samples with codes (n, m), without warnings."""
+    """Fit a classifier of the first attribute to samples with codes (n, m), and suppress all warnings."""
     plain = GroupSpace.from_cardinalities(space.cardinalities)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an attribute may have one value left, when few groups are kept
+        warnings.simplefilter("ignore")  # if few groups remain, an attribute may have a single value
         return CRMClassifier(alpha=alpha, prior=prior, tol=tol).fit(
             X,
             codes[:, 0],

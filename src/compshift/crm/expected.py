@@ -1,13 +1,13 @@
-"""Expected accuracy of groups that were never seen, learnt by holding out seen groups.
+"""Expected accuracy on unseen groups, estimated by holding out seen groups.
 
-Each seen group that the others determine is held out (alone, if there are at most ``MAX_FOLDS`` groups) and predicted
-by a fit to the others. A ridge regression then explains the accuracy of the held-out groups by the accuracy that the
-fit itself expected of them and by their attribute values; it predicts the accuracy of unseen groups. Its leave-one-out
-errors give the interval.
+Each seen group inside the affine hull of the other seen groups is held out (alone, if there are at most ``MAX_FOLDS``
+groups) and predicted by a fit to the remaining groups. A ridge regression then explains the accuracy on held-out groups
+by the *opinion* of the fit, which is the accuracy that the fit itself expects on the group, and by the group's
+attribute values. The regression predicts the accuracy on unseen groups; its leave-one-out errors give the interval.
 
 With fewer than ``MIN_REGRESSION_GROUPS`` held-out groups there is no regression. Accuracy is then assumed to fall
-linearly with the leverage (variance) of the extrapolation, from that of seen groups to that of held-out ones. This
-corrects for the folds having fewer groups than the final fit, which matters most when groups are few.
+linearly with the leverage (variance) of the extrapolation, along the line through the means of seen and of held-out
+groups. This corrects for the folds having fewer groups than the final fit, which matters most if there are few groups.
 """
 
 from __future__ import annotations
@@ -32,34 +32,36 @@ from compshift.crm.model import CRMModel
 from compshift.crm.selection import ROW_PARTS, Fold, row_parts
 
 MAX_FOLDS = 30
-"""Largest number of folds. Each costs a fit."""
+"""Maximum number of folds. Each fold costs one fit."""
 
 EXPECTED_TOL = 1e-3
-"""Tolerance of these fits. They start from the fit to all groups; with a looser tolerance they would still reflect the
-held-out group."""
+"""Tolerance of the fits without a fold. They are warm-started from the fit to all groups; with a larger tolerance they
+would still depend on the held-out groups."""
 
 MIN_REGRESSION_GROUPS = 8
 """Smallest number of held-out groups for which the regression is fitted."""
 
-OPINION_VARIANCE, VALUE_VARIANCE = 2.0, 0.1
-"""Prior variances of the regression coefficients, in units of the noise variance: of the slope on the model's own
-expectation (standardised), and of the effect of an attribute value."""
+OPINION_VARIANCE = 2.0
+"""Prior variance of the regression coefficient of the standardised opinion, in units of the noise variance."""
+
+VALUE_VARIANCE = 0.1
+"""Prior variance of the regression coefficient of an attribute value, in units of the noise variance."""
 
 MAX_UNSEEN_GROUPS = 2000
-"""Largest number of unseen groups for which accuracy is predicted."""
+"""Largest number of unseen groups for which accuracies are predicted; with more, all results are NaN."""
 
 
 class HeldOut(NamedTuple):
     """Results for each seen group; NaN for groups that cannot be held out."""
 
     accuracy: FloatArray  # (k,) accuracy when held out
-    opinion: FloatArray  # (k,) accuracy that the fit without the group expected of it
-    leverage: FloatArray  # (k,) leverage of its extrapolation from the remaining groups
-    seen: FloatArray  # (k,) accuracy on held-out rows while the group itself stays in training
+    opinion: FloatArray  # (k,) accuracy on the group expected by the fit without it
+    leverage: FloatArray  # (k,) leverage of the extrapolation to the group from the remaining groups
+    seen: FloatArray  # (k,) accuracy on held-out samples while their group stays in training
 
 
 class Prediction(NamedTuple):
-    """Expected accuracy of groups and its interval, (q,) each."""
+    """Expected accuracy on groups and the ends of its interval, (q,) each."""
 
     accuracy: FloatArray
     lower: FloatArray
@@ -79,16 +81,16 @@ def expected_accuracy(
     seed: int,
     n_jobs: int | None,
 ) -> FloatArray:
-    """Return the expected accuracy of every candidate and both ends of its interval, (g, 3).
+    """Return the expected accuracy on every candidate and the ends of its interval, (g, 3).
 
-    A row is NaN unless the candidate is unseen and inside the hull.
+    A row is NaN unless the candidate is unseen and inside the affine hull.
     """
     candidates = data.candidates
-    missing = np.flatnonzero((candidates.in_seen < 0) & candidates.inside_hull)
+    unseen = np.flatnonzero((candidates.in_seen < 0) & candidates.inside_hull)
     result = np.full((len(candidates.groups), 3), np.nan)
-    if not missing.size or missing.size > MAX_UNSEEN_GROUPS:
+    if not unseen.size or unseen.size > MAX_UNSEEN_GROUPS:
         return result
-    groups = candidates.groups[missing]
+    groups = candidates.groups[unseen]
     held_out = hold_out(data, setting, fitted, prior, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
     if np.isnan(held_out.accuracy).all():
         return result
@@ -97,7 +99,7 @@ def expected_accuracy(
     opinion = _opinion(rows, fitted, model, log_score, groups, data.n_targets)
     leverage = extrapolation_leverage(candidates.hull, groups)
     found = predict_accuracy(candidates.hull, groups, held_out, opinion, leverage, confidence)
-    result[missing] = np.stack(found, axis=1)
+    result[unseen] = np.stack(found, axis=1)
     return result
 
 
@@ -111,7 +113,7 @@ def hold_out(
     seed: int,
     n_jobs: int | None,
 ) -> HeldOut:
-    """Hold out and score every seen group that the others determine."""
+    """Hold out and score every seen group that lies inside the affine hull of the others."""
     space, groups = data.candidates.space, data.candidates.seen_groups
     fold = combination_folds(space, groups, min(len(groups), MAX_FOLDS), np.random.default_rng(seed))
     part = row_parts(data.position, seed)
@@ -121,10 +123,10 @@ def hold_out(
     )
     nothing = np.full(len(groups), np.nan)
     accuracy, opinion, leverage = nothing.copy(), nothing.copy(), nothing.copy()
-    for number, (scores, own_opinion) in enumerate(found):
+    for number, (scores, fold_opinion) in enumerate(found):
         held = fold == number
         accuracy[held] = scores[0, held]
-        opinion[held] = own_opinion
+        opinion[held] = fold_opinion
         leverage[held] = extrapolation_leverage(AffineHull(space, groups[~held]), groups[held])
     known = np.array([scores[1] for scores, _ in found]).reshape(-1, len(groups))  # (folds, k)
     counts = (~np.isnan(known)).sum(axis=0)
@@ -141,13 +143,13 @@ def _hold_out(
     prior: Any,
     max_iter: int,
 ) -> tuple[FloatArray, FloatArray]:
-    """Score one fold: accuracies (2, k) of held-out and kept groups, and the fit's opinion of the held-out ones."""
+    """Score one fold: return accuracies (2, k) on held-out and on kept groups, and the opinion on held-out groups."""
     fold = Fold(data, held_groups, in_part, prior)
     kept = data.candidates.space.locate(fold.candidates.seen_groups, data.candidates.seen_groups)
     start = fitted.solution.start._replace(bias=fitted.solution.bias[kept])
     found = step_one(fold.rows, setting.params, tol=EXPECTED_TOL, max_iter=max_iter, start=start)
     model = step_two(fold.candidates, found, tails=False)
-    log_score = fold.log_prior + setting.offset * fold.lacking - model.bias_of(setting.bias)
+    log_score = fold.log_prior + setting.offset * fold.unseen_candidates - model.bias_of(setting.bias)
     opinion = _opinion(fold.rows, found, model, log_score, fold.groups[held_groups], data.n_targets)
     return fold.accuracy(model, setting.bias, setting.offset), opinion
 
@@ -155,7 +157,7 @@ def _hold_out(
 def _opinion(
     rows: StandardisedRows, fitted: StepOne, model: CRMModel, log_score: FloatArray, groups: IntArray, n_targets: int
 ) -> FloatArray:
-    """Return the accuracy that a fit itself expects of each of the groups (q, m)."""
+    """Return the accuracy that a fit itself expects on each of the groups (q, m), (q,)."""
     evidence = log_evidence(fitted.energies, rows.seen, np.log(rows.frequency) - fitted.bias)
     X = rows.features * rows.standard.scale + rows.standard.mean
     marginals = model.marginals(X, log_score, range(n_targets))
@@ -170,7 +172,7 @@ def predict_accuracy(
     leverage: FloatArray,
     confidence: float,
 ) -> Prediction:
-    """Predict the accuracy of the groups (q, m) from the fit's opinion of them and their leverage, (q,) each."""
+    """Predict the accuracy on the groups (q, m) from the opinion of the fit and the leverage, (q,) each."""
     known = ~np.isnan(held_out.accuracy)
     accuracy, n = held_out.accuracy[known], int(known.sum())
     error: FloatArray | float
@@ -188,9 +190,10 @@ def predict_accuracy(
 def _by_leverage(
     hull: AffineHull, held_out: HeldOut, known: BoolArray, leverage: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the accuracy on the line through seen and held-out groups, and its standard error, (q,) each.
+    """Return the accuracy by linear interpolation in the leverage, and its standard error, (q,) each.
 
-    Both the mean loss of accuracy by extrapolation and its variance between groups grow with the leverage.
+    The line passes through the means of seen and of held-out groups. The loss of accuracy and its variance between
+    groups are both assumed to grow with the leverage.
     """
     accuracy = held_out.accuracy[known]
     n, mean = len(accuracy), float(accuracy.mean())
@@ -198,7 +201,7 @@ def _by_leverage(
     level = float(seen.mean()) if seen.size else mean
     origin = float(extrapolation_leverage(hull, hull.observed).mean())
     distance = float(held_out.leverage[known].mean()) - origin
-    # position between seen groups (0) and held-out ones (1)
+    # relative leverage: 0 at the mean of seen groups, 1 at the mean of held-out groups
     share = (leverage - origin) / distance if distance > 0 else np.ones(len(leverage))
     centre = level + share * (mean - level) if mean < level else np.full(len(leverage), mean)
     if n < 2:
@@ -209,14 +212,20 @@ def _by_leverage(
 
 
 def _regressors(space: GroupSpace, groups: IntArray, opinion: FloatArray, reference: FloatArray) -> FloatArray:
-    """Return the regressors (q, 1 + D), scaled so that a ridge of 1 on each coefficient gives the prior variances."""
+    """Return the regressors (q, 1 + D), scaled so that a ridge of 1 on each coefficient gives the prior variances.
+
+    ``opinion`` (q,) is standardised by the mean and the standard deviation of ``reference``.
+    """
     scale = max(float(reference.std()), 0.05)
-    own = math.sqrt(OPINION_VARIANCE) * (opinion - reference.mean()) / scale
-    return np.concatenate([own[:, None], math.sqrt(VALUE_VARIANCE) * space.one_hot(groups)], axis=1)
+    scaled = math.sqrt(OPINION_VARIANCE) * (opinion - reference.mean()) / scale
+    return np.concatenate([scaled[:, None], math.sqrt(VALUE_VARIANCE) * space.one_hot(groups)], axis=1)
 
 
 def _ridge(features: FloatArray, accuracy: FloatArray, wanted: FloatArray) -> tuple[FloatArray, float]:
-    """Fit a ridge regression about the mean; return predictions (q,) and the RMS of its leave-one-out errors."""
+    """Fit a ridge regression to the accuracies minus their mean.
+
+    Return the predictions (q,) for the regressors ``wanted``, and the root mean square of the leave-one-out errors.
+    """
     n, mean = len(accuracy), float(accuracy.mean())
     kernel = features @ features.T
     inverse = np.linalg.inv(kernel + np.eye(n))

@@ -1,9 +1,9 @@
 """The two steps of Compositional Risk Minimization on fixed features (paper, Algorithm 1).
 
-Step 1 fits linear energies and one bias per seen group: a convex risk, minimised by ``solver.solve``. Step 2 computes
-the bias of every candidate group from the energies of the training samples. Both are sums over blocks of samples
-(``blocks``), so the same functions serve arrays in memory, feature stores, Dask collections, several processes and the
-batches of a network.
+Step 1 fits linear energies and one bias per seen group by minimising a convex risk with ``solver.solve``. Step 2
+computes the bias of every candidate group from the energies of the training samples. Both steps are sums over blocks of
+samples (``blocks``), so the same functions work for arrays in memory, feature stores, Dask collections, several
+processes and the batches of a network.
 """
 
 from __future__ import annotations
@@ -32,63 +32,63 @@ from compshift.core.bias import (
 from compshift.core.candidates import Candidates
 from compshift.core.energy import GroupTable, linear_energies, log_evidence
 from compshift.core.folds import row_folds
-from compshift.crm.blocks import ArrayRows, Block, RowSums, Sums, in_threads, one_thread_for_numpy
+from compshift.crm.blocks import ArrayRows, Block, SummableRows, Sums, in_threads, one_thread_for_numpy
 from compshift.crm.gaussian import gaussian_energies
 from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel
 from compshift.crm.problem import Standard, StepOneProblem, TemperatureProblem, standard_of, standardise
-from compshift.crm.solver import Solution, Start, solve
+from compshift.crm.solver import Parameters, Solution, solve
 
 ANCHORS = ("zero", "gaussian")
-"""Weights that the ridge can pull to: zero, or those of additive Gaussians with one covariance."""
+"""Weights that the ridge can pull towards: zero, or those of additive Gaussians with one shared covariance."""
 
 CROSS_FIT_FOLDS = 5
-"""Number of folds of cross-fitting, unless another is given."""
+"""Number of folds of cross-fitting if ``cross_fit`` is True or ``"auto"``."""
 
 CROSS_FIT_TOL = 1e-4
-"""Loosest tolerance of the fits that give out-of-fold energies; a tighter one hardly changes them."""
+"""Smallest tolerance used for the fits that give out-of-fold energies; a smaller one would hardly change them."""
 
 MAX_OFFSET = 1e6
-"""Largest absolute ``unseen_offset``, in nats: with more, log-probabilities would lose digits."""
+"""Largest absolute ``unseen_offset``, in nats: a larger value would round off digits of log-probabilities."""
 
 MAX_TAIL_WEIGHTS = 20_000_000
-"""Largest number of importance weights (samples × groups) that are sorted for their tail indices."""
+"""Largest number of importance weights (samples × groups) for which tail indices are computed."""
 
 TAIL_BLOCK_CELLS = 1 << 20
-"""Number of importance weights that a thread sorts at a time."""
+"""Target number of importance weights per block when tail indices are computed in threads."""
 
 
 class FitParams(NamedTuple):
-    """How energies and biases are fitted."""
+    """Parameters of a fit of energies and biases."""
 
     alpha: float
     anchor: str = "zero"  # one of ANCHORS
-    cross_fit: int = 0  # folds that give out-of-fold energies; 0 for none
+    cross_fit: int = 0  # number of folds for out-of-fold energies; 0 for no cross-fitting
 
 
 class Setting(NamedTuple):
-    """One way to fit and to predict."""
+    """Parameters of a fit, and of the predictions made from it."""
 
     params: FitParams
     bias: str  # kind of bias, one of ``model.BIASES``
-    offset: float = 0.0  # nats by which groups that training lacks are favoured
+    offset: float = 0.0  # nats added to the log-probability of unseen groups
 
 
 def check_cross_fit(cross_fit: Any) -> int:
-    """Check ``cross_fit`` and return the number of folds, 0 for none."""
+    """Check ``cross_fit`` and return the number of folds, 0 for no cross-fitting."""
     if isinstance(cross_fit, bool | np.bool_):
         return CROSS_FIT_FOLDS if cross_fit else 0
     if isinstance(cross_fit, str):
         raise InputError(f"cross_fit is {cross_fit!r}: pass True, False or a number of folds")
     folds = check_count(cross_fit, "cross_fit")
     if folds < 2:
-        raise InputError(f"cross_fit is {folds}: pass True, False, or 2 folds or more")
+        raise InputError(f"cross_fit is {folds}: pass True, False, or a number of folds ≥ 2")
     return folds
 
 
 def check_offset(offset: Any, *, auto: bool = False) -> float:
-    """Check ``unseen_offset``: a number of nats within ±``MAX_OFFSET``. ``auto`` adds that name to the message."""
-    expected = f"pass a number between ±{MAX_OFFSET:g} (0 for none)" + (", or 'auto'" if auto else "")
+    """Check that ``unseen_offset`` lies within ±``MAX_OFFSET``. With ``auto`` the error message also offers 'auto'."""
+    expected = f"pass a number between ±{MAX_OFFSET:g} (0 for no offset)" + (", or 'auto'" if auto else "")
     number = check_finite_number(offset, "unseen_offset", expected)
     if abs(number) > MAX_OFFSET:
         raise InputError(f"unseen_offset is {offset!r}: {expected}")
@@ -108,7 +108,7 @@ class StandardisedRows(NamedTuple):
     def of(
         cls, X: FloatArray, position: IntArray, sample_weight: FloatArray, candidates: Candidates
     ) -> StandardisedRows:
-        """Standardise samples (n, p) of the seen groups at ``position`` (n,); every weight is above 0."""
+        """Standardise samples (n, p). ``position`` (n,) are indices of seen groups; every weight is above 0."""
         features, standard = standardise(X, sample_weight)
         seen = GroupTable.of(candidates.space, candidates.seen_groups)
         return cls(features, standard, position, sample_weight / sample_weight.sum(), seen)
@@ -119,7 +119,7 @@ class StandardisedRows(NamedTuple):
         return np.bincount(self.position, weights=self.weight, minlength=len(self.seen.row)).astype(np.float64)
 
     def problem(self, params: FitParams) -> StepOneProblem:
-        """Step 1 on all samples."""
+        """Return the optimisation problem of step 1 on all samples."""
         anchor = None
         if params.anchor == "gaussian":
             anchor = gaussian_energies(self.features, self.position, self.weight, self.seen)
@@ -127,7 +127,7 @@ class StandardisedRows(NamedTuple):
         return StepOneProblem(rows, self.seen, self.frequency, params.alpha, anchor=anchor, spread=self.standard.spread)
 
     def subset(self, rows: IntArray) -> tuple[StandardisedRows, IntArray]:
-        """Return some of the samples with the groups that they have, and the indices of these groups."""
+        """Return some of the samples, with only the groups that occur in them, and the indices of these groups."""
         present, position = np.unique(self.position[rows], return_inverse=True)
         seen = GroupTable.of(self.seen.space, self.seen.codes[present])
         weight = self.weight[rows] / self.weight[rows].sum()
@@ -135,13 +135,13 @@ class StandardisedRows(NamedTuple):
 
 
 class LinearEnergies(NamedTuple):
-    """Energies as a linear function of features that are not standardised yet."""
+    """Energies as a linear function of the original features: they are standardised, then multiplied by weights."""
 
     standard: Standard
     weight: FloatArray  # (D, p)
 
     def of(self, features: Any) -> FloatArray:
-        """Energies (b, D) of samples (b, p)."""
+        """Return the energies (b, D) of samples (b, p)."""
         energies: FloatArray = linear_energies(self.standard.of(features), self.weight)
         return energies
 
@@ -149,7 +149,8 @@ class LinearEnergies(NamedTuple):
 class StepOne(NamedTuple):
     """Fitted energies, and the samples over which step 2 averages them.
 
-    With cross-fitting the energies of a sample come from a fit that did not see it, and biases match those energies.
+    With cross-fitting the energies of a sample come from a fit to other samples, and the biases are fitted to these
+    energies.
     """
 
     solution: Solution  # weights of the standardised features
@@ -158,27 +159,30 @@ class StepOne(NamedTuple):
     frequency: FloatArray  # (k,) p̂ of the seen groups
     seen: GroupTable
     standard: Standard
-    rows: RowSums  # samples
-    linear: LinearEnergies | None = None  # how energies follow from ``rows``; None if ``rows`` hold the energies
+    rows: SummableRows  # samples, with energies as features unless ``linear`` is given
+    linear: LinearEnergies | None = None  # computes the energies from the features of ``rows``
 
     @property
     def energies(self) -> FloatArray:
-        """Energies (n, D) of samples that are held in memory."""
+        """Energies (n, D) of samples in memory."""
         assert isinstance(self.rows, ArrayRows)
         return self.rows.features
 
 
 def fit_crm(data: LabelledSamples, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
-    """Fit samples in memory: solve step 1 on the seen groups, then compute the bias of every candidate."""
+    """Fit samples in memory: step 1 on the seen groups, then step 2 for every candidate."""
     rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
     return step_two(data.candidates, step_one(rows, params, tol=tol, max_iter=max_iter))
 
 
-def fit_streamed(rows: RowSums, candidates: Candidates, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
-    """Fit samples that are read again in every pass: each evaluation of the risk is one, step 2 is another."""
+def fit_streamed(
+    rows: SummableRows, candidates: Candidates, params: FitParams, *, tol: float, max_iter: int
+) -> CRMModel:
+    """Fit streamed samples. Each evaluation of the risk is one pass over them, and step 2 is another pass."""
     if params.anchor != "zero" or params.cross_fit:
         raise InputError(
-            "rows that are streamed are fitted with anchor='zero' and cross_fit=False: the others need all rows at once"
+            "streamed samples can be fitted only with anchor='zero' and cross_fit=False, because other values need all "
+            "samples in memory: change these parameters, or pass X as an array"
         )
     standard = standard_of(rows)
     seen = GroupTable.of(candidates.space, candidates.seen_groups)
@@ -194,16 +198,16 @@ def fit_streamed(rows: RowSums, candidates: Candidates, params: FitParams, *, to
 
 
 def step_one(
-    rows: StandardisedRows, params: FitParams, *, tol: float, max_iter: int, start: Start | None = None
+    rows: StandardisedRows, params: FitParams, *, tol: float, max_iter: int, start: Parameters | None = None
 ) -> StepOne:
-    """Fit energies and biases to the seen groups, from ``start`` or from the anchor."""
+    """Fit energies and biases to the seen groups; the search starts from ``start`` or else from the anchor."""
     problem = rows.problem(params)
     solution = solve(problem, tol=tol, max_iter=max_iter, start=problem.anchor if start is None else start)
     if params.cross_fit:
         energies = _out_of_fold_energies(rows, params, solution, tol=max(tol, CROSS_FIT_TOL), max_iter=max_iter)
         samples = ArrayRows(energies, rows.position, rows.weight)
         calibration = TemperatureProblem(samples, rows.seen, problem.frequency)
-        scaled = solve(calibration, tol=tol, max_iter=max_iter, start=Start(np.ones((1, 1)), solution.bias))
+        scaled = solve(calibration, tol=tol, max_iter=max_iter, start=Parameters(np.ones((1, 1)), solution.bias))
         temperature, bias = max(float(scaled.weight[0, 0]), 0.0), scaled.bias
         energies = temperature * energies
     else:
@@ -216,7 +220,7 @@ def step_one(
 def _out_of_fold_energies(
     rows: StandardisedRows, params: FitParams, solution: Solution, *, tol: float, max_iter: int
 ) -> FloatArray:
-    """Energies (n, D) of each sample by a fit to the other folds; every group is spread over the folds."""
+    """Return energies (n, D) of each sample by a fit to the other folds; every group is divided among the folds."""
     fold = row_folds(rows.position, params.cross_fit, np.random.default_rng(0))
     energies = np.empty((rows.seen.space.width, len(fold))).T
     for number in range(params.cross_fit):
@@ -224,23 +228,23 @@ def _out_of_fold_energies(
         if not held_out.any():
             continue
         others, present = rows.subset(np.flatnonzero(~held_out))
-        start = Start(solution.weight, solution.bias[present])
+        start = Parameters(solution.weight, solution.bias[present])
         found = solve(others.problem(params), tol=tol, max_iter=max_iter, start=start)
         energies[held_out] = linear_energies(rows.features[held_out], found.weight)
     return energies
 
 
 class StepTwoSums(NamedTuple):
-    """Contribution of samples to the biases of the candidates, and to the moments of the energies."""
+    """Sums over samples from which step 2 computes the biases of groups and the moments of the energies."""
 
     bias: tuple[BiasSums, ...]  # one per group table
     energy: Any  # (D,) Σ ω E
     moments: Sums | None  # Σ ω E by seen group (k, D), and Σ ω E Eᵀ (D, D)
-    evidence: tuple[Any, ...]  # c(x) of each block, (b,) each, where it is asked for
+    evidence: tuple[Any, ...]  # c(x) of each block, (b,) each; empty unless requested
 
     @classmethod
     def empty(cls, table: GroupTable, reference: Any) -> StepTwoSums:
-        """Sums over no samples; ``reference`` (D,) is zero, of the library and precision of the energies."""
+        """Return sums over no samples. ``reference`` is a zero array (D,) of the library and dtype of energies."""
         return cls((empty_sums(table, reference),), reference, None, ())
 
     @staticmethod
@@ -260,10 +264,10 @@ def step_two_sums(
     n_seen: int = 0,
     keep_evidence: bool = False,
 ) -> StepTwoSums:
-    """Contribution of a block to B* (paper, eq. "qz") of the groups of each table.
+    """Return the contribution of a block to B* (paper, eq. "qz") of the groups of each table.
 
-    ``log_score`` (k,) is log p̂(z) − B(z) of the seen groups. With ``n_seen`` the moments of the energies within the
-    seen groups are summed too.
+    ``log_score`` (k,) is log p̂(z) − B(z) of the seen groups. If ``n_seen`` is their number k, and not 0, the moments of
+    the energies within the seen groups are summed too.
     """
     energies = block.features if linear is None else linear.of(block.features)  # (b, D)
     parts = [
@@ -283,10 +287,10 @@ def step_two_sums(
 def step_two(
     candidates: Candidates, fitted: StepOne, *, moments: EnergyMoments | None = None, tails: bool = True
 ) -> CRMModel:
-    """Compute the bias of every candidate group, by each of the ways there are.
+    """Compute every kind of bias of every candidate group.
 
-    ``moments`` are those of the energies within the seen groups, where the samples' groups are not known; ``tails``
-    asks for the Pareto tail indices, which need all energies in memory.
+    ``moments`` are the moments of the energies within the seen groups; pass them if the groups of some samples are
+    unknown. ``tails`` requests the Pareto tail indices, which need all energies in memory.
     """
     seen, rows, n_seen = fitted.seen, fitted.rows, len(fitted.frequency)
     tails = tails and isinstance(rows, ArrayRows) and len(rows.features) * len(candidates.groups) <= MAX_TAIL_WEIGHTS
@@ -305,7 +309,7 @@ def step_two(
         tails,
     )
     found: ExtrapolatedBias = extrapolated_bias(tables[0], sums.bias[0])
-    own = found.bias[in_candidates] if len(tables) == 1 else extrapolated_bias(seen, sums.bias[1]).bias  # (k,)
+    seen_bias = found.bias[in_candidates] if len(tables) == 1 else extrapolated_bias(seen, sums.bias[1]).bias  # (k,)
     if moments is None:
         assert sums.moments is not None
         by_group, products = sums.moments.arrays
@@ -323,7 +327,7 @@ def step_two(
         if tails and isinstance(rows, ArrayRows)
         else np.full(len(candidates.groups), np.nan),
         temperature=fitted.temperature,
-        bias_gap=float(np.abs(own - fitted.bias).max()),
+        bias_gap=float(np.abs(seen_bias - fitted.bias).max()),
         gradient=fitted.solution.gradient,
         n_iter=fitted.solution.n_iter,
         converged=fitted.solution.converged,
@@ -331,14 +335,17 @@ def step_two(
 
 
 def _energy_moments(by_group: FloatArray, products: FloatArray, group_weight: FloatArray) -> EnergyMoments:
-    """Mean energies of each seen group (k, D), and the pooled covariance about them, from sums and weights (k,)."""
+    """Return the mean energies of each seen group (k, D) and the pooled within-group covariance (D, D).
+
+    ``by_group`` (k, D) and ``products`` (D, D) are weighted sums, ``group_weight`` (k,) is the weight of each group.
+    """
     mean = by_group / group_weight[:, None]
     between = (mean * group_weight[:, None]).T @ mean
     return EnergyMoments(mean, (products - between) / group_weight.sum())
 
 
 def _tail_indices(candidates: Candidates, rows: ArrayRows, evidence: FloatArray) -> FloatArray:
-    """Pareto k̂ of the importance weights of each candidate, (g,)."""
+    """Return the Pareto k̂ of the importance weights of each candidate, (g,)."""
 
     def of_groups(part: slice) -> FloatArray:
         return tail_indices(candidates.space, candidates.groups[part], rows.features, evidence, rows.weight)

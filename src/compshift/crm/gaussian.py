@@ -1,8 +1,8 @@
 """Maximum-likelihood fits of additive Gaussians.
 
-``fit_shared`` fits additive means and one covariance in closed form, ``fit_per_value`` precisions per attribute value
-by a trust-region Newton method. ``AdditiveGaussian`` uses both. ``gaussian_energies`` turns the shared fit into linear
-energies, the anchor of ``CRMClassifier(anchor="gaussian")``.
+``fit_shared`` fits additive means and one shared covariance in closed form; ``fit_per_value`` fits one precision matrix
+per attribute value by a trust-region Newton method. ``AdditiveGaussian`` uses both. ``gaussian_energies`` turns the
+shared fit into linear energies, the anchor of ``CRMClassifier(anchor="gaussian")``.
 """
 
 from __future__ import annotations
@@ -31,45 +31,46 @@ from compshift.core.gaussian import (
 from compshift.core.groups import GroupSpace
 from compshift.crm.blocks import one_thread_for_scipy
 from compshift.crm.problem import ROUNDING
-from compshift.crm.solver import Start
+from compshift.crm.solver import Parameters
 
 MAX_EXTENT = 1e100
-"""Largest range of a feature column, and the inverse of the smallest: variances outside may over- or underflow."""
+"""Largest range of a feature column; the smallest is ``1 / MAX_EXTENT``. The variance of a column outside these bounds
+may overflow or underflow."""
 
 
-class Columns(NamedTuple):
+class StandardisedColumns(NamedTuple):
     """Features with each column centred and scaled."""
 
-    features: FloatArray  # (n, p) mean 0 and mean square 1 in each column; 0 where a column is constant
+    features: FloatArray  # (n, p) mean 0 and mean square 1 in each column; a constant column is 0
     mean: FloatArray  # (p,)
-    scale: FloatArray  # (p,) root mean square; for constant columns the geometric mean over the others
-    rounding: FloatArray  # (p,) range within which a column of ``features`` counts as constant
+    scale: FloatArray  # (p,) root mean square; for a constant column the geometric mean of the other scales
+    rounding: FloatArray  # (p,) deviation up to which a column of ``features`` counts as constant
 
 
-def own_units(X: FloatArray, sample_weight: FloatArray) -> Columns:
+def standardise_columns(X: FloatArray, sample_weight: FloatArray) -> StandardisedColumns:
     """Centre each column and divide it by its root mean square."""
     noise = ROUNDING * np.abs(X).max(axis=0)  # (p,)
     _check_extent(X, noise)
     share = sample_weight / sample_weight.sum()
     mean = share @ X  # (p,)
-    mean += share @ (X - mean)  # corrects the rounding of the first mean, which matters at large offsets
+    mean += share @ (X - mean)  # corrects the rounding error of the first mean, which is large for features far from 0
     features = X - mean
     scale = np.sqrt(share @ features**2)  # (p,)
     varies = (np.abs(features).max(axis=0) > noise) & (scale > 0)
     features[:, ~varies] = 0.0
     scale[~varies] = np.exp(np.log(scale[varies]).mean()) if varies.any() else 1.0
-    return Columns(features / scale, mean, scale, noise / scale)
+    return StandardisedColumns(features / scale, mean, scale, noise / scale)
 
 
 def _check_extent(X: FloatArray, noise: FloatArray) -> None:
-    """Check that the squares of every column neither overflow nor underflow."""
+    """Check that the variance of every column neither overflows nor underflows."""
     with np.errstate(over="ignore"):
         extent = X.max(axis=0) - X.min(axis=0)
     extreme = np.flatnonzero((extent > MAX_EXTENT) | ((extent < 1 / MAX_EXTENT) & (extent > noise)))
     if extreme.size:
         raise InputError(
-            f"X has values that differ by {extent[extreme[0]]:.1g} in column {extreme[0]}, and their squares may not "
-            f"fit into float64: choose a unit in which they differ by {1 / MAX_EXTENT:g} to {MAX_EXTENT:g}"
+            f"column {extreme[0]} of X has a range of {extent[extreme[0]]:.1g}, and its variance may overflow or "
+            f"underflow: rescale the column to a range between {1 / MAX_EXTENT:g} and {MAX_EXTENT:g}"
         )
 
 
@@ -82,12 +83,13 @@ def fit_shared(
     shrinkage: float | None,
     rounding: FloatArray | float = ROUNDING,
 ) -> tuple[SharedGaussians, float]:
-    """Fit additive means and one covariance by maximum likelihood, shrink the covariance, and return the shrinkage too.
+    """Fit additive means and one shared covariance by maximum likelihood; return the model and the shrinkage used.
 
-    Features have mean square 1, over all columns or in each. Shrinkage works in units of the standard deviations
-    within groups, where the mean diagonal is 1, so that the units of the features do not matter. Unless ``shrinkage``
-    is 0, a column that is constant within groups is treated as if one row deviated by the column's root mean square.
-    Variation up to ``rounding`` counts as none. A ``shrinkage`` of None is Ledoit and Wolf's estimate.
+    The features have mean square 1, in each column or on average over columns. The covariance is shrunk towards the
+    identity after each column is divided by its standard deviation within groups, so that the units of the features do
+    not matter. A ``shrinkage`` of None means Ledoit and Wolf's estimate. Unless ``shrinkage`` is 0, a column that is
+    constant within groups is treated as if one row deviated by the column's root mean square. A column counts as
+    constant if it varies by no more than ``rounding``.
     """
     total = sample_weight.sum()
     one_hot = space.one_hot(seen_groups)  # (k, D)
@@ -105,9 +107,9 @@ def fit_shared(
     values = np.linalg.eigvalsh(covariance)
     if values[0] <= len(values) * float(np.finfo(np.float64).eps) * max(values[-1], 1.0):
         raise InputError(
-            f"the covariance within groups of the {len(values)} features is singular (at a shrinkage of "
-            f"{shrinkage:.2g}): some features, or combinations of them, do not vary within groups; raise shrinkage, or "
-            "leave them out"
+            f"the within-group covariance of the {len(values)} features is singular (at a shrinkage of "
+            f"{shrinkage:.2g}): some features, or linear combinations of them, do not vary within groups; raise "
+            "shrinkage, or leave out these features"
         )
     return SharedGaussians(space, value_means, covariance * np.outer(unit, unit)), shrinkage
 
@@ -117,9 +119,12 @@ def _units_within_groups(
 ) -> tuple[FloatArray, BoolArray]:
     """Return the standard deviation of each column's residuals, (p,), and whether it varies within groups, (p,).
 
-    For a column that does not, the first is the column's root mean square, or 1 if that is 0.
+    For a column that does not vary within groups, its root mean square replaces the standard deviation, or 1 if that is
+    0.
     """
-    noise = np.maximum(rounding, ROUNDING * math.sqrt(len(X)) * np.abs(X).max(axis=0))  # sums of n have rounding too
+    noise = np.maximum(
+        rounding, ROUNDING * math.sqrt(len(X)) * np.abs(X).max(axis=0)
+    )  # sums of n terms accumulate rounding errors
     within, overall = np.sqrt(share @ residuals**2), np.sqrt(share @ X**2)
     varies = within > noise
     return np.where(varies, within, np.where(overall > rounding, overall, 1.0)), varies
@@ -129,7 +134,7 @@ class PerValueFit(NamedTuple):
     """Result of ``fit_per_value``."""
 
     model: PerValueGaussians
-    gradient: float  # largest entry at the end
+    gradient: float  # largest absolute gradient entry at the end
     n_iter: int
     converged: bool
 
@@ -144,11 +149,11 @@ def fit_per_value(
     tol: float,
     max_iter: int,
 ) -> PerValueFit:
-    """Minimise the penalised risk of precisions per attribute value, starting from the shared solution.
+    """Minimise the penalised risk of one precision matrix per attribute value, starting from the shared covariance.
 
-    Newton's method in a trust region, with features whitened by the shared covariance, so that the search starts at
-    Λ = I for every group. The risk is infinite outside the cone of positive definite precisions, which makes the
-    trust region shrink when a step leaves the cone.
+    The trust-region Newton method runs on features whitened by the shared covariance, so that the search starts at
+    Λ = I for every group. The risk is infinite outside the cone of positive definite precisions; the trust region
+    shrinks if a step leaves the cone.
     """
     space, size = candidates.space, X.shape[1]
     whitening = shared.groups(candidates.seen_groups[:1]).whitening[0]
@@ -188,7 +193,7 @@ def fit_per_value(
 
 
 class _GaussianSearch:
-    """Risk and derivatives as functions of one parameter vector; the last point is cached."""
+    """Risk and its derivatives as functions of one parameter vector; the last evaluated point is cached."""
 
     def __init__(self, risk: PerValueRisk) -> None:
         self.risk = risk
@@ -205,39 +210,42 @@ class _GaussianSearch:
         return theta[:split].reshape(self.shape), theta[split:].reshape(self.shape[:2])
 
     def value(self, theta: FloatArray) -> float:
-        """Penalised risk; infinite where a precision is not positive definite."""
+        """Return the penalised risk; infinite if the precision of a group is not positive definite."""
         point = self._at(theta)
         return math.inf if point is None else point.value
 
     def gradient(self, theta: FloatArray) -> FloatArray:
-        """Gradient of the risk; defined inside the cone only."""
+        """Return the gradient of the risk; ``theta`` must be inside the cone."""
         point = self._at(theta)
         assert point is not None
         return self.theta(*self.risk.gradient(*self.parameters(theta), point))
 
     def hessian_product(self, theta: FloatArray, direction: FloatArray) -> FloatArray:
-        """Product of the Hessian with a direction."""
+        """Return the product of the Hessian with a direction; ``theta`` must be inside the cone."""
         point = self._at(theta)
         assert point is not None
         return self.theta(*self.risk.hessian_product(*self.parameters(direction), point))
 
     def _at(self, theta: FloatArray) -> RiskPoint | None:
+        """Return the evaluated point, or None outside the cone of positive definite precisions."""
         if self._last is None or not np.array_equal(self._last[0], theta):
             self._last = (theta.copy(), self.risk.at(*self.parameters(theta)))
         return self._last[1]
 
 
-def gaussian_energies(features: FloatArray, position: IntArray, sample_weight: FloatArray, seen: GroupTable) -> Start:
-    r"""Return weights (D, p) and biases (k,) of the energies of x | z ~ N(μ_z, C) with μ_z = Σ_i μ_{i, z_i}.
+def gaussian_energies(
+    features: FloatArray, position: IntArray, sample_weight: FloatArray, seen: GroupTable
+) -> Parameters:
+    r"""Return the weights (D, p) and biases (k,) of the linear energies of x | z ~ N(μ_z, C) with μ_z = Σ_i μ_{i, z_i}.
 
     .. math:: \log p(x|z) = \langle \sigma(z), M C^{-1} x \rangle - \tfrac12 \mu_z^\top C^{-1} \mu_z + \ldots
 
-    All are 0 if the covariance within groups is singular. ``sample_weight`` (n,) sums to 1.
+    All are 0 if the within-group covariance is singular. ``sample_weight`` (n,) sums to 1.
     """
     try:
         model, _ = fit_shared(features, position, sample_weight * len(features), seen.space, seen.codes, None)
     except InputError:
-        return Start(np.zeros((seen.space.width, features.shape[1])), np.zeros(len(seen.codes)))
+        return Parameters(np.zeros((seen.space.width, features.shape[1])), np.zeros(len(seen.codes)))
     weight = np.asarray(-np.linalg.solve(model.covariance, model.value_means.T).T)
     codes = seen.space.one_hot(seen.codes)  # (k, D)
-    return Start(weight, -0.5 * np.einsum("kp,kp->k", codes @ weight, codes @ model.value_means))
+    return Parameters(weight, -0.5 * np.einsum("kp,kp->k", codes @ weight, codes @ model.value_means))

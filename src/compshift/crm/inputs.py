@@ -1,7 +1,6 @@
-"""Reading what estimators are given: features as a matrix, labels as codes in one space, seeds and numbers of jobs.
+"""Input checks of the estimators: read features as a matrix and labels as codes, and check seeds and numbers of jobs.
 
-This is the public edge of the estimators: everything that arrives here is checked, and everything behind it trusts
-types and shapes.
+All arguments of the estimators are checked here; the functions called later rely on types and shapes.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ from compshift.metrics.group import correct_rows
 
 @contextmanager
 def restored_on_error(estimator: Any) -> Iterator[None]:
-    """Restore an estimator's attributes if the block raises, so that no half of a new fit stays beside an old one.
+    """Restore an estimator's attributes if the block raises, so that attributes of two fits are never mixed.
 
-    A fit replaces attributes and never writes into their values, so restoring the references is enough.
+    A fit replaces attributes and never modifies their values in place, so restoring the references is sufficient.
     """
     before = dict(vars(estimator))
     try:
@@ -54,16 +53,16 @@ def restored_on_error(estimator: Any) -> Iterator[None]:
 
 
 MAX_JOBS = 1024
-"""Largest number of processes that can be asked for."""
+"""Largest accepted ``n_jobs``."""
 
 
 def random_numbers(random_state: Any) -> np.random.RandomState:
-    """Return scikit-learn's generator for a seed, a RandomState, or None for the global one."""
+    """Return the RandomState for a seed, a RandomState, or None, which means NumPy's global RandomState."""
     try:
         return check_random_state(random_state)  # type: ignore[no-any-return]
     except (TypeError, ValueError):
         raise InputError(
-            f"random_state is {random_state!r}: pass a whole number from 0 to 2**32 − 1, a numpy.random.RandomState, "
+            f"random_state is {random_state!r}: pass an integer from 0 to 2**32 − 1, a numpy.random.RandomState, "
             "or None"
         ) from None
 
@@ -74,17 +73,17 @@ def seed_of(random_state: Any) -> int:
 
 
 def check_jobs(n_jobs: Any) -> int | None:
-    """Check a number of processes: None, or a whole number other than 0, where −1 means all cores."""
+    """Check ``n_jobs``: None, or a nonzero integer up to ``MAX_JOBS``, where −1 means all cores."""
     if n_jobs is None:
         return None
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0 or n_jobs > MAX_JOBS:
-        raise InputError(f"n_jobs is {n_jobs!r}: pass a whole number up to {MAX_JOBS}, −1 for all cores, or None")
+        raise InputError(f"n_jobs is {n_jobs!r}: pass a nonzero integer up to {MAX_JOBS}, −1 for all cores, or None")
     return int(n_jobs)
 
 
 @contextmanager
 def visible_log(verbose: bool | int) -> Iterator[None]:
-    """Show informational log messages while a fit runs; on standard error if logging is not set up."""
+    """Show informational log messages while a fit runs, on standard error if logging is not configured."""
     if not verbose:
         yield
         return
@@ -104,21 +103,21 @@ def visible_log(verbose: bool | int) -> Iterator[None]:
 
 
 MAX_COLUMN_NAMES = 10
-"""A list of fewer texts than this, and fewer than there are samples, is taken for names of columns."""
+"""A list of strings that is shorter than this, and shorter than the number of samples, is taken for column names."""
 
 
 def is_streamed(X: Any) -> bool:
-    """Whether features are a FeatureStore or a Dask collection, which are fitted in blocks."""
+    """Return whether features are a FeatureStore or a Dask collection, which are fitted in blocks."""
     return isinstance(X, FeatureStore) or is_dask(X)
 
 
 def is_dask(values: Any) -> bool:
-    """Whether values are a Dask collection; Dask is not imported to find out."""
+    """Return whether values are a Dask collection, without importing Dask."""
     return type(values).__module__.split(".")[0] == "dask"
 
 
 class Labels(NamedTuple):
-    """Groups of the samples. The space has the targets first, then the attributes."""
+    """Codes of the samples, in a space with the targets first and then the attributes."""
 
     space: GroupSpace
     codes: IntArray  # (n, m); −1 where an attribute is missing
@@ -127,11 +126,11 @@ class Labels(NamedTuple):
 
 
 class Incomplete(NamedTuple):
-    """Training samples that lack some attributes."""
+    """Training samples in which attributes are missing."""
 
     X: FloatArray  # (i, p)
     sample_weight: FloatArray  # (i,) all above 0
-    patterns: tuple[Pattern, ...]  # attributes that are known, and the samples that have exactly these
+    patterns: tuple[Pattern, ...]  # samples by known attribute values
 
 
 class LabelledSamples(NamedTuple):
@@ -143,8 +142,8 @@ class LabelledSamples(NamedTuple):
     candidates: Candidates
     n_targets: int
     one_dimensional: bool  # whether there is a single target, so that predictions are (n,)
-    incomplete: Incomplete | None = None  # further samples that lack some attributes
-    place: IntArray | None = None  # index in X of each row given to ``fit``, −1 if left out; None if all are in X
+    incomplete: Incomplete | None = None  # samples with missing attributes
+    place: IntArray | None = None  # index in X of each row passed to ``fit``, −1 if not in X; None if all are in X
 
 
 def read_training(
@@ -158,10 +157,10 @@ def read_training(
     *,
     missing: bool = False,
 ) -> LabelledSamples:
-    """Check and read training data in memory; samples without weight are left out.
+    """Check and read training data in memory, without samples of weight 0.
 
-    ``support`` names or lists the candidate groups; ``missing`` allows attributes to be missing in some samples.
-    Warnings point at the caller of ``fit``, which calls a method that calls this function.
+    ``support`` names or lists the candidate groups; ``missing`` allows attributes to be missing in some samples. Call
+    only from a method that ``fit`` itself calls: ``stacklevel`` of the warnings assumes that depth.
     """
     check_same_order({"X": X, "y": y, "attributes": attributes, "sample_weight": sample_weight})
     X = training_features(estimator, X)
@@ -188,7 +187,7 @@ def read_training(
 
 
 def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
-    """Check features (n, p) to fit on, as finite float64; the estimator remembers their number and names."""
+    """Check training features (n, p), return them as float64, and store their number and names in the estimator."""
     if isinstance(X, str | PathLike):
         raise InputError(
             f"X is {fspath(X)!r}: pass features as an array or DataFrame or, to a CRMClassifier, "
@@ -198,26 +197,26 @@ def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
 
 
 def prediction_features(estimator: BaseEstimator, X: Any) -> FloatArray:
-    """Check features (n, p) for a fitted estimator: the columns it was fitted on, as finite float64."""
+    """Check features (n, p) for a prediction, with the columns used in ``fit``, and return them as float64."""
     check_is_fitted(estimator)
     if isinstance(X, FeatureStore):
         raise InputError(
-            "X is a FeatureStore, which can be fitted only: pass arrays, for example of store.blocks(10000)"
+            "X is a FeatureStore, which only fit accepts: pass arrays, for example the blocks of store.blocks(10000)"
         )
     if isinstance(X, str | PathLike):
-        remedy = _embedded(estimator) or "pass features as an array or DataFrame, the columns it was fitted on"
+        remedy = _embedded(estimator) or "pass features as an array or DataFrame with the columns used in fit"
         raise InputError(f"X is {fspath(X)!r}: {remedy}")
     return _numbers(estimator, X, fitted=True)
 
 
 def _embedded(estimator: BaseEstimator) -> str | None:
-    """Advice for a model of images or texts that the command line fitted; None for any other model."""
+    """Return a remedy if the command line fitted the model to images or texts; None for any other model."""
     inputs = getattr(estimator, "inputs_", None) or {}
     if inputs.get("kind") not in ("images", "text"):
         return None
     backbone = inputs.get("backbone")
     return (
-        f"the model takes features, which the backbone {backbone!r} makes of {inputs['kind']}; pass the table to "
+        f"the model takes features that the backbone {backbone!r} computes from {inputs['kind']}; pass the table to "
         "`compshift predict`, or compute features with compshift.features.Embedder"
     )
 
@@ -231,11 +230,11 @@ def _numbers(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
         array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=not fitted)
     except (TypeError, ValueError) as error:
         if fitted and isinstance(error, ValueError) and "feature names" in str(error):
-            # scikit-learn's estimator checks look for its own wording, line by line
-            message = f"{str(error).rstrip()}\nPass the columns it was fitted on, in the same order."
+            # keep scikit-learn's wording and line breaks, which its estimator checks look for
+            message = f"{str(error).rstrip()}\nPass the columns used in fit, in the same order."
             raise InputError(message, lines=True) from None
         if fitted and "is expecting" in str(error):
-            raise InputError(f"{error}: pass the columns it was fitted on, in the same order") from None
+            raise InputError(f"{error}: pass the columns used in fit, in the same order") from None
         odd = _odd_columns(X) if isinstance(error, ValueError) or hasattr(X, "columns") else []
         remedy = _embedded(estimator) if fitted and odd else None
         if remedy is not None:
@@ -252,7 +251,7 @@ def _numbers(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
 
 
 def _has_times(X: Any) -> bool:
-    """Whether an array, or a column of a frame, holds dates or durations."""
+    """Return whether an array, or a column of a DataFrame, contains dates or durations."""
     if getattr(X, "ndim", 0) != 2:
         return False
     dtypes = getattr(X, "dtypes", [getattr(X, "dtype", None)])
@@ -260,19 +259,21 @@ def _has_times(X: Any) -> bool:
 
 
 def _not_numbers(odd: Sequence[tuple[Any, Any]], *, frame: bool, fitted: bool) -> InputError:
-    """Build the error for feature columns whose values are not numbers."""
+    """Return the error for feature columns with values that are not numbers."""
     (first, value), names = odd[0], [name for name, _ in odd]
     if first is None:
         return InputError(f"X holds {value!r}, which is not a number: pass a matrix of numbers, one row per sample")
-    remedy = "encode or drop them, as for the fit" if fitted else "encode them as numbers or drop them"
+    remedy = (
+        "encode or drop these columns as you did for fit" if fitted else "encode these columns as numbers or drop them"
+    )
     if frame and not fitted:
-        remedy += f", as in X=df[features]; targets and attributes go beside X as values, as in y=df[{first!r}]"
+        remedy += f", as in X=df[features]; pass targets and attributes separately, as in y=df[{first!r}]"
     where = f"column{'s' * (len(odd) > 1)} {listing(names)}"
     return InputError(f"X has values that are not numbers in {where} ({value!r} is the first): {remedy}")
 
 
 def _odd_columns(X: Any) -> list[tuple[Any, Any]]:
-    """Name or index of each column with a value that is not a number, and the first such value."""
+    """Return the name or index of each column with values that are not numbers, and the first of these values."""
     if hasattr(X, "columns") and hasattr(X, "iloc"):
         columns = [(name, X.iloc[:, position]) for position, name in enumerate(X.columns)]
     elif hasattr(X, "get_columns"):  # a Polars DataFrame
@@ -286,7 +287,7 @@ def _odd_columns(X: Any) -> list[tuple[Any, Any]]:
 
 
 def _odd_values(array: Any) -> list[Any]:
-    """The first value that is not a number, in a list; an empty list if all are."""
+    """Return a list with the first value that is not a number; empty if all values are numbers."""
     if array.dtype.kind in "biuf" or not len(array):
         return []
     if array.dtype.kind in "cmM":  # complex numbers and times
@@ -297,7 +298,7 @@ def _odd_values(array: Any) -> list[Any]:
         try:
             float(value)
         except (TypeError, ValueError):
-            if np.ndim(value) or not pd.isna(value):  # missing values are reported elsewhere
+            if np.ndim(value) or not pd.isna(value):  # ``check_finite`` reports missing values
                 return [plain_value(value)]
     return []
 
@@ -311,9 +312,9 @@ def read_labels(
     *,
     missing: bool = False,
 ) -> Labels:
-    """Read the labels of the samples that ``keep`` (n,) selects, with the values found there or those of ``space``.
+    """Read the labels of the samples selected by ``keep`` (n,), in ``space`` or else in the space of their values.
 
-    The values of a target are sorted, as scikit-learn expects of ``classes_``. Warnings point ``stacklevel`` calls up.
+    The values of a target are sorted, as scikit-learn expects of ``classes_``. ``stacklevel`` is that of the warnings.
     ``missing`` allows attributes, but not targets, to be missing in some samples.
     """
     for name, values in (("y", y), ("attributes", attributes)):
@@ -321,9 +322,9 @@ def read_labels(
     targets = read_columns(y, default="y")
     names = [column.name for column in targets]
     nuisances = [] if attributes is None else read_columns(attributes, default="a", taken=names, missing=missing)
-    for name, group in (("y", targets), ("attributes", nuisances)):
-        if group:
-            check_same_rows(len(keep), group[0].codes, name)
+    for name, parts in (("y", targets), ("attributes", nuisances)):
+        if parts:
+            check_same_rows(len(keep), parts[0].codes, name)
     columns = [_keep_rows(column, keep) for column in [*targets, *nuisances]]
     _check_complete(columns)
     for column in columns[: len(targets)]:
@@ -332,8 +333,8 @@ def read_labels(
         _check_repeats(column)
         if len(column.values) == 1:
             warnings.warn(
-                f"attribute {column.name!r} has the single value {column.values[0]!r} in training: it tells groups "
-                "apart only if space= names further values",
+                f"attribute {column.name!r} has the single value {column.values[0]!r} in training, so it does not "
+                "distinguish groups: leave it out, or pass a space with further values",
                 stacklevel=stacklevel,
             )
     space = _labels_space(columns, len(targets), space)
@@ -348,24 +349,24 @@ def read_labels(
 
 
 def _reject_names(values: Any, name: str, n_rows: int) -> None:
-    """Reject names of columns where the columns themselves are expected."""
+    """Check that ``values`` are labels and not column names."""
     if isinstance(values, str):
         raise InputError(
-            f"{name} is the text {values!r}: pass the values of the column, as in {name}=df[{values!r}], beside "
-            "X=df[features]; names alone are for a FeatureStore"
+            f"{name} is the text {values!r}: pass the values of the column, as in {name}=df[{values!r}] with "
+            "X=df[features]; column names are accepted only with a FeatureStore"
         )
     if not isinstance(values, list | tuple) or len(values) >= min(n_rows, MAX_COLUMN_NAMES):
         return
     if len(values) and all(isinstance(value, str) for value in values):
         columns = values[0] if len(values) == 1 else list(values)
         raise InputError(
-            f"{name} is {values!r} but X has {n_rows} rows: pass one value per sample or, if these are names of "
-            f"columns, the columns, as in {name}=df[{columns!r}], beside X=df[features]"
+            f"{name} is {values!r} but X has {n_rows} rows: pass one value per sample or, if these are column names, "
+            f"the columns, as in {name}=df[{columns!r}] with X=df[features]"
         )
 
 
 def _encode(space: GroupSpace, columns: Sequence[Column]) -> IntArray:
-    """Encode columns, in the order of the attributes, (n, m); −1 where a value is missing."""
+    """Return the codes (n, m) of columns in the order of the attributes; −1 for a missing value."""
     known = [column._replace(codes=np.maximum(column.codes, 0)) for column in columns]
     codes = space._encode_columns(known)
     for position, column in enumerate(columns):
@@ -374,17 +375,17 @@ def _encode(space: GroupSpace, columns: Sequence[Column]) -> IntArray:
 
 
 def _check_complete(columns: Sequence[Column]) -> None:
-    """Check that at least one sample has all attributes: the seen groups are those of complete samples."""
+    """Check that at least one sample is complete: only groups of complete samples are seen groups."""
     absent = [column.name for column in columns if (column.codes < 0).any()]
     if absent and not np.logical_and.reduce([column.codes >= 0 for column in columns]).any():
         raise InputError(
-            f"every row has a missing value among the attributes {listing(absent)}: which groups there are is known "
-            "from rows that have all of them; pass some, or leave an attribute out"
+            f"every row has a missing value among the attributes {listing(absent)}, but the seen groups are those of "
+            "rows without missing values: pass some complete rows, or leave out an attribute"
         )
 
 
 def _check_repeats(column: Column) -> None:
-    """Reject an attribute of which hardly any value occurs twice."""
+    """Check that the values of an attribute repeat: otherwise it is continuous or an identifier."""
     known = int(np.count_nonzero(column.codes >= 0))
     if hardly_repeats(len(column.values), known):
         raise InputError(
@@ -394,13 +395,13 @@ def _check_repeats(column: Column) -> None:
 
 
 def _check_classes(column: Column, *, weighted_out: bool) -> None:
-    """Reject a target that is continuous, or that has one class among the samples with weight."""
+    """Check that a target is not continuous, and that it has two or more classes."""
     values = np.array(column.values)
     if values.dtype.kind == "f" and (values != np.floor(values)).any():
         odd = values[values != np.floor(values)][0]
         raise InputError(
             f"Unknown label type: target {column.name!r} is continuous (it has the value {odd:g}); a classifier needs "
-            "discrete classes: turn it into text or whole numbers, for example by binning"
+            "discrete classes: convert it to text or integers, for example by binning"
         )
     if len(values) == 1:
         where = " in the rows with a weight above 0" if weighted_out else ""
@@ -410,7 +411,7 @@ def _check_classes(column: Column, *, weighted_out: bool) -> None:
 
 
 def _labels_space(columns: Sequence[Column], n_targets: int, space: GroupSpace | None) -> GroupSpace:
-    """Space of the columns, or the given one in their order, with the values of targets sorted."""
+    """Return ``space`` in the order of the columns, or the space of the columns if it is None, with sorted targets."""
     if space is None:
         space = GroupSpace._from_columns(columns)
     order = match_columns(columns, check_space(space).names)
@@ -420,12 +421,12 @@ def _labels_space(columns: Sequence[Column], n_targets: int, space: GroupSpace |
 
 
 def _dimensions(values: Any) -> int:
-    """Number of dimensions of an array, frame or nested list."""
+    """Return the number of dimensions of an array, DataFrame or nested list."""
     return int(values.ndim) if hasattr(values, "ndim") else np.asarray(values, dtype=object).ndim
 
 
 def _keep_rows(column: Column, keep: BoolArray) -> Column:
-    """Keep some samples of a column, and only the values that they have."""
+    """Return a column with only the samples selected by ``keep``, and only the values that occur in them."""
     used, codes = np.unique(column.codes[keep], return_inverse=True)
     codes = codes.reshape(-1)
     if len(used) and used[0] < 0:  # missing values stay −1
@@ -434,7 +435,7 @@ def _keep_rows(column: Column, keep: BoolArray) -> Column:
 
 
 def accuracy(true: list[Column], predicted: list[Column], sample_weight: Any) -> float:
-    """Weighted share of samples on which every target is predicted correctly."""
+    """Return the weighted share of samples for which every target is predicted correctly."""
     check_same_rows(len(predicted[0].codes), true[0].codes, "y")
     right = correct_rows(true, predicted)
     return float(np.average(right, weights=check_sample_weight(sample_weight, len(right))))

@@ -1,11 +1,13 @@
-"""The model file of a CRMClassifier: writing, reading, and checking its JSON header and arrays, in that order.
+"""Model files of CRMClassifier: write them, read them, and check their JSON header and arrays.
 
-A model file is a safetensors file. Everything but its arrays is JSON, the *header*, under the key ``compshift`` of the
-file's metadata, beside a SHA-256 checksum of header and arrays. Reading a file never runs code.
+A model file is a safetensors file. Its metadata holds the *header*, a JSON object with everything except the arrays,
+under the key ``compshift``, and a SHA-256 checksum of the header and the arrays under ``sha256``. Reading a file never
+runs code.
 
-``read`` checks the file as a whole: safetensors, checksum, JSON syntax and format version. ``from_file`` then checks
-the contents: ``_check_header`` the JSON entries, ``_checked_space`` attributes and values, ``_checked_arrays`` the
-type, shape and range of every array.
+Checks happen in this order. ``read`` checks the file as a whole: safetensors format, checksum, JSON syntax and format
+version. ``unpack`` checks the contents: ``_checked_space`` the attributes and their values, ``_checked_arrays`` the
+type, shape and range of every array, ``_check_header`` the other header entries. ``CRMClassifier._check_parameters``
+then checks the parameters, and ``features/recipe.py`` checks ``inputs`` when the command line uses it.
 """
 
 from __future__ import annotations
@@ -33,25 +35,31 @@ from compshift.data.shards import PARQUET
 from compshift.data.text_tables import TEXT
 
 MODEL_FORMAT_VERSION = 1
-HEADER_KEY, CHECKSUM_KEY = "compshift", "sha256"
-"""Metadata keys of the JSON header and of the checksum."""
+"""Newest version of the file format, which this release writes."""
+
+HEADER_KEY = "compshift"
+"""Metadata key of the JSON header."""
+
+CHECKSUM_KEY = "sha256"
+"""Metadata key of the checksum."""
 
 CODE_ARRAYS = ("seen_groups", "groups")
 CANDIDATE_ARRAYS = ("seen_groups", "seen_weight", "groups")
 MODEL_ARRAYS = ("coef", "feature_mean", "bias", "learned_bias", "effective_sample_size")
 ADDED_ARRAYS = ("cumulant_bias", "pareto_k")
-"""Arrays of length g that older model files lack; they are read as NaN."""
+"""Arrays of length g that older model files do not contain; they are replaced by NaN."""
 
 MODEL_NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
 PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
 ADDED_PARAMETERS = {"anchor": "zero", "cross_fit": False, "unseen_offset": 0.0}
-"""Parameters that older model files lack, and the values that reproduce those models."""
+"""Parameters that older model files do not contain, and the values that reproduce those models."""
 
 MAX_BIAS = 1e12
-"""Largest absolute bias: with a larger one log-probabilities lose the digits that matter."""
+"""Largest absolute bias accepted from a file: a larger bias would round off the significant digits of
+log-probabilities."""
 
 MAX_SAMPLE_SIZE = 1e18
-"""Largest effective sample size."""
+"""Largest effective sample size accepted from a file."""
 
 
 class ModelFile(NamedTuple):
@@ -62,35 +70,35 @@ class ModelFile(NamedTuple):
     arrays: dict[str, np.ndarray[Any, Any]]
 
 
-class Saved(NamedTuple):
+class ClassifierState(NamedTuple):
     """Everything that is needed to restore a fitted classifier."""
 
     parameters: dict[str, Any]
     model: CRMModel
-    log_prior: FloatArray  # (g,) in use
-    parameter_log_prior: FloatArray  # (g,) of the constructor's ``prior``
+    log_prior: FloatArray  # (g,) current prior
+    parameter_log_prior: FloatArray  # (g,) log prior given by the constructor parameter ``prior``
     n_targets: int
     one_dimensional: bool
     feature_names: list[str] | None
-    inputs: Mapping[str, Any] | None  # how the command line turns the columns of a table into features
+    inputs: Mapping[str, Any] | None  # description of how the columns of a table become features
 
 
-def to_file(saved: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the header and the arrays of a classifier.
+def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the header and the arrays that store a classifier.
 
-    A prior or support that is not a name is None in the header; its arrays tell it.
+    If ``prior`` or ``support`` is not a string, its header entry is None and ``unpack`` restores it from the arrays.
     """
-    model, candidates = saved.model, saved.model.candidates
+    model, candidates = state.model, state.model.candidates
     header = {
         "names": list(candidates.space.names),
         "values": [list(values) for values in candidates.space.values],
-        "n_targets": saved.n_targets,
-        "one_dimensional": saved.one_dimensional,
-        "feature_names": saved.feature_names,
-        "inputs": None if saved.inputs is None else dict(saved.inputs),
+        "n_targets": state.n_targets,
+        "one_dimensional": state.one_dimensional,
+        "feature_names": state.feature_names,
+        "inputs": None if state.inputs is None else dict(state.inputs),
         "parameters": {
             name: None if name in ("prior", "support") and not isinstance(value, str) else plain_value(value)
-            for name, value in saved.parameters.items()
+            for name, value in state.parameters.items()
             if name in PARAMETERS or name in ADDED_PARAMETERS
         },
         **{name: getattr(model, name) for name in (*MODEL_NUMBERS, "temperature")},
@@ -99,7 +107,7 @@ def to_file(saved: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
     arrays |= {name: getattr(model, name) for name in (*MODEL_ARRAYS, *ADDED_ARRAYS)}
     if model.expected is not None:
         arrays["expected"] = model.expected
-    arrays |= {"log_prior": saved.log_prior, "parameter_log_prior": saved.parameter_log_prior}
+    arrays |= {"log_prior": state.log_prior, "parameter_log_prior": state.parameter_log_prior}
     return header, arrays
 
 
@@ -115,18 +123,24 @@ def write(path: str | PathLike[str], kind: str, header: Mapping[str, Any], array
 
 
 def _json_text(content: Mapping[str, Any]) -> str:
-    """Return the header as JSON text, or raise if it could not be written or read back."""
+    """Return the header as JSON text; raise if it cannot be encoded or parsed again."""
     try:
         text = json.dumps(content, allow_nan=False, sort_keys=True, ensure_ascii=False)
         text.encode("utf-8")
         parse_json(text)
     except UnicodeEncodeError as error:
         odd = error.object[max(0, error.start - 20) : error.start + 1]
-        raise InputError(f"the model cannot be written: {odd!r} ends in half a character; leave it out") from None
+        raise InputError(
+            f"the model cannot be written: {odd!r} ends in an unpaired surrogate, which is not valid text; remove it"
+        ) from None
     except RecursionError:
-        raise InputError("the model cannot be written as JSON: its inputs are nested too deeply") from None
+        raise InputError(
+            "the model cannot be written as JSON: inputs is nested too deeply; pass a flatter mapping"
+        ) from None
     except (TypeError, ValueError) as error:
-        raise InputError(f"the model cannot be written as JSON ({error}): use text, numbers or booleans") from None
+        raise InputError(
+            f"the model cannot be written as JSON ({error}): use only text, numbers and booleans"
+        ) from None
     return text
 
 
@@ -141,26 +155,30 @@ def _checksum(text: str, arrays: Mapping[str, Any]) -> str:
 
 
 def read(path: str | PathLike[str]) -> ModelFile:
-    """Read a model file; check its checksum, that the header is a JSON object, and the format version."""
+    """Read a model file, and check its checksum, the JSON syntax of its header, and its format version."""
     path = check_path(path)
     if not path.is_file():
         raise InputError(
-            f"there is no model file {str(path)!r}: pass the path that a model was saved to, or the folder of a run"
+            f"there is no model file {str(path)!r}: pass the path of a saved model, or the folder of a run"
         )
     metadata, arrays = _read_safetensors(path)
     text = metadata.get(HEADER_KEY)
     if text is None:
         raise InputError(
-            f"{str(path)!r} is a safetensors file but not a compshift model: pass one that compshift saved"
+            f"{str(path)!r} is a safetensors file but not a compshift model: pass a file written by compshift"
         )
     if metadata.get(CHECKSUM_KEY) != _checksum(text, arrays):
         raise InputError(f"{str(path)!r} was changed after it was saved (its checksum differs): save the model again")
     try:
         header = parse_json(text)
     except ValueError as error:
-        raise InputError(f"{str(path)!r} cannot be read as a model: its header is not JSON ({error})") from None
+        raise InputError(
+            f"{str(path)!r} cannot be read as a model: its header is not JSON ({error}); save the model again"
+        ) from None
     if not isinstance(header, dict):
-        raise InputError(f"{str(path)!r} cannot be read as a model: its header is not a JSON object")
+        raise InputError(
+            f"{str(path)!r} cannot be read as a model: its header is not a JSON object; save the model again"
+        )
     version = header.get("format_version")
     if type(version) is not int or version > MODEL_FORMAT_VERSION:
         raise InputError(
@@ -177,20 +195,21 @@ def _read_safetensors(path: Any) -> tuple[dict[str, str], dict[str, Any]]:
     try:
         with safe_open(path, framework="numpy") as stream:
             return stream.metadata() or {}, {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
-    except Exception as error:  # the reader raises many kinds of errors on damaged files
+    except Exception as error:  # safetensors raises many kinds of errors on damaged files
         if path.suffix in TEXT or path.suffix in PARQUET or path.suffix == ".npz":
             kind = "feature file" if path.suffix == ".npz" else "table"
             raise InputError(
-                f"{str(path)!r} is a {kind}, not a model: pass a file that a model was saved to; where both are asked "
-                "for, the model goes first"
+                f"{str(path)!r} is a {kind}, not a model: pass the file of a saved model; if you passed both a model "
+                "and data, pass the model first"
             ) from None
         raise InputError(
-            f"{str(path)!r} cannot be read as a model: it is damaged or another kind of file ({error})"
+            f"{str(path)!r} cannot be read as a model: it is damaged or another kind of file ({error}); pass the "
+            "file of a saved model"
         ) from None
 
 
-def from_file(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Saved:
-    """Check the header and the arrays of a model file, and restore the classifier's parts from them."""
+def unpack(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ClassifierState:
+    """Check the header and the arrays of a model file, and return the classifier's state."""
     try:
         space = _checked_space(header)
         checked = _checked_arrays(arrays, space)
@@ -206,7 +225,7 @@ def from_file(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Saved:
         )
         stored = header["parameters"]
         parameters = {name: stored[name] for name in PARAMETERS}
-        saved = Saved(
+        state = ClassifierState(
             ADDED_PARAMETERS | parameters | {name: stored[name] for name in stored if name in ADDED_PARAMETERS},
             model,
             checked["log_prior"],
@@ -217,18 +236,18 @@ def from_file(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Saved:
             header.get("inputs"),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise InputError(f"its contents are not those of a CRMClassifier ({error}): save the model again") from None
-    if saved.parameters["support"] is None:
-        saved.parameters["support"] = model.candidates.groups
-    if saved.parameters["prior"] is None:
+        raise InputError(f"the contents are not those of a CRMClassifier ({error}): save the model again") from None
+    if state.parameters["support"] is None:
+        state.parameters["support"] = model.candidates.groups
+    if state.parameters["prior"] is None:
         values = space.decode(model.candidates.groups).tolist()
-        weights = np.exp(saved.parameter_log_prior).tolist()
-        saved.parameters["prior"] = {tuple(key): weight for key, weight in zip(values, weights, strict=True) if weight}
-    return saved
+        weights = np.exp(state.parameter_log_prior).tolist()
+        state.parameters["prior"] = {tuple(key): weight for key, weight in zip(values, weights, strict=True) if weight}
+    return state
 
 
 def _feature_names(header: Mapping[str, Any], n_features: int) -> list[str] | None:
-    """Return the names of the features: those that the fit had, or the columns of the table it was given."""
+    """Return the names of the features, from ``feature_names`` or else from the table columns in ``inputs``, if any."""
     names: list[str] | None = header["feature_names"]
     inputs = header.get("inputs") or {}
     if names is None and inputs.get("kind") == "features":
@@ -239,7 +258,7 @@ def _feature_names(header: Mapping[str, Any], n_features: int) -> list[str] | No
 
 
 def _check_header(header: Mapping[str, Any], space: GroupSpace, n_features: int) -> None:
-    """Check the type and range of every JSON entry except ``names`` and ``values``."""
+    """Check the type and range of the header entries, except ``names``, ``values`` and most parameters."""
     for name in ("one_dimensional", "converged"):
         _require(isinstance(header[name], bool), name, header[name])
     for name, least in (("n_targets", 1), ("n_iter", 0)):
@@ -249,14 +268,14 @@ def _check_header(header: Mapping[str, Any], space: GroupSpace, n_features: int)
     temperature = header.get("temperature", 1.0)
     _require(_is_number(temperature) and temperature > 0, "temperature", temperature)
     if header["n_targets"] > len(space.names):
-        raise InputError(f"there are {header['n_targets']} targets among {len(space.names)} attributes")
+        raise InputError(f"n_targets is {header['n_targets']} but there are only {len(space.names)} attributes")
     if header["one_dimensional"] and header["n_targets"] > 1:
-        raise InputError(f"predictions of {header['n_targets']} targets are said to have one dimension")
+        raise InputError(f"one_dimensional is true but n_targets is {header['n_targets']}: expected false")
     names, inputs = header["feature_names"], header.get("inputs")
     if names is not None:
         _require(_is_distinct_names(names), "feature_names", names)
         if len(names) != n_features:
-            raise InputError(f"there are {len(names)} feature_names for {n_features} features")
+            raise InputError(f"feature_names has {len(names)} entries but there are {n_features} features")
     _require(isinstance(inputs, dict | None), "inputs", inputs)
     parameters = header["parameters"]
     for name in ("prior", "support"):
@@ -272,24 +291,24 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _require(fine: bool, name: str, value: Any) -> None:
-    """Raise an error that shows a header entry's value unless it is fine."""
-    if not fine:
-        raise InputError(f"{name} is {shown(value)}")
+def _require(valid: bool, name: str, value: Any) -> None:
+    """Raise an error that names a header entry and shows its value unless it is valid."""
+    if not valid:
+        raise InputError(f"{name} has the invalid value {shown(value)}")
 
 
 def _checked_space(header: Mapping[str, Any]) -> GroupSpace:
-    """Check ``names`` and ``values`` of the header, and return the space they describe."""
+    """Check the header entries ``names`` and ``values``, and return the group space they describe."""
     names, values = header["names"], header["values"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"names is {shown(names)}, not a list of names")
+        raise InputError(f"names is {shown(names)}, but must be a list of names")
     if not isinstance(values, list) or not all(isinstance(part, list) for part in values):
-        raise InputError(f"values is {shown(values)}, not a list of lists")
+        raise InputError(f"values is {shown(values)}, but must be a list of lists of values")
     return GroupSpace(tuple(names), tuple(tuple(part) for part in values))
 
 
 class ArrayRange(NamedTuple):
-    """Range of an array's entries; NaN and −inf are allowed only where they have a meaning."""
+    """Allowed range of an array's entries, and whether NaN and −inf are allowed too."""
 
     least: float
     most: float
@@ -297,10 +316,10 @@ class ArrayRange(NamedTuple):
     minus_infinity: bool = False
 
     def __str__(self) -> str:
-        return f"a number between {self.least:g} and {self.most:g}"
+        return f"numbers between {self.least:g} and {self.most:g} only"
 
     def contains(self, array: Any) -> Any:
-        """Return whether each entry is in the range."""
+        """Return whether each entry of the array is allowed."""
         inside = (array >= self.least) & (array <= self.most)
         return inside | (np.isnan(array) & self.nan) | ((array == -np.inf) & self.minus_infinity)
 
@@ -324,7 +343,7 @@ ARRAY_RANGES = {
 
 
 def _checked_arrays(arrays: Mapping[str, Any], space: GroupSpace) -> dict[str, Any]:
-    """Check the type, shape and range of every array, and return them in 64 bits."""
+    """Check the type, shape and range of every array, and return the arrays in 64-bit precision."""
     checked = {name: _checked_codes(arrays[name], space, name) for name in CODE_ARRAYS}
     k, g, p = len(checked["seen_groups"]), len(checked["groups"]), arrays["coef"].shape[-1]
     shapes = {"seen_weight": (k,), "feature_mean": (p,), "coef": (space.width, p), "expected": (g, 3)}
@@ -332,38 +351,40 @@ def _checked_arrays(arrays: Mapping[str, Any], space: GroupSpace) -> dict[str, A
         if name in arrays:
             checked[name] = _checked_numbers(arrays[name], shapes.get(name, (g,)), allowed, name)
     if not p:
-        raise InputError("coef has no features")
+        raise InputError("coef has no columns: a model needs at least one feature")
     with np.errstate(over="ignore"):
         total = float(checked["seen_weight"].sum())
     if not 0 < total < math.inf:
-        raise InputError(f"seen_weight sums to {total:g}")
+        raise InputError(f"seen_weight sums to {total:g} but must have a positive finite sum")
     for name in ("log_prior", "parameter_log_prior"):
         if abs(float(np.exp(checked[name]).sum()) - 1) > 1e-6:
-            raise InputError(f"{name} is not that of a prior")
+            raise InputError(f"{name} is not a log prior: its probabilities do not sum to 1")
     return checked
 
 
 def _checked_codes(array: Any, space: GroupSpace, name: str) -> Any:
-    """Check that an array holds codes of distinct groups in sorted order, and return them."""
+    """Check that an array contains the codes of distinct groups in sorted order, and return them."""
     if array.dtype.kind != "i" or array.ndim != 2 or not len(array):
-        raise InputError(f"{name} has type {array.dtype} and shape {array.shape}, and is not a list of groups")
+        raise InputError(
+            f"{name} has type {array.dtype} and shape {array.shape} but must be an integer matrix with a row per group"
+        )
     codes = check_codes(array, space.cardinalities, name)
     distinct = space.distinct(codes)[0]
     if len(distinct) < len(codes):
-        raise InputError(f"{name} lists a group twice")
+        raise InputError(f"{name} lists a group twice: its rows must be distinct")
     if (distinct != codes).any():
-        raise InputError(f"{name} lists groups out of order")
+        raise InputError(f"{name} lists groups in the wrong order: it must be sorted")
     return codes
 
 
 def _checked_numbers(array: Any, shape: tuple[int, ...], allowed: ArrayRange, name: str) -> Any:
-    """Check the type, shape and range of an array of floats, and return it in 64 bits."""
+    """Check the type, shape and range of an array of floats, and return it in 64-bit precision."""
     if array.dtype.kind != "f":
-        raise InputError(f"{name} has type {array.dtype}, not that of numbers")
+        raise InputError(f"{name} has type {array.dtype} but must hold floating-point numbers")
     if array.shape != shape:
-        raise InputError(f"{name} has shape {array.shape} instead of {shape}")
+        raise InputError(f"{name} has shape {array.shape} but must have shape {shape}")
     array = array.astype(np.float64)
     outside = array[~allowed.contains(array)]
     if outside.size:
-        raise InputError(f"{name} has {outside[0]:g} where {allowed} is expected ({outside.size} such)")
+        raise InputError(f"{name} contains {outside[0]:g} but must contain {allowed} ({outside.size} invalid)")
     return array

@@ -1,4 +1,4 @@
-"""A fitted CRM model: linear energies, biases of the candidate groups, and log-probabilities by them."""
+"""A fitted CRM model: linear energies, biases of the candidate groups, and the log-probabilities they give."""
 
 from __future__ import annotations
 
@@ -16,33 +16,34 @@ from compshift.core.posterior import group_log_posterior, marginal_log_posterior
 from compshift.crm.blocks import over_blocks
 
 BIASES = ("extrapolated", "learned", "cumulant", "shrunk")
-"""Kinds of bias: B*; the learned one, 0 for unseen groups; by two moments; B* shrunk to the latter where ESS is low."""
+"""Kinds of bias: B*; the learned bias, which is 0 for unseen groups; the bias from two moments of the energies; and B*
+shrunk towards the latter for groups with a low effective sample size."""
 
 ENOUGH_SAMPLES = 30
-"""Effective sample size at which ``"shrunk"`` weighs B* and the bias by moments equally."""
+"""Effective sample size at which ``"shrunk"`` gives B* and the cumulant bias equal weight."""
 
 
 @dataclass(frozen=True, eq=False)
 class CRMModel:
-    """Linear energies and the biases of the candidate groups: everything that a model file holds."""
+    """Linear energies and the biases of the candidate groups: everything about the fit that a model file stores."""
 
     candidates: Candidates
     coef: FloatArray  # (D, p)
     feature_mean: FloatArray  # (p,)
     bias: FloatArray  # (g,) B*
     learned_bias: FloatArray  # (g,) B, 0 on unseen groups
-    cumulant_bias: FloatArray  # (g,) by two moments of the energies; NaN if not computed
+    cumulant_bias: FloatArray  # (g,) bias from two moments of the energies; NaN if not computed
     effective_sample_size: FloatArray  # (g,)
     pareto_k: FloatArray  # (g,) tail index of the importance weights in B*; NaN if not computed
     temperature: float  # factor by which cross-fitting multiplied the energies; included in coef
     bias_gap: float  # max |B* − B| over the seen groups
-    gradient: float  # largest scaled entry at the end of step 1
+    gradient: float  # largest scaled gradient entry at the end of step 1
     n_iter: int
     converged: bool
     expected: FloatArray | None = None  # (g, 3) expected accuracy and its interval; NaN where it was not estimated
 
     def bias_of(self, kind: str) -> FloatArray:
-        """Bias of every candidate by one of ``BIASES``, (g,)."""
+        """Return the bias of every candidate, (g,), of the given kind, one of ``BIASES``."""
         if kind == "extrapolated":
             return self.bias
         if kind == "learned":
@@ -60,16 +61,20 @@ class CRMModel:
             return np.asarray(check_no_overflow(linear_energies(X - self.feature_mean, self.coef), "energies"))
 
     def marginals(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
-        """Log q(z_i|x) for each of the attributes, (n, d_i) each."""
+        """Return log q(z_i|x) for each of the attributes, (n, d_i) each."""
         return self._attribute_blocks(X, log_score, attributes, marginal_log_posterior)
 
     def log_sums(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
-        """Unnormalised ``marginals``: a sample's sums over two disjoint sets of groups can be added."""
+        """Return the logarithms of unnormalised ``marginals``.
+
+        Without the logarithm, a sample's values for two disjoint sets of groups can be added.
+        """
         return self._attribute_blocks(X, log_score, attributes, marginal_log_sums)
 
     def _attribute_blocks(
         self, X: FloatArray, log_score: FloatArray, attributes: range, function: Callable[..., FloatArray]
     ) -> list[FloatArray]:
+        """Apply ``function`` to each attribute, block by block, and return its results, (n, d_i) each."""
         table = self.candidates.table
         results = [np.empty((len(X), self.candidates.space.cardinalities[attribute])) for attribute in attributes]
 
@@ -80,8 +85,11 @@ class CRMModel:
         self._fill_blocks(X, table.width, fill)
         return results
 
-    def joint(self, X: FloatArray, log_score: FloatArray, position: IntArray | None = None) -> FloatArray:
-        """Log q(z|x) of the candidates (n, g), or of those at ``position`` (n, q), where −1 is any other group."""
+    def log_posterior(self, X: FloatArray, log_score: FloatArray, position: IntArray | None = None) -> FloatArray:
+        """Return log q(z|x) of every candidate (n, g), or of the candidates at ``position`` (n, q).
+
+        A position of −1 marks a group that is not a candidate and gives −inf.
+        """
         result = np.empty((len(X), len(self.candidates.groups) if position is None else len(position)))
 
         def fill(rows: slice, energies: FloatArray) -> None:
@@ -91,7 +99,7 @@ class CRMModel:
         return result
 
     def best_group(self, X: FloatArray, log_score: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Position of the most probable candidate and its log q(z|x), (n,) each."""
+        """Return the position of the most probable candidate of each sample and its log q(z|x), (n,) each."""
         best, log_proba = np.empty(len(X), dtype=np.int64), np.empty(len(X))
 
         def fill(rows: slice, energies: FloatArray) -> None:
@@ -103,11 +111,14 @@ class CRMModel:
         return best, log_proba
 
     def _fill_blocks(self, X: FloatArray, width: int, fill: Callable[[slice, FloatArray], None]) -> None:
-        """Call ``fill`` with blocks of samples and their energies; ``width`` is the size of its work per sample."""
+        """Call ``fill`` with blocks of samples and their energies.
 
-        def some(rows: slice) -> None:
+        ``width`` is the number of array elements that ``fill`` needs per sample.
+        """
+
+        def fill_rows(rows: slice) -> None:
             for part in row_blocks(rows.stop - rows.start, width, 2 * BLOCK_CELLS):
-                own = slice(rows.start + part.start, rows.start + part.stop)
-                fill(own, self.energies(X[own]))
+                block = slice(rows.start + part.start, rows.start + part.stop)
+                fill(block, self.energies(X[block]))
 
-        list(over_blocks(some, len(X)))
+        list(over_blocks(fill_rows, len(X)))

@@ -1,10 +1,12 @@
-"""Both steps of CRM where some samples lack attributes.
+"""Both steps of CRM when attributes are missing in some samples.
 
-Step 1 maximises the likelihood of the attributes that are known. It has a closed form (``core.posterior``) but is not
-convex, so the search starts from the fit to the complete samples. The risk depends on p̂(z) and B(z) only through
-p̂(z) e^{−B(z)}, so p̂ is re-estimated after each search, by expected counts, and B adjusted to match: a complete sample
-counts for its group, any other for the seen groups that agree with its known attributes, each by its posterior. At the
-end p̂ are the expected counts of the fit itself, hence B* = B on the seen groups as in any other fit.
+Step 1 maximises the likelihood of the known attributes. It can be computed exactly (``core.posterior``) but its
+negative logarithm is not convex, so the search starts from the fit to the complete samples. The risk depends on p̂(z)
+and B(z) only through p̂(z) e^{−B(z)}. After each search p̂ is therefore re-estimated from expected counts, and B is
+adjusted so that the product stays the same. A complete sample counts for its group; an incomplete sample counts for
+every seen group that agrees with its known attributes, in proportion to the group's posterior probability. At the end
+p̂ are the frequencies that the fit itself expects, so that B* = B on the seen groups, as in a fit without missing
+attributes.
 """
 
 from __future__ import annotations
@@ -25,16 +27,16 @@ from compshift.crm.fit import FitParams, StandardisedRows, StepOne, step_two
 from compshift.crm.inputs import Incomplete, LabelledSamples
 from compshift.crm.model import CRMModel
 from compshift.crm.problem import Standard, block_risk, penalised, standardise, value_curvature
-from compshift.crm.solver import NEWTON_AFTER, RiskGradient, Solution, Start, solve
+from compshift.crm.solver import NEWTON_AFTER, Parameters, RiskGradient, Solution, solve
 
 WARM_START_TOL = 1e-3
-"""Tolerance of the fit to the complete samples, which only gives a starting point."""
+"""Tolerance of the fit to the complete samples, which serves only as a warm start."""
 
 MAX_ROUNDS = 50
-"""Most searches, with p̂ re-estimated after each; two or three are usual."""
+"""Maximum number of searches; p̂ is re-estimated after each. Two or three are usually enough."""
 
 RISK_ROUNDING = 1e-12
-"""Relative increase of the risk that counts as rounding."""
+"""Relative increase of the risk up to which a search result is accepted: rounding alone can cause it."""
 
 
 class PartialRows(NamedTuple):
@@ -45,7 +47,7 @@ class PartialRows(NamedTuple):
     weight: FloatArray  # (n,) summing to 1
     seen: GroupTable
     position: IntArray  # (c,) index of each complete sample's seen group
-    patterns: tuple[Pattern, ...]  # known attributes of the other samples, whose rows are counted from the first of all
+    patterns: tuple[Pattern, ...]  # incomplete samples by known attribute values; ``rows`` index ``features``
 
     @classmethod
     def of(
@@ -56,7 +58,10 @@ class PartialRows(NamedTuple):
         incomplete: Incomplete,
         candidates: Candidates,
     ) -> PartialRows:
-        """Standardise complete samples ``X`` (c, p), with ``position`` (c,) and ``sample_weight`` (c,), and others."""
+        """Standardise the complete samples ``X`` (c, p) and the incomplete samples together.
+
+        ``position`` (c,) and ``sample_weight`` (c,) belong to the complete samples.
+        """
         weight = np.concatenate([sample_weight, incomplete.sample_weight])
         features, standard = standardise(np.concatenate([X, incomplete.X]), weight)
         seen = GroupTable.of(candidates.space, candidates.seen_groups)
@@ -65,31 +70,32 @@ class PartialRows(NamedTuple):
 
     @property
     def complete(self) -> StandardisedRows:
-        """The complete samples alone."""
+        """The complete samples only, with weights that sum to 1."""
         c = len(self.position)
         weight = self.weight[:c] / self.weight[:c].sum()
         return StandardisedRows(self.features[:c], self.standard, self.position, weight, self.seen)
 
     def risk(self, weight: FloatArray, log_score: FloatArray) -> Sums:
-        """Risk of the known attributes: value, gradient (D, p) and score gradient (k,)."""
+        """Return the risk of the known attributes: value, weight gradient (D, p) and score gradient (k,)."""
         c = len(self.position)
         complete = ArrayRows(self.features[:c], self.position, self.weight[:c])
-        found = complete.total(block_risk, Sums.add, self.seen, weight, log_score)
+        complete_risk = complete.total(block_risk, Sums.add, self.seen, weight, log_score)
         width = self.seen.width + len(weight) + len(weight[0])
         parts = ((pattern, part) for pattern in self.patterns for part in row_blocks(len(pattern.rows), width))
         with one_thread_for_numpy() as n_threads:
-            return reduce(Sums.add, in_threads(self._pattern_risk, parts, (weight, log_score), n_threads), found)
+            incomplete_risks = in_threads(self._pattern_risk, parts, (weight, log_score), n_threads)
+            return reduce(Sums.add, incomplete_risks, complete_risk)
 
     def _pattern_risk(self, part: tuple[Pattern, slice], weight: FloatArray, log_score: FloatArray) -> Sums:
-        """Risk of some samples that lack the same attributes."""
-        pattern, some = part
-        rows = pattern.rows[some]
+        """Return the risk of some of the samples of a pattern, which have the same known attribute values."""
+        pattern, selected = part
+        rows = pattern.rows[selected]
         features = self.features[rows]
         risk = partial_risk(features @ weight.T, self.weight[rows], self.seen, pattern, log_score)
         return Sums((np.asarray(risk.value), risk.energy_gradient.T @ features, risk.score_gradient))
 
     def expected_frequency(self, energies: FloatArray, log_score: FloatArray) -> FloatArray:
-        """Frequency p̂ of the seen groups by expected counts, (k,)."""
+        """Return the frequencies p̂ of the seen groups, (k,), from expected counts."""
         c = len(self.position)
         total = np.bincount(self.position, weights=self.weight[:c], minlength=len(log_score)).astype(np.float64)
         for pattern in self.patterns:
@@ -99,7 +105,10 @@ class PartialRows(NamedTuple):
         return np.asarray(total / total.sum())
 
     def energy_moments(self, energies: FloatArray, log_score: FloatArray) -> EnergyMoments:
-        """Expected moments of the energies within the seen groups. The energies have mean 0, as the features do."""
+        """Return the expected moments of the energies within the seen groups.
+
+        The energies have mean 0 over all samples because the features have mean 0.
+        """
         c = len(self.position)
         sums = np.zeros((len(log_score), energies.shape[1]))
         np.add.at(sums, self.position, self.weight[:c, None] * energies[:c])
@@ -114,20 +123,20 @@ class PartialRows(NamedTuple):
 
 
 class PartialProblem(NamedTuple):
-    """Penalised risk of the known attributes, for energies ``features · weightᵀ`` and a bias per seen group."""
+    """Penalised risk of the known attributes, for energies ``features · weightᵀ`` and one bias per seen group."""
 
     rows: PartialRows
     frequency: FloatArray  # (k,) p̂(z)
     alpha: float
-    anchor: Start | None = None
+    anchor: Parameters | None = None  # weights that the ridge pulls towards; None for zero
 
     @property
-    def coarse(self) -> None:
+    def single_precision(self) -> None:
         """Always None: the problem has no single-precision version."""
 
     @property
     def curvature(self) -> FloatArray:
-        """Approximate curvature along the weights of each attribute value, (D,)."""
+        """Approximate curvature of the risk along the weights of each attribute value, (D,)."""
         return value_curvature(self.rows.seen, self.frequency, self.rows.standard.spread, self.alpha)
 
     @property
@@ -141,20 +150,20 @@ class PartialProblem(NamedTuple):
 
 
 class PartialFit(NamedTuple):
-    """Result of alternating between energies and expected counts."""
+    """Result of ``fit_alternating``."""
 
     solution: Solution
-    frequency: FloatArray  # (k,) expected frequencies at the end
-    risks: tuple[float, ...]  # penalised, at the fit to the complete samples and after each search
+    frequency: FloatArray  # (k,) p̂(z) from the final expected counts
+    risks: tuple[float, ...]  # penalised risk at the warm start and after each accepted search
 
     @property
     def log_score(self) -> FloatArray:
-        """Log p̂(z) − B(z), (k,)."""
+        """Score log p̂(z) − B(z) of each seen group, (k,)."""
         return np.log(self.frequency) - self.solution.bias
 
 
-def alternate(rows: PartialRows, params: FitParams, *, tol: float, max_iter: int) -> PartialFit:
-    """Minimise the risk of the known attributes and re-estimate p̂, in turn, until p̂ does not change."""
+def fit_alternating(rows: PartialRows, params: FitParams, *, tol: float, max_iter: int) -> PartialFit:
+    """Alternate between minimising the risk of the known attributes and re-estimating p̂, until p̂ converges."""
     complete = rows.complete.problem(params)
     first = solve(complete, tol=max(tol, WARM_START_TOL), max_iter=max_iter, start=complete.anchor)
     weight, log_score, n_iter = first.weight, np.log(complete.frequency) - first.bias, first.n_iter
@@ -163,11 +172,12 @@ def alternate(rows: PartialRows, params: FitParams, *, tol: float, max_iter: int
     gradient, converged = np.inf, False
     for _ in range(MAX_ROUNDS):
         problem = PartialProblem(rows, frequency, params.alpha, complete.anchor)
-        begin = Start(weight, np.log(frequency) - log_score)
-        risks = risks or [problem.evaluate(*begin).value]
-        # The solver falls back on Newton's method, which might end on a saddle point: leave it the last digits only.
+        start = Parameters(weight, np.log(frequency) - log_score)
+        risks = risks or [problem.evaluate(*start).value]
+        # Newton's method might end at a saddle point. With at most NEWTON_AFTER steps per search the solver uses it
+        # only if L-BFGS stops early, which it does close to a minimum.
         steps = min(NEWTON_AFTER, max(1, max_iter - n_iter))
-        found = solve(problem, tol=tol, max_iter=steps, start=begin)
+        found = solve(problem, tol=tol, max_iter=steps, start=start)
         n_iter += found.n_iter
         if found.risk > risks[-1] + RISK_ROUNDING * max(1.0, abs(risks[-1])):
             break
@@ -183,15 +193,18 @@ def alternate(rows: PartialRows, params: FitParams, *, tol: float, max_iter: int
 
 
 def fit_partial(data: LabelledSamples, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
-    """Fit complete samples and others, without cross-fitting; the candidates have expected counts as weights."""
+    """Fit complete and incomplete samples, without cross-fitting.
+
+    In the candidates of the model, the weights of the seen groups are expected counts.
+    """
     assert data.incomplete is not None
     rows = PartialRows.of(data.X, data.position, data.sample_weight, data.incomplete, data.candidates)
-    fit = alternate(rows, params, tol=tol, max_iter=max_iter)
+    fit = fit_alternating(rows, params, tol=tol, max_iter=max_iter)
     energies = linear_energies(rows.features, fit.solution.weight)
     moments = rows.energy_moments(energies, fit.log_score)
     total = float(data.sample_weight.sum() + data.incomplete.sample_weight.sum())
-    no_position = np.zeros(len(energies), dtype=np.int64)  # groups are not known, and the moments are given
-    samples = ArrayRows(energies, no_position, rows.weight)
+    dummy_position = np.zeros(len(energies), dtype=np.int64)  # step 2 does not use groups if it is given moments
+    samples = ArrayRows(energies, dummy_position, rows.weight)
     bias = fit.solution.bias
     fitted = StepOne(fit.solution, 1.0, bias, fit.frequency, rows.seen, rows.standard, samples)
     return step_two(replace(data.candidates, seen_weight=total * fit.frequency), fitted, moments=moments)

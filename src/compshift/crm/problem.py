@@ -1,12 +1,13 @@
 r"""Step 1 of CRM as a convex problem: standardised features, the risk with its ridge, and units for the optimiser.
 
-Features are centred and divided by one common scale, which makes the ridge free of their unit. The same pass measures
-how unevenly they spread, from which the optimiser takes its units. The Hessian of a softmax in the weights of one
-attribute value, of frequency f, is about :math:`f (1 - f)\, C` with C the second moments of the features. Directions
-differ, and those that separate groups need not be the ones that vary most, so weights are measured in a unit halfway
-between that of the mean direction and that of the leading ones. On embeddings of images, whose leading directions have
-two hundred times the mean variance, a search then takes two thirds of the steps; elsewhere between a third fewer and a
-fifth more.
+Features are centred and divided by one common scale, so that the ridge does not depend on their unit. The same passes
+measure how unevenly the variance is spread over directions, which determines the optimiser's units. The Hessian of a
+softmax with respect to the weights of one attribute value, of frequency f, is about :math:`f (1 - f)\, C` with C the
+second moments of the features. The variances of directions differ, and the directions that separate groups need not be
+those that vary most. The unit of the weights is therefore the geometric mean of the unit for a direction of mean
+variance and the unit for the leading directions. On embeddings of images, whose leading directions have two hundred
+times the mean variance, a search then takes two thirds of the steps; on other data between a third fewer and a fifth
+more.
 """
 
 from __future__ import annotations
@@ -23,39 +24,40 @@ from compshift._checks import MAX_FEATURE, check_finite, check_magnitude
 from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, like, row_blocks, safe_log
 from compshift.core.energy import GroupTable, Risk, linear_energies, step_one_risk
-from compshift.crm.blocks import ArrayRows, Block, RowSums, Sums, over_blocks
-from compshift.crm.solver import RiskGradient, Start
+from compshift.crm.blocks import ArrayRows, Block, SummableRows, Sums, over_blocks
+from compshift.crm.solver import Parameters, RiskGradient
 
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
-"""Relative difference below which two feature values count as equal."""
+"""Relative difference up to which two feature values count as equal."""
 
 MAX_EXTENT_RATIO = 1e6
-"""Ratio of two features' extents above which a warning is given."""
+"""Ratio of the extents of two features above which a warning is given."""
 
 MIN_SCALE = 1e-303
-"""Smallest root mean square of the features: the weights of smaller ones would overflow."""
+"""Smallest root mean square of the features: the weights of smaller features would overflow."""
 
 PROBES = 16
-"""Number of random directions along which second moments are measured; the spread is needed to a factor of two."""
+"""Number of random directions along which second moments are measured. It need not be large: a spread accurate to a
+factor of two is sufficient."""
 
 
 class Standard(NamedTuple):
-    """Centre and scale of the features: standardised ones are (x − mean) / scale."""
+    """Centre and scale of the features; standardised features are (x − mean) / scale."""
 
     mean: FloatArray  # (p,)
     scale: float
-    constant: bool = False  # whether all samples are equal, so that only rounding is left
+    constant: bool = False  # whether all samples are equal up to rounding; standardised features are then 0
     spread: float = 1.0  # unevenness of the standardised features, see ``_spread``
 
     def of(self, features: Any) -> FloatArray:
-        """Standardise samples (b, p)."""
+        """Return the standardised features of samples (b, p)."""
         result: FloatArray = np.subtract(features, self.mean, dtype=np.float64)
         result /= np.inf if self.constant else self.scale
         return result
 
 
 def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, Standard]:
-    """Return the features, centred and of mean square 1, and their centre and scale."""
+    """Return the standardised features, centred and with mean square 1, and their centre and scale."""
     standard = standard_of(ArrayRows(X, np.zeros(len(X), dtype=np.int64), sample_weight))
     result = np.empty_like(X)
 
@@ -67,19 +69,19 @@ def standardise(X: FloatArray, sample_weight: FloatArray) -> tuple[FloatArray, S
     return result, standard
 
 
-def standard_of(rows: RowSums) -> Standard:
-    """Return centre and scale (root mean square) of the features, in two passes over the samples."""
+def standard_of(rows: SummableRows) -> Standard:
+    """Return the centre, scale (root mean square) and spread of the features, in two passes over the samples."""
     with np.errstate(over="ignore", invalid="ignore"):
         total, weighted, largest = rows.total(_first_sums, _add_and_max).arrays
         mean = weighted / total
     if not np.isfinite(mean).all():
         raise InputError(
-            f"features up to {float(largest):.3g} times their sample_weight are too large to add up: divide the "
-            "weights by their mean, or the features"
+            f"the sum of sample_weight times the features, which reach {float(largest):.3g}, overflows: divide "
+            "sample_weight by its mean, or rescale the features"
         )
-    unit = float(largest) or 1.0  # keeps squares of very large or very small features representable
+    unit = float(largest) or 1.0  # avoids overflow and underflow of the squares
     correction, squares, products, extents = rows.total(_second_sums, _add_and_max, mean, unit).arrays
-    mean = mean + correction / total  # removes the rounding of the first mean, which a large offset amplifies
+    mean = mean + correction / total  # corrects the rounding error of the first mean, large for features far from 0
     if float(extents.max()) <= ROUNDING * float(largest):
         return Standard(mean, 1.0, constant=True)
     _warn_of_unequal_extents(mean, extents)
@@ -87,14 +89,14 @@ def standard_of(rows: RowSums) -> Standard:
     scale = unit * math.sqrt(variance)
     if scale < MIN_SCALE:
         raise InputError(
-            f"the features spread by {scale:.3g}, too little for 64-bit numbers to keep their digits: multiply them, "
-            "for example by 1e300"
+            f"the features have a root mean square deviation of {scale:.3g}, too small for 64-bit arithmetic: rescale "
+            "the features, for example multiply them by 1e300"
         )
     return Standard(mean, scale, spread=_spread(products / (total * variance)))
 
 
 def _first_sums(block: Block) -> Sums:
-    """Total weight, weighted sum of the features (p,), and their largest absolute value."""
+    """Return the total weight, the weighted sum of the features (p,), and their largest absolute value."""
     features = np.asarray(block.features, dtype=np.float64)
     largest = max(float(features.max(initial=0.0)), -float(features.min(initial=0.0)))
     if not largest <= MAX_FEATURE:
@@ -106,7 +108,7 @@ def _first_sums(block: Block) -> Sums:
 
 
 def _second_sums(block: Block, mean: FloatArray, unit: float) -> Sums:
-    """Weighted sums of the centred features, of their squares and of their products with the probes; their extents."""
+    """Return weighted sums of the centred features, their squares and products with the probes, and the extents."""
     centred = np.subtract(block.features, mean, dtype=np.float64)
     correction = block.weight @ centred
     extents = np.stack([centred.max(axis=0, initial=-np.inf), -centred.min(axis=0, initial=np.inf)])  # (2, p)
@@ -118,12 +120,12 @@ def _second_sums(block: Block, mean: FloatArray, unit: float) -> Sums:
 
 
 def _add_and_max(one: Sums, other: Sums) -> Sums:
-    """Add all arrays except the last, of which the larger entries are kept."""
+    """Add all arrays except the last, and take the elementwise maximum of the last."""
     return Sums((*Sums.add(one, other).arrays[:-1], np.maximum(one.arrays[-1], other.arrays[-1])))
 
 
 def _warn_of_unequal_extents(mean: FloatArray, extents: FloatArray) -> None:
-    """Warn if some features are so large that the common ridge leaves others without effect.
+    """Warn if some features are so large that the ridge makes the smallest feature ineffective.
 
     ``extents`` (2, p) are the largest deviations above and below the mean.
     """
@@ -135,35 +137,36 @@ def _warn_of_unequal_extents(mean: FloatArray, extents: FloatArray) -> None:
     large = int(np.argmax(np.where(varies, extent, 0.0)))
     if extent[small] < extent[large] / MAX_EXTENT_RATIO:
         warnings.warn(
-            f"feature {large} extends to {extent[large]:.2g} from its mean, feature {small} to {extent[small]:.2g}: "
-            "the ridge leaves the latter without effect; divide each by its standard deviation, and look for outliers",
+            f"feature {large} deviates from its mean by up to {extent[large]:.2g} but feature {small} by only "
+            f"{extent[small]:.2g}, so the ridge makes feature {small} ineffective: divide each feature by its standard "
+            "deviation, and look for outliers",
             stacklevel=2,
         )
 
 
 @cache
 def _probes(n_features: int) -> FloatArray:
-    """Fixed random directions, orthogonal and of length √p, (p, q)."""
+    """Return fixed random directions, orthogonal and of length √p, (p, q)."""
     found = np.random.default_rng(0).normal(size=(n_features, min(PROBES, n_features)))
     return np.asarray(np.linalg.qr(found).Q) * math.sqrt(n_features)
 
 
 def _spread(products: FloatArray) -> float:
-    r"""Mean variance of the principal directions of standardised features, weighted by variance; 1 if all are equal.
+    r"""Return the variance-weighted mean variance of the principal directions of standardised features.
 
     .. math:: \frac{\sum_j \lambda_j^2}{\sum_j \lambda_j} = \frac{\lVert C \rVert_F^2}{p}, \qquad
         \lVert C \rVert_F^2 = E\, \lVert C r \rVert^2
 
-    ``products`` (p, q) are C r for the probes r.
+    ``products`` (p, q) are C r for the probes r. The result is at least 1, its value if all variances are equal.
     """
     return max(1.0, float(np.square(products).mean()))
 
 
 def softmax_curvature(frequency: FloatArray, spread: float, alpha: float) -> FloatArray:
-    """Approximate curvature of a ridge-penalised softmax risk along the weights of each value, (d,); at least 1.
+    """Return the approximate curvature of a ridge-penalised softmax risk along the weights of each value, (d,).
 
-    ``frequency`` (d,) is the share of samples with each value. The factor 2 and the square root were found by
-    measurement, on embeddings and on Gaussians.
+    ``frequency`` (d,) is the share of samples with each value. The result is at least 1. The factor 2 and the square
+    root were chosen empirically, on embeddings and on Gaussians.
     """
     return np.sqrt(np.maximum(2 * spread * frequency * (1 - frequency) + alpha, 1.0))
 
@@ -175,15 +178,17 @@ class StepOneProblem:
     Each evaluation is one pass over the samples.
     """
 
-    rows: RowSums
+    rows: SummableRows
     seen: GroupTable
     frequency: FloatArray  # (k,) p̂(z)
     alpha: float
-    anchor: Start | None = None  # weights that the ridge pulls to, with matching biases; None for zero
-    standard: Standard | None = None  # centre and scale of the features; None if they are standardised
+    anchor: Parameters | None = None  # weights that the ridge pulls towards, with matching biases; None for zero
+    standard: Standard | None = None  # centre and scale of the features; None if they are standardised already
     total_weight: float = 1.0  # sum of the samples' weights
     spread: float = 1.0  # unevenness of the features, see ``_spread``
-    precision: type = np.float64  # in which features that are not standardised yet are computed
+    precision: type = (
+        np.float64
+    )  # dtype to which features are converted after standardising; unused without ``standard``
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -196,11 +201,14 @@ class StepOneProblem:
         return value_curvature(self.seen, self.frequency, self.spread, self.alpha)
 
     @property
-    def coarse(self) -> StepOneProblem | None:
-        """The same problem in single precision: by a copy of samples in memory, on the fly for streamed ones."""
+    def single_precision(self) -> StepOneProblem | None:
+        """The same problem in single precision, or None if that would not save time.
+
+        Samples in memory are copied to float32; streamed samples are converted block by block.
+        """
         if self.standard is not None:
             return replace(self, precision=np.float32)
-        rows = getattr(self.rows, "coarse", None)
+        rows = getattr(self.rows, "single_precision", None)
         return None if rows is None else replace(self, rows=rows)
 
     def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
@@ -218,8 +226,11 @@ class StepOneProblem:
         return penalised(risk, weight, self.anchor, self.alpha)
 
 
-def penalised(risk: Sums, weight: FloatArray, anchor: Start | None, alpha: float) -> RiskGradient:
-    """Add the ridge ``alpha/2 · ‖weight − anchor‖²`` to a risk: its value, weight gradient and score gradient."""
+def penalised(risk: Sums, weight: FloatArray, anchor: Parameters | None, alpha: float) -> RiskGradient:
+    """Add the ridge ``alpha/2 · ‖weight − anchor‖²`` to a risk.
+
+    The arrays of ``risk`` are its value, weight gradient and score gradient.
+    """
     value, weight_gradient, score_gradient = risk.arrays
     moved = weight if anchor is None else weight - anchor.weight
     return RiskGradient(
@@ -230,7 +241,7 @@ def penalised(risk: Sums, weight: FloatArray, anchor: Start | None, alpha: float
 
 
 def value_curvature(seen: GroupTable, frequency: FloatArray, spread: float, alpha: float) -> FloatArray:
-    """Approximate curvature along the weights of each attribute value, (D,), for group frequencies (k,)."""
+    """Return the approximate curvature along the weights of each attribute value, (D,), for group frequencies (k,)."""
     return softmax_curvature(frequency @ seen.space.one_hot(seen.codes), spread, alpha)
 
 
@@ -243,7 +254,7 @@ def block_risk(
     precision: type = np.float64,
     total_weight: float = 1.0,
 ) -> Sums:
-    """Contribution of a block to the risk of step 1: value, gradient (D, p) and score gradient (k,)."""
+    """Return a block's contribution to the risk of step 1: value, weight gradient (D, p) and score gradient (k,)."""
     features = block.features if standard is None else standard.of(block.features).astype(precision, copy=False)
     energies = linear_energies(features, like(weight, features))  # (b, D)
     risk = _risk(energies, block.position, block.weight / total_weight, seen, log_score)
@@ -252,7 +263,7 @@ def block_risk(
 
 
 def _risk(energies: FloatArray, position: Any, weight: FloatArray, seen: GroupTable, log_score: FloatArray) -> Risk:
-    """``step_one_risk`` with its sums over groups in blocks of samples that fit a core's cache."""
+    """Compute ``step_one_risk`` in blocks of samples that fit into a core's cache."""
     cells = max(2 * BLOCK_CELLS, len(seen.left) * len(seen.right))
     blocks = list(row_blocks(len(energies), seen.width + energies.shape[1], cells))
     if len(blocks) == 1:
@@ -269,14 +280,14 @@ def _risk(energies: FloatArray, position: Any, weight: FloatArray, seen: GroupTa
 
 @dataclass(frozen=True, eq=False)
 class TemperatureProblem:
-    """Risk of step 1 for given energies, as a function of their common factor and of the biases."""
+    """Risk of step 1 for fixed energies, as a function of a factor that multiplies them and of the biases."""
 
-    rows: RowSums  # samples whose features are the energies (n, D), with weights that sum to 1
+    rows: SummableRows  # samples whose features are the energies (n, D), with weights that sum to 1
     seen: GroupTable
     frequency: FloatArray  # (k,) p̂(z)
 
     alpha = 0.0
-    coarse = None
+    single_precision = None
     curvature = np.ones(1)
     shape = (1, 1)
 
@@ -289,7 +300,10 @@ class TemperatureProblem:
 
 
 def _scaled_risk(block: Block, seen: GroupTable, factor: float, log_score: FloatArray) -> Sums:
-    """Contribution of a block to the risk of ``factor`` times its energies: value, (1, 1) and (k,)."""
+    """Return the contribution of a block to the risk of ``factor`` times its energies.
+
+    The arrays are the value, the gradient with respect to the factor (1, 1) and the score gradient (k,).
+    """
     risk = _risk(factor * block.features, block.position, block.weight, seen, log_score)
     factor_gradient = np.full((1, 1), np.vdot(risk.energy_gradient, block.features))
     return Sums((np.asarray(risk.value), factor_gradient, risk.score_gradient))

@@ -1,10 +1,10 @@
-"""Minimisation of convex risks of linear models on fixed features.
+"""Minimisation of the smooth risks of linear models on fixed features; they are convex unless attributes are missing.
 
-SciPy's L-BFGS minimises the penalised risk with its exact gradient. Where rounding of the risk stops the line search
-early, Newton–Krylov steps, which look at the gradient alone, finish the search. A problem that offers single precision
-is evaluated in it until gradients or steps come near its rounding, and in double precision from then on. Weights and
-biases are optimised in units that make their curvatures about 1; the unit of a bias is 1/√p̂(z), so that biases of rare
-groups converge as fast as others.
+SciPy's L-BFGS minimises the penalised risk with its exact gradient. If rounding errors in the risk stop the line search
+early, Newton–Krylov steps, which use only the gradient, finish the search. If a problem has a single-precision version,
+that version is evaluated until gradients or decreases of the risk approach its rounding error; the rest of the search
+uses double precision. Weights and biases are optimised in units that make their curvatures about 1; the unit of a bias
+is 1/√p̂(z), so that the biases of rare groups converge as fast as those of frequent groups.
 """
 
 from __future__ import annotations
@@ -23,27 +23,31 @@ from compshift.crm.blocks import one_thread_for_scipy
 logger = logging.getLogger(__name__)
 
 LBFGS_MEMORY = 20
-"""Number of steps that L-BFGS remembers."""
+"""Number of previous steps from which L-BFGS approximates the Hessian."""
 
 WEAK_RIDGE = 1e-2
-"""Penalty below which gradients with respect to weights are multiplied by ``WEAK_RIDGE / alpha``: along flat directions
-a small gradient says little about the distance to the optimum."""
+"""Value of ``alpha`` below which the convergence test multiplies gradients with respect to weights by
+``WEAK_RIDGE / alpha``: along flat directions a small gradient says little about the distance to the optimum."""
 
 MAX_GRADIENT_FACTOR = 1e6
-"""Upper limit on that factor: rounding leaves gradients of about 1e-13."""
+"""Upper limit on the factor ``WEAK_RIDGE / alpha``: rounding leaves gradients of about 1e-13."""
 
 NEWTON_AFTER = 300
-"""Iterations of L-BFGS after which Newton's method takes over."""
+"""Number of L-BFGS iterations after which Newton's method takes over."""
 
 NEWTON_STEPS = 20
-"""Most Newton steps before L-BFGS resumes."""
+"""Maximum number of Newton steps before L-BFGS resumes."""
 
 MINRES_STEPS = 200
-"""Most Hessian products per Newton step."""
+"""Maximum number of MINRES iterations per Newton step; each costs one Hessian-vector product."""
 
-COARSE_GRADIENT, COARSE_DECREASE = 1e-4, 3e-6
-"""Single precision is left once the gradient falls below the first, or a step lowers the risk by less than the second.
-Its rounding changes gradients by about 1e-6 and risks by about 1e-7."""
+SINGLE_PRECISION_GRADIENT = 1e-4
+"""Largest scaled gradient entry at which the search switches to double precision. Single precision changes gradients by
+about 1e-6."""
+
+SINGLE_PRECISION_DECREASE = 3e-6
+"""Decrease of the risk in one step below which the search switches to double precision. Single precision changes risks
+by about 1e-7."""
 
 
 class RiskGradient(NamedTuple):
@@ -55,11 +59,14 @@ class RiskGradient(NamedTuple):
 
 
 class Problem(Protocol):
-    """Convex risk of weights (d, p) of standardised features, and of k biases."""
+    """Smooth penalised risk as a function of weights (d, p) of standardised features and of k biases.
+
+    It is convex unless attributes are missing (``partial.PartialProblem``).
+    """
 
     @property
-    def coarse(self) -> Problem | None:
-        """The same problem in single precision, or None."""
+    def single_precision(self) -> Problem | None:
+        """The same problem in single precision, or None if there is no such version."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -67,7 +74,7 @@ class Problem(Protocol):
 
     @property
     def frequency(self) -> FloatArray:
-        """Frequency of the group or class of each bias, (k,), summing to 1."""
+        """Frequency of the group or class to which each bias belongs, (k,), summing to 1."""
 
     @property
     def alpha(self) -> float:
@@ -81,128 +88,136 @@ class Problem(Protocol):
         """Return the penalised risk and its gradient."""
 
 
-class Start(NamedTuple):
-    """Starting point of a search."""
+class Parameters(NamedTuple):
+    """Weights and biases: the starting point of a search, or the anchor of a ridge."""
 
     weight: FloatArray  # (d, p)
     bias: FloatArray  # (k,)
 
 
 class Solution(NamedTuple):
-    """Minimiser of a penalised risk, and how closely it was reached."""
+    """Approximate minimiser of a penalised risk, with its gradient and whether the search converged."""
 
     weight: FloatArray  # (d, p)
     bias: FloatArray  # (k,) with Σ p̂ B = 0
     risk: float
-    gradient: float  # largest entry, scaled as in ``solve``
+    gradient: float  # largest absolute entry of the gradient, scaled as described in ``solve``
     n_iter: int
     converged: bool
 
     @property
-    def start(self) -> Start:
-        """Warm start for a similar problem."""
-        return Start(self.weight, self.bias)
+    def start(self) -> Parameters:
+        """Weights and biases, as a warm start for a similar problem."""
+        return Parameters(self.weight, self.bias)
 
 
-def solve(problem: Problem, *, tol: float, max_iter: int, start: Start | None = None) -> Solution:
-    """Minimise the penalised risk until no scaled entry of the gradient exceeds ``tol``, from ``start`` or from zero.
+def solve(problem: Problem, *, tol: float, max_iter: int, start: Parameters | None = None) -> Solution:
+    """Minimise the penalised risk, from ``start`` or from zero, until no scaled gradient entry exceeds ``tol``.
 
-    Entries with respect to weights are multiplied by ``WEAK_RIDGE / alpha`` where that is above 1, at most by
-    ``MAX_GRADIENT_FACTOR``; those with respect to biases are divided by their group's frequency. The latter equal
-    1 − exp(B* − B), so the learned and the extrapolated bias of a seen group then agree to ``tol``.
+    Gradient entries with respect to weights are multiplied by ``WEAK_RIDGE / alpha`` if that factor is above 1, but at
+    most by ``MAX_GRADIENT_FACTOR``. Entries with respect to biases are divided by their group's frequency; they then
+    equal 1 − exp(B* − B), so that the learned and the extrapolated bias of a seen group agree to ``tol``.
     """
     search = _Search(problem, tol, max_iter, start)
-    if not math.isfinite(search.size):
+    if not math.isfinite(search.gradient_norm):
         raise InputError(
-            "the risk overflows where its search begins: look for features or weights that are far larger than the "
-            "others, and divide them"
+            "the risk overflows at the starting point of the search: look for features or sample weights that are far "
+            "larger than the others, and rescale them"
         )
     with one_thread_for_scipy():
-        while not search.done or search.coarse is not None:
-            before, began_precise = search.size, search.coarse is None
+        while not search.done or search.single_precision is not None:
+            norm_before, began_in_double = search.gradient_norm, search.single_precision is None
             search.lbfgs()
-            if not search.done and began_precise:  # Newton's many products are worth it in double precision only
+            if not search.done and began_in_double:  # Newton steps pay off only after L-BFGS in double precision
                 search.newton()
-            if began_precise and not search.size <= 0.9 * before:  # neither makes progress
+            if began_in_double and not search.gradient_norm <= 0.9 * norm_before:  # neither method makes progress
                 break
     weight, bias = search.parameters(search.theta)
     return Solution(
         weight=weight,
         bias=bias - problem.frequency @ bias,
         risk=search.value,
-        gradient=search.size,
+        gradient=search.gradient_norm,
         n_iter=max(search.n_iter, 1),
-        converged=search.size <= tol,
+        converged=search.gradient_norm <= tol,
     )
 
 
 class _Search:
-    """State of a search: the best point so far, in the optimiser's units."""
+    """State of a search: the current point ``theta`` in the optimiser's units, its risk and its gradient norm."""
 
-    def __init__(self, problem: Problem, tol: float, max_iter: int, start: Start | None) -> None:
+    def __init__(self, problem: Problem, tol: float, max_iter: int, start: Parameters | None) -> None:
         self.problem, self.tol, self.max_iter = problem, tol, max_iter
         self.shape = problem.shape
         self.n_weights = math.prod(self.shape)
-        frequency = np.maximum(problem.frequency, np.finfo(np.float64).tiny)  # a frequency may underflow
+        frequency = np.maximum(
+            problem.frequency, np.finfo(np.float64).tiny
+        )  # avoids a division by 0 if a frequency underflows
         curvatures = np.concatenate([np.repeat(problem.curvature, self.shape[1]), frequency])
         self.unit = 1 / np.sqrt(curvatures)  # (d p + k,)
-        weight_count = (
+        weight_scale = (
             max(1.0, WEAK_RIDGE / max(problem.alpha, WEAK_RIDGE / MAX_GRADIENT_FACTOR)) if problem.alpha > 0 else 1.0
         )
-        self.count = np.concatenate([np.full(self.n_weights, weight_count), 1 / frequency]) / self.unit
+        self.gradient_scale = np.concatenate([np.full(self.n_weights, weight_scale), 1 / frequency]) / self.unit
         self.n_iter = 0
         if start is None:
             self.theta = np.zeros(len(self.unit))
         else:
             self.theta = np.concatenate([start.weight.ravel(), start.bias]) / self.unit
-        self.coarse = problem.coarse
+        self.single_precision = problem.single_precision
         self.last: tuple[Problem, FloatArray, float, FloatArray] | None = None
         self.value, gradient = self.objective(self.theta)
-        if self.coarse is not None and self.last_size <= max(COARSE_GRADIENT, tol):
-            self.coarse = None
+        if self.single_precision is not None and self.last_norm <= max(SINGLE_PRECISION_GRADIENT, tol):
+            self.single_precision = None
             self.value, gradient = self.objective(self.theta)
-        self.size = self.norm(gradient)
+        self.gradient_norm = self.norm(gradient)
 
     @property
     def done(self) -> bool:
-        return self.size <= self.tol or self.n_iter >= self.max_iter
+        """Whether the gradient norm is at most ``tol`` or the iterations are used up."""
+        return self.gradient_norm <= self.tol or self.n_iter >= self.max_iter
 
     def parameters(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Weights (d, p) and biases (k,)."""
+        """Convert a vector in the optimiser's units to weights (d, p) and biases (k,)."""
         values = theta * self.unit
         return values[: self.n_weights].reshape(self.shape), values[self.n_weights :]
 
     def norm(self, gradient: FloatArray) -> float:
-        """Largest entry of a gradient given in the optimiser's units, scaled as ``solve`` says."""
-        return float(np.abs(gradient * self.count).max())
+        """Return the largest absolute entry of a gradient in the optimiser's units, scaled as in ``solve``."""
+        return float(np.abs(gradient * self.gradient_scale).max())
 
     def objective(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Penalised risk and its gradient in the optimiser's units; the last evaluation is remembered."""
-        problem = self.problem if self.coarse is None else self.coarse
+        """Return the penalised risk and its gradient in the optimiser's units; the last evaluation is cached."""
+        problem = self.problem if self.single_precision is None else self.single_precision
         if self.last is not None and self.last[0] is problem and np.array_equal(self.last[1], theta):
             return self.last[2], self.last[3].copy()
         value, weight_gradient, bias_gradient = problem.evaluate(*self.parameters(theta))
         gradient = np.concatenate([weight_gradient.ravel(), bias_gradient]) * self.unit
-        self.last_value, self.last_size = value, self.norm(gradient)
+        self.last_value, self.last_norm = value, self.norm(gradient)
         self.last = problem, theta.copy(), value, gradient.copy()
         return value, gradient
 
     def step_taken(self) -> None:
-        """Count and log an iteration, whose accepted point is the one evaluated last."""
+        """Count and log an iteration; the point it accepted is the one evaluated last."""
         self.n_iter += 1
         self.value = self.last_value
-        logger.info("iteration %d: risk %.8f, gradient %.1e", self.n_iter, self.last_value, self.last_size)
+        logger.info("iteration %d: risk %.8f, gradient %.1e", self.n_iter, self.last_value, self.last_norm)
 
     def lbfgs(self) -> None:
-        """Run L-BFGS until it converges, its line search fails or ``NEWTON_AFTER`` steps; leave single precision."""
+        """Run L-BFGS until it converges, its line search fails, or it has taken ``NEWTON_AFTER`` steps.
+
+        The search uses double precision from the end of this run at the latest.
+        """
 
         def after_step(theta: FloatArray) -> None:
-            lowered = self.value - self.last_value
+            decrease = self.value - self.last_value
             self.step_taken()
-            if self.coarse is not None and (self.last_size <= COARSE_GRADIENT or lowered < COARSE_DECREASE):
-                self.coarse = None
+            if self.single_precision is not None and (
+                self.last_norm <= SINGLE_PRECISION_GRADIENT or decrease < SINGLE_PRECISION_DECREASE
+            ):
+                self.single_precision = None
                 self.objective(theta)
-            if self.last_size <= self.tol:
+            if self.last_norm <= self.tol:
                 raise StopIteration
 
         steps = min(NEWTON_AFTER, self.max_iter - self.n_iter)
@@ -211,14 +226,14 @@ class _Search:
             found = minimize(
                 self.objective, self.theta, jac=True, method="L-BFGS-B", callback=after_step, options=options
             )
-        self.theta, self.coarse = found.x, None
+        self.theta, self.single_precision = found.x, None
         self.value, gradient = self.objective(found.x)
-        self.size = self.norm(gradient)
+        self.gradient_norm = self.norm(gradient)
 
     def newton(self) -> None:
-        """Run Newton's method on the gradient, and keep the result if its gradient is smaller."""
+        """Run the Newton–Krylov method, and keep its result if that lowers the gradient norm."""
         try:
-            with np.errstate(all="ignore"):  # an overflowing step is not kept
+            with np.errstate(all="ignore"):  # a step that overflows is discarded
                 found = newton_krylov(
                     lambda theta: self.objective(theta)[1],
                     self.theta,
@@ -231,8 +246,8 @@ class _Search:
                 )
         except NoConvergence as stop:
             found = stop.args[0]
-        except ValueError:  # the Jacobian is lost in rounding: keep the point of L-BFGS
+        except ValueError:  # rounding makes the Jacobian unusable: keep the result of L-BFGS
             return
         value, gradient = self.objective(found)
-        if self.norm(gradient) < self.size:
-            self.theta, self.value, self.size = found, value, self.norm(gradient)
+        if self.norm(gradient) < self.gradient_norm:
+            self.theta, self.value, self.gradient_norm = found, value, self.norm(gradient)

@@ -20,7 +20,7 @@ from compshift.core.candidates import Candidates
 from compshift.core.gaussian import Gaussians, PerValueGaussians, SharedGaussians
 from compshift.core.groups import GroupSpace
 from compshift.crm.base import GroupClassifier
-from compshift.crm.gaussian import MAX_EXTENT, fit_per_value, fit_shared, own_units
+from compshift.crm.gaussian import MAX_EXTENT, fit_per_value, fit_shared, standardise_columns
 from compshift.crm.inputs import prediction_features, random_numbers, restored_on_error
 
 COVARIANCES = ("shared", "per-value")
@@ -171,7 +171,7 @@ class AdditiveGaussian(GroupClassifier):
             X, position, weight, candidates = data.X, data.position, data.sample_weight, data.candidates
             if self.covariance == "per-value":
                 _check_size(candidates, X.shape[1])
-            features, self._centre, self._scale, rounding = own_units(X, weight)
+            features, self._centre, self._scale, rounding = standardise_columns(X, weight)
             shared, self.shrinkage_ = fit_shared(
                 features, position, weight, candidates.space, candidates.seen_groups, shrinkage, rounding
             )
@@ -403,7 +403,7 @@ class AdditiveGaussian(GroupClassifier):
         """Add log q(z) to log densities (n, g); the sum is −inf, even for NaN, where q(z) is 0."""
         return np.where(self.log_prior_ > -np.inf, self.log_prior_ + logs, -np.inf)
 
-    def _log_joint(self, X: FloatArray) -> FloatArray:
+    def _block_log_posterior(self, X: FloatArray) -> FloatArray:
         return np.asarray(log_softmax(self._weighted(self._gaussians.log_posterior_terms(self._standard(X)))))
 
     def _labels(self, chosen: Any) -> str:

@@ -208,7 +208,7 @@ class AffineExtrapolation(GroupClassifier):
             self._adopt_candidates(candidates, data.n_targets, data.one_dimensional)
             return self._use_prior(self.prior)
 
-    def _joint_blocks(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+    def _log_posterior_blocks(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         """Yield blocks of rows with log q(z|x) of every candidate, (b, g)."""
         n_seen = len(self.hull_.observed)
         names = getattr(self, "feature_names_in_", None)

@@ -171,7 +171,7 @@ def _training_log_proba(clf: GroupClassifier, X: FloatArray, seen_groups: IntArr
     if hasattr(clf, "learned_bias_"):
         reader.set_params(bias="learned")
     reader.set_prior("train")
-    return reader._joint(X, reader.space_.locate(seen_groups, reader.groups_))
+    return reader._group_log_posterior(X, reader.space_.locate(seen_groups, reader.groups_))
 
 
 def _compare(

@@ -174,7 +174,7 @@ class GroupCalibration:
             return np.asarray(log_softmax(log_proba / (self.temperature or 1.0)))
         seen = self.model.candidates
         log_score = np.log(seen.seen_weight / seen.seen_weight.sum()) - self.model.learned_bias
-        return self.model.joint(log_proba @ self.value_weights.T, log_score)
+        return self.model.log_posterior(log_proba @ self.value_weights.T, log_score)
 
 
 def calibrate(

@@ -14,7 +14,7 @@ from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax
 from compshift.core.folds import row_folds
 from compshift.crm.inputs import random_numbers, read_labels, training_features
 from compshift.crm.problem import standardise
-from compshift.crm.solver import Start, solve
+from compshift.crm.solver import Parameters, solve
 from compshift.estimators.logit_adjusted import LogitProblem
 
 logger = logging.getLogger(__name__)
@@ -108,8 +108,8 @@ class _Twins(NamedTuple):
     def run(self, rounds: int, random: np.random.RandomState) -> IntArray:
         """Return the out-of-half predictions (n,) of the round with the most changed labels."""
         classes, best, most = self.truth, self.truth, -1
-        first_start: Start | None = None
-        second_start: Start | None = None
+        first_start: Parameters | None = None
+        second_start: Parameters | None = None
         for number in range(rounds):
             by_first, first_start = self._fit(~self.second, classes, first_start)
             by_second, second_start = self._fit(self.second, classes, second_start)
@@ -126,7 +126,7 @@ class _Twins(NamedTuple):
                 classes = flipped
         return best
 
-    def _fit(self, half: BoolArray, classes: IntArray, start: Start | None) -> tuple[FloatArray, Start]:
+    def _fit(self, half: BoolArray, classes: IntArray, start: Parameters | None) -> tuple[FloatArray, Parameters]:
         """Fit a model to one half; return log-probabilities (n, c) of all rows, and the warm start of the next fit."""
         own = classes[half]
         n = len(own)

@@ -57,7 +57,7 @@ class LogitProblem(NamedTuple):
     codes: FloatArray | None = None  # (c, d) if the weights of a class are sums of d shared weight vectors
 
     @property
-    def coarse(self) -> None:
+    def single_precision(self) -> None:
         """There is no single-precision version of this problem."""
 
     @property

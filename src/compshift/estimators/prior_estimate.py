@@ -198,7 +198,7 @@ def _check_size(n_rows: int, n_groups: int) -> None:
 
 def _log_ratios(clf: GroupClassifier, X: FloatArray, chosen: IntArray) -> FloatArray:
     """Return log q(z|x) − log q(z) of the chosen candidates, (n, g)."""
-    log_ratio = clf._joint(X, chosen) - clf.log_prior_[chosen]
+    log_ratio = clf._group_log_posterior(X, chosen) - clf.log_prior_[chosen]
     bad = np.isnan(log_ratio).any(axis=1) | ~(log_ratio > -np.inf).any(axis=1)
     if bad.any():
         raise InputError(
