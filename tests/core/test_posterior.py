@@ -64,7 +64,7 @@ def test_posteriors_keep_their_digits_whatever_an_attributes_energies_have_in_co
 
 
 def random_codes(problem, rng, share=0.5):
-    """Return the codes of the samples; values of all attributes but the first are missing with probability ``share``."""
+    """Return the codes of the samples; values of attributes after the first are missing with probability ``share``."""
     codes = problem["seen"][problem["position"]]
     hidden = rng.random(codes.shape) < share
     hidden[:, 0] &= codes.shape[1] == 1

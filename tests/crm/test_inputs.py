@@ -272,7 +272,7 @@ class TestBadInput:
             (-1.0, r"negative \(-1 at row 0\)"),
             (np.nan, "NaN"),
             (0.0, "zero for every row"),
-            (1e308, "too large to add"),
+            (1e308, "has values up to 1e[+]308, whose sum overflows"),
         ],
     )
     def test_bad_weights_raise(self, fitted, weight, message):
