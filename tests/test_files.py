@@ -26,6 +26,8 @@ from compshift.data.feature_store import FeatureStore
 from compshift.data.table import load_table
 from compshift.data.table_files import column_names
 
+NOT_REGULAR = "is not a regular file but a pipe, device or socket: pass the path of a file"
+
 
 def test_errors_of_the_system_become_sentences(tmp_path):
     with pytest.raises(OSError, match="cannot write") as caught, replacing(tmp_path / "f.csv"):
@@ -120,7 +122,7 @@ class TestPipes:
         ],
     )
     def test_every_reader_raises(self, read):
-        with pytest.raises(InputError, match="is not a regular file but a pipe, device or socket: pass the path"):
+        with pytest.raises(InputError, match=NOT_REGULAR):
             read()
 
     def test_readers_of_training_and_benchmarks_raise(self):
@@ -137,7 +139,7 @@ class TestPipes:
             lambda: Plugin.read("p.py"),
             lambda: run_growth([], Path("log")),
         ):
-            with pytest.raises(InputError, match="is not a regular file but a pipe, device or socket: pass the path"):
+            with pytest.raises(InputError, match=NOT_REGULAR):
                 read()
 
     def test_devices_raise(self):

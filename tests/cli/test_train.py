@@ -261,7 +261,7 @@ def test_tensorboard(call, features):
         ([*BIRDS, "--config", "table.toml", "-o", "r"], "hyperparameters is 3: write a table"),
         ([*BIRDS, "--config", "drop.toml", "-o", "r"], "drop is 3: pass groups as texts"),
         ([*BIRDS, "--config", "shares.toml", "-o", "r"], "shares is 0.5: pass a name"),
-        ([*BIRDS, "--seed", "-1", "-o", "r"], "seed is -1: pass a whole number"),
+        ([*BIRDS, "--seed", "-1", "-o", "r"], "seed is -1: pass an integer"),
         ([*BIRDS, "--device", "tpu", "-o", "r"], "device 'tpu' is not known"),
     ],
 )

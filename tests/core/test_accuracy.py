@@ -17,7 +17,7 @@ from compshift.core.accuracy import (
 
 
 def slow_error(confidence, right, n_bins):
-    """Sorted rows in bins whose counts differ by one at most, by loops."""
+    """Compute the ECE by loops, with sorted samples in bins whose sizes differ by at most one."""
     order = sorted(range(len(confidence)), key=lambda row: confidence[row])
     total, start = 0.0, 0
     for number in range(n_bins):
@@ -60,7 +60,7 @@ def test_each_row_of_outcomes_has_its_error():
     np.testing.assert_allclose(expected_calibration_error(confidence, right, bins), [0.75 / 3, 2.25 / 3])
 
 
-def test_right_probabilities_are_called_off_one_time_in_twenty():
+def test_correct_probabilities_are_reported_as_off_one_time_in_twenty():
     rng = np.random.default_rng(0)
     blamed, errors, noises = [], [], []
     for _ in range(200):

@@ -58,8 +58,8 @@ def test_minimum_weights_are_the_minimum(kind, seed):
     size = rows if kind == "minimum-variance" else np.ones_like(rows)
     seen = hull.space.one_hot(hull.observed)
     left, singular, _ = np.linalg.svd(seen)
-    free = left[:, np.count_nonzero(singular > 1e-9) :].T  # directions that change no combination
-    # At the minimum the gradient 2α/n has no part along them, and every step along them costs.
+    free = left[:, np.count_nonzero(singular > 1e-9) :].T  # changes of the weights that leave the combination unchanged
+    # At the minimum the gradient 2α/n is orthogonal to these changes, and every such change raises the objective.
     np.testing.assert_allclose((weights / size) @ free.T, 0, atol=1e-9)
     for direction in free:
         assert (((weights + 0.1 * direction) ** 2 / size).sum(axis=1) > (weights**2 / size).sum(axis=1)).all()
@@ -132,7 +132,8 @@ def test_values_that_are_not_additive():
 
     space = GroupSpace.from_cardinalities([2, 2])
     every = space.codes(np.arange(4))
-    with pytest.raises(InputError, match=r"at \(1, 1\) the values of the other groups give 2, not 5"):
+    message = r"no additive function .* at \(1, 1\) the values of the other groups give 2, not 5"
+    with pytest.raises(InputError, match=message):
         extrapolate_additive(every, [0.0, 1.0, 1.0, 5.0], every, space)
     with pytest.raises(InputError, match=r"values has shape \(1,\)"):
         extrapolate_additive(every, [0.0], every, space)

@@ -103,7 +103,7 @@ def test_cumulant_bias_equals_a_loop():
 
 
 def test_cumulants_of_groups_that_do_not_differ():
-    """A group at variance 0 from a seen group has that group's bias, without a division by 0."""
+    """If Var[Δ] is 0 between a group and a seen group, both have the same bias, without a division by 0."""
     moments = EnergyMoments(np.zeros((1, 5)), np.zeros((5, 5)))
     found = cumulant_bias(SPACE, ALL, ALL[:1], np.array([0.7]), moments)
     np.testing.assert_allclose(found, 0.7)
@@ -212,7 +212,7 @@ def test_pareto_k_counts_equal_weights_once():
     mixed = np.column_stack([np.repeat(logs[:, 0], 20), rng.normal(size=8000)])
     np.testing.assert_allclose(pareto_k(mixed), [pareto_k(logs)[0], pareto_k(mixed[:, 1:])[0]])
     two_values = np.log(np.r_[np.ones(950), np.full(50, 2.0)])[:, None]
-    assert np.isnan(pareto_k(two_values)).all()  # bounded, and nothing to tell a tail from
+    assert np.isnan(pareto_k(two_values)).all()  # two distinct weights are too few for a tail
 
 
 def test_tail_indices_by_group():

@@ -10,7 +10,8 @@ from compshift.core.candidates import given_log_prior, log_probabilities, unifor
 
 def test_uniform_over_the_chosen():
     np.testing.assert_allclose(uniform_log_prior(np.array([True, False, True])), [np.log(0.5), -np.inf, np.log(0.5)])
-    with pytest.raises(InputError, match="prior='hull' cannot be used: none of the candidate groups is inside"):
+    message = "prior='hull' cannot be used: none of the candidate groups is inside the hull; use another prior"
+    with pytest.raises(InputError, match=message):
         uniform_log_prior(np.array([False, False]))
 
 
@@ -32,7 +33,7 @@ GROUPS = SPACE.codes(np.arange(4))
 
 
 def series(names):
-    """Probability 1 of the pair (0, 1)."""
+    """Return a prior with probability 1 on the group (0, 1), with these names of the index levels."""
     return pd.Series([1.0], index=pd.MultiIndex.from_tuples([(0, 1)], names=names))
 
 
@@ -51,7 +52,7 @@ def test_names_of_levels_that_are_numbers():
 
 @pytest.mark.parametrize("names", [["o", "zzz"], ["O", "S"], ["s", None], [None, "o"], ["o", "o"], ["a", "b"]])
 def test_levels_of_other_names_are_an_error(names):
-    message = r"prior has index levels named .*, but the attributes are 'o', 's': rename the levels, or "
+    message = r"prior has index levels named .*, but the attributes are 'o', 's': rename the levels, or remove "
     with pytest.raises(InputError, match=message):
         given_log_prior(series(names), SPACE, GROUPS)
 

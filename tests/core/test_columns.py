@@ -82,7 +82,7 @@ def test_names_must_fit_and_differ():
 @pytest.mark.parametrize(
     ("known", "values"),
     [
-        ([1.0, 2.0], (1, 2)),  # whole numbers, which NaN had made floats
+        ([1.0, 2.0], (1, 2)),  # integers that became floats because of a NaN
         ([0.5, 2.0], (0.5, 2.0)),
         ([1e300, 2e300], (1e300, 2e300)),
         ([-(2.0**63), 2.0**63], (-(2.0**63), 2.0**63)),

@@ -23,7 +23,7 @@ def test_folds_stay_inside_the_hull_of_the_rest(problem, n_splits, seed):
     space, groups = problem
     fold = combination_folds(space, groups, n_splits, np.random.default_rng(seed))
     rank = AffineHull(space, groups).rank
-    for position in range(len(groups)):  # a group is in a fold exactly if the rank survives without it
+    for position in range(len(groups)):  # a group is in a fold exactly if its removal does not lower the rank
         others = np.delete(groups, position, axis=0)
         spare = len(others) > 0 and AffineHull(space, others).rank == rank
         assert (fold[position] >= 0) == spare
@@ -40,7 +40,7 @@ def test_the_number_of_folds():
     full = GroupSpace.from_cardinalities([5, 5])
     fold = combination_folds(full, full.codes(np.arange(25)), 5, np.random.default_rng(0))
     assert np.bincount(fold).tolist() == [5, 5, 5, 5, 5]
-    ring = GroupSpace.from_cardinalities([3, 3])  # six groups in a ring: one at a time can be spared
+    ring = GroupSpace.from_cardinalities([3, 3])  # six groups in a ring: only one at a time can be removed
     groups = np.array([[0, 0], [0, 1], [1, 1], [1, 2], [2, 2], [2, 0]])
     fold = combination_folds(ring, groups, 2, np.random.default_rng(0))
     assert np.bincount(fold).tolist() == [1] * 6
@@ -49,7 +49,7 @@ def test_the_number_of_folds():
 
 
 def test_no_more_folds_than_needed():
-    """All groups of 2 × 4 but one: three folds are enough, though not in every order."""
+    """With all but one of the 2 × 4 groups, three folds are enough, but not for every order of the groups."""
     space = GroupSpace.from_cardinalities([2, 4])
     groups = space.codes(np.arange(7))
     for seed in range(30):

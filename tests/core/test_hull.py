@@ -149,7 +149,7 @@ class TestWitness:
             assert hull.explain(code) == f"{space.label(code)} = {space.label(code)}"
 
     def test_fractions_are_written_out(self):
-        # With three attributes weights other than 1 and −1 occur, if seldom.
+        # With three attributes weights other than 1 and −1 occur, but rarely.
         rng = np.random.default_rng(1)
         space = GroupSpace.from_cardinalities([4, 4, 4])
         texts = []

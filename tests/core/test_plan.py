@@ -12,7 +12,7 @@ def grown(hull, codes):
 
 
 def cheapest(hull, candidates, costs, reached):
-    """Least cost over all subsets of the candidates, by trying every one."""
+    """Return the least cost over all subsets of the candidates, by brute force."""
     best = np.inf
     for size in range(len(candidates) + 1):
         for subset in itertools.combinations(range(len(candidates)), size):
@@ -23,7 +23,7 @@ def cheapest(hull, candidates, costs, reached):
 
 
 class Price:
-    """A cost function that knows a few groups; seen ones are free."""
+    """A cost function with a table of costs; groups that are not in the table cost 0."""
 
     def __init__(self, table):
         self.table = table
@@ -85,7 +85,9 @@ class TestComplete:
         with pytest.raises(InputError, match="pass candidates="):
             hull.plan(cost=lambda _: 1.0)
         one = AffineHull(space, [[0] * 12])
-        with pytest.raises(InputError, match="do not complete the hull: pass candidates="):
+        with pytest.raises(
+            InputError, match=r"without the forbidden groups, .* do not complete the hull: pass candidates="
+        ):
             one.plan(forbidden=one.plan()[:3])
         assert grown(one, one.plan(forbidden=one.plan()[:3], candidates=listed)).is_complete
 

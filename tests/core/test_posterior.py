@@ -64,7 +64,7 @@ def test_posteriors_keep_their_digits_whatever_an_attributes_energies_have_in_co
 
 
 def random_codes(problem, rng, share=0.5):
-    """Codes of the samples' seen groups, each value but the first attribute's missing with a probability."""
+    """Return the codes of the samples; values of attributes after the first are missing with probability ``share``."""
     codes = problem["seen"][problem["position"]]
     hidden = rng.random(codes.shape) < share
     hidden[:, 0] &= codes.shape[1] == 1
@@ -90,7 +90,7 @@ def logits(row, space, seen, log_score):
 
 
 def loop_risk(problem, energies, log_score):
-    """Σ ω (c − c_K), a row and a group at a time."""
+    """Compute Σ ω (c − c_K) by loops over samples and groups."""
     terms = []
     for row, known, weight in zip(energies, problem["known"], problem["weight"], strict=True):
         all_logits = logits(row, problem["space"], problem["seen"], log_score)
@@ -100,7 +100,7 @@ def loop_risk(problem, energies, log_score):
 
 
 def loop_responsibilities(problem):
-    """r_x(z), (n, k)."""
+    """Compute r_x(z), (n, k), by loops."""
     result = np.zeros((len(problem["energies"]), len(problem["seen"])))
     for number, (row, known) in enumerate(zip(problem["energies"], problem["known"], strict=True)):
         all_logits = logits(row, problem["space"], problem["seen"], problem["log_score"])
@@ -116,7 +116,7 @@ def patterns_of(problem):
 
 
 def whole_risk(problem, library="numpy"):
-    """Value, energy gradient (n, D) and score gradient (k,) over all patterns."""
+    """Return the value, energy gradient (n, D) and score gradient (k,) of the risk over all patterns."""
     seen = GroupTable.of(problem["space"], problem["seen"])
     value, energy, score = 0.0, np.full(problem["energies"].shape, np.nan), np.zeros(len(problem["seen"]))
     for pattern in patterns_of(problem):

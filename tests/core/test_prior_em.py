@@ -186,7 +186,7 @@ class TestIntervals:
         count = np.bincount(group, weights=weight)
         lower, upper = wilson_interval(count, [count.sum()] * 3, 0.9)
         np.testing.assert_allclose(found.lower, lower, rtol=1e-5, atol=1e-8)
-        np.testing.assert_allclose(found.upper, upper, rtol=1e-3)  # a thousandth of a row counts as none
+        np.testing.assert_allclose(found.upper, upper, rtol=1e-3)  # a sample of weight 0.001 counts as absent
 
     @pytest.mark.parametrize(
         ("prior", "spread", "n_present"),
@@ -222,7 +222,7 @@ class TestIntervals:
             held.append((found.lower <= prior) & (prior <= found.upper))
         inner = np.array(prior) > 0
         assert (np.mean(held, axis=0)[~inner] > 0.83).all()  # an absent group's share, 0, is in its interval
-        assert (np.mean(held, axis=0)[inner] > 0.83).all()  # 0.9 less three standard errors
+        assert (np.mean(held, axis=0)[inner] > 0.83).all()  # 0.9 minus three standard errors
         assert (np.mean(held, axis=0)[inner] < 0.98).all()
 
     @pytest.mark.parametrize("spread", [2.0, 6.0])
@@ -230,7 +230,7 @@ class TestIntervals:
         prior = np.array([0.98, 0.01, 0.01, 0.0])
         parts = [estimate_log_prior(gaussians(prior, 300, seed, spread)[0], np.ones(300)) for seed in range(60)]
         held = np.mean([(part.lower <= prior) & (prior <= part.upper) for part in parts], axis=0)
-        assert (held > 0.78).all()  # 0.9 less three standard errors
+        assert (held > 0.78).all()  # 0.9 minus three standard errors
         width = np.mean([part.upper - part.lower for part in parts], axis=0)
         assert (width < {2.0: 0.07, 6.0: 0.03}[spread]).all()
 

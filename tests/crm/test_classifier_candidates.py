@@ -116,7 +116,7 @@ class TestSupportAndHull:
             ([[0, 5]], "codes run from 0 to 2"),
             ([[0, 0, 0]], r"support has shape \(1, 3\): pass one row per group with 2 integers"),
             (("observed", [[0, 0]]), "support has rows of different lengths: pass 2 integers"),
-            ([], "no group"),
+            ([], "support is empty: pass the codes of at least one group"),
         ],
     )
     def test_bad_support_raises(self, fitted, support, message):

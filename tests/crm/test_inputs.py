@@ -272,7 +272,7 @@ class TestBadInput:
             (-1.0, r"negative \(-1 at row 0\)"),
             (np.nan, "NaN"),
             (0.0, "zero for every row"),
-            (1e308, "too large to add"),
+            (1e308, "has values up to 1e[+]308, whose sum overflows"),
         ],
     )
     def test_bad_weights_raise(self, fitted, weight, message):
@@ -328,7 +328,10 @@ def test_tensors_that_require_a_gradient_raise_with_a_remedy(estimator):
     torch = pytest.importorskip("torch")
     X, codes = make_data()
     tensor, weight = torch.tensor(X, requires_grad=True), torch.ones(len(X), requires_grad=True)
-    message = r"is a Tensor that NumPy cannot read: pass a NumPy array; convert a tensor with \.detach\(\)\.cpu\(\)"
+    message = (
+        r"is a Tensor that NumPy cannot read: pass a NumPy array; convert a tensor with "
+        r"\.detach\(\)\.cpu\(\)\.numpy\(\)"
+    )
     with pytest.raises(InputError, match=f"X {message}"):
         estimator.fit(tensor, codes[:, 0], attributes=codes[:, 1])
     with pytest.raises(InputError, match=f"sample_weight {message}"):

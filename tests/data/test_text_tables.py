@@ -45,7 +45,7 @@ class TestSeparatorsAndEncodings:
         ):
             load_table(path, **LABELLED)
         path = self.write(tmp_path / "a.csv", "\n".join(self.ROWS).replace("Nice", "").encode())
-        with pytest.raises(InputError, match="give the missing value a name of its own"):
+        with pytest.raises(InputError, match="replace missing values by a value such as"):
             load_table(path, **LABELLED)
 
     @pytest.mark.parametrize("name", ["A.CSV", "A.Parquet", "A.TSV"])

@@ -331,7 +331,7 @@ def test_bad_input_raises_a_clear_message():
         model.log_density(X, [0, 0], groups=(0, 0))
     with pytest.raises(InputError, match="groups is 'land': pass a tuple of values, or a list of such tuples"):
         model.sample(3, groups="land")
-    with pytest.raises(InputError, match=r"groups has the key \(1,\): each must be one value of each attribute"):
+    with pytest.raises(InputError, match=r"groups has the key \(1,\): pass one value of each attribute"):
         model.sample(3, groups=(1,))
     with pytest.raises(InputError, match=r"coef has shape \(2, 2\): pass an array of shape \(5, 4\)"):
         model.extrapolated_bias(np.zeros((2, 2)), np.zeros(4), np.zeros(5))

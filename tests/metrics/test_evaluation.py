@@ -12,7 +12,7 @@ from compshift.metrics.evaluation import evaluate
 
 
 def dataset(groups=range(9), n=450, seed=0, values=("a", "b", "c")):
-    """Features around additive means of some of the 3 × 3 groups, by flat index."""
+    """Return a dataset with additive group means, for the groups of the 3 × 3 space with these flat indices."""
     rng = np.random.default_rng(seed)
     space = GroupSpace(("bird", "place"), (("gull", "owl", "wren"), values))
     codes = space.codes(rng.choice(list(groups), size=n))
@@ -39,7 +39,7 @@ def test_groups_are_reported_with_their_role_in_training():
     assert np.isnan(evaluation.expected).all()
 
 
-def test_groups_outside_the_hull_and_outside_the_support_are_told():
+def test_groups_outside_the_hull_and_outside_the_support_are_reported():
     square = [4, 5, 7, 8]  # with (gull, a), which shares no value with it
     clf = fitted(CRMClassifier(prior="hull"), dataset([0, *square]))
     states = evaluate(clf, dataset(seed=1)).states
