@@ -108,7 +108,7 @@ def test_names_are_printed_verbatim(audit, tmp_path):
         (("t.csv", "--attributes", "bird,plac"), "use one of 'bird', 'place', 'id'; did you mean 'place'?"),
         (("t.csv", "--attributes", "id,bird", "--max-values", "20"), "63 different values: is it an identifier?"),
         (("t.csv", "--attributes", "bird,bird"), "a column is named twice in 'bird', 'bird'"),
-        (("t.csv", "--attributes", "bird", "--count", "place"), "it must hold numbers"),
+        (("t.csv", "--attributes", "bird", "--count", "place"), "it must contain numbers"),
         (("t.csv", "--attributes", ","), "--attributes is empty"),
         (("none.csv", "--attributes", "a"), "there is no file or folder 'none.csv'"),
         (("empty.csv", "--attributes", "a"), "'empty.csv' cannot be read"),

@@ -125,7 +125,7 @@ class TestStore:
         np.testing.assert_array_equal(found, X)
         assert store.n_rows == 700
 
-    @pytest.mark.parametrize(("rank", "size", "message"), [(0, 0, "size is 0"), (5, 2, "rank is 5 and size 2: pass")])
+    @pytest.mark.parametrize(("rank", "size", "message"), [(0, 0, "size is 0"), (5, 2, "rank is 5 but size is 2: pass")])
     def test_a_rank_outside_the_job_raises(self, stored, rank, size, message):
         with pytest.raises(InputError, match=message):
             list(stored[0].blocks(50, rank, size))
@@ -146,7 +146,7 @@ class TestStore:
             (lambda table: table.drop(["features"]), "part-00001.parquet' has no column 'features'"),
             (
                 lambda table: table.drop(["place"]),
-                "part-00001.parquet' has no column 'place', and 'part-00000.parquet'",
+                "part-00001.parquet' has no column 'place' but 'part-00000.parquet'",
             ),
             (lambda table: lists(table, 5), "part-00001.parquet': the lists in column 'features' have 5 numbers"),
             (lambda table: lists(table, 0), "part-00001.parquet': the lists in column 'features' have 0 numbers"),

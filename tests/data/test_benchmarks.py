@@ -163,9 +163,8 @@ def test_nicopp_with_a_table_from_another_machine(tmp_path):
     assert data.samples.names[95] == "dim/bear/dim_0005.jpg"
     assert data.space.decode(data.codes[95:96]).tolist() == [["bear", "dim"]]
     assert data.split.tolist() == [row % 3 for row in range(len(data))]
-    assert all(
-        data.samples.path(row).is_file() for row in range(len(data))
-    )  # also for the object "train", whose name is also that of a folder
+    # Also for the object "train", because another folder has the same name.
+    assert all(data.samples.path(row).is_file() for row in range(len(data)))
 
 
 KEPT = [pair for pair in trees.PAIRS if pair[2] != "-"]
