@@ -140,3 +140,9 @@ def test_options_without_effect_raise(call, tmp_path):
             2,
             "error: --backbone is for models of images and texts, and this one takes features: leave it out\n",
         )
+
+
+def test_an_empty_path_for_the_model_raises(call, tmp_path):
+    write_birds(tmp_path / "birds.npz")
+    result = call("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "", cwd=tmp_path)
+    assert (result.returncode, result.err) == (2, "error: '.' is a folder: pass the path of a file to write\n")

@@ -27,7 +27,7 @@ from tests.nn.models import photographs, resnet
 
 Inject = Callable[[], Any]
 """Called in the fork before the command; a callable that it returns is called after it, and its value is noted."""
-TIMEOUT = 60.0  # seconds that a command may take
+TIMEOUT = 180.0  # seconds that a command may take, on a busy machine
 PIPE = 1 << 20  # bytes that a command may print
 OLD = b"an older file\n"
 VOLATILE = ("seconds", "finished", "versions")

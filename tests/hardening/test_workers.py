@@ -82,9 +82,9 @@ def _ended(reference: Scene, sent: signal.Signals, cwd: Path) -> None:
         _wait_for(lambda: _begun(cwd))
         children = _children(process)
         (os.killpg if sent == signal.SIGINT else os.kill)(process.pid, sent)
-        ended = _end(process, cwd, 20)
+        ended = _end(process, cwd, 60)
     text = f"exit code {ended.code}: {ended.err.strip()[-400:]}"
-    gone = _wait_for(lambda: not any(map(_command, children)), 5)
+    gone = _wait_for(lambda: not any(map(_command, children)), 30)
     require(ended.code is not None and gone, f"{text}; workers left: {[*map(_command, children)]}", "internal error")
     one_line = ended.code == 128 + sent and len(ended.err.strip().splitlines()) == 1
     require(one_line, text, "unclear sentence")
@@ -105,7 +105,7 @@ def _bench(reference: Scene, cwd: Path, *options: str) -> Iterator[Any]:
                 process.wait()
 
 
-def _end(process: Any, cwd: Path, timeout: float = 100.0) -> Ended:
+def _end(process: Any, cwd: Path, timeout: float = 300.0) -> Ended:
     try:
         code = process.wait(timeout)
     except subprocess.TimeoutExpired:
@@ -118,7 +118,7 @@ def _begun(cwd: Path) -> bool:
     return any((cwd / "bench/runs").glob("*/run.json"))
 
 
-def _wait_for(condition: Callable[[], Any], timeout: float = 60.0) -> Any:
+def _wait_for(condition: Callable[[], Any], timeout: float = 180.0) -> Any:
     limit = time.monotonic() + timeout
     while time.monotonic() < limit:
         if found := condition():
