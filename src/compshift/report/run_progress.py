@@ -194,7 +194,7 @@ def run_listener(folder: Path, *, terminal: bool, tensorboard: bool) -> Iterator
         elif terminal:
             listeners.append(_LineListener())
         if tensorboard:
-            board = _TensorBoardListener(RunFolder(folder).tensorboard)
+            board = _TensorBoardListener(RunFolder(folder).tensorboard_path)
             stack.callback(board.close)
             listeners.append(board)
         yield _ListenerList(listeners)
