@@ -59,9 +59,9 @@ def test_a_run_knows_its_columns(call, patients):
     assert result.returncode == 0, result.err
     clf = cs.load(folder / "run")
     assert (clf.predict(frame[FEATURES]) == clf.predict(frame[FEATURES].to_numpy())).all()
-    with pytest.raises(InputError, match="columns in another order, and the model was trained on 'pulse', 'temp', 'ag"):
+    with pytest.raises(InputError, match="columns in another order, but the model was trained on 'pulse', 'temp', 'ag"):
         clf.predict(frame[FEATURES[::-1]])
-    with pytest.raises(InputError, match=r"have columns 'pulse', .* and 1 more, and the model was trained on") as error:
+    with pytest.raises(InputError, match=r"have columns 'pulse', .* and 1 more, but the model was trained on") as error:
         clf.predict(frame)
     assert len(str(error.value)) < 200
 

@@ -36,7 +36,7 @@ def rewrite(path, **changes):
     ("changes", "message"),
     [
         ({"format_version": 99}, "model format 99, .* upgrade compshift"),
-        ({"kind": "Surprise"}, "holds a 'Surprise': this release can load CRMClassifier"),
+        ({"kind": "Surprise"}, "holds a 'Surprise', but this release can only load a CRMClassifier"),
         ({"names": ["y"]}, "not those of a CRMClassifier"),
         ({"n_targets": 7}, "7 targets among 2 attributes"),
         ({"bias": np.zeros(2)}, r"bias has shape \(2,\) instead of \(6,\)"),

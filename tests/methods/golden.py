@@ -1,4 +1,4 @@
-"""A tiny task whose losses can be worked out by hand: three groups, logits that are given."""
+"""A tiny task with three groups and fixed logits, whose losses can be computed by hand."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ COUNTS = np.array([6.0, 3.0, 1.0])
 
 
 class Given(nn.Module):
-    """A backbone whose features are its inputs."""
+    """Backbone that returns its inputs as features."""
 
     name, kind, out_features, pretrained = "given", "features", 2, False
 
@@ -34,7 +34,7 @@ def task(counts=COUNTS, seen=SEEN, space=SPACE):
 
 
 def model(method, the_task=None):
-    """The method's head on given features; class logits are the features themselves."""
+    """Return the method's head on a ``Given`` backbone; class logits equal the features."""
     head = method.head(2, the_task or task())
     if isinstance(head, nn.Linear):
         with torch.no_grad():

@@ -46,8 +46,8 @@ def test_groupdro_by_hand():
     np.testing.assert_allclose(second["group_weight"], weights, atol=1e-6)
 
 
-def test_groupdro_gives_no_weight_to_absent_groups():
-    """Absent groups have no weight, and the weights of groups missing from the batch grow only by normalisation."""
+def test_groupdro_gives_no_weight_to_unseen_groups():
+    """Unseen groups have no weight; the weight of a group absent from the batch changes by normalisation only."""
     _, state = loss_of(GroupDRO(0.5), logits=LOGITS[:2], groups=GROUPS[:2])
     assert state["group_weight"].shape == (3,)
     assert state["group_weight"].sum().item() == pytest.approx(1, abs=1e-6)
@@ -77,8 +77,8 @@ def test_sla_by_hand():
 
 
 @given(st.lists(st.floats(-5, 5), min_size=8, max_size=8), st.lists(st.integers(1, 50), min_size=4, max_size=4))
-def test_lc_and_sla_are_the_same_method(logits, counts):
-    """log p(a) cancels in the softmax, so LC and sLA differ only in absent groups."""
+def test_lc_and_sla_without_smoothing_are_the_same_method(logits, counts):
+    """log p(a) cancels in the softmax, so without smoothing LC equals SLA with τ = 1."""
     all_groups = task(counts, np.array([[0, 0], [0, 1], [1, 0], [1, 1]]))
     rows = np.array(logits).reshape(4, 2).tolist()
     lc, _ = loss_of(LC(epsilon=0.0), rows, [0, 1, 2, 3], the_task=all_groups)
@@ -148,7 +148,7 @@ def test_mixup_by_hand():
     rng = np.random.default_rng(1)
     share, order = rng.beta(5.0, 5.0), rng.permutation(4)
     assert 0.2 < share < 0.8
-    assert order[3] != 3  # the one row of class 1 is mixed with another
+    assert order[3] != 3  # the only row of class 1 is mixed with another row
     logits, classes = np.array(LOGITS), SEEN[GROUPS, 0]
     mixed = share * logits + (1 - share) * logits[order]
 
@@ -211,7 +211,7 @@ def test_sampling_of_groups():
 @settings(max_examples=10)
 @given(st.integers(0, 1000))
 def test_several_attributes_are_combined_into_one(seed):
-    """Baselines see the combinations that occur; CRM sees each attribute."""
+    """Baselines use the attribute combinations in the training data; CRM uses each attribute."""
     rng = np.random.default_rng(seed)
     space = GroupSpace.from_cardinalities([2, 2, 3])
     seen = np.array([[0, 0, 1], [0, 1, 2], [1, 0, 1], [1, 1, 0]])

@@ -25,7 +25,7 @@ def test_the_registry_makes_every_method():
         make_method("irm", {"lambda": 3})
     with pytest.raises(InputError, match="no hyper-parameters"):
         make_method("erm", {"eta": 3})
-    with pytest.raises(InputError, match=r"anneal is '2\.5': pass a whole number"):
+    with pytest.raises(InputError, match=r"anneal is '2\.5': pass an integer"):
         make_method("irm", {"anneal": "2.5"})
     with pytest.raises(InputError, match=r"alpha is 0\.0"):
         make_method("mixup", {"alpha": 0})

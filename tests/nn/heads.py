@@ -1,4 +1,4 @@
-"""Heads with random weights, and a backbone whose features depend on the batch."""
+"""Heads with random weights, and a backbone whose features depend on the whole batch in train mode."""
 
 import itertools
 
@@ -25,7 +25,7 @@ def random_head(rng, cardinalities, k, in_features=4, hidden=None):
 
 
 class Noisy(nn.Module):
-    """BatchNorm and dropout: features depend on the batch, unless it is in eval mode."""
+    """Backbone with batch normalisation and dropout: in train mode, features depend on the whole batch."""
 
     out_features = 4
 
@@ -41,7 +41,7 @@ def noisy_case(seed=0):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         backbone = Noisy()
-        backbone(torch.randn(50, 3) * 2 + 1)  # running statistics
+        backbone(torch.randn(50, 3) * 2 + 1)  # sets the running statistics
         head = AdditiveEnergyHead(4, [2, 3], hidden=5)
         head.set_train_groups([[0, 0], [0, 1], [1, 1], [1, 2]], [10, 5, 8, 14])
         with torch.no_grad():

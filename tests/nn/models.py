@@ -1,4 +1,4 @@
-"""Tiny models with random weights, saved as Hugging Face saves them."""
+"""Tiny models with random weights, saved in the format of Hugging Face."""
 
 import importlib.util
 import shutil
@@ -76,7 +76,7 @@ def bert(folder: Path, vocabulary=30522):
 
 
 def photographs(folder: Path, n, seed=0):
-    """JPEG files of noise on a gradient, of different sizes."""
+    """Write JPEG files of different sizes with noise on a gradient; return their names."""
     from PIL import Image
 
     rng = np.random.default_rng(seed)

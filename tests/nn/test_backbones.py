@@ -1,4 +1,4 @@
-"""Backbones by name: those of the package index, fingerprints, and bad names."""
+"""Backbones by name: packaged backbones, fingerprints, and bad names."""
 
 import numpy as np
 import pytest
@@ -60,9 +60,9 @@ def test_the_fingerprint_changes_with_the_weights(tmp_path):
 
 
 def test_bad_names_and_kinds_raise(tmp_path):
-    with pytest.raises(InputError, match="'minilm' takes text, and the samples are images"):
+    with pytest.raises(InputError, match="'minilm' takes text, but the samples are images"):
         load_backbone("minilm", "images")
-    with pytest.raises(InputError, match=r"cannot be loaded \(the folder is not a whole model\)"):
+    with pytest.raises(InputError, match=r"cannot be loaded \(the folder is not a complete model\)"):
         load_backbone(str(tmp_path), "images")
     folder = models.bert(tmp_path / "m")
     with pytest.raises(InputError, match="pooling 'max' is not known"):
@@ -72,7 +72,7 @@ def test_bad_names_and_kinds_raise(tmp_path):
     weights = safetensors.torch.load_file(folder / "model.safetensors")
     del weights["embeddings.LayerNorm.weight"]
     safetensors.torch.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(InputError, match=r"lacks weights .*they would be random"):
+    with pytest.raises(InputError, match=r"lack 1 weights, .* which would be random"):
         load_backbone(str(folder), "text")
 
 
@@ -80,7 +80,5 @@ def test_an_offline_hub_gives_a_clear_error(monkeypatch):
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(
-        InputError, match=r"'someone/nothing' cannot be loaded \(no such folder, or no way to the hub\)"
-    ):
+    with pytest.raises(InputError, match=r"'someone/nothing' cannot be loaded \(not a folder, nor found on the hub\)"):
         load_backbone("someone/nothing", "images")

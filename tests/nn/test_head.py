@@ -67,19 +67,19 @@ def test_sample_weight_equals_repeated_rows():
     assert weighted.item() == pytest.approx(repeated.item(), abs=1e-12)
 
 
-def test_absent_groups_are_not_in_the_softmax():
-    """Energies that make an absent group far more likely than all others change nothing."""
+def test_unseen_groups_are_not_in_the_softmax():
+    """Energies that make an unseen group far more likely than all others change nothing."""
     head = AdditiveEnergyHead(2, [2, 2])
     head.set_train_groups([[0, 1], [1, 0]], [1, 1])
     with torch.no_grad():
         for layer in head.layers:
-            layer.weight[0] = -50.0  # value 0 of both attributes: only the absent group has both
+            layer.weight[0] = -50.0  # value 0 of both attributes, which only the unseen group combines
     codes = [[0, 1], [1, 0]]
     assert head.loss(torch.ones(2, 2), codes).item() == pytest.approx(math.log(2), abs=1e-5)
 
 
 def gaussian_model(n, rng):
-    """Energies under which p(x|z) is exactly a Gaussian, so that every bias is known in closed form.
+    """Head whose energies make p(x|z) exactly a Gaussian, so that every bias is known in closed form.
 
     x ~ N(mu_y + nu_a, I) has −log p(x|z) = const − x·(mu_y + nu_a) + |mu_y + nu_a|²/2 + terms of x alone: energies are
     E = −x·mu, and B(z) = log ∫ exp(−⟨σ(z), E(x)⟩) p₀(x) dx up to a constant, that is |mu_y + nu_a|²/2.
@@ -114,7 +114,7 @@ def test_bias_does_not_depend_on_the_batch_size_nor_on_the_mode(batch_size):
     backbone.eval()
     expected = reference.extrapolate([backbone(X).detach()])
     backbone.train()
-    backbone.layers[1].eval()  # a part that was in eval mode stays so
+    backbone.layers[1].eval()  # a submodule in eval mode stays in eval mode
     statistics = backbone.layers[1].running_mean.clone()
     found = head.extrapolate(X.split(batch_size), backbone)
     np.testing.assert_allclose(found.bias, expected.bias, atol=1e-6)
@@ -151,14 +151,14 @@ def test_probabilities_equal_the_definition():
 
 
 def test_learned_bias_does_not_depend_on_where_the_features_are_centred():
-    """A shift of all features moves constants from energies to biases; predictions by the learned bias stay."""
+    """Shifting all features moves constants from energies to biases; predictions stay the same."""
     rng = np.random.default_rng(4)
     head, _, _ = random_head(rng, (2, 2), 3)
     X = torch.as_tensor(rng.normal(size=(8, 4)))
     head.extrapolate([X])
     before = head.log_prob(X, bias="learned")
     shift = torch.as_tensor(rng.normal(size=4))
-    energies = torch.cat([layer.weight @ shift for layer in head.layers])  # what the shift adds
+    energies = torch.cat([layer.weight @ shift for layer in head.layers])  # added by the shift
     with torch.no_grad():
         head.learned_bias -= energies[torch.as_tensor(head.groups + head.space.offsets)].sum(dim=1)
     head.extrapolate([X + shift])
@@ -181,7 +181,7 @@ def test_a_constant_on_all_energies_changes_nothing(shift):
 
 
 def test_a_training_loop_of_ten_lines_learns():
-    """A user's own training loop."""
+    """The head in a hand-written training loop."""
     rng = torch.Generator().manual_seed(0)
     codes = torch.tensor([[0, 0], [0, 1], [1, 1]]).repeat(200, 1)
     X = torch.randn(600, 2, generator=rng) + 4 * codes

@@ -1,4 +1,4 @@
-"""Inputs of the head: groups, loaders, batches and weights, and the errors for bad ones."""
+"""Inputs of the head: groups, loaders, batches and weights, and the errors for bad input."""
 
 import math
 
@@ -74,7 +74,7 @@ def test_bad_input_raises_a_clear_error():
     with pytest.raises(InputError, match="call set_train_groups first"):
         head.loss(X, [[0, 0], [0, 1]])
     head.set_train_groups([[0, 0], [0, 1]], [1, 2])
-    with pytest.raises(InputError, match=r"row 1 belongs to the group \(water, sea\), which training does not have"):
+    with pytest.raises(InputError, match=r"row 1 belongs to the group \(water, sea\), which is not a training group"):
         head.loss(X, [[0, 0], [1, 1]])
     with pytest.raises(InputError, match="codes run from 0 to 1"):
         head.loss(X, [[0, 0], [0, 2]])
@@ -86,7 +86,7 @@ def test_bad_input_raises_a_clear_error():
         head.loss(X, [[0, 0], [0, 1]], reduction="none")
     with pytest.raises(InputError, match="call extrapolate with the training inputs first"):
         head.log_prob(X)
-    with pytest.raises(InputError, match="given no rows"):
+    with pytest.raises(InputError, match="batches has no rows"):
         head.extrapolate([])
     with torch.no_grad():
         head.layers[0].weight.fill_(1.0)
@@ -159,7 +159,7 @@ def with_entry(values, entry):
         (WEIGHT[:, None], r"weight is torch.float64 of shape \(27, 1\): pass one number per row"),
         (torch.tensor(2.0), r"weight is torch.float32 of shape \(\): pass one number per row"),
         (WEIGHT.to_sparse(), "weight is a sparse tensor"),
-        (None, "weight cannot be made a tensor"),
+        (None, "weight cannot be converted to a tensor"),
     ],
 )
 def test_bad_row_weights_raise(weight, sentence):
@@ -187,7 +187,7 @@ def test_batches_without_weights_raise(batch):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"batches": [()]}, r"a batch is \(\), which has no parts"),
+        ({"batches": [()]}, r"a batch is \(\), which is empty"),
         ({"backbone": "resnet"}, "backbone is 'resnet': pass a module or a function"),
         ({"backbone": nn.Linear(7, 4)}, r"the backbone failed on a batch of shape \(27, 4\) \(RuntimeError: mat1 and"),
         ({"batches": [{"x": FEATURES}], "backbone": nn.Linear(4, 4)}, "unexpected keyword argument 'x'"),
@@ -231,7 +231,7 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.filterwarnings("ignore")  # that such tensors are prototypes
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns that such tensors are prototypes
 @pytest.mark.parametrize("kind", UNREADABLE)
 def test_sparse_nested_quantized_and_meta_tensors_raise(kind):
     head = new_head()

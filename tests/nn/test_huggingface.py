@@ -1,4 +1,4 @@
-"""Hugging Face models as backbones: pooling, preprocessing, damaged folders, and a hub out of reach."""
+"""Hugging Face models as backbones: pooling, preprocessing, damaged folders, and an unreachable hub."""
 
 import json
 
@@ -113,7 +113,7 @@ def test_texts_are_truncated_and_pairs_are_tokenised_together(tmp_path):
     pair = Texts(np.array(["a cat"], dtype=object), np.array(["sat"], dtype=object))
     tokens = backbone.tokenise(pair)
     assert tokens["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1]]
-    with pytest.raises(InputError, match=r"max_length is 65, and the model .* takes at most 64 tokens"):
+    with pytest.raises(InputError, match=r"max_length is 65, but the model .* takes at most 64 tokens"):
         load_backbone(str(tmp_path / "m"), "text", max_length=65)
 
 
@@ -126,7 +126,7 @@ def test_an_unknown_pooling_of_sentence_transformers_raises(tmp_path):
     backbone = load_backbone(str(folder), "text")
     assert (backbone.pooling, backbone.normalised) == ("cls", True)
     (folder / "1_Pooling/config.json").write_text('{"pooling_mode_max_tokens": true}')
-    with pytest.raises(InputError, match=r"pools in a way of its own .*: choose the pooling 'mean' or 'cls'"):
+    with pytest.raises(InputError, match=r"the pooling of the model .* is not supported .*: choose the pooling 'mean'"):
         load_backbone(str(folder), "text")
     assert load_backbone(str(folder), "text", pooling="mean").normalised is False
 
@@ -140,7 +140,7 @@ def change(path, **entries):
     [
         ({"depths": [1, 1, 1, 2**31]}, r"depths = 2\.14748e\+09, more than 10,000"),
         ({"hidden_sizes": [8, 12, 16, 10**30]}, r"hidden_sizes = 1e\+30, more than 268,435,456"),
-        ({"hidden_sizes": "many"}, "not a whole model"),
+        ({"hidden_sizes": "many"}, "not a complete model"),
     ],
 )
 def test_a_configuration_with_impossible_sizes_raises(tmp_path, entries, message):
@@ -162,7 +162,7 @@ def test_preprocessing_that_fails_raises_on_loading(tmp_path, entries):
     ("file", "content", "message"),
     [
         ("modules.json", {"type": "a.Transformer"}, r"'modules.json' of the model .* holds no JSON list"),
-        ("modules.json", [{"name": 1}, 5], r"pools in a way of its own \(None, 5\)"),
+        ("modules.json", [{"name": 1}, 5], r"is not supported \(None, 5\)"),
         ("1_Pooling/config.json", ["mean"], r"'1_Pooling/config.json' of the model .* holds no JSON object"),
         ("sentence_bert_config.json", {"max_seq_length": "32"}, "has max_seq_length '32', which is not a number"),
         ("sentence_bert_config.json", {"max_seq_length": -1}, "has max_seq_length -1, which is not a number"),
@@ -191,7 +191,9 @@ def test_features_that_are_not_finite_raise(tmp_path):
 def test_an_unreachable_hub_is_asked_once(monkeypatch, capfd, caplog):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    with pytest.raises(InputError, match=r"use one of 'efficientnet-lite0', a folder or a hub's name \(the backbone"):
+    with pytest.raises(
+        InputError, match=r"use one of 'efficientnet-lite0', a folder, or the name of a model on the hub \(the"
+    ):
         load_backbone("resnet50", "images")
     assert constants.HF_HUB_OFFLINE is False
     assert "Retry" not in capfd.readouterr().err + caplog.text

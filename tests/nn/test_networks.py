@@ -1,4 +1,4 @@
-"""Backbones that are trained from random weights."""
+"""Backbones that start from random weights."""
 
 import copy
 import io

@@ -1,4 +1,4 @@
-"""State of the head: checkpoints, copies, casts, and biases of earlier weights."""
+"""State of the head: state dicts, copies, casts, and outdated biases."""
 
 import copy
 import pickle
@@ -145,7 +145,7 @@ def test_loading_a_state_of_other_groups_raises():
     with pytest.raises(InputError, match="the state belongs to a head with other groups"):
         other.load_state_dict(head.state_dict())
     earlier = {name: part for name, part in head.state_dict().items() if name != "_extra_state"}
-    other.load_state_dict(earlier)  # which say nothing of groups
+    other.load_state_dict(earlier)  # states of older releases hold no digest of the groups
 
 
 def test_forward_with_codes_is_the_loss():

@@ -1,4 +1,4 @@
-"""A job for one process or several: trains every method whose loss looks at the whole batch, and extrapolates a bias.
+"""Job for one or more processes: trains methods whose loss depends on the whole batch, and extrapolates a bias.
 
 python -m tests.training.job FOLDER
 torchrun --nproc-per-node 2 -m tests.training.job FOLDER

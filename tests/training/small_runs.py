@@ -1,4 +1,4 @@
-"""Small data, short settings and a restless backbone for tests of training."""
+"""Small data, short settings and a backbone with dropout and batch normalisation, for tests of training."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ QUICK = Settings(steps=12, batch_size=16, eval_every=4, learning_rate=0.1, seed=
 
 
 def gaussians(n=60, seed=0, drop=(1, 0)):
-    """Two attributes that each move the features; one group is in val and test only if it is not dropped."""
+    """Data with two attributes that each shift the features; the group ``drop`` is left out of training."""
     rng = np.random.default_rng(seed)
     codes = np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], [3 * n, n, n, 2 * n], axis=0)
     X = rng.normal(size=(len(codes), 5)) + codes[:, :1] * [2, 0, 1, 0, 0] + codes[:, 1:] * [0, 2, 1, 0, 0]
@@ -33,7 +33,7 @@ def gaussians(n=60, seed=0, drop=(1, 0)):
 
 
 class Interrupt(Listener):
-    """Stops a run after some steps."""
+    """Interrupts a run after the step ``after``."""
 
     def __init__(self, after):
         self.after = after
@@ -44,7 +44,7 @@ class Interrupt(Listener):
 
 
 class Wobbly(Backbone):
-    """A user's own backbone with dropout and batch normalisation."""
+    """Custom backbone with dropout and batch normalisation."""
 
     name, kind, pretrained, out_features = "wobbly", "features", False, 6
 

@@ -1,4 +1,4 @@
-"""Trained classifiers: predictors, priors, targets, samples, and methods of a user's own."""
+"""Trained classifiers: predictors, priors, targets, samples, and custom methods."""
 
 from dataclasses import replace
 
@@ -60,16 +60,16 @@ def test_methods_train_without_attributes():
 
 
 class Plain(ERM):
-    """A method of a user's own, not even a dataclass."""
+    """Custom method that is not a dataclass."""
 
     name = "plain"
 
 
-def test_a_method_of_a_users_own_trains_and_loads(tmp_path, monkeypatch):
+def test_a_custom_method_trains_and_loads(tmp_path, monkeypatch):
     data = gaussians()
     clf = train(data, Plain, "mlp", QUICK, folder=tmp_path, device="cpu")
     assert_same(weights(clf), weights(train(data, "erm", "mlp", QUICK, device="cpu")))
-    with pytest.raises(InputError, match=r"method 'plain', which is not one of compshift's: pass it as method"):
+    with pytest.raises(InputError, match=r"method 'plain', which is not registered: pass it as method"):
         TrainedClassifier.load(tmp_path)
     assert_same(weights(TrainedClassifier.load(tmp_path, method=Plain())), weights(clf))
     monkeypatch.setitem(METHODS, "plain", Plain)
@@ -89,9 +89,9 @@ def test_samples_are_converted_or_raise():
     for paths in (["a.png", "b.png"], pd.Series(["a.png", "b.png"]), np.array(["a.png", "b.png"]), [Path("a.png")] * 2):
         assert isinstance(_readable(paths, "images"), ImageFiles)
     for kind in ("images", "text"):
-        with pytest.raises(InputError, match=r"the samples are 'a.png' alone: pass a list"):
+        with pytest.raises(InputError, match=r"samples is the single value 'a.png': pass a list"):
             _readable("a.png", kind)
-        with pytest.raises(InputError, match=f"takes {kind}, and the samples are a DataFrame: pass a list of"):
+        with pytest.raises(InputError, match=f"takes {kind}, but the samples are a DataFrame: pass a list of"):
             _readable(pd.DataFrame({"x": ["a.png"]}), kind)
     with pytest.raises(InputError, match=r"^the column 'bird' .*: pass columns of numbers") as error:
         _readable(pd.DataFrame({"x": [1.0] * 50, "bird": ["a"] * 50}), "features")

@@ -1,4 +1,4 @@
-"""The folder of a run: other runs, leftovers, damaged and untrusted files."""
+"""The folder of a run: other runs, leftover files, damaged and untrusted files."""
 
 import json
 from dataclasses import replace
@@ -50,7 +50,7 @@ def test_a_rejected_run_does_not_change_the_finished_one(bert, tmp_path):
 
 
 def test_missing_pooler_weights_are_the_same_in_every_run(bert, tmp_path):
-    """A language model has no pooler; the random weights in its place must not keep a run from resuming."""
+    """A masked language model has no pooler; the random weights in its place must not keep a run from resuming."""
     import transformers
 
     transformers.BertForMaskedLM(transformers.BertConfig.from_pretrained(bert)).save_pretrained(bert)
@@ -109,9 +109,9 @@ def test_only_one_process_writes_at_a_time(tmp_path):
         train(gaussians(), "erm", "mlp", QUICK, folder=tmp_path, device="cpu")
 
 
-def test_a_folder_with_other_files_raises(tmp_path):
+def test_a_folder_with_foreign_weights_raises(tmp_path):
     (tmp_path / "bert.safetensors").write_bytes(b"somebody's weights")
-    with pytest.raises(InputError, match="holds models but no run"):
+    with pytest.raises(InputError, match=r"holds \.safetensors files but no run"):
         train(gaussians(), "erm", "mlp", QUICK, folder=tmp_path, device="cpu")
     assert (tmp_path / "bert.safetensors").exists()
 

@@ -1,4 +1,4 @@
-"""``train``: what is learnt, which weights are kept, and the errors for bad input."""
+"""``train``: accuracy, selected checkpoints, and errors for bad input."""
 
 import json
 import math
@@ -198,9 +198,9 @@ def test_bad_input_raises_a_clear_error(tmp_path):
     with pytest.raises(InputError, match="not finished"):
         TrainedClassifier.load(tmp_path)
     clf = train(data, "erm", "mlp", QUICK, folder=tmp_path, device="cpu")
-    with pytest.raises(InputError, match="there are 3 features, and the model was trained on 5"):
+    with pytest.raises(InputError, match="there are 3 features, but the model was trained on 5"):
         clf.predict(np.zeros((2, 3)))
-    with pytest.raises(InputError, match="takes features, and the samples are text"):
+    with pytest.raises(InputError, match="takes features, but the samples are text"):
         clf.predict(Texts(["a"]))
     with pytest.raises(InputError, match=r"pass its samples"):
         clf.predict(data)
@@ -210,7 +210,7 @@ def test_bad_input_raises_a_clear_error(tmp_path):
         train((data.X, data.codes), "erm", "mlp", QUICK)
     with pytest.raises(InputError, match="settings is a dict"):
         train(data, "erm", "mlp", {"steps": 3})
-    with pytest.raises(InputError, match="the backbone is a Sequential: pass a subclass"):
+    with pytest.raises(InputError, match="the backbone is a Sequential: pass a name, or an instance"):
         train(data, "erm", nn.Sequential(), QUICK)
     for extra, sentence in (
         ({"workers": 10**9}, "workers is 1000000000: pass an integer from 0 to 1024"),
@@ -219,13 +219,16 @@ def test_bad_input_raises_a_clear_error(tmp_path):
         ({"inputs": 3}, "inputs is 3: pass a mapping"),
         ({"inputs": {"image": object()}}, "inputs is .*: pass a mapping"),
         ({"files": 3}, "files is 3: pass a mapping"),
-        ({"files": {"../notes.txt": "a"}}, r"files has '\.\./notes.txt' with a str: pass names without folders"),
-        ({"files": {"run.json": "a"}}, "files has 'run.json' with a str"),
-        ({"files": {"notes.txt": b"a"}}, "files has 'notes.txt' with a bytes"),
+        ({"files": {"../notes.txt": "a"}}, r"files has the name '\.\./notes.txt': pass names without folders"),
+        (
+            {"files": {"run.json": "a"}},
+            "files has the name 'run.json', which the run itself uses: choose another",
+        ),
+        ({"files": {"notes.txt": b"a"}}, r"files\['notes.txt'\] is a bytes: pass text"),
     ):
         with pytest.raises(InputError, match=sentence):
             train(data, "erm", "mlp", QUICK, folder=tmp_path / "other", **extra)
-    with pytest.raises(InputError, match="no validation rows to be patient with"):
+    with pytest.raises(InputError, match="patience is 2, but there are no validation rows"):
         train(replace(data, split=None), "erm", "mlp", replace(QUICK, patience=2))
     with pytest.raises(InputError, match="has no prior over groups"):
         clf.set_prior("train")
@@ -235,7 +238,7 @@ def test_bad_input_raises_a_clear_error(tmp_path):
 
 
 def test_the_middle_ridge_is_used_if_nothing_can_be_held_out():
-    codes = np.array([[0, 0], [1, 1], [2, 0], [3, 1]])  # no group inside the hull of the others, and one row of each
+    codes = np.array([[0, 0], [1, 1], [2, 0], [3, 1]])  # one row per group, none inside the hull of the others
     data = GroupedDataset(np.eye(4), GroupSpace.from_cardinalities([4, 2]), codes)
     with pytest.warns(cs.ExtrapolationWarning, match="determine"):
         clf = train(data, "crm-resolved", "linear", replace(QUICK, batch_size=4), device="cpu")

@@ -1,4 +1,4 @@
-"""Weight decay and the gradient that convergence is judged by."""
+"""Weight decay, and the gradient that decides convergence."""
 
 import pytest
 

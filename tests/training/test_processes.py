@@ -1,3 +1,5 @@
+"""Training on two processes gives the results of one process."""
+
 import json
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Runs that resume, stop at a small gradient, diverge, or meet a full disk or a kill."""
+"""Runs that resume, converge, diverge, are killed, or run out of disk space."""
 
 import json
 import math
@@ -30,7 +30,7 @@ def test_an_interrupted_run_resumes_to_the_same_weights(method, tmp_path):
     settings = replace(QUICK, steps=13, optimiser="adamw" if method == "mixup" else "sgd")
     chosen = make_method(method, {"anneal": 6, "penalty": 2} if method in ("irm", "vrex") else {})
     whole = train(data, chosen, "mlp", settings, folder=tmp_path / "whole", device="cpu")
-    for after in (2, 4, 7, 13):  # the folder is taken up again and again
+    for after in (2, 4, 7, 13):  # resumed several times
         with pytest.raises(KeyboardInterrupt):
             train(data, chosen, "mlp", settings, folder=tmp_path / "parts", listener=Interrupt(after), device="cpu")
     parts = train(data, chosen, "mlp", settings, folder=tmp_path / "parts", device="cpu")
@@ -41,7 +41,9 @@ def test_an_interrupted_run_resumes_to_the_same_weights(method, tmp_path):
 
 def test_dropout_and_batch_statistics_are_resumed(tmp_path):
     data = gaussians()
-    data = replace(data, split=np.where(data.split == 1, 2, data.split))  # so that the last weights are kept
+    data = replace(
+        data, split=np.where(data.split == 1, 2, data.split)
+    )  # no validation rows: the last weights are kept
     whole = train(data, "crm", Wobbly(), QUICK, folder=tmp_path / "whole", device="cpu")
     state = torch.random.get_rng_state()
     with pytest.raises(KeyboardInterrupt):
@@ -56,7 +58,7 @@ def test_dropout_and_batch_statistics_are_resumed(tmp_path):
 
 
 class Explosive(ERM):
-    """Loss of NaN at one step."""
+    """ERM with a NaN loss at one step."""
 
     name = "explosive"
 
@@ -68,7 +70,7 @@ class Explosive(ERM):
 def test_a_nan_loss_stops_the_run_and_keeps_the_checkpoint(tmp_path):
     data = gaussians()
     with pytest.raises(
-        DivergenceError, match="the loss is nan at step 10: the checkpoint of step 8 is kept; start again"
+        DivergenceError, match="the loss is nan at step 10: the checkpoint of step 8 is kept; train again"
     ):
         train(data, Explosive(), "mlp", QUICK, folder=tmp_path, device="cpu")
     from compshift.training.folder import read_tensors
@@ -151,7 +153,8 @@ def test_a_folder_with_another_run_raises(tmp_path):
     data = gaussians()
     train(data, "erm", "mlp", QUICK, folder=tmp_path, device="cpu")
     with pytest.raises(
-        InputError, match=r"differs in 'learning_rate' \(learning_rate: 0\.1 there, 0\.2 now\): choose another folder"
+        InputError,
+        match=r"differs in 'learning_rate' \(learning_rate was 0\.1 and is now 0\.2\): choose another",
     ):
         train(data, "erm", "mlp", replace(QUICK, learning_rate=0.2), folder=tmp_path, device="cpu")
     with pytest.raises(InputError, match=r"differs in .*'data'"):
@@ -190,7 +193,7 @@ def test_a_run_stops_at_the_gradient_tolerance(data, tmp_path):
 
 
 def test_a_run_does_not_converge_before_the_penalty_has_its_full_weight(data, tmp_path):
-    """Before the switch the loss is another function, so reaching its optimum must not stop the run."""
+    """Before step ``anneal`` the loss is a different function, so reaching its optimum must not stop the run."""
     n = int((data.split == 0).sum())
     method = make_method("vrex", {"penalty": 1.0, "anneal": 400})
     settings = Settings(steps=1000, batch_size=n, tolerance=1e-2, **FULL)

@@ -84,7 +84,7 @@ def train_method(
         raise DivergedError(str(error)) from None
     except BusyError:
         raise JobBusyError from None
-    result = read_json(RunFolder(folder).result)
+    result = read_json(RunFolder(folder).result_path)
     detail = {name: result[name] for name in ("steps", "best_step", "gradient")}
     if hasattr(clf.head_, "effective_sample_size_"):
         detail |= {"bias_gap": clf.head_.bias_gap_, "extrapolated": extrapolated_groups(clf.head_)}

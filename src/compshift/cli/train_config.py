@@ -98,7 +98,7 @@ class TrainConfig:
         )
         resolved = settings.resolved(backbone.kind, pretrained=backbone.pretrained)
         main = int(os.environ.get("RANK", "0")) == 0
-        finished = RunFolder(self.output).result.exists() and not overwrite
+        finished = RunFolder(self.output).result_path.exists() and not overwrite
         with run_listener(self.output, terminal=main and not quiet, tensorboard=main and tensorboard) as listener:
             train(
                 data,
@@ -115,7 +115,7 @@ class TrainConfig:
             )
         held_out = "test" in data.splits
         about = {"model": str(self.output), "method_name": self.method.name, "held_out": held_out, "new": not finished}
-        return {**read_json(RunFolder(self.output).result), **about}
+        return {**read_json(RunFolder(self.output).result_path), **about}
 
     def show(self, result: Mapping[str, Any], *, as_json: bool) -> None:
         """Print the results, in the first process only."""

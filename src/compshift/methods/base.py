@@ -1,8 +1,8 @@
-"""Base class of training methods, and what a method works with.
+"""Base class of training methods, and the objects that the training loop passes to a method.
 
-``Task`` describes classes, attributes and training groups; ``Batch`` is one step's batch; ``TrainingRows`` are all
-training rows after the last step; ``LogUniform`` is the range from which benchmarks draw a hyper-parameter. The
-defaults of ``Method`` are those of empirical risk minimisation.
+``Task`` describes classes, attributes and training groups; ``Batch`` is one process's share of a step's batch;
+``TrainingRows`` are the training rows passed to ``refresh`` and ``finish``; ``LogUniform`` is the distribution from
+which benchmarks draw a hyper-parameter. The defaults of ``Method`` are those of empirical risk minimisation.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from compshift.nn.networks import BackboneClassifier, class_head
 class Task:
     """Classes, attributes and training groups, with the size of each group.
 
-    For methods that use a single attribute, every combination of attribute values that training has is one value.
+    Methods that use a single attribute treat every combination of attribute values in the training data as one value
+    of it; see ``attribute_of``.
 
     Parameters
     ----------
     space : GroupSpace
-        Names and values of the class, which comes first, and of the attributes.
+        Names and values of the class and the attributes; the class comes first.
     seen : array (k, m)
         Codes of the training groups, in ascending order.
     weight : array (k,)
-        Rows of each training group as the sampler draws them, scaled to add up to the number of training rows.
+        How often batches contain each training group, scaled to add up to the number of training rows.
     counts : array (k,)
-        Rows of each training group in the data.
+        Number of rows of each training group in the data set.
     """
 
     space: GroupSpace
@@ -54,17 +55,21 @@ class Task:
     def __post_init__(self) -> None:
         check_codes(self.seen, self.space.cardinalities, "seen")
         if not self.weight.shape == self.counts.shape == (len(self.seen),):
-            raise InputError(f"there are {len(self.seen)} groups: pass as many weights and counts")
+            raise InputError(
+                f"seen has {len(self.seen)} groups, but weight has shape {self.weight.shape} and counts has shape "
+                f"{self.counts.shape}: pass one weight and one count per group"
+            )
         present = np.unique(self.seen[:, 0])
         if len(present) < self.n_classes:
             absent = next(code for code in range(self.n_classes) if code not in present)
             raise InputError(
                 f"{self.space.names[0]} {self.space.values[0][absent]!r} has no training rows, so it cannot be "
-                "learnt: add rows, or leave it out of the data"
+                "learnt: add training rows of this class, or remove the class from the data"
             )
         if self.n_classes < 2:
             raise InputError(
-                f"{self.space.names[0]} has only one value, so there is nothing to classify: pass two or more"
+                f"{self.space.names[0]} has only one value, so there is nothing to classify: pass data with two "
+                "or more classes"
             )
 
     @property
@@ -84,7 +89,7 @@ class Task:
 
     @cached_property
     def attribute_of(self) -> IntArray:
-        """Attribute combination of each training group, (k,), numbered from 0; 0 if there are no attributes."""
+        """Number of each training group's attribute combination, (k,), from 0; all 0 if there are no attributes."""
         if self.seen.shape[1] == 1:
             return np.zeros(self.n_groups, dtype=np.int64)
         names, values = self.space.names[1:], self.space.values[1:]
@@ -92,11 +97,11 @@ class Task:
 
     @property
     def n_attributes(self) -> int:
-        """Number of attribute combinations that training has."""
+        """Number of attribute combinations in the training data."""
         return int(self.attribute_of.max()) + 1
 
     def class_by_attribute(self) -> FloatArray:
-        """Rows of each class and attribute combination, (c, a), as the sampler draws them."""
+        """Entry of ``weight`` for each class and attribute combination, (c, a); 0 for unseen groups."""
         table = np.zeros((self.n_classes, self.n_attributes))
         table[self.class_of, self.attribute_of] = self.weight
         return table
@@ -106,15 +111,15 @@ class Task:
 class Batch:
     """One process's share of a step's batch."""
 
-    inputs: dict[str, Tensor]  # samples, as ``model(batch.inputs)`` takes them
+    inputs: dict[str, Tensor]  # samples, in the form that ``model(batch.inputs)`` takes
     group: Tensor  # (b,) position of each row's group in ``task.seen``
     task: Task
-    rng: np.random.Generator  # random numbers of this step and process
+    rng: np.random.Generator  # random generator of this step and process
     processes: Collective = ALONE  # processes that share the batch
 
     @property
     def codes(self) -> Tensor:
-        """Codes (b, m) of each row."""
+        """Codes of each row's group, (b, m)."""
         return self._per_row(self.task.seen)
 
     @property
@@ -128,21 +133,22 @@ class Batch:
         return self._per_row(self.task.attribute_of)
 
     def mean(self, values: Tensor) -> Tensor:
-        """Mean over the rows of all processes, of values (b,) of this process's rows."""
+        """Mean over the rows of all processes; each process passes the ``values`` (b,) of its rows."""
         return self.mean_of(values.sum())
 
     def mean_of(self, total: Tensor) -> Tensor:
-        """Mean over the rows of all processes, from the sum over this process's rows."""
-        if self.processes.size == 1:  # saves two tensors, which matters in short steps
+        """Mean over the rows of all processes; each process passes the ``total`` over its rows."""
+        if self.processes.size == 1:  # avoids two small tensors, which take a noticeable part of a short step
             return total / len(self.group)
-        both = self.processes.sum(torch.stack([total, total.new_tensor(float(len(self.group)))]))
-        mean: Tensor = both[0] / both[1]
+        sum_and_count = self.processes.sum(torch.stack([total, total.new_tensor(float(len(self.group)))]))
+        mean: Tensor = sum_and_count[0] / sum_and_count[1]
         return mean
 
     def means_by(self, values: Tensor, index: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """Mean of the values (b,) with each index below ``size``, over all processes, and their number.
+        """Mean and number of the ``values`` with each index, (size,) each, over the rows of all processes.
 
-        The mean of an index without rows is 0.
+        Each process passes ``values`` (b,) and ``index`` (b,) of its rows; indices are below ``size``. The mean of an
+        index without rows is 0.
         """
         sums = values.new_zeros(2, size)
         sums = sums.index_add(1, index, torch.stack([values, torch.ones_like(values)]))
@@ -150,7 +156,11 @@ class Batch:
         return total / count.clamp_min(1), count.detach()
 
     def rank_within(self, index: Tensor, size: int) -> Tensor:
-        """Number of earlier rows of the whole batch with the same index, (b,); rows of lower ranks come first."""
+        """Number of earlier rows of the whole batch that have the same index as each row, (b,).
+
+        ``index`` (b,) belongs to this process's rows, with entries below ``size``. The rows of the whole batch are
+        ordered by process.
+        """
         one_hot = torch.nn.functional.one_hot(index, size)  # (b, size)
         before = (one_hot.cumsum(dim=0) - one_hot).gather(1, index[:, None])[:, 0]
         counts = self.processes.gather(one_hot.sum(dim=0).cpu().numpy())
@@ -162,7 +172,7 @@ class Batch:
 
 
 State = dict[str, Tensor]
-"""Tensors that a method carries from step to step."""
+"""Tensors that a method carries from one step to the next, by name."""
 
 Predictor = Callable[[Tensor], Tensor]
 """Function from features (b, p) to log-probabilities of the classes (b, c)."""
@@ -170,12 +180,12 @@ Predictor = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """Training rows for the hooks ``refresh`` and ``finish``: this process's share, batch by batch."""
+    """Training rows passed to the hooks ``refresh`` and ``finish``: this process's share, batch by batch."""
 
-    batches: Callable[[], Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]]  # inputs, group (b,), weight (b,)
+    batches: Callable[[], Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]]  # yields inputs, group (b,), weight (b,)
     task: Task
     processes: Collective  # processes that share the rows
-    seed: int  # of the run
+    seed: int  # seed of the run
 
     @torch.no_grad()
     def features(self, model: BackboneClassifier) -> tuple[FloatArray, IntArray, FloatArray]:
@@ -184,8 +194,8 @@ class TrainingRows:
             (model.features(inputs).float().cpu().double().numpy(), group.cpu().numpy(), weight.cpu().numpy())
             for inputs, group, weight in self.batches()
         ]
-        mine = tuple(np.concatenate(column) for column in zip(*parts, strict=True)) if parts else None
-        gathered = [part for part in self.processes.gather(mine) if part is not None]
+        share = tuple(np.concatenate(column) for column in zip(*parts, strict=True)) if parts else None
+        gathered = [part for part in self.processes.gather(share) if part is not None]
         X, group, weight = (np.concatenate(column) for column in zip(*gathered, strict=True))
         return X, group, weight
 
@@ -193,22 +203,22 @@ class TrainingRows:
 class Method(ABC):
     """Base class of training methods: stateless objects whose fields are their hyper-parameters.
 
-    A method of your own is a frozen dataclass with a ``name`` and a ``loss``. ``model(batch.inputs)`` returns the
+    To define a method, write a frozen dataclass with a ``name`` and a ``loss``. ``model(batch.inputs)`` returns the
     head's outputs and ``model.features(batch.inputs)`` the backbone's features. A ``Batch`` has ``classes``,
     ``attributes``, ``group`` and ``codes`` of its rows; its methods ``mean`` and ``means_by`` average over the rows of
     all processes.
 
-    ``train`` takes the object itself. To load a model that it trained, add the class to
-    ``compshift.methods.METHODS``, or pass ``method`` to ``TrainedClassifier.load``.
+    Pass the object to ``train``. To load the trained model later, add the class to ``compshift.methods.METHODS``, or
+    pass the object as ``method`` to ``TrainedClassifier.load``.
 
     Attributes
     ----------
     name : str
         Name of the method.
     summary : str
-        A few words that say what the method does.
+        Description of the method in a few words.
     uses_prior : bool
-        Whether a predictor uses the frequencies of the groups. Default: False.
+        Whether ``predictors`` uses its argument ``prior``. Default: False.
     ranges : mapping of str to LogUniform
         Ranges from which benchmarks draw hyper-parameters.
 
@@ -267,7 +277,7 @@ class Method(ABC):
         Parameters
         ----------
         counts : array (k,)
-            Rows of each training group.
+            Number of rows of each training group.
 
         Returns
         -------
@@ -286,7 +296,7 @@ class Method(ABC):
         """
 
     def state(self, task: Task) -> State:
-        """Make the state that is carried from step to step.
+        """Make the state that is carried from one step to the next.
 
         Parameters
         ----------
@@ -324,17 +334,19 @@ class Method(ABC):
         """
 
     def settles_at(self) -> int:
-        """First step after which the loss function no longer changes; training cannot converge before it.
+        """Return the step after which the loss function no longer changes.
+
+        Training does not stop as converged before this step.
 
         Returns
         -------
         int
-            By default 0.
+            Number of the step; by default 0.
         """
         return 0
 
     def resets_optimiser(self, step: int) -> bool:
-        """Whether to clear the optimiser's moments before a step.
+        """Return whether to clear the optimiser's moments before a step.
 
         Parameters
         ----------
@@ -378,7 +390,7 @@ class Method(ABC):
         return {}
 
     def predictors(self, model: BackboneClassifier, prior: Any = None) -> dict[str, Predictor]:
-        """Predictors by name; the first one selects checkpoints and is reported.
+        """Return the predictors by name; the first one selects checkpoints and is the one reported.
 
         Parameters
         ----------

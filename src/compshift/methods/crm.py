@@ -19,18 +19,18 @@ from compshift.nn.head import AdditiveEnergyHead
 from compshift.nn.networks import BackboneClassifier
 
 RESOLVED_ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""Ridge penalties that ``CRMResolved`` chooses from."""
+"""Ridge penalties that ``CRMResolved`` chooses from if its ``alpha`` is 0."""
 
 RESOLVE_TOL = 1e-6
-"""Gradient tolerance of solving the head."""
+"""Gradient tolerance of the solver of ``CRMResolved``."""
 
 
 @dataclass(frozen=True)
 class CRM(Method):
     """Compositional risk minimisation: additive energies, extrapolated bias, prediction under any prior.
 
-    ``prior`` is used by the reported predictor; ``hidden`` is the width of the hidden layer of each attribute's
-    energies, 0 for linear energies.
+    ``prior`` is the prior of the reported predictor. ``hidden`` is the width of the hidden layer between the features
+    and the energies of each attribute; 0 makes the energies linear.
     """
 
     prior: str = "uniform"
@@ -44,7 +44,7 @@ class CRM(Method):
         check_name("prior", self.prior, PRIORS)
 
     def head(self, in_features: int, task: Task) -> AdditiveEnergyHead:
-        """Energy head with the training groups as batches contain them."""
+        """Make the energy head; its group frequencies are those of the batches, not of the data set."""
         head = AdditiveEnergyHead(in_features, task.space, self.hidden or None)
         head.set_train_groups(task.seen, task.weight)
         return head
@@ -54,8 +54,8 @@ class CRM(Method):
         hull = AffineHull(task.space, task.seen)
         if self.prior == "uniform" and not hull.is_complete:
             warnings.warn(
-                f"the training groups determine {hull.coverage():.0%} of all combinations: predictions include the "
-                "others too, unless the method's prior is 'hull'",
+                f"the training groups determine {hull.coverage():.0%} of all combinations, but predictions include "
+                "the remaining ones too: set the method's prior to 'hull' to exclude them",
                 ExtrapolationWarning,
                 stacklevel=2,
             )
@@ -66,7 +66,7 @@ class CRM(Method):
         return batch.mean_of(total), state
 
     def refresh(self, model: BackboneClassifier, rows: TrainingRows) -> None:
-        """Compute the bias of every group from these rows."""
+        """Compute the bias of every group from ``rows``."""
         batches = ((model.features(inputs), weight) for inputs, _, weight in rows.batches())
         energy_head(model).extrapolate(batches, weighted=True, processes=rows.processes)
 
@@ -76,7 +76,10 @@ class CRM(Method):
         return {"bias_gap": energy_head(model).bias_gap}
 
     def predictors(self, model: BackboneClassifier, prior: Any = None) -> dict[str, Predictor]:
-        """One predictor per bias and prior; the priors are the method's own and the given one."""
+        """Return one predictor per bias and prior, named ``bias-prior``.
+
+        The priors are ``self.prior`` and, under the name ``empirical``, the argument ``prior``.
+        """
         head = energy_head(model)
 
         def predictor(bias: str, prior: Any) -> Predictor:
@@ -84,14 +87,14 @@ class CRM(Method):
 
         priors = {self.prior: self.prior, **({} if prior is None else {"empirical": prior})}
         return {
-            f"{bias}-{name}": predictor(bias, given)
+            f"{bias}-{name}": predictor(bias, values)
             for bias in ("extrapolated", "learned")
-            for name, given in priors.items()
+            for name, values in priors.items()
         }
 
 
 def energy_head(model: BackboneClassifier) -> AdditiveEnergyHead:
-    """Energy head of a model that CRM trains."""
+    """Return the energy head of a model trained by CRM."""
     assert isinstance(model.head, AdditiveEnergyHead)
     return model.head
 
@@ -100,10 +103,10 @@ def energy_head(model: BackboneClassifier) -> AdditiveEnergyHead:
 class CRMResolved(CRM):
     """CRM whose linear head is solved to its optimum on the final features.
 
-    Fine-tuning leaves the head far from the optimum of step 1, which the bias of unseen groups relies on. The ridge
-    penalty is ``alpha`` or, if that is 0, the one of ``RESOLVED_ALPHAS`` that best predicts held-out training groups
-    inside the hull of the others. Checkpoints are selected with the head before solving, since solving it at every
-    evaluation would take longer than training.
+    The extrapolated bias assumes a head at the optimum of step 1, but fine-tuning leaves the head far from it. The
+    ridge penalty is ``alpha``; if ``alpha`` is 0, it is the entry of ``RESOLVED_ALPHAS`` that best predicts held-out
+    training groups that lie inside the affine hull of the remaining ones. Checkpoints are selected with the unsolved
+    head, because solving it at every evaluation would take longer than training.
     """
 
     alpha: float = 0.0
@@ -116,11 +119,12 @@ class CRMResolved(CRM):
         check_positive(self.alpha, "alpha", allow_zero=True)
         if self.hidden:
             raise InputError(
-                f"hidden is {self.hidden}: only linear energies can be solved: pass 0, or use the method 'crm'"
+                f"hidden is {self.hidden}, but only linear energies can be solved to the optimum: pass hidden=0, or "
+                "use the method 'crm'"
             )
 
     def finish(self, model: BackboneClassifier, rows: TrainingRows) -> dict[str, Any]:
-        """Solve step 1 on the final features, and compute the bias of every group."""
+        """Solve step 1 on the final features, then compute the bias of every group from all training rows."""
         from compshift.crm.cv import choose_alpha, fit_codes
 
         X, group, weight = rows.features(model)
@@ -132,7 +136,8 @@ class CRMResolved(CRM):
             split = np.split(clf.coef_, task.space.offsets[1:])
             for layer, coefficients in zip(head.layers, split, strict=True):
                 layer.weight.copy_(torch.as_tensor(coefficients))  # type: ignore[operator]
-            # The classifier's energies are those of centred features; the constant difference goes into the bias.
+            # The classifier centres the features and the head does not. This adds a constant to the energy of each
+            # group, which is subtracted from the group's bias.
             constant = (clf.coef_ @ clf.feature_mean_)[clf.groups_ + task.space.offsets].sum(axis=1)
             head.learned_bias.copy_(torch.as_tensor(clf.learned_bias_ - constant))
         self.refresh(model, rows)

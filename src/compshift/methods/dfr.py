@@ -17,23 +17,23 @@ from compshift.nn.networks import BackboneClassifier
 
 @dataclass(frozen=True)
 class DFR(ERM):
-    """Deep feature reweighting: ERM, then the last layer is refitted with all training groups in balance.
+    """Deep feature reweighting: ERM, then a refit of the last layer with equal weight on every training group.
 
-    The refit is a logistic regression with ridge ``alpha`` on standardised features of the training rows, where each
-    group has the same total weight. (The authors refit on held-out rows, which would leave none for selection.)
-    Checkpoints are selected with the head before the refit.
+    The refit is a logistic regression with ridge penalty ``alpha`` on the standardised features of the training rows,
+    weighted so that every group has the same total weight. (The paper refits on held-out rows; here these are needed
+    to select checkpoints.) Checkpoints are selected with the head before the refit.
     """
 
     alpha: float = 1e-2
 
     name = "dfr"
-    summary = "erm, then the last layer solved with groups in balance"
+    summary = "erm, then the last layer refitted with equal group weights"
 
     def __post_init__(self) -> None:
         check_positive(self.alpha, "alpha", most=MAX_FACTOR)
 
     def finish(self, model: BackboneClassifier, rows: TrainingRows) -> dict[str, Any]:
-        """Refit the last layer."""
+        """Refit the last layer; report the number of iterations."""
         from sklearn.linear_model import LogisticRegression
 
         X, group, _ = rows.features(model)

@@ -13,7 +13,7 @@ from compshift.nn.networks import BackboneClassifier
 
 @dataclass(frozen=True)
 class ERM(Method):
-    """Empirical risk minimisation: the mean cross-entropy of the class."""
+    """Empirical risk minimisation: the mean cross-entropy of the classes."""
 
     name = "erm"
     summary = "mean cross-entropy"

@@ -18,11 +18,11 @@ from compshift.nn.networks import BackboneClassifier
 
 @dataclass(frozen=True)
 class GroupDRO(Method):
-    r"""Group DRO: the loss is a weighted mean over the training groups, whose weights grow with their losses.
+    r"""Group DRO: weighted mean of the training groups' losses; the weight of a group grows with its loss.
 
     .. math:: q_g \propto q_g \exp(\eta \bar L_g) \text{ for the groups of the batch}, \qquad L = \sum_g q_g \bar L_g
 
-    Only training groups have a weight: the weight of an unseen group would shrink the loss without adding to it.
+    Only training groups have a weight: weight on an unseen group would shrink the loss without training anything.
     """
 
     eta: float = 0.01
@@ -30,13 +30,13 @@ class GroupDRO(Method):
     ranges: ClassVar[Mapping[str, LogUniform]] = {"eta": LogUniform(-3, -1)}
 
     name = "groupdro"
-    summary = "losses of groups weighted by exponentiated ascent"
+    summary = "group losses with weights by exponentiated-gradient ascent"
 
     def __post_init__(self) -> None:
         check_positive(self.eta, "eta", allow_zero=True)
 
     def state(self, task: Task) -> State:
-        """Equal weights of all training groups."""
+        """Make the initial group weights, which are all equal."""
         return {"group_weight": torch.full((task.n_groups,), 1 / task.n_groups)}
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:

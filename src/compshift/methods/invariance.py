@@ -1,6 +1,6 @@
 """Invariance penalties: IRM (Arjovsky et al., 2019) and V-REx (Krueger et al., 2021).
 
-The penalty has weight 1 at first, and its full weight after some steps.
+In both, the weight of the penalty is 1 before step ``anneal`` and ``penalty`` from that step on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from compshift.nn.networks import BackboneClassifier
 
 @dataclass(frozen=True)
 class Penalised(Method):
-    """Base of methods whose penalty has weight 1 before step ``anneal`` and ``penalty`` from then on."""
+    """Base class of methods whose penalty has weight 1 before step ``anneal`` and weight ``penalty`` from then on."""
 
     penalty: float = 100.0
     anneal: int = 500
@@ -40,28 +40,28 @@ class Penalised(Method):
         return self.penalty if step >= self.anneal else 1.0
 
     def settles_at(self) -> int:
-        """Step at which the penalty gets its full weight."""
+        """Return the step at which the weight of the penalty changes."""
         return self.anneal
 
     def resets_optimiser(self, step: int) -> bool:
-        """Whether the penalty's weight changes at this step: earlier moments belong to another loss."""
+        """Return whether the penalty's weight changes at this step; earlier moments belong to the previous loss."""
         return step == self.anneal
 
 
 @dataclass(frozen=True)
 class IRM(Penalised):
-    r"""Invariant risk minimisation: mean risk over environments plus a penalty on the gradient of a rescaling.
+    r"""Invariant risk minimisation: mean over environments of the risk plus a weighted gradient penalty.
 
-    Environments are the attribute combinations. The penalty of an environment is
+    The environments are the attribute combinations. The gradient is that of the risk with respect to a factor s on
+    the logits z. The penalty of an environment is the product of the gradients on its even and on its odd rows,
 
     .. math::
 
         \left\langle \nabla_s \mathrm{CE}(s z_{even}), \nabla_s \mathrm{CE}(s z_{odd}) \right\rangle_{s=1}, \qquad
         \nabla_s \mathrm{CE}(s z, y) = \langle \mathrm{softmax}(z), z \rangle - z_y
 
-    computed from its even and its odd rows, and averaged over the environments of the batch. The derivative is in
-    closed form. An environment with a single row has no penalty. With full batches the halves are the same in every
-    step.
+    which is computed in closed form and averaged over the environments of the batch. The penalty of an environment
+    with a single row is 0. With full batches, the even and the odd rows are the same in every step.
     """
 
     name = "irm"
@@ -82,7 +82,7 @@ class IRM(Penalised):
 
 @dataclass(frozen=True)
 class VREx(Penalised):
-    """Risk extrapolation: mean of the groups' risks plus their weighted population variance."""
+    """Risk extrapolation: mean of the groups' risks plus their population variance, weighted as a penalty."""
 
     name = "vrex"
     summary = "mean and variance of the risks of groups"

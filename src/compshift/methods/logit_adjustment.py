@@ -1,4 +1,4 @@
-"""Cross-entropy of logits that are shifted, in training only, by frequencies of class and attribute.
+"""Cross-entropy of logits that are shifted, in training only, by log frequencies of class and attribute.
 
 LC is logit correction with known attributes (Liu et al., 2022), SLA supervised logit adjustment (Tsirigotis et al.,
 2024).
@@ -22,14 +22,14 @@ from compshift.nn.networks import BackboneClassifier
 
 
 class LogitOffset(Method):
-    """Base of methods that add an offset per class and attribute combination to the logits."""
+    """Base class of methods that add an offset per class and attribute combination to the logits."""
 
     @abstractmethod
     def offset(self, task: Task) -> FloatArray:
         """Offset (c, a) of each class and attribute combination."""
 
     def state(self, task: Task) -> State:
-        """Offsets (a, c), which do not change."""
+        """Make the offsets (a, c), which stay constant during training."""
         return {"offset": torch.as_tensor(self.offset(task).T.astype(np.float32))}
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
@@ -42,8 +42,8 @@ class LogitOffset(Method):
 class LC(LogitOffset):
     r"""Logit correction: cross-entropy of ``logits + log(p̂(y, a) + ε)``.
 
-    Since ``log p̂(a)`` is the same for every class, it cancels in the softmax. LC therefore differs from sLA only in
-    how it treats absent groups: ε here, smoothed counts there.
+    Since ``log p̂(a)`` is the same for every class, it cancels in the softmax. LC therefore equals SLA with τ = 1,
+    except for the smoothing: LC adds ε to the frequencies, SLA adds ``smoothing`` to the counts.
     """
 
     epsilon: float = 1e-8
@@ -55,13 +55,16 @@ class LC(LogitOffset):
         check_positive(self.epsilon, "epsilon", allow_zero=True)
 
     def offset(self, task: Task) -> FloatArray:
-        """Log of the smoothed joint frequencies."""
+        """Log of the joint frequencies plus ε, (c, a)."""
         return correction_offset(task.class_by_attribute(), self.epsilon)
 
 
 @dataclass(frozen=True)
 class SLA(LogitOffset):
-    """Supervised logit adjustment: cross-entropy of ``logits + τ · log p̂(y | a)``, with counts plus ``smoothing``."""
+    """Supervised logit adjustment: cross-entropy of ``logits + τ · log p̂(y | a)``.
+
+    ``smoothing`` is added to the count of every class and attribute combination before p̂ is computed.
+    """
 
     tau: float = 1.0
     smoothing: float = 1.0
@@ -74,5 +77,5 @@ class SLA(LogitOffset):
         check_positive(self.smoothing, "smoothing", allow_zero=True, most=MAX_FACTOR)
 
     def offset(self, task: Task) -> FloatArray:
-        """Log of the smoothed conditional frequencies, times τ."""
+        """τ times the log of the smoothed conditional frequencies, (c, a)."""
         return adjustment_offset(task.class_by_attribute(), self.tau, self.smoothing)

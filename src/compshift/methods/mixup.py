@@ -18,24 +18,24 @@ from compshift.nn.networks import BackboneClassifier
 
 @dataclass(frozen=True)
 class Mixup(Method):
-    """Mixup: features of pairs of rows and the losses of both classes, mixed in the proportion λ ~ Beta(α, α)."""
+    """Mixup: mix the features of two random rows, and the losses for both their classes, with λ ~ Beta(α, α)."""
 
     alpha: float = 0.2
 
     ranges: ClassVar[Mapping[str, LogUniform]] = {"alpha": LogUniform(-1, 1)}
 
     name = "mixup"
-    summary = "features and losses of pairs of rows mixed"
+    summary = "mixed features and losses of pairs of rows"
 
     def __post_init__(self) -> None:
         check_positive(self.alpha, "alpha")
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
-        """Mean over pairs of rows, which are formed within a process."""
+        """Mean mixed cross-entropy over pairs of rows; both rows of a pair belong to the same process."""
         features = model.features(batch.inputs)
-        share = float(batch.rng.beta(self.alpha, self.alpha))
-        other = torch.as_tensor(batch.rng.permutation(len(features)), device=features.device)
-        logits = model.head(torch.lerp(features[other], features, share)).float()
-        own = cross_entropy(logits, batch.classes, reduction="none")
-        others = cross_entropy(logits, batch.classes[other], reduction="none")
-        return batch.mean(share * own + (1 - share) * others), state
+        mixing = float(batch.rng.beta(self.alpha, self.alpha))  # λ
+        partner = torch.as_tensor(batch.rng.permutation(len(features)), device=features.device)
+        logits = model.head(torch.lerp(features[partner], features, mixing)).float()
+        first = cross_entropy(logits, batch.classes, reduction="none")
+        second = cross_entropy(logits, batch.classes[partner], reduction="none")
+        return batch.mean(mixing * first + (1 - mixing) * second), state

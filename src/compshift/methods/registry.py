@@ -1,4 +1,4 @@
-"""Training methods by name: compshift's own, those of installed packages, and those in a user's Python file."""
+"""Training methods by name: built-in methods, methods of installed packages, and methods in a user's Python file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENTRY_POINTS = "compshift.methods"
 """Entry-point group in which installed packages register their methods."""
 
 PLUGIN_MODULE = "compshift_plugin_"
-"""Prefix of the module names of plugins."""
+"""Prefix of the names of the modules that plugins run in."""
 
 
 METHODS: dict[str, type[Method]] = {
@@ -47,7 +47,7 @@ METHODS: dict[str, type[Method]] = {
     "dfr": DFR,
     "crm-resolved": CRMResolved,
 }
-"""Methods by name; methods of your own can be added."""
+"""Training methods by name. Add a class to register a custom method."""
 
 
 def make_method(name: str, hyperparameters: Mapping[str, Any] | None = None) -> Method:
@@ -56,9 +56,9 @@ def make_method(name: str, hyperparameters: Mapping[str, Any] | None = None) -> 
     Parameters
     ----------
     name : str
-        Name of the method; one of ``METHODS``, or of an installed package.
+        Name of the method: a key of ``METHODS``, or a method that an installed package registers.
     hyperparameters : mapping, optional
-        Hyper-parameters by name, as numbers or as text. The others keep their defaults.
+        Hyper-parameters by name, as numbers or as text. Hyper-parameters left out keep their defaults.
 
     Returns
     -------
@@ -83,26 +83,26 @@ def make_method(name: str, hyperparameters: Mapping[str, Any] | None = None) -> 
     for key, value in (hyperparameters or {}).items():
         if key not in fields:
             if not fields:
-                raise InputError(f"the method {name!r} has no hyper-parameters, and {key!r} was given: leave it out")
+                raise InputError(f"the method {name!r} has no hyper-parameters: leave {key!r} out")
             raise unknown_name(f"hyper-parameter of {name!r}", key, tuple(fields))
         values[key] = _as_type_of(fields[key].default, value, key)
     return kind(**values)
 
 
 def _as_type_of(default: Any, value: Any, name: str) -> Any:
-    """Convert a value, which may be text, to the type of the default."""
+    """Convert a value, which may be text, to the type of a hyper-parameter's default."""
     try:
         number = type(default)(value)
         if isinstance(default, int) and float(value) != number:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        wanted = {int: "a whole number", float: "a number", str: "text"}[type(default)]
+        wanted = {int: "an integer", float: "a number", str: "text"}[type(default)]
         raise InputError(f"{name} is {value!r}: pass {wanted}, as in {name}={default}") from None
     return number
 
 
 def method_class(name: str) -> type[Method]:
-    """Class of a method, which may come from an installed package."""
+    """Return the class of a method; load the methods of installed packages if the name is not built in."""
     if not isinstance(name, str) or name not in METHODS:
         load_installed()
     check_name("method", name, tuple(METHODS))
@@ -126,24 +126,27 @@ def installed_methods() -> dict[str, tuple[type[Method], str]]:
         except Exception as error:
             raise InputError(
                 f"the method {entry.name!r} of the package {entry.dist and entry.dist.name!r} cannot be loaded "
-                f"({type(error).__name__}: {error}): repair or remove that package"
+                f"({type(error).__name__}: {error}): fix or uninstall that package"
             ) from error
         if not (inspect.isclass(kind) and issubclass(kind, Method)):
-            raise InputError(f"the entry point {entry.name!r} is not a compshift method: repair or remove its package")
+            raise InputError(
+                f"the entry point {entry.name!r} is not a subclass of compshift.methods.Method: fix or uninstall its "
+                "package"
+            )
         found[kind.name] = kind, f"{entry.dist.name} {entry.dist.version}" if entry.dist else ""
     return found
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A Python file that defines methods. It holds the file's text, so that it can be sent to other machines."""
+    """A Python file that defines methods; its text is kept so that it can be sent to other machines."""
 
     name: str
     source: str
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Plugin:
-        """Read the file."""
+        """Read a plugin from a file."""
         try:
             return cls(Path(path).name, check_ordinary(Path(path), given_pipes=True).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
@@ -155,16 +158,18 @@ class Plugin:
         return hashlib.sha256(self.source.encode()).hexdigest()[:16]
 
     def methods(self) -> dict[str, type[Method]]:
-        """Methods that the file defines, by name. Its code runs once per process."""
+        """Run the file, once per process, and return the methods that it defines, by name."""
         name = PLUGIN_MODULE + self.digest
         if name not in sys.modules:
             module = ModuleType(name)
-            sys.modules[name] = module  # dataclasses look their module up there
+            sys.modules[name] = module  # dataclasses look up their module by name
             try:
                 exec(compile(self.source, self.name, "exec"), module.__dict__)
             except Exception as error:
                 del sys.modules[name]
-                raise InputError(f"the plugin {self.name!r} fails with {type(error).__name__}: {error}") from error
+                raise InputError(
+                    f"the plugin {self.name!r} fails with {type(error).__name__}: {error}; fix the file"
+                ) from error
         found = [
             kind
             for kind in vars(sys.modules[name]).values()

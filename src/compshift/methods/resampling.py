@@ -14,10 +14,10 @@ class RWG(ERM):
     """Cross-entropy on batches in which all training groups are equally likely."""
 
     name = "rwg"
-    summary = "groups drawn in balance"
+    summary = "all groups drawn equally often"
 
     def sampling(self, counts: FloatArray) -> Sampling:
-        """Rows of small groups more often."""
+        """Draw all groups equally often."""
         return Sampling.balanced(counts)
 
 
@@ -26,8 +26,8 @@ class SUBG(ERM):
     """Cross-entropy on a subsample in which every training group has the size of the smallest one."""
 
     name = "subg"
-    summary = "groups cut to the size of the smallest"
+    summary = "groups subsampled to the size of the smallest"
 
     def sampling(self, counts: FloatArray) -> Sampling:
-        """Some rows of large groups."""
+        """Use as many rows of every group as the smallest group has."""
         return Sampling.subsampled(counts)

@@ -1,4 +1,4 @@
-"""Ranges of hyper-parameters and sampling of rows: the parts of methods that benchmarks need without PyTorch."""
+"""Distributions of hyper-parameters and sampling of rows: the parts of methods that work without PyTorch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class LogUniform:
     Parameters
     ----------
     low, high : float
-        Range of the power.
+        Range of the exponent.
     base : float, default=10.0
-        Base of the power.
+        Base of the exponent.
     whole : bool, default=False
-        Whether to round down to a whole number, at least 1.
+        Whether to round down to an integer, but not below 1.
     steps : int, optional
-        For a hyper-parameter that is a step number: the run length that ``low`` and ``high`` refer to. Draws for a run
-        of another length are scaled.
+        Set it if the hyper-parameter is a step number: the run length, in steps, that ``low`` and ``high`` are meant
+        for. Values drawn for a run of another length are scaled in proportion.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class LogUniform:
     steps: int | None = None
 
     def draw(self, rng: np.random.Generator, steps: int | None = None) -> float | int:
-        """Draw a value, scaled to a run of ``steps`` steps if the range depends on the length of a run."""
+        """Draw a value; if it is a step number, scale it to a run of ``steps`` steps."""
         value = float(self.base ** rng.uniform(self.low, self.high))
         if self.steps is not None and steps is not None:
             value *= steps / self.steps
@@ -47,23 +47,26 @@ class LogUniform:
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """How often a row of each seen group is drawn, relative to others, and how many of its rows are used."""
+    """Relative frequency of drawing a row of each training group, and the maximum number of rows used per group."""
 
-    weight: FloatArray | None = None  # (k,) per row of the group; None if all rows are equally likely
-    limit: int | None = None  # largest number of rows of a group
+    weight: FloatArray | None = None  # (k,) of each row of a group; None: all rows are equally likely
+    limit: int | None = None  # maximum number of rows per group; None: no limit
 
     @classmethod
     def balanced(cls, counts: FloatArray) -> Sampling:
-        """Draw every group equally often, given its number of rows, (k,)."""
+        """Draw all groups equally often; ``counts`` (k,) are their numbers of rows."""
         return cls(weight=1 / counts)
 
     @classmethod
     def subsampled(cls, counts: FloatArray) -> Sampling:
-        """Use as many rows of every group as the smallest one has."""
+        """Use as many rows of every group as the smallest group has; ``counts`` (k,) are their numbers of rows."""
         return cls(limit=int(counts.min()))
 
     def rows(self, group: IntArray, rng: np.random.Generator) -> IntArray:
-        """Return the rows that are used, in order: all of them, or ``limit`` random ones of each group in (n,)."""
+        """Return the positions of the rows to use, ascending; ``group`` (n,) is the group of each row.
+
+        With a limit, at most ``limit`` random rows of each group are used, otherwise all rows.
+        """
         if self.limit is None:
             return np.arange(len(group))
         order = rng.permutation(len(group))

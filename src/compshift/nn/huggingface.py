@@ -1,6 +1,7 @@
-"""Text and vision models of Hugging Face as backbones, from a local folder or the hub.
+"""Hugging Face text and vision models as backbones, from a local folder or the hub.
 
-Models are loaded without running their code, without progress bars, and never with random weights.
+Models are loaded without running their code and without progress bars. A model whose files lack weights is rejected,
+unless only the weights of its pooler are missing.
 """
 
 from __future__ import annotations
@@ -30,30 +31,36 @@ from compshift.nn.backbones import Backbone, LoadingError, VisionBackbone, black
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
 
 HUB_TIMEOUT = 5.0
-"""Seconds to wait for an answer of the hub."""
+"""Seconds to wait for an answer from the hub."""
 
-MOST_LAYERS, LARGEST_LAYER = 10_000, 1 << 28
-"""Largest number of layers, and largest size of a layer, accepted in a model's configuration."""
+MAX_LAYERS = 10_000
+"""Maximum number of layers accepted in a model's configuration."""
 
-LAYERS, SIZES = (
-    re.compile(r"layers|depth|blocks|stages"),
-    re.compile(r"size|dim|heads|channels|width|positions|embeddings"),
-)
-"""Keys of a configuration that hold numbers of layers, and sizes of layers."""
+MAX_LAYER_SIZE = 1 << 28
+"""Maximum size of a layer accepted in a model's configuration."""
+
+LAYER_KEYS = re.compile(r"layers|depth|blocks|stages")
+"""Matches the keys of a configuration that hold a number of layers."""
+
+SIZE_KEYS = re.compile(r"size|dim|heads|channels|width|positions|embeddings")
+"""Matches the keys of a configuration that hold a size of layers."""
 
 TEXT_POOLING = ("auto", "mean", "cls", "pooler")
+"""Accepted values of ``pooling`` for text models."""
+
 VISION_POOLING = ("auto", "pooler", "cls", "mean")
+"""Accepted values of ``pooling`` for vision models."""
 
 SENTENCE_POOLING = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
-"""Pooling → its key in the configuration of a sentence-transformers folder."""
+"""Key of each pooling in the configuration of a sentence-transformers model."""
 
 DEFAULT_LENGTH = 256
-"""Largest number of tokens of a text if neither the model nor the caller sets it."""
+"""Maximum number of tokens of a text if neither the model nor the caller sets it."""
 
 
 @contextmanager
 def offline_without_hub(name: str) -> Iterator[None]:
-    """Use only files downloaded earlier if the hub cannot be reached, instead of retrying every request."""
+    """Use only downloaded files inside this context if the hub cannot be reached, instead of retrying requests."""
     from huggingface_hub import constants
 
     if Path(name).is_dir() or constants.HF_HUB_OFFLINE or _answers(constants.ENDPOINT):
@@ -67,18 +74,18 @@ def offline_without_hub(name: str) -> Iterator[None]:
 
 
 def _answers(address: str) -> bool:
-    """Whether a server answers at the address, if only with an error."""
+    """Whether a server at the address answers, even with an error status."""
     try:
         with urlopen(Request(address, method="HEAD"), timeout=HUB_TIMEOUT):
             return True
     except HTTPError:
         return True
     except (URLError, OSError, ValueError) as error:
-        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # the hub's client may know its certificate
+        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # the hub's client may accept the certificate
 
 
 def load_model(name: str) -> tuple[nn.Module, Sequence[str]]:
-    """Load a model in eval mode; also return the names of pooler weights that its files lack, which are random."""
+    """Load a model in eval mode; also return the names of pooler weights that are not in its files and thus random."""
     from transformers import AutoModel
 
     with quiet(), torch.random.fork_rng(devices=[]):
@@ -89,13 +96,14 @@ def load_model(name: str) -> tuple[nn.Module, Sequence[str]]:
     if any("pooler" not in key for key in missing):
         first = next(key for key in missing if "pooler" not in key)
         raise InputError(
-            f"the model {name!r} lacks weights ({len(missing)}, the first is {first!r}): they would be random"
+            f"the files of the model {name!r} lack {len(missing)} weights, such as {first!r}, which would be random: "
+            "choose a model with all its weights"
         )
     return model.eval(), missing
 
 
 def load_config(name: str) -> Any:
-    """Load the configuration of a model, and check its sizes."""
+    """Load the configuration of a model, and check the number and size of its layers."""
     from transformers import AutoConfig
 
     config = load_part(AutoConfig.from_pretrained, name)
@@ -104,7 +112,7 @@ def load_config(name: str) -> Any:
 
 
 def _check_extent(settings: Any, key: str = "") -> None:
-    """Check that a configuration asks for no more or larger layers than any real model has."""
+    """Check that the layers in a configuration are not more or larger than those of any real model."""
     if isinstance(settings, dict):
         for name, value in settings.items():
             _check_extent(value, str(name))
@@ -112,27 +120,27 @@ def _check_extent(settings: Any, key: str = "") -> None:
         for value in settings:
             _check_extent(value, key)
     elif isinstance(settings, int | float):
-        most = MOST_LAYERS if LAYERS.search(key) else LARGEST_LAYER if SIZES.search(key) else None
+        most = MAX_LAYERS if LAYER_KEYS.search(key) else MAX_LAYER_SIZE if SIZE_KEYS.search(key) else None
         if most is not None and settings > most:
             raise ValueError(f"its configuration has {key} = {settings:g}, more than {most:,}")
 
 
 def load_part(load: Callable[..., Any], name: str, **options: Any) -> Any:
-    """Call a loader of transformers without running a model's code, and turn any error into one sentence."""
+    """Call a loader of transformers without running a model's code; raise any error as a ``LoadingError``."""
     try:
         return load(name, trust_remote_code=False, **options)
     except Exception as error:  # the loaders raise errors of many types on incomplete folders
         reason = " ".join(str(error).split())
-        if isinstance(error, pickle.UnpicklingError):  # torch's message suggests running it
+        if isinstance(error, pickle.UnpicklingError):  # torch's message suggests to run it
             reason = "its weights are a pickle that holds more than tensors; it was not run"
         if isinstance(error, RecursionError):
             reason = "it is nested too deeply"
-        hint = "the folder is not a whole model" if Path(name).is_dir() else "no such folder, or no way to the hub"
+        hint = "the folder is not a complete model" if Path(name).is_dir() else "not a folder, nor found on the hub"
         raise LoadingError(f"the backbone {name!r} cannot be loaded ({hint}): {reason[:300]}") from None
 
 
 def small_file(name: str, file: str, kind: type[Kind]) -> Kind | None:
-    """Read a JSON file of a model, from its folder or the hub; None if the model has no such file."""
+    """Read a JSON file of a model, from its folder or the hub; return None if the file does not exist."""
     from transformers.utils.hub import cached_file
 
     ignored = ("missing_entries", "connection_errors", "gated_repo")
@@ -142,15 +150,15 @@ def small_file(name: str, file: str, kind: type[Kind]) -> Kind | None:
     try:
         content = parse_json(Path(path).read_bytes())
     except ValueError as error:
-        raise LoadingError(f"the file {file!r} of the model {name!r} cannot be read ({error})") from None
+        raise LoadingError(f"the file {file!r} of the model {name!r} cannot be read ({error}): fix it") from None
     if not isinstance(content, kind):
         wanted = "object" if kind is dict else "list"
-        raise LoadingError(f"the file {file!r} of the model {name!r} holds no JSON {wanted}")
+        raise LoadingError(f"the file {file!r} of the model {name!r} holds no JSON {wanted}: fix it")
     return content
 
 
 def config_digest(model: nn.Module) -> str:
-    """Digest of a model's configuration, such as the activation of its layers."""
+    """Digest of a model's configuration, without fields that do not change its outputs."""
     content = json.loads(model.config.to_json_string(use_diff=False))  # type: ignore[union-attr, operator]
     for volatile in ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype"):
         content.pop(volatile, None)
@@ -159,7 +167,7 @@ def config_digest(model: nn.Module) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the progress bars and reports that loading prints."""
+    """Silence the progress bars and messages that transformers prints while loading."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()
@@ -175,7 +183,7 @@ def quiet() -> Iterator[None]:
 
 
 class TextBackbone(Backbone):
-    """Backbone for texts: from token ids (n, length) to features (n, out_features)."""
+    """Backbone for texts: maps token ids (n, length) to features (n, out_features)."""
 
     kind = "text"
 
@@ -202,8 +210,8 @@ class TextBackbone(Backbone):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Pooled features, scaled to length 1 if ``normalised``."""
-        further = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        output = self.model(input_ids=input_ids, attention_mask=attention_mask, **further)
+        optional = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        output = self.model(input_ids=input_ids, attention_mask=attention_mask, **optional)
         if self.pooling == "pooler":
             features = output.pooler_output
         elif self.pooling == "cls":
@@ -214,7 +222,7 @@ class TextBackbone(Backbone):
         return nn.functional.normalize(features, dim=1) if self.normalised else features
 
     def tokenise(self, texts: Texts) -> dict[str, Tensor]:
-        """Arguments of ``forward`` for some texts, padded to the longest one."""
+        """Convert texts to the arguments of ``forward``, padded to the longest text."""
         pairs = [] if texts.second is None else [texts.second.tolist()]
         encoded = self.tokeniser(
             texts.first.tolist(), *pairs, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt"
@@ -227,7 +235,7 @@ class TextBackbone(Backbone):
         return int(self.model.config.vocab_size)  # type: ignore[union-attr, arg-type]
 
     def settings(self) -> dict[str, Any]:
-        """Pooling, tokeniser and configuration, for JSON."""
+        """Pooling, tokeniser and configuration, as JSON values."""
         return {
             "pooling": self.pooling,
             "normalised": self.normalised,
@@ -247,7 +255,7 @@ def text_backbone(
 ) -> TextBackbone:
     """Load a text model.
 
-    The pooling ``auto`` is that of a sentence-transformers folder, and the mean over tokens for other models.
+    The pooling ``auto`` is the recorded pooling of a sentence-transformers model, and the mean over tokens for others.
     """
     check_name("pooling", pooling, TEXT_POOLING)
     from transformers import AutoTokenizer
@@ -263,10 +271,12 @@ def text_backbone(
         raise InputError(f"the model {name!r} comes without weights for its pooler: use the pooling 'mean' or 'cls'")
     if tokeniser.pad_token is None:
         tokeniser.pad_token = tokeniser.eos_token
-    longest = _longest(model)
+    longest = _token_limit(model)
     length = max_length or default_length or recorded.get("max_length") or DEFAULT_LENGTH
     if max_length is not None and max_length > longest:
-        raise InputError(f"max_length is {max_length}, and the model {name!r} takes at most {longest} tokens: lower it")
+        raise InputError(
+            f"max_length is {max_length}, but the model {name!r} takes at most {longest} tokens: pass a smaller number"
+        )
     return TextBackbone(
         label or name,
         model,
@@ -278,8 +288,8 @@ def text_backbone(
     )
 
 
-def _longest(model: nn.Module) -> int:
-    """Largest number of tokens that a model takes; some models number positions after the padding index."""
+def _token_limit(model: nn.Module) -> int:
+    """Maximum number of tokens that a model takes; some models start numbering positions after the padding index."""
     positions = int(getattr(model.config, "max_position_embeddings", DEFAULT_LENGTH))
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
@@ -306,7 +316,8 @@ def _sentence_settings(name: str) -> dict[str, Any]:
     chosen = [mode for mode, key in SENTENCE_POOLING.items() if pooling.get(key)]
     if set(kinds) - {"Transformer", "Pooling", "Normalize"} or len(chosen) != 1:
         raise InputError(
-            f"the model {name!r} pools in a way of its own ({', '.join(kinds)}): choose the pooling 'mean' or 'cls'"
+            f"the pooling of the model {name!r} is not supported ({', '.join(kinds)}): choose the pooling 'mean' or "
+            "'cls'"
         )
     length = (small_file(name, "sentence_bert_config.json", dict) or {}).get("max_seq_length")
     if length is not None and (type(length) is not int or length < 1):
@@ -318,7 +329,7 @@ def _sentence_settings(name: str) -> dict[str, Any]:
 
 
 class ProcessorPreprocessing:
-    """Preprocessing by the image processor of a Hugging Face model."""
+    """Image preprocessing by the processor of a Hugging Face model."""
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
@@ -329,11 +340,11 @@ class ProcessorPreprocessing:
         return np.ascontiguousarray(np.moveaxis(values, 0, -1), dtype=np.float32)
 
     def normalise(self, pixels: Any) -> Any:
-        """Return the pixels unchanged: the processor has normalised them."""
+        """Return the pixels unchanged, because ``pixels`` has normalised them already."""
         return pixels
 
     def to_dict(self) -> dict[str, Any]:
-        """Settings of the processor, for JSON."""
+        """Settings of the processor, as JSON values."""
         content: dict[str, Any] = json.loads(self.processor.to_json_string())
         return content
 
@@ -347,7 +358,7 @@ class PooledVision(nn.Module):
         self.pooling = pooling
 
     def settings(self) -> dict[str, Any]:
-        """Pooling and configuration, for JSON."""
+        """Pooling and configuration, as JSON values."""
         return {"pooling": self.pooling, "model": config_digest(self.model)}
 
     def forward(self, pixel_values: Tensor) -> Tensor:
@@ -355,16 +366,16 @@ class PooledVision(nn.Module):
         if self.pooling == "pooler":
             return output.pooler_output.flatten(1)  # type: ignore[no-any-return]
         hidden = output.last_hidden_state
-        if hidden.ndim == 4:  # a map (n, c, h, w)
+        if hidden.ndim == 4:  # a feature map (n, c, h, w)
             return hidden.mean(dim=(2, 3))  # type: ignore[no-any-return]
         return hidden[:, 0] if self.pooling == "cls" else hidden.mean(dim=1)  # type: ignore[no-any-return]
 
 
 def vision_backbone(name: str, *, geometry: Geometry | None = None, pooling: str = "auto") -> VisionBackbone:
-    """Load a vision model with its published preprocessing, or with another geometry.
+    """Load a vision model with its published preprocessing, or with another way of cropping and resizing.
 
-    The pooling ``auto`` is the model's own if its weights are in the files, and otherwise the class token of a
-    transformer or the mean of a convolutional map.
+    The pooling ``auto`` is the model's pooler if the files hold its weights, and otherwise the class token of a
+    transformer or the mean of a convolutional feature map.
     """
     check_name("pooling", pooling, VISION_POOLING)
     from transformers import AutoImageProcessor
@@ -378,21 +389,21 @@ def vision_backbone(name: str, *, geometry: Geometry | None = None, pooling: str
     if geometry is not None:
         preprocessing = _with_geometry(processor, geometry)
     pooled = load_part(lambda _, **__: _has_pooled_output(model, preprocessing), name)
-    own_pooler = pooled and not any("pooler" in key for key in missing)
-    if pooling == "pooler" and not own_pooler:
+    has_pooler = pooled and not any("pooler" in key for key in missing)
+    if pooling == "pooler" and not has_pooler:
         raise InputError(f"the model {name!r} comes without weights for its pooler: use the pooling 'cls' or 'mean'")
-    chosen = ("pooler" if own_pooler else "cls") if pooling == "auto" else pooling
+    chosen = ("pooler" if has_pooler else "cls") if pooling == "auto" else pooling
     return VisionBackbone(name, PooledVision(model, chosen), preprocessing, source_config=config)
 
 
 @torch.inference_mode()
 def _has_pooled_output(model: nn.Module, preprocessing: Any) -> bool:
-    """Whether the model returns pooled output; also shows whether model and preprocessing work together."""
+    """Whether the model returns pooled output; raises if model and preprocessing do not work together."""
     return getattr(model(black_image(preprocessing)), "pooler_output", None) is not None
 
 
 def _with_geometry(processor: Any, geometry: Geometry) -> ImagePreprocessing:
-    """Preprocessing with the processor's colours and size, but another way of cropping and resizing."""
+    """Preprocessing with the processor's normalisation and image size, but another way of cropping and resizing."""
     settings = processor.to_dict()
     size = settings.get("crop_size") or settings.get("size") or {}
     side = size.get("height") or size.get("shortest_edge") or SIZE

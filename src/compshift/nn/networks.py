@@ -1,4 +1,4 @@
-"""Networks that are trained from random weights: small backbones for images and features, and the layers of heads."""
+"""Networks that start from random weights: small backbones for images and features, and the layers of heads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compshift._checks import check_count, check_list
 from compshift._errors import InputError, check_name, rough
 from compshift.data.dataset import DEFAULT_BACKBONES, GroupedDataset
 from compshift.data.images import Geometry, ImagePreprocessing, Resize, scaled
-from compshift.nn.backbones import FRESH, Backbone, VisionBackbone, check_own_pooling, load_backbone
+from compshift.nn.backbones import FRESH, Backbone, VisionBackbone, check_fixed_pooling, load_backbone
 
 MLP_WIDTHS = (256,)
 """Widths of the hidden layers of the backbone ``mlp``."""
@@ -23,13 +23,13 @@ CNN_SIDE = 32
 """Height and width, in pixels, of the images that ``small-cnn`` takes."""
 
 CNN_LAYERS = ((32, 5), (64, 3), (128, 3))
-"""Channels and kernel size of each convolution of ``small-cnn``; each halves the image."""
+"""Channels and kernel size of each convolution of ``small-cnn``; each convolution halves the image."""
 
 CNN_POOLED = 2
-"""Rows and columns of the feature map after the pooling of ``small-cnn``."""
+"""Height and width of the feature map of ``small-cnn`` after pooling."""
 
 MAX_WEIGHTS = 1 << 38
-"""Largest number of weights of a head (a terabyte)."""
+"""Maximum number of weights of a head (a terabyte in 32 bits)."""
 
 
 class BackboneClassifier(nn.Module):
@@ -41,7 +41,7 @@ class BackboneClassifier(nn.Module):
         self.head = head
 
     def features(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Features (b, p) of a batch as the reader returns it."""
+        """Features (b, p) of a batch."""
         return self.backbone(**self.backbone.prepare(inputs))  # type: ignore[no-any-return]
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -50,7 +50,7 @@ class BackboneClassifier(nn.Module):
 
 
 def class_head(in_features: int, n_classes: int) -> nn.Linear:
-    """Linear head that starts at zero, so that all methods start from the same predictions."""
+    """Make a linear head that starts at zero, so that all methods start from the same predictions."""
     head = nn.Linear(in_features, n_classes)
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
@@ -60,9 +60,9 @@ def class_head(in_features: int, n_classes: int) -> nn.Linear:
 def energy_layers(
     in_features: int, cardinalities: Sequence[int], hidden: int | Sequence[int] | None = None
 ) -> nn.ModuleList:
-    """One network per attribute, linear or with hidden layers, from features to the energies of its values.
+    """Make one network per attribute, linear or with hidden layers, from features to the energies of its values.
 
-    The last layer has no intercept, which the groups' bias would absorb. It starts at zero, because energies of zero
+    The last layer has no intercept, because the groups' bias would absorb it. It starts at zero, because zero energies
     are closer to the optimum than random ones.
     """
     widths: list[Any] = []
@@ -72,8 +72,8 @@ def energy_layers(
     count = len(cardinalities) * sum(a * b for a, b in pairwise(sizes)) + sizes[-1] * sum(cardinalities)
     if count > MAX_WEIGHTS:
         raise InputError(
-            f"the head would have {rough(count)} weights, more than a machine can hold: choose fewer in_features "
-            f"({in_features!r}), narrower hidden layers ({hidden!r}) or attributes of fewer values"
+            f"the head would have {rough(count)} weights, more than a machine can store: choose fewer in_features "
+            f"({in_features!r}), narrower hidden layers ({hidden!r}) or attributes with fewer values"
         )
     networks = []
     for cardinality in cardinalities:
@@ -85,14 +85,15 @@ def energy_layers(
 
 
 def _hidden_layers(sizes: Sequence[int]) -> list[nn.Module]:
-    """Linear layers between the given sizes, each followed by a ReLU."""
+    """Make linear layers between consecutive sizes, each followed by a ReLU."""
     return [layer for size in pairwise(sizes) for layer in (nn.Linear(*size), nn.ReLU())]
 
 
 class SmallConvolutions(nn.Sequential):
-    """Three convolutions with average pooling over the quarters of the image: 512 features.
+    """Three convolutions, then average pooling over each quarter of the image: 512 features.
 
-    Group normalisation works on one sample at a time, so features depend neither on the batch nor on the mode.
+    Group normalisation works on one sample at a time, so the features of a sample depend neither on the rest of the
+    batch nor on train or eval mode.
     """
 
     def __init__(self) -> None:
@@ -105,12 +106,12 @@ class SmallConvolutions(nn.Sequential):
         super().__init__(*layers, nn.AdaptiveAvgPool2d(CNN_POOLED), nn.Flatten())
 
     def settings(self) -> dict[str, Any]:
-        """Architecture, for JSON."""
+        """Architecture, as JSON values."""
         return {"convolutions": [list(pair) for pair in CNN_LAYERS], "pooled": CNN_POOLED}
 
 
 def small_cnn(geometry: Geometry | None = None) -> VisionBackbone:
-    """Small convolutional network with random weights, for images of 32 × 32 pixels."""
+    """Make a small convolutional network with random weights, for images of 32 × 32 pixels."""
     preprocessing = ImagePreprocessing(
         geometry=(Resize(CNN_SIDE, CNN_SIDE),) if geometry is None else scaled(geometry, CNN_SIDE),
         mean=(0.5,) * 3,
@@ -122,10 +123,10 @@ def small_cnn(geometry: Geometry | None = None) -> VisionBackbone:
 
 
 class FeatureBackbone(Backbone):
-    """Backbone for features (n, p): centres and scales them, then applies hidden layers if there are any.
+    """Backbone for features (n, p): centres and scales them, then applies the hidden layers, if any.
 
-    The scale is one number for all features, the root mean square over the training rows, so that weight decay on a
-    linear head corresponds to ``alpha`` of ``CRMClassifier``.
+    The scale is one number for all features, their root mean square over the training rows after centring, so that
+    weight decay on a linear head corresponds to ``alpha`` of ``CRMClassifier``.
     """
 
     kind = "features"
@@ -140,7 +141,8 @@ class FeatureBackbone(Backbone):
         self.widths = tuple(widths)
         self.register_buffer("mean", torch.zeros(in_features))
         self.register_buffer("scale", torch.ones(()))
-        self._kept: tuple[tuple[int, ...], Tensor, Tensor] | None = None  # key, features (keeping their id), scaled
+        # Key, features and scaled features of the last call. The features are stored so that their id is not reused.
+        self._cache: tuple[tuple[int, ...], Tensor, Tensor] | None = None
         sizes = (in_features, *self.widths)
         self.layers = nn.Sequential(*_hidden_layers(sizes))
         self.out_features = sizes[-1]
@@ -149,39 +151,39 @@ class FeatureBackbone(Backbone):
         """Output of the last hidden layer, or the scaled features."""
         if features.ndim != 2 or features.shape[1] != self.in_features:
             raise InputError(
-                f"there are {features.shape[-1]} features, and the model was trained on {self.in_features}: pass "
-                "features of the same kind"
+                f"there are {features.shape[-1]} features, but the model was trained on {self.in_features}: pass the "
+                "same features as in training"
             )
         return self.layers(self._scaled(features))  # type: ignore[no-any-return]
 
     def _scaled(self, features: Tensor) -> Tensor:
-        """Scale the features. The last result is cached, because a full batch is the same in every step."""
+        """Centre and scale the features; cache the last result, because a full batch is the same in every step."""
         if features.requires_grad or features.is_inference() or torch.is_inference_mode_enabled():
             return (features - self.mean) / self.scale
         used = (features, self.mean, self.scale)
         key = (*map(id, used), *(tensor._version for tensor in used))
-        if self._kept is None or self._kept[0] != key:
-            self._kept = key, features, (features - self.mean).div_(self.scale)
-        return self._kept[2]
+        if self._cache is None or self._cache[0] != key:
+            self._cache = key, features, (features - self.mean).div_(self.scale)
+        return self._cache[2]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the cached batch out of copies."""
-        return {**self.__dict__, "_kept": None}
+        """Return the state for copies, without the cached batch."""
+        return {**self.__dict__, "_cache": None}
 
     def set_scale(self, X: Any) -> None:
-        """Set mean and scale to those of the training rows (n, p)."""
+        """Set the mean and the scale from the training rows ``X`` (n, p)."""
         mean = X.mean(axis=0, dtype="float64")
         spread = ((X - mean) ** 2).mean() ** 0.5
         self.mean.copy_(torch.as_tensor(mean))
         self.scale.fill_(float(spread) or 1.0)
 
     def settings(self) -> dict[str, Any]:
-        """Widths of the layers, for JSON."""
+        """Widths of the layers, as JSON values."""
         return {"in_features": self.in_features, "widths": list(self.widths)}
 
 
 def fresh_backbone(name: str, *, in_features: int = 0, geometry: Geometry | None = None, seed: int = 0) -> Backbone:
-    """Backbone with random weights: ``small-cnn``, ``mlp`` (one hidden layer) or ``linear`` (no hidden layer)."""
+    """Make a backbone with random weights: ``small-cnn``, ``mlp`` (one hidden layer) or ``linear`` (none)."""
     check_name("backbone", name, tuple(FRESH))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -200,13 +202,14 @@ def named_backbone(
     default_length: int | None = None,
     pooling: str = "auto",
 ) -> Backbone:
-    """Backbone to train on a data set, pretrained or with random weights drawn from ``seed``.
+    """Return the backbone to train on a data set, pretrained or with random weights drawn with ``seed``.
 
-    Without a name it is the default for the kind of samples. The other options are those of ``load_backbone``.
+    Without a name, it is the default for the data set's kind of samples. The keyword arguments are those of
+    ``load_backbone``.
     """
     name = name or DEFAULT_BACKBONES[data.kind]
     if FRESH.get(name) == data.kind:
-        check_own_pooling(name, pooling)
+        check_fixed_pooling(name, pooling)
         width = data.samples.shape[1] if data.kind == "features" else 0
         return fresh_backbone(name, in_features=width, geometry=geometry, seed=seed)
     return load_backbone(

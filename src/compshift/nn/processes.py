@@ -1,4 +1,4 @@
-"""Sums and gathers over the processes of a torch.distributed job, such as torchrun starts."""
+"""Sums and gathers over the processes of a torch.distributed job, for example one started by torchrun."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class TorchProcesses(Collective):
     def sum(self, values: Tensor) -> Tensor:
         """Sum of ``values`` over all processes.
 
-        Its gradient is summed too. If every process computes the same loss from the sum, and DistributedDataParallel
-        averages the parameters' gradients afterwards, the result is the gradient of that loss.
+        The gradient is summed over all processes too. If every process computes the same loss from the sum, and
+        DistributedDataParallel then averages the gradients of the parameters, the result is the gradient of that loss.
         """
         return _Sum.apply(values)  # type: ignore[no-any-return, no-untyped-call]
 
     def gather(self, value: Any) -> list[Any]:
         """Values passed by all processes, in order of rank."""
-        found: list[Any] = [None] * self.size
-        distributed.all_gather_object(found, value)
-        return found
+        gathered: list[Any] = [None] * self.size
+        distributed.all_gather_object(gathered, value)
+        return gathered
 
 
 def current_processes() -> Collective:
-    """Processes of this job, or this one alone if torch.distributed is not in use."""
+    """Return the processes of this job, or this process alone if torch.distributed is not in use."""
     started = distributed.is_available() and distributed.is_initialized()
     return TorchProcesses() if started and distributed.get_world_size() > 1 else ALONE
 

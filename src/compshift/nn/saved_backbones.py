@@ -1,4 +1,4 @@
-"""A backbone's architecture on disk, so that a trained model can be rebuilt without the original files."""
+"""Saving and restoring a backbone's architecture, so that a trained model needs none of the original files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from compshift.nn.huggingface import PooledVision, ProcessorPreprocessing, TextB
 from compshift.nn.networks import FeatureBackbone, small_cnn
 
 WHOLE_TO_PART = 10
-"""Largest ratio of a whole model's weights to those of the part that was trained, such as its text model."""
+"""Maximum ratio of a whole model's weights to those of the part that was trained, such as its text model."""
 
 
 def save_architecture(backbone: Backbone, folder: Path) -> dict[str, Any]:
-    """Describe a backbone without its weights: returned for JSON, with files of Hugging Face models in ``folder``."""
+    """Describe a backbone without its weights, as JSON values; write files of Hugging Face models to ``folder``."""
     about: dict[str, Any] = {"name": backbone.name, "kind": backbone.kind}
     if isinstance(backbone, FeatureBackbone):
         return {**about, "type": "features", **backbone.settings()}
     if isinstance(backbone, VisionBackbone):
-        own = isinstance(backbone.preprocessing, ImagePreprocessing)
-        about["preprocessing"] = backbone.preprocessing.to_dict() if own else None
+        is_builtin = isinstance(backbone.preprocessing, ImagePreprocessing)
+        about["preprocessing"] = backbone.preprocessing.to_dict() if is_builtin else None
         if backbone.name in ("small-cnn", "efficientnet-lite0"):
             return {**about, "type": backbone.name}
     if getattr(backbone, "source_config", None) is None:
@@ -36,13 +36,13 @@ def save_architecture(backbone: Backbone, folder: Path) -> dict[str, Any]:
 
 
 def restore_architecture(about: dict[str, Any], folder: Path, n_weights: int) -> Backbone:
-    """Build the backbone that ``save_architecture`` described; its weights are loaded afterwards.
+    """Build the backbone that ``save_architecture`` described; the caller loads its weights afterwards.
 
-    A description that needs more weights than the file has, ``n_weights``, raises before memory is allocated.
+    ``n_weights`` is the number of weights in the file. A description that needs more raises before memory is allocated.
     """
     kind = about.get("type")
     if not isinstance(about.get("name"), str):
-        raise InputError(f"the backbone has the name {about.get('name')!r}")
+        raise InputError(f"the backbone's name is {about.get('name')!r}, which is not text")
     if kind == "features":
         build = partial(FeatureBackbone, about["name"], about["in_features"], about["widths"])
         check_size(build, n_weights)
@@ -56,19 +56,19 @@ def restore_architecture(about: dict[str, Any], folder: Path, n_weights: int) ->
         return _restore_huggingface(about, folder, n_weights)
     if kind == "custom":
         raise InputError(f"the backbone {about['name']!r} is not one of compshift's: pass it as backbone")
-    raise InputError(f"the backbone is of the kind {kind!r}, which this release does not know")
+    raise InputError(f"the backbone has the type {kind!r}, which this release does not support")
 
 
 def check_size(build: Callable[[], nn.Module], n_weights: int) -> None:
-    """Check that a network has no more weights than the file; it is built on the meta device to count them."""
+    """Check that a network has no more weights than the file; count them by building it on the meta device."""
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in build().parameters())
     if size > n_weights:
-        raise InputError(f"the described network has {size:,} weights, and the file has {n_weights:,}")
+        raise InputError(f"the described network has {size:,} weights, but the file has {n_weights:,}")
 
 
 def _save_huggingface(backbone: Any, folder: Path) -> dict[str, Any]:
-    """Write configuration, tokeniser and image processor to ``folder``; return the rest for JSON."""
+    """Write configuration, tokeniser and image processor to ``folder``; return the rest as JSON values."""
     folder.mkdir(parents=True, exist_ok=True)
     backbone.source_config.save_pretrained(folder)
     if isinstance(backbone, TextBackbone):
@@ -81,7 +81,7 @@ def _save_huggingface(backbone: Any, folder: Path) -> dict[str, Any]:
 
 
 def _restore_huggingface(about: dict[str, Any], folder: Path, n_weights: int) -> Backbone:
-    """Build a Hugging Face backbone with random weights, after checking how many its configuration asks for."""
+    """Build a Hugging Face backbone with random weights, after checking how many its configuration needs."""
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
     with quiet():
@@ -109,10 +109,10 @@ def _restore_huggingface(about: dict[str, Any], folder: Path, n_weights: int) ->
 
 
 def _check_config(config: Any, most: int, **options: Any) -> None:
-    """Check the number of weights that a configuration asks for, without allocating them."""
+    """Check the number of weights that a configuration needs, without allocating them."""
     from transformers import AutoModel
 
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in AutoModel.from_config(config, **options).parameters())  # type: ignore[no-untyped-call]
     if size > most:
-        raise ValueError(f"its configuration asks for {size:,} weights, over {WHOLE_TO_PART} times the run's")
+        raise ValueError(f"its configuration needs {size:,} weights, more than {WHOLE_TO_PART} times those of the run")

@@ -1,7 +1,7 @@
 """State of a CRM head: its training groups on one device, and biases that stay consistent with its weights.
 
-A head must survive copying, moving, casting and loading: its biases belong to particular weights and to particular
-groups, and predicting with biases of other ones would be wrong without any error.
+The biases belong to particular weights and particular groups. Copying, moving, casting or loading a head must keep them
+together, because predictions with mismatched biases would be wrong without any error.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torc
 """Data types accepted for codes."""
 
 MAX_LOOKUP = 1 << 22
-"""Largest number of groups for which a table from flat index to position is kept; beyond it codes are searched."""
+"""Maximum number of combinations for a lookup table from flat index to position; above it, codes are searched."""
 
-DAMAGED_STATE = "training has diverged, or the state that was loaded is damaged; train or load it again"
+DAMAGED_STATE = "training has diverged, or the loaded state is damaged; train or load the head again"
+"""Remedy that ends the error messages about a head whose state is not finite."""
 
 
 @dataclass(frozen=True, eq=False)
 class SeenGroups:
-    """The k training groups of a head, laid out for the sums of step 1 on one device."""
+    """The k training groups of a head, prepared for the sums of step 1 on one device."""
 
     candidates: Candidates
-    table: GroupTable  # of the k training groups
-    index: Tensor  # (k,) their positions among the candidates
-    log_frequency: Tensor  # (k,) log p̂, in 64 bits on the CPU, since some devices have only 32
-    lookup: Tensor | None  # (n_groups,) flat index → position among the training groups, −1 for all others
+    table: GroupTable  # table of the k training groups
+    index: Tensor  # (k,) positions of the training groups among the candidates
+    log_frequency: Tensor  # (k,) log p̂ in 64 bits, on the CPU because some devices have only 32-bit floats
+    lookup: Tensor | None  # (n_groups,) position of each flat index among the training groups; −1 if unseen
     device: torch.device
 
     @classmethod
     def of(cls, space: GroupSpace, groups: IntArray, weight: FloatArray, device: torch.device) -> SeenGroups:
-        """Select the candidate ``groups`` (g, m) whose ``weight`` (g,) is above 0."""
+        """Make the training groups: the candidate ``groups`` (g, m) whose ``weight`` (g,) is above 0."""
         (index,) = np.nonzero(weight > 0)
         seen = groups[index]
         lookup = None
@@ -66,7 +67,7 @@ class SeenGroups:
         )
 
     def locate(self, codes: Any, n_rows: int) -> Tensor:
-        """Position (n,) of each row's group among the training groups; raise for a row of any other group."""
+        """Position (n,) of each row's group among the training groups; raise if a group is not a training group."""
         codes = row_tensor(codes, "codes", "pass one row of integers per sample", self.device)
         check_same_rows(n_rows, codes, "codes", "features")
         space = self.candidates.space
@@ -75,8 +76,8 @@ class SeenGroups:
             check_codes(to_numpy(codes, "codes"), sizes)
         codes = codes.to(torch.int64)
         if self.lookup is None:
-            found = torch.as_tensor(space.locate(check_codes(codes.cpu().numpy(), sizes), self.table.codes))
-            position = found.to(self.device)
+            located = torch.as_tensor(space.locate(check_codes(codes.cpu().numpy(), sizes), self.table.codes))
+            position = located.to(self.device)
         else:
             limits = torch.tensor(sizes, device=self.device)
             valid = ((codes >= 0) & (codes < limits)).all(dim=1)
@@ -84,10 +85,10 @@ class SeenGroups:
             position = torch.where(valid, self.lookup[flat.clamp(0, len(self.lookup) - 1)], -1)
         if bool((position < 0).any()):
             row = int((position < 0).nonzero()[0])
-            own = check_codes(codes[row].cpu().numpy(), sizes)[0]
+            code = check_codes(codes[row].cpu().numpy(), sizes)[0]
             raise InputError(
-                f"row {row} belongs to the group {space.label(own)}, which training does not have: leave it out, or "
-                "call set_train_groups with the codes of all training rows"
+                f"row {row} belongs to the group {space.label(code)}, which is not a training group: leave the row "
+                "out, or call set_train_groups with the codes of all training rows"
             )
         return position
 
@@ -98,7 +99,7 @@ def _strides(cardinalities: tuple[int, ...]) -> IntArray:
 
 
 def _all_codes(codes: Any, n_attributes: int) -> Any:
-    """Codes of all training rows: an array is returned unchanged, the last parts of batches are concatenated."""
+    """Codes of all training rows: an array is returned unchanged; of batches, the last parts are concatenated."""
     if hasattr(codes, "shape") or (isinstance(codes, list) and not _holds_batches(codes)):
         return codes
     if not isinstance(codes, Iterable):
@@ -118,29 +119,29 @@ def _all_codes(codes: Any, n_attributes: int) -> Any:
 
 
 def _holds_batches(codes: list[Any]) -> bool:
-    """Whether a list holds batches (tensors of codes, or tuples that end in one) rather than the codes of rows."""
+    """Whether a list holds batches (arrays of codes, or tuples that end in one) rather than the codes of rows."""
     return bool(codes) and getattr(_last_part(codes[0]), "ndim", 0) >= 2
 
 
 def _last_part(batch: Any) -> Any:
-    """Last part of a tuple or list; a batch of another type itself."""
+    """Return the last part of a tuple or list, and any other batch unchanged."""
     if isinstance(batch, tuple | list):
         return batch[-1] if batch else None
     return batch
 
 
 class BiasAge:
-    """Tells whether a head's weights have changed since its biases were computed.
+    """Detects whether a head's weights have changed since its biases were computed.
 
-    PyTorch counts the in-place changes of every parameter. Anything that replaces the parameters themselves (a copy, a
-    move, a loaded state) must call ``carry``. Parameters replaced in another way, as by pruning, are not judged.
+    PyTorch counts the in-place changes of every parameter. Code that replaces the parameters themselves (by copying,
+    moving or loading) must call ``carry``. If they are replaced in another way, such as pruning, changes go undetected.
     """
 
     def __init__(self) -> None:
         self._versions: dict[int, int] | None = None
 
     def start(self, module: nn.Module) -> None:
-        """Record that the biases belong to the present weights."""
+        """Record that the biases belong to the current weights."""
         self._versions = _versions(module)
 
     def outdated(self, module: nn.Module) -> bool:
@@ -149,18 +150,18 @@ class BiasAge:
         return self._versions is not None and self._versions.keys() == now.keys() and self._versions != now
 
     def carry(self, module: nn.Module, *, outdated: bool) -> None:
-        """Keep the verdict ``outdated`` for a module whose parameters were replaced by equal ones."""
+        """Keep the result ``outdated`` for a module whose parameters were replaced by equal ones."""
         if self._versions is not None:
             self._versions = dict.fromkeys(_versions(module), -1) if outdated else _versions(module)
 
 
 def _versions(module: nn.Module) -> dict[int, int]:
-    """Version counter of each parameter by its id; parameters made in inference mode have none and get −2."""
+    """Version counter of each parameter, by id; −2 for parameters made in inference mode, which have no counter."""
     return {id(part): -2 if part.is_inference() else part._version for part in module.parameters()}
 
 
 class HeadState(nn.Module):
-    """Base of the head: a module whose state holds biases of groups, and stays consistent when copied or loaded."""
+    """Base class of the head: a module whose group biases stay consistent when it is copied, moved or loaded."""
 
     space: GroupSpace
     groups: IntArray  # (g, m)
@@ -177,23 +178,23 @@ class HeadState(nn.Module):
         self.register_load_state_dict_post_hook(_state_loaded)  # type: ignore[no-untyped-call]
 
     def set_train_groups(self, codes: Any, counts: Any = None) -> None:
-        """Set which groups training has, and how many rows each has.
+        """Set the training groups and the number of rows of each.
 
-        With a balancing sampler, the counts must describe the rows that it draws. A loader that drops its last batch
-        leaves those rows out of the counts.
+        With a balancing sampler, the counts must be those of the rows that it draws. If a loader drops its last batch,
+        the rows of that batch are not counted.
 
         Parameters
         ----------
         codes : array or tensor (q, m), or iterable of batches
-            Codes of the groups, with ``counts``; or, without ``counts``, the codes of all rows, or batches (a
-            DataLoader, for example) whose last part is the codes.
+            With ``counts``, the codes of the groups. Without ``counts``, the codes of all training rows, or batches
+            whose last part is the codes, for example a DataLoader.
         counts : array (q,), optional
-            Rows of each group.
+            Number of rows of each group.
 
         Raises
         ------
         InputError
-            If there are no codes, or a group is not among the candidates.
+            If there are no codes, or a training group is not among the candidate groups.
         """
         codes = to_numpy(codes, "codes")
         if counts is None:
@@ -205,21 +206,21 @@ class HeadState(nn.Module):
         position = self.space.locate(codes, self.groups)
         if (position < 0).any():
             outside = self.space.label(codes[int(np.argmax(position < 0))])
-            raise InputError(f"training has the group {outside}, which is not among the candidate groups: add it")
+            raise InputError(f"the training group {outside} is not among the candidate groups: add it to groups")
         total = np.bincount(position, weights=weight, minlength=len(self.groups))
         self.group_weight.copy_(torch.as_tensor(total))
         for result in (self.bias, self.effective_sample_size, self.mean_energy):
-            result.fill_(math.nan)  # they belong to the former training groups
+            result.fill_(math.nan)  # the old values belong to the previous training groups
         self._seen = None
 
     @property
     def seen(self) -> SeenGroups:
-        """Training groups, laid out for the sums of step 1 on the head's device."""
+        """Training groups, prepared for the sums of step 1 on the head's device."""
         device = self.learned_bias.device
         if self._seen is None or self._seen.device != device:
             weight = to_numpy(self.group_weight, "group_weight")
             if not weight.any():
-                raise InputError("the head knows no training groups: call set_train_groups first")
+                raise InputError("the head has no training groups: call set_train_groups first")
             if not math.isfinite(weight.sum()) or weight.min() < 0:
                 raise InputError(f"group_weight is negative, NaN or infinite: {DAMAGED_STATE}")
             self._seen = SeenGroups.of(self.space, self.groups, weight, device)
@@ -227,11 +228,11 @@ class HeadState(nn.Module):
 
     @property
     def candidates(self) -> Candidates:
-        """Groups that can be predicted, with their training counts and their place in the affine hull."""
+        """Candidate groups, with the training counts and the affine hull of the training groups."""
         return self.seen.candidates
 
     def get_extra_state(self) -> Tensor:
-        """Digest of the candidate groups, stored in the state dict so that states of other groups are recognised.
+        """Return a digest of the candidate groups; it is stored in the state dict to detect states of other groups.
 
         Returns
         -------
@@ -247,12 +248,12 @@ class HeadState(nn.Module):
         Parameters
         ----------
         state : tensor
-            The digest in the state dict.
+            Digest from the state dict.
 
         Raises
         ------
         InputError
-            If the state belongs to other groups.
+            If the state belongs to other candidate groups.
         """
         if isinstance(state, Tensor) and not state.is_meta and not bool(state.cpu() == self.get_extra_state()):
             raise InputError(
@@ -261,7 +262,7 @@ class HeadState(nn.Module):
             )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any) -> None:
-        state_dict.setdefault(f"{prefix}_extra_state", self.get_extra_state())  # absent from states of older releases
+        state_dict.setdefault(f"{prefix}_extra_state", self.get_extra_state())  # states of older releases lack it
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -273,7 +274,7 @@ class HeadState(nn.Module):
         self._age.carry(self, outdated=outdated)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """Move and cast the head, but keep 64-bit buffers on devices that have 64-bit floats."""
+        """Move or cast the head, but keep its buffers in 64 bits on devices that have 64-bit floats."""
         buffers, self._buffers = self._buffers, {}
         outdated = self._age.outdated(self)
         try:
@@ -289,6 +290,6 @@ class HeadState(nn.Module):
 
 
 def _state_loaded(head: HeadState, _: Any) -> None:
-    """Mark loaded biases as belonging to the loaded weights."""
+    """Record, after a state dict was loaded, that its biases belong to its weights."""
     head._seen = None
     head._age.start(head)

@@ -25,7 +25,7 @@ from compshift.distributed import Collective
 from compshift.nn.state import SeenGroups
 from compshift.nn.tensors import as_tensor, check_energies, full_precision, row_weights
 
-_BATCH_REMEDY = "pass batches of features, or tuples that begin with them"
+_BATCH_REMEDY = "pass batches of features, or tuples whose first part is features"
 
 
 def step_one_loss(
@@ -33,8 +33,8 @@ def step_one_loss(
 ) -> Tensor:
     """Weighted sum of the negative log-likelihoods of the rows' groups (paper, eq. "CRM1").
 
-    ``energies`` (n, D), ``position`` (n,) among the seen groups, ``learned_bias`` (g,) of the candidates. Energies of
-    16 bits are widened to 32.
+    ``energies`` (n, D); ``position`` (n,) of each row's group among the training groups; ``learned_bias`` (g,) of the
+    candidate groups. 16-bit energies are widened to 32 bits.
     """
     energies = full_precision(energies)
     log_score = seen.log_frequency.to(energies) - learned_bias[seen.index].to(energies)  # (k,)
@@ -42,7 +42,7 @@ def step_one_loss(
 
 
 class _StepOne(torch.autograd.Function):
-    """Step-1 risk whose gradient was computed along with its value."""
+    """Step-1 risk; its gradient is computed together with its value."""
 
     @staticmethod
     def forward(context: Any, energies: Tensor, log_score: Tensor, position: Tensor, weight: Tensor, seen: Any) -> Any:
@@ -53,7 +53,7 @@ class _StepOne(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *upstream: Tensor) -> Any:
-        if torch.is_grad_enabled():  # create_graph=True: the gradient below would be taken for a constant
+        if torch.is_grad_enabled():  # create_graph=True would treat the gradient below as a constant
             raise RuntimeError("the CRM loss is differentiable once: use it without create_graph=True")
         energy_gradient, score_gradient = context.saved_tensors
         return upstream[0] * energy_gradient, upstream[0] * score_gradient, None, None, None
@@ -62,10 +62,10 @@ class _StepOne(torch.autograd.Function):
 def step_two_bias(
     blocks: Iterable[tuple[Tensor, Tensor | None]], seen: SeenGroups, log_score: Tensor, processes: Collective
 ) -> tuple[ExtrapolatedBias, FloatArray]:
-    """B* (g,) of every candidate group (paper, eq. "qz") and the mean energy (D,) of every attribute value.
+    """Compute B* (g,) of every candidate group (paper, eq. "qz") and the mean energy (D,) of every attribute value.
 
     ``blocks`` are energies (n, D) and row weights (n,) in 64 bits; ``log_score`` (k,) is log p̂(z) − B(z) of the
-    training groups. Each of the ``processes`` passes its own blocks, and all get the same result.
+    training groups. Each of the ``processes`` passes its blocks, and all get the same result.
     """
     table = seen.candidates.table
     sums = StepTwoSums.empty(table, torch.zeros(table.space.width, dtype=torch.float64))
@@ -75,15 +75,13 @@ def step_two_bias(
     sums = reduce(StepTwoSums.merge, processes.gather(sums))
     bias_sums, energy_sum = sums.bias[0], sums.energy.numpy()
     if not bias_sums.total_weight:
-        raise InputError(
-            "extrapolate was given no rows, or none with a weight above 0: pass the training inputs, batch by batch"
-        )
+        raise InputError("batches has no rows, or none with a weight above 0: pass the training inputs, batch by batch")
     result = extrapolated_bias(table, bias_sums)
     finite = bias_sums.total_weight >= np.finfo(np.float64).tiny and np.isfinite(energy_sum).all()
     if not finite or not bool(torch.isfinite(result.bias).all()):
         raise InputError(
-            "the weights of rows, or energies, are too large or too small to add up: divide the weights by their mean, "
-            "and see whether training has diverged"
+            "row weights or energies are too large or too small to add up: divide the weights by their mean, and "
+            "check whether training has diverged"
         )
     return result, energy_sum / bias_sums.total_weight
 
@@ -91,7 +89,7 @@ def step_two_bias(
 def energy_blocks(
     head: nn.Module, table: GroupTable, batches: Iterable[Any], backbone: Callable[..., Any] | None, weighted: bool
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yield energies (n, D) and weights (n,) of the batches, in 64 bits on the CPU, in blocks of many rows.
+    """Yield the energies (n, D) and weights (n,) of the batches in blocks of many rows, in 64 bits on the CPU.
 
     Merging the sums of a block costs O(groups) whatever its size, so small batches are concatenated first.
     """
@@ -102,13 +100,13 @@ def energy_blocks(
     if isinstance(batches, str | bytes | dict) or not isinstance(batches, Iterable) or getattr(batches, "ndim", 1) == 0:
         raise InputError(f"batches are {an(type(batches).__name__)}: pass a loader or a list of batches of features")
     for batch in batches:
-        inputs, *further = _batch_parts(batch, weighted)
+        inputs, *rest = _batch_parts(batch, weighted)
         inputs = _to_device(inputs, next(head.parameters()).device)
-        found = head(inputs if backbone is None else _backbone_features(backbone, inputs))
-        energies.append(found.cpu().double())  # in this order: some devices have no 64-bit numbers
+        batch_energies = head(inputs if backbone is None else _backbone_features(backbone, inputs))
+        energies.append(batch_energies.cpu().double())  # to the CPU first: some devices have no 64-bit floats
         if weighted:
-            weights.append(row_weights(further[0], len(found), energies[-1], "weight"))
-        n_rows += len(found)
+            weights.append(row_weights(rest[0], len(batch_energies), energies[-1], "weight"))
+        n_rows += len(batch_energies)
         if n_rows >= block_rows:
             yield check_energies(torch.cat(energies)), torch.cat(weights) if weighted else None
             energies, weights, n_rows = [], [], 0
@@ -117,12 +115,12 @@ def energy_blocks(
 
 
 def _batch_parts(batch: Any, weighted: bool) -> list[Any]:
-    """Parts of a batch: the inputs first, then the row weights if ``weighted``."""
+    """Return the parts of a batch: the inputs, then the row weights if ``weighted``."""
     parts = list(batch) if isinstance(batch, tuple | list) else [batch]
     if weighted and len(parts) < 2:
-        raise InputError("a batch has no weights of its rows: with weighted=True, pass tuples (features, weight)")
+        raise InputError("a batch has no row weights: with weighted=True, pass tuples (features, weight)")
     if not parts:
-        raise InputError(f"a batch is {batch!r}, which has no parts: {_BATCH_REMEDY}")
+        raise InputError(f"a batch is {batch!r}, which is empty: {_BATCH_REMEDY}")
     return parts
 
 
@@ -134,15 +132,15 @@ def _to_device(inputs: Any, device: torch.device) -> Any:
 
 
 def _backbone_features(backbone: Callable[..., Any], inputs: Any) -> Any:
-    """Features of a batch; errors of the user's backbone are raised again with the shape of its inputs."""
+    """Compute the features of a batch; add the shape of the inputs to errors that the backbone raises."""
     named = isinstance(inputs, dict)
     try:
         return backbone(**inputs) if named else backbone(inputs)
     except (InputError, MemoryError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # the user's own network may raise anything
+    except Exception as error:  # a user's network may raise anything
         shape = {name: tuple(value.shape) for name, value in inputs.items()} if named else tuple(inputs.shape)
         raise InputError(
             f"the backbone failed on a batch of shape {shape} ({type(error).__name__}: {reason(error)}): pass batches "
-            "of its inputs"
+            "of the backbone's inputs"
         ) from error

@@ -1,4 +1,4 @@
-"""Checks and conversions of the tensors that a head is given, and contexts for eval mode and full precision."""
+"""Checks and conversions of the tensors passed to a head, and contexts for eval mode and full precision."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from compshift._errors import InputError, an
 
 
 def check_content(values: Tensor, name: str, device: torch.device | None = None) -> None:
-    """Check that a tensor has content: it may be on the meta device only if ``device`` is that one."""
+    """Check that a tensor has data; a meta tensor is accepted only if ``device`` is the meta device."""
     if values.is_meta and (device is None or device.type != "meta"):
-        raise InputError(f"{name} is on the device meta, where tensors have no content: pass one that has")
+        raise InputError(f"{name} is on the device meta, where tensors hold no data: pass a tensor on a real device")
 
 
 def check_readable(values: Tensor, name: str, device: torch.device | None = None) -> None:
-    """Check that a tensor is dense, with one ordinary number per entry."""
+    """Check that a tensor is dense, not quantized, and holds data."""
     if values.is_nested:
-        raise InputError(f"{name} is a nested tensor: pass a dense one, with rows of one length")
+        raise InputError(f"{name} is a nested tensor: pass a dense tensor, with rows of equal length")
     if values.is_quantized:
-        raise InputError(f"{name} is a quantized tensor ({values.dtype}): pass numbers, such as those of .dequantize()")
+        raise InputError(f"{name} is a quantized tensor ({values.dtype}): pass its .dequantize()")
     if values.layout != torch.strided:
-        raise InputError(f"{name} is a sparse tensor ({values.layout}): pass a dense one, such as that of .to_dense()")
+        raise InputError(f"{name} is a sparse tensor ({values.layout}): pass its .to_dense()")
     check_content(values, name, device)
 
 
 def as_tensor(values: Any, name: str, expected: str, device: torch.device) -> Tensor:
-    """Convert to a tensor on ``device``; ``expected`` ends the error message if that is impossible."""
+    """Convert to a tensor on ``device``; if that is impossible, the error message ends with ``expected``."""
     if isinstance(values, Tensor):
         check_content(values, name, device)
     try:
         return torch.as_tensor(values, device=device)
     except (TypeError, ValueError, RuntimeError, KeyError):
-        raise InputError(f"{name} cannot be made a tensor ({an(type(values).__name__)}): {expected}") from None
+        raise InputError(f"{name} cannot be converted to a tensor ({an(type(values).__name__)}): {expected}") from None
 
 
 def row_tensor(values: Any, name: str, expected: str, device: torch.device) -> Tensor:
-    """Convert values given per row, such as codes or weights, to a dense tensor on ``device``."""
+    """Convert values with one entry per row, such as codes or weights, to a dense tensor on ``device``."""
     if isinstance(values, Tensor):
         check_readable(values, name, device)
     return as_tensor(values, name, expected, device)
 
 
 def to_numpy(values: Any, name: str) -> Any:
-    """Convert a tensor to an array, floats to 64 bits; return anything else unchanged."""
+    """Convert a tensor to an array, with floats in 64 bits; return any other value unchanged."""
     if not isinstance(values, Tensor):
         return values
     check_readable(values, name)
@@ -66,7 +66,7 @@ def check_features(features: Any, n_features: int, device: torch.device) -> None
     if features.ndim != 2 or features.shape[1] != n_features:
         raise InputError(f"features have shape {tuple(features.shape)}: pass (n, {n_features}), the backbone's output")
     if features.device != device:
-        raise InputError(f"features are on {features.device} and the head on {device}: move one to the other by .to()")
+        raise InputError(f"features are on {features.device}, but the head is on {device}: move one of them with .to()")
     if features.is_complex():
         raise InputError(f"features are {features.dtype}: pass real numbers")
 
@@ -75,7 +75,8 @@ def check_energies(energies: Tensor) -> Tensor:
     """Return the energies; raise if any is NaN or infinite."""
     if not bool(torch.isfinite(energies).all()):
         raise InputError(
-            "energies are NaN or infinite: the network has diverged, or its inputs are too large or not finite"
+            "energies are NaN or infinite, because training diverged or the inputs are too large or not finite: lower "
+            "the learning rate, or rescale the inputs"
         )
     return energies
 
@@ -89,8 +90,8 @@ def row_weights(values: Any, n_rows: int, like: Tensor, name: str) -> Tensor:
     weight = weight.to(like)
     if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         raise InputError(
-            f"{name} has entries that are negative, not finite or too large for {weight.dtype}: weights must be 0 or "
-            "more, with a mean near 1"
+            f"{name} has entries that are negative, not finite or too large for {weight.dtype}: pass weights ≥ 0 with "
+            "a mean near 1"
         )
     return weight
 
@@ -109,7 +110,7 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
 
 
 def moved_buffer(buffer: Tensor, fn: Any) -> Tensor:
-    """Move a buffer by ``fn`` without changing its precision, except to 32 bits on devices without 64-bit floats."""
+    """Move a buffer with ``fn``, but keep its precision; use 32 bits on devices without 64-bit floats."""
     try:
         moved: Tensor = fn(buffer)
         return moved if moved.dtype == buffer.dtype else buffer.to(moved.device)
@@ -123,6 +124,6 @@ def full_precision(energies: Tensor) -> Tensor:
 
 
 def no_autocast(reference: Tensor) -> Any:
-    """Context that turns autocasting off, on devices that support it."""
+    """Return a context that turns autocasting off, if the device supports autocasting."""
     kind = reference.device.type
     return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""The one training loop. Needs ``compshift[torch]``."""
+"""Training loop, its settings, and trained classifiers. Needs ``compshift[torch]``."""
 
 from typing import TYPE_CHECKING
 

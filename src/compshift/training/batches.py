@@ -1,4 +1,4 @@
-"""From a data set to the batches of training: split, sampling and reading.
+"""Training batches: the split of a data set, the sampling of rows, and reading rows as tensors.
 
 ``TrainingData`` holds the training and validation rows, ``Sampler`` draws the rows of every step's batch, and
 ``Reader`` turns rows into tensors. The rows of a batch depend on the seed and the step alone, so a run can resume at
@@ -34,34 +34,40 @@ from compshift.methods.sampling import Sampling
 from compshift.nn.backbones import Backbone
 from compshift.training.settings import Settings
 
-SHUFFLE, DRAW, CUT = range(3)
-"""Random streams: shuffling of epochs, weighted draws, and subsampling of groups; ``evaluation`` has one more."""
+SHUFFLE_STREAM = 0
+"""Number of the random stream that shuffles epochs. Stream 3 is ``REFRESH_STREAM`` of the module ``evaluation``."""
+
+DRAW_STREAM = 1
+"""Number of the random stream that draws rows by weight."""
+
+SUBSAMPLE_STREAM = 2
+"""Number of the random stream that subsamples groups."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sampler:
     """Draws batches of training rows: shuffled epochs over all rows or, with weights, draws with replacement."""
 
-    rows: IntArray  # (n,)
+    rows: IntArray  # (n,) positions among the training rows
     row_weight: FloatArray | None  # (n,) relative frequency of each row
     batch_size: int
     seed: int
 
     @classmethod
     def of(cls, group: IntArray, sampling: Sampling, batch_size: int, seed: int) -> Sampler:
-        """A sampler of rows whose groups are ``group`` (n,)."""
-        rows = sampling.rows(group, np.random.default_rng([seed, CUT]))
+        """Make a sampler of the training rows; ``group`` (n,) is the group of each row."""
+        rows = sampling.rows(group, np.random.default_rng([seed, SUBSAMPLE_STREAM]))
         weight = None if sampling.weight is None else sampling.weight[group[rows]]
         return cls(rows, weight, batch_size, seed)
 
     def batch(self, step: int) -> IntArray:
-        """Rows of the batch of a step, for all processes together."""
+        """Rows of one step's batch, for all processes together."""
         if self.row_weight is not None:
-            draw = np.random.default_rng([self.seed, DRAW, step]).random(self.batch_size)
+            draw = np.random.default_rng([self.seed, DRAW_STREAM, step]).random(self.batch_size)
             return self.rows[np.searchsorted(self._cumulative, draw, side="right")]
         n = len(self.rows)
         if self.batch_size == n:
-            return self.rows[_shuffled(n, self.seed, 0)]  # in one order, so that every step has the same loss function
+            return self.rows[_shuffled(n, self.seed, 0)]  # always the same order: the loss may depend on it
         parts, position, end = [], step * self.batch_size, (step + 1) * self.batch_size
         while position < end:
             epoch, first = divmod(position, n)
@@ -84,7 +90,7 @@ class Sampler:
 
 @lru_cache(maxsize=4)
 def _shuffled(n: int, seed: int, epoch: int) -> IntArray:
-    return np.random.default_rng([seed, SHUFFLE, epoch]).permutation(n)
+    return np.random.default_rng([seed, SHUFFLE_STREAM, epoch]).permutation(n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +98,8 @@ class TrainingData:
     """Training and validation rows of one data set, whose first attribute is the class."""
 
     data: GroupedDataset
-    train: IntArray  # (n,) row numbers
-    validation: IntArray  # (v,)
+    train: IntArray  # (n,) training rows of ``data``
+    validation: IntArray  # (v,) validation rows of ``data``
     seen: IntArray  # (k, m) codes of the training groups
     group: IntArray  # (n,) position of each training row's group in ``seen``
 
@@ -110,15 +116,15 @@ class TrainingData:
 
     @cached_property
     def group_of_row(self) -> IntArray:
-        """Position of the group in ``seen`` of every row of the data set; −1 for rows of other splits."""
-        found = np.full(len(self.data), -1)
-        found[self.train] = self.group
-        return found
+        """Position in ``seen`` of the group of each row of ``data``; −1 for rows outside the training split."""
+        position = np.full(len(self.data), -1)
+        position[self.train] = self.group
+        return position
 
     def digest(self) -> str:
         """Digest of samples, labels and splits, which identifies the data set of a run.
 
-        Image files enter with their names and sizes only, because reading them all would take too long.
+        Of image files only names and sizes are hashed, because reading them all would take too long.
         """
         content = hashlib.sha256(repr((self.data.kind, self.data.space.names, self.data.space.values)).encode())
         for array in (self.data.codes, self.train, self.validation):
@@ -134,7 +140,7 @@ class TrainingData:
         return content.hexdigest()
 
     def sampler(self, method: Method, settings: Settings) -> Sampler:
-        """Sampler of the method's batches."""
+        """Make the sampler of a method's batches."""
         counts = np.bincount(self.group).astype(np.float64)
         sampling = method.sampling(counts)
         if settings.balanced_classes and sampling.weight is None and sampling.limit is None:
@@ -143,14 +149,14 @@ class TrainingData:
         return Sampler.of(self.group, sampling, settings.batch_size, settings.seed)
 
     def task(self, sampler: Sampler) -> Task:
-        """Classification task, with each group weighted as often as batches contain it."""
+        """Make the task; its ``weight`` is how often the sampler's batches contain each group."""
         counts = np.bincount(self.group).astype(np.float64)
         return Task(self.data.space, self.seen, sampler.group_weight(self.group, len(self.seen)), counts)
 
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """Reads samples as the tensors that a backbone takes; image files are read ahead by worker processes."""
+    """Reads samples into the input tensors of a backbone; worker processes read image files in advance."""
 
     samples: Samples
     backbone: Backbone
@@ -158,24 +164,24 @@ class Reader:
     workers: int | None = None
 
     def read(self, batches: Iterable[IntArray]) -> Iterator[tuple[IntArray, dict[str, Tensor]]]:
-        """Yield the rows and inputs of each batch; raise an error that names a sample which cannot be read."""
+        """Yield the rows and inputs of each batch; raise an error that names the first sample that cannot be read."""
         on_disk = isinstance(self.samples, ImageFiles)
         workers = reading_workers(self.samples, self.workers if on_disk or self.workers is not None else 0)
         source = Batches(self.samples, self.backbone, digests=False)
-        found: Iterable[InputBatch] = map(source.__getitem__, batches)
+        loaded: Iterable[InputBatch] = map(source.__getitem__, batches)
         if isinstance(self.samples, np.ndarray) and not workers:
-            found = _features(self.samples, batches)
+            loaded = _features(self.samples, batches)
         elif workers:
-            found = DataLoader(
+            loaded = DataLoader(
                 source,
                 batch_size=None,
                 sampler=batches,
                 num_workers=workers,
                 multiprocessing_context=reading_context(),
             )
-        for batch in found:
+        for batch in loaded:
             if batch.broken:
-                raise InputError(f"{batch.broken[0][1]}: repair it, or remove its row")
+                raise InputError(f"{batch.broken[0][1]}: fix the sample, or remove its row")
             inputs = {name: tensor.to(self.device) for name, tensor in batch.inputs.items()}
             yield batch.rows, inputs
 
@@ -185,10 +191,10 @@ class Reader:
 
 
 def _features(X: FloatArray, batches: Iterable[IntArray]) -> Iterator[InputBatch]:
-    """Yield rows of X (n, p); a batch equal to the previous one is reused."""
+    """Yield batches of rows of X (n, p); reuse the previous batch if its rows are the same."""
     last: InputBatch | None = None
     for rows in batches:
         if last is None or not np.array_equal(last.rows, rows):
-            found = X.take(rows, axis=0).astype(np.float32, copy=False)  # twice as fast as X[rows]
-            last = InputBatch(rows, {"features": torch.from_numpy(found)}, [], [])
+            features = X.take(rows, axis=0).astype(np.float32, copy=False)  # twice as fast as X[rows]
+            last = InputBatch(rows, {"features": torch.from_numpy(features)}, [], [])
         yield last

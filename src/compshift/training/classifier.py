@@ -1,4 +1,4 @@
-"""``TrainedClassifier``: a fine-tuned backbone with its head, which predicts samples and loads from a run's folder."""
+"""``TrainedClassifier``: a fine-tuned backbone with its head, for prediction; it can be loaded from a run's folder."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from compshift.nn.backbones import Backbone
 from compshift.nn.head import AdditiveEnergyHead
 from compshift.nn.networks import BackboneClassifier
 from compshift.nn.saved_backbones import check_size, restore_architecture, save_architecture
-from compshift.training.folder import RUN_VERSION, RunFolder, load_weights, read_json, read_tensors
+from compshift.training.folder import RETRAIN, RUN_VERSION, RunFolder, load_weights, read_json, read_tensors
 
 _MATRIX = "pass a matrix of numbers, one row per sample"
 
 
 class UnknownMethodError(InputError):
-    """A run was trained by a method that is not registered."""
+    """Raised when a run was trained by a method that is not registered."""
 
 
 def head_classifier(head: nn.Module, method: Method, task: Task) -> Any:
-    """Classifier of features that predicts as the head does: a ``CRMClassifier``, or a ``LinearHead``."""
+    """Return a classifier of features with the head's predictions: a ``CRMClassifier`` or a ``LinearHead``."""
     if isinstance(head, AdditiveEnergyHead):
         return _energy_classifier(head, getattr(method, "prior", "uniform"), task)
     assert isinstance(head, nn.Linear)
@@ -47,7 +47,7 @@ def head_classifier(head: nn.Module, method: Method, task: Task) -> Any:
 
 
 class LinearHead:
-    """Classifier with class logits linear in the features, and no model of the groups."""
+    """Classifier of features with linear class logits; it does not model groups."""
 
     def __init__(self, head: nn.Linear, task: Task) -> None:
         self._head = head
@@ -80,7 +80,7 @@ class LinearHead:
 
 
 def _energy_classifier(head: AdditiveEnergyHead, prior: str, task: Task) -> CRMClassifier:
-    """``CRMClassifier`` on the inputs of the head's last layers."""
+    """Return a ``CRMClassifier`` whose features are the inputs of the head's last layers."""
     model = CRMModel(
         candidates=Candidates(AffineHull(head.space, task.seen), task.counts, head.groups),
         coef=head.last_weights().detach().cpu().double().numpy(),
@@ -102,7 +102,7 @@ def _energy_classifier(head: AdditiveEnergyHead, prior: str, task: Task) -> CRMC
 def describe_model(
     backbone: Backbone, method: Method, task: Task, folder: Path, inputs: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Describe a model without its weights, for JSON; files of the backbone go to ``folder``."""
+    """Describe a model without its weights, as JSON values; write the backbone's files to ``folder``."""
     return {
         "version": RUN_VERSION,
         "method": method.name,
@@ -118,10 +118,10 @@ def describe_model(
 
 
 class TrainedClassifier:
-    """A fine-tuned backbone with its head, as ``train`` returns and ``load`` reads.
+    """A fine-tuned backbone with its head; ``train`` returns it and ``load`` reads it from a run's folder.
 
-    ``predict`` and ``predict_proba`` take samples of the kind that it was trained on: images, texts, or features as an
-    array.
+    ``predict`` and ``predict_proba`` take samples of the kind that the model was trained on: images, texts, or an
+    array of features.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class TrainedClassifier:
     task : Task
         Classes, attributes and training groups.
     inputs : mapping, optional
-        How the columns of a table become samples.
+        How samples are read from the columns of a table.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class TrainedClassifier:
         Classifier of the features that ``features`` returns. For CRM it has all methods of ``CRMClassifier``, such as
         ``group_log_proba`` and ``explain``.
     inputs_ : mapping or None
-        The ``inputs``.
+        Value of the parameter ``inputs``.
 
     Examples
     --------
@@ -174,9 +174,9 @@ class TrainedClassifier:
         device : str or torch.device, default="cpu"
             Device of the network.
         backbone : Backbone, optional
-            Needed if the run's backbone is not one of compshift's; it gets the run's weights.
+            Required if the run was trained with a custom backbone; the run's weights are loaded into it.
         method : Method, optional
-            Needed if the run's method is not registered.
+            Required if the run's method is not in ``compshift.methods.METHODS``.
 
         Returns
         -------
@@ -186,20 +186,22 @@ class TrainedClassifier:
         Raises
         ------
         InputError
-            If there is no finished run, its files are damaged, or backbone or method are needed.
+            If the folder holds no finished run, its files are damaged, or a required argument is missing.
         """
         run = RunFolder(check_path(folder))
-        for file in (run.about, run.model, run.backbone, *run.backbone.glob("*")):
+        for file in (run.about_path, run.model_path, run.backbone_path, *run.backbone_path.glob("*")):
             check_inside(file, run.path)
-        if not run.about.exists():
+        if not run.about_path.exists():
             raise InputError(f"{str(folder)!r} holds no run: pass the folder of a training run")
-        if not run.model.exists():
+        if not run.model_path.exists():
             raise InputError(f"the run in {str(folder)!r} is not finished: train with the same arguments to resume it")
-        about = read_json(run.about).get("model")
+        about = read_json(run.about_path).get("model")
         version = about.get("version") if isinstance(about, dict) else None
         if not isinstance(about, dict) or version != RUN_VERSION:
-            raise InputError(f"{str(folder)!r} has run format {version}: this release reads {RUN_VERSION}")
-        weights = read_tensors(run.model)[0]
+            raise InputError(
+                f"{str(folder)!r} has run format {version}, but this release reads format {RUN_VERSION}: {RETRAIN}"
+            )
+        weights = read_tensors(run.model_path)[0]
         n_weights = sum(tensor.numel() for tensor in weights.values())
         try:
             space = GroupSpace(tuple(about["names"]), tuple(tuple(values) for values in about["values"]))
@@ -208,12 +210,12 @@ class TrainedClassifier:
             if method is None:
                 if about["method"] not in METHODS:
                     raise UnknownMethodError(
-                        f"the run was trained by the method {about['method']!r}, which is not one of compshift's: pass "
-                        "it as method, or add it to compshift.methods.METHODS"
+                        f"the run was trained by the method {about['method']!r}, which is not registered: pass it as "
+                        "method, or add its class to compshift.methods.METHODS"
                     )
                 method = make_method(about["method"], about["hyperparameters"])
             if backbone is None:
-                backbone = restore_architecture(about["backbone"], run.backbone, n_weights)
+                backbone = restore_architecture(about["backbone"], run.backbone_path, n_weights)
             check_size(lambda: method.head(backbone.out_features, task), n_weights)
             model = BackboneClassifier(backbone, method.head(backbone.out_features, task))
             inputs = about.get("inputs")
@@ -230,8 +232,10 @@ class TrainedClassifier:
             RuntimeError,
             AssertionError,
         ) as error:
-            raise InputError(f"{str(run.about)!r} is damaged, or not written by a run ({error})") from None
-        load_weights(model, weights, run.model)
+            raise InputError(
+                f"the model cannot be rebuilt from {str(run.about_path)!r} ({error}): if the file is damaged, {RETRAIN}"
+            ) from None
+        load_weights(model, weights, run.model_path)
         return cls(model.to(chosen_device(device)), method, task, inputs)
 
     def __repr__(self) -> str:
@@ -241,7 +245,7 @@ class TrainedClassifier:
 
     @property
     def kind(self) -> str:
-        """Kind of samples: "features", "images" or "text"."""
+        """Kind of samples that the model takes: "features", "images" or "text"."""
         return self.model.backbone.kind
 
     @property
@@ -255,7 +259,7 @@ class TrainedClassifier:
         return np.array(self.space_.values[0])
 
     def _columns(self) -> list[str] | None:
-        """Columns of the table of numbers that the model was trained on; None for other data."""
+        """Names of the feature columns if the model was trained on a table of numbers, otherwise None."""
         columns = (self.inputs_ or {}).get("columns")
         return list(columns) if self.kind == "features" and isinstance(columns, list | tuple) else None
 
@@ -268,7 +272,7 @@ class TrainedClassifier:
         batch_size: int = 64,
         num_workers: int | None = None,
     ) -> tuple[FloatArray, IntArray, list[str]]:
-        """Features of samples, with the option of skipping those that cannot be read.
+        """Compute the features of samples, optionally skipping samples that cannot be read.
 
         Parameters
         ----------
@@ -277,9 +281,9 @@ class TrainedClassifier:
         skip_broken : bool, default=False
             Leave out samples that cannot be read, instead of raising.
         progress : callable, optional
-            Called with the number of samples done since the last call.
+            Called with the number of samples processed since the previous call.
         batch_size : int, default=64
-            Samples in one forward pass.
+            Number of samples per forward pass.
         num_workers : int, optional
             Number of processes that read images.
 
@@ -290,7 +294,7 @@ class TrainedClassifier:
         rows : array (n,)
             Positions of the samples that were read.
         broken : list of str
-            One sentence for every sample that was left out.
+            For every skipped sample, a sentence that says why.
 
         Raises
         ------
@@ -310,7 +314,7 @@ class TrainedClassifier:
         return X.astype(np.float64), found.rows, found.broken
 
     def features(self, samples: Samples) -> FloatArray:
-        """Features of samples, as ``head_`` takes them.
+        """Compute the features of samples, the inputs of ``head_``.
 
         Parameters
         ----------
@@ -325,7 +329,7 @@ class TrainedClassifier:
         return self.embed(samples)[0]
 
     def set_prior(self, prior: Any) -> TrainedClassifier:
-        """Predict under another prior over the groups from now on; for CRM only.
+        """Set the prior over the groups for all later predictions; for CRM only.
 
         Parameters
         ----------
@@ -335,7 +339,7 @@ class TrainedClassifier:
         Returns
         -------
         TrainedClassifier
-            This object.
+            The classifier itself.
 
         Raises
         ------
@@ -343,7 +347,9 @@ class TrainedClassifier:
             If the method is not CRM, or the prior cannot be used.
         """
         if not hasattr(self.head_, "set_prior"):
-            raise InputError(f"the method {self.method.name!r} has no prior over groups: use CRM")
+            raise InputError(
+                f"the method {self.method.name!r} has no prior over groups: train with the method 'crm' to set one"
+            )
         self.head_.set_prior(prior)
         return self
 
@@ -379,16 +385,16 @@ class TrainedClassifier:
 
 
 def _readable(samples: Samples, kind: str, columns: Sequence[str] | None = None) -> Samples:
-    """Convert lists of paths or texts, arrays of pixels and tables to samples of the kind that the backbone takes.
+    """Convert lists of paths or texts, arrays of pixels and tables to samples of the backbone's kind.
 
     A DataFrame must have the ``columns`` that the model was trained on, in the same order.
     """
     if isinstance(samples, GroupedDataset):
-        raise InputError("a whole data set was passed: pass its samples, data.samples")
+        raise InputError("samples is a GroupedDataset: pass its samples, data.samples")
     if kind == "features":
         return _matrix(samples, columns)
     if isinstance(samples, str | PathLike):
-        raise InputError(f"the samples are {fspath(samples)!r} alone: pass a list, with one entry per sample")
+        raise InputError(f"samples is the single value {fspath(samples)!r}: pass a list, with one entry per sample")
     listed = samples.tolist() if getattr(samples, "ndim", 0) == 1 and hasattr(samples, "tolist") else samples
     named = isinstance(listed, list | tuple) and all(isinstance(sample, str | PathLike) for sample in listed)
     if kind == "images" and named:
@@ -400,20 +406,20 @@ def _readable(samples: Samples, kind: str, columns: Sequence[str] | None = None)
     if KINDS.get(type(samples)) != kind:
         accepted = {"images": "paths, or an 8-bit array (n, height, width, 3)", "text": "texts"}
         given = KINDS.get(type(samples), an(type(samples).__name__))
-        raise InputError(f"the model takes {kind}, and the samples are {given}: pass a list of {accepted[kind]}")
+        raise InputError(f"the model takes {kind}, but the samples are {given}: pass a list of {accepted[kind]}")
     return samples
 
 
 def _matrix(samples: Any, columns: Sequence[str] | None) -> Any:
     """Convert features to a finite 32-bit matrix."""
     if type(samples) in KINDS:
-        raise InputError(f"the model takes features, and the samples are {KINDS[type(samples)]}: {_MATRIX}")
+        raise InputError(f"the model takes features, but the samples are {KINDS[type(samples)]}: {_MATRIX}")
     samples = samples.to_pandas() if is_arrow(samples) else samples
     names = [str(name) for name in samples.columns] if hasattr(samples, "columns") else None
     if names is not None and columns is not None and names != list(columns):
         order = "in another order" if sorted(names) == sorted(columns) else f"{listing(names, 4)}"
         raise InputError(
-            f"the samples have columns {order}, and the model was trained on {listing(columns)}: pass these columns, "
+            f"the samples have columns {order}, but the model was trained on {listing(columns)}: pass these columns, "
             "in this order"
         )
     X = samples if getattr(samples, "dtype", None) == np.float32 else _as_numbers(samples)
@@ -425,7 +431,7 @@ def _matrix(samples: Any, columns: Sequence[str] | None) -> Any:
 
 
 def _as_numbers(samples: Any) -> Any:
-    """Convert to 64-bit numbers; an error names the column of a table that is not numeric."""
+    """Convert to 64-bit numbers; raise an error that names the first column that is not numeric."""
     for name in getattr(samples, "columns", ()):
         check_numbers(samples[name], f"the column {str(name)!r}", "pass columns of numbers")
     return check_numbers(samples, "features", _MATRIX)

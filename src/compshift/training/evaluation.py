@@ -1,6 +1,6 @@
-"""Evaluation of a model in training: its accuracy on the validation rows, and the training rows its method asks for.
+"""Evaluation of a model during training: accuracy on the validation rows, and calls of the method's hooks.
 
-A ``Listener`` is told about every step and every evaluation.
+A ``Listener`` is notified of every step and every evaluation.
 """
 
 from __future__ import annotations
@@ -25,13 +25,45 @@ from compshift.nn.tensors import evaluation_mode
 from compshift.training.batches import Reader, Sampler, TrainingData
 from compshift.training.settings import Settings
 
-REFRESH = 3
-"""Random stream that draws the rows for refreshes; ``batches`` lists the other streams."""
+REFRESH_STREAM = 3
+"""Number of the random stream that draws the rows for ``refresh``. The module ``batches`` defines the other streams."""
+
+
+@dataclass(frozen=True)
+class ValidationStep:
+    """Result of one evaluation on the validation rows."""
+
+    step: int
+    loss: float  # mean over the steps since the previous evaluation
+    learning_rate: float
+    report: GroupReport | None  # None if there are no validation rows
+    is_best: bool
+
+    def record(self) -> dict[str, Any]:
+        """Return the evaluation's record in the log, as JSON values."""
+        content: dict[str, Any] = {"step": self.step, "loss": self.loss, "learning_rate": self.learning_rate}
+        if self.report is not None:
+            content |= {name: getattr(self.report, name) for name in ("average", "balanced", "worst")}
+            content |= {"worst_group": list(self.report.worst_group), "best": self.is_best}
+        return content
+
+
+class Listener:
+    """Base class for objects that follow a run's progress; override any of its methods, which do nothing."""
+
+    def started(self, step: int, steps: int) -> None:
+        """Called when training starts or resumes at ``step`` of ``steps``."""
+
+    def stepped(self, step: int, loss: float) -> None:
+        """Called after every step with its loss."""
+
+    def evaluated(self, evaluation: ValidationStep) -> None:
+        """Called after every evaluation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """Evaluates a model and runs its method's hooks, without changing how the model is trained."""
+    """Evaluates a model and calls its method's hooks in eval mode, then restores the mode of every module."""
 
     model: BackboneClassifier
     method: Method
@@ -49,12 +81,12 @@ class Inspection:
             self.method.refresh(self.model, self.training_rows(self.settings.refresh_rows))
 
     def finish(self) -> dict[str, Any]:
-        """Call the method's ``finish`` with all training rows, and return what it reports."""
+        """Call the method's ``finish`` with all training rows, and return the values it reports."""
         with evaluation_mode(self.model), torch.no_grad():
             return self.method.finish(self.model, self.training_rows(None))
 
     def validate(self, *, first_only: bool) -> dict[str, GroupReport]:
-        """Accuracy on the validation rows of every predictor of the method, or of the first one only."""
+        """Accuracy of every predictor of the method, or of the first one only, on the validation rows."""
         rows, data = self.data.validation, self.data.data
         prior = data.space.frequencies(data.codes[rows]) if self.method.uses_prior and not first_only else None
         with evaluation_mode(self.model):
@@ -73,23 +105,26 @@ class Inspection:
         return {name: report_of(data, rows, found) for name, found in predicted.items()}
 
     def training_rows(self, limit: int | None) -> TrainingRows:
-        """Rows that batches are drawn from, or a fixed subset of ``limit`` rows; each process reads its share."""
+        """Return the rows that batches are drawn from, or a fixed subset of ``limit`` of them.
+
+        Each process gets its share.
+        """
         rows = np.arange(len(self.sampler.rows))
         if limit is not None and limit < len(rows):
-            rng = np.random.default_rng([self.settings.seed, REFRESH])
+            rng = np.random.default_rng([self.settings.seed, REFRESH_STREAM])
             rows = np.sort(rng.choice(len(rows), size=limit, replace=False))
         weight = np.ones(len(self.sampler.rows)) if self.sampler.row_weight is None else self.sampler.row_weight
         weight = weight / weight.mean()
-        mine = rows[self.processes.share(len(rows))]
-        own = self.sampler.rows[mine]  # positions among the training rows
-        position = {int(row): i for i, row in enumerate(self.data.train[own])}
+        share = rows[self.processes.share(len(rows))]
+        train_rows = self.sampler.rows[share]  # positions among the training rows
+        position = {int(row): i for i, row in enumerate(self.data.train[train_rows])}
 
         def batches() -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]:
-            for read, inputs in self.reader.in_order(self.data.train[own], self.settings.batch_size):
+            for read, inputs in self.reader.in_order(self.data.train[train_rows], self.settings.batch_size):
                 where = [position[int(row)] for row in read]
-                group = torch.as_tensor(self.data.group[own[where]], device=self.reader.device)
+                group = torch.as_tensor(self.data.group[train_rows[where]], device=self.reader.device)
                 with self.autocast():
-                    yield inputs, group, torch.as_tensor(weight[mine[where]])
+                    yield inputs, group, torch.as_tensor(weight[share[where]])
 
         return TrainingRows(batches, self.task, self.processes, self.settings.seed)
 
@@ -105,20 +140,20 @@ def predict_classes(
     processes: Collective,
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> dict[str, IntArray]:
-    """Class (v,) of each row according to each predictor; processes share the work and all get the result."""
-    mine = rows[processes.share(len(rows))]
+    """Predict the class of each row, (v,), with every predictor; processes share the work, and all get the result."""
+    share = rows[processes.share(len(rows))]
     order: list[IntArray] = []
     found: dict[str, list[IntArray]] = {name: [] for name in predictors}
-    for read, inputs in reader.in_order(mine, batch_size):
+    for read, inputs in reader.in_order(share, batch_size):
         with autocast():
             features = model.features(inputs).float()
         order.append(read)
         for name, predictor in predictors.items():
             found[name].append(predictor(features).argmax(dim=1).cpu().numpy())
     gathered = processes.gather((order, found))
-    everywhere = np.concatenate([np.concatenate([*part, rows[:0]]) for part, _ in gathered])
-    position = np.argsort(everywhere, kind="stable")
-    back = np.searchsorted(everywhere[position], rows)
+    read_rows = np.concatenate([np.concatenate([*part, rows[:0]]) for part, _ in gathered])
+    position = np.argsort(read_rows, kind="stable")
+    back = np.searchsorted(read_rows[position], rows)  # from ascending rows to the order of ``rows``
     return {
         name: np.concatenate([np.concatenate([*part[name], rows[:0]]) for _, part in gathered])[position][back]
         for name in predictors

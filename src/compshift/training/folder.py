@@ -28,46 +28,56 @@ from compshift.methods.base import State
 RUN_VERSION = 1
 """Version of the format of run folders."""
 
-OWN_FILES = ("run.json", "result.json", "metrics.jsonl", "last.safetensors", "best.safetensors", "model.safetensors")
-"""Names of the run's own files, which additional files cannot have."""
+RESERVED_FILES = (
+    "run.json",
+    "result.json",
+    "metrics.jsonl",
+    "last.safetensors",
+    "best.safetensors",
+    "model.safetensors",
+)
+"""Names of the files that a run writes; additional files must have other names."""
 
-KEY = "compshift"
-CHECKSUM = "sha256"
-"""Keys of the metadata of a safetensors file, and of the checksum inside it."""
+METADATA_KEY = "compshift"
+"""Key of a safetensors file's header that holds the metadata, as JSON."""
 
-_RETRAIN = "train again with overwrite, or in another folder"
+CHECKSUM_KEY = "sha256"
+"""Key of the metadata that holds the checksum."""
+
+RETRAIN = "train again with overwrite, or in another folder"
+"""Remedy that ends the error messages about damaged or unusable runs."""
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write tensors with metadata for JSON to a safetensors file, atomically and with a checksum."""
-    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    """Write tensors and JSON metadata to a safetensors file, atomically and with a checksum."""
+    copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
         temporary.touch()
         mode = temporary.stat().st_mode
         try:
-            # One key only: safetensors writes several in arbitrary order, and files of equal runs would differ.
-            text = json.dumps({**about, CHECKSUM: _checksum(own, json.dumps(about))})
-            save_file(own, temporary, metadata={KEY: text})
+            # A single key: safetensors writes several keys in arbitrary order, so files of equal runs would differ.
+            text = json.dumps({**metadata, CHECKSUM_KEY: _checksum(copies, json.dumps(metadata))})
+            save_file(copies, temporary, metadata={METADATA_KEY: text})
         except SafetensorError as error:
             number = re.search(r"os error (\d+)", str(error))
             raise OSError(int(number[1]) if number else errno.EIO, str(error)) from None
-        temporary.chmod(mode)  # safetensors makes it readable by its owner only
+        temporary.chmod(mode)  # safetensors restricts the file to its owner
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors and metadata that ``write_tensors`` wrote, and check them against their checksum."""
+    """Read the tensors and metadata of a file that ``write_tensors`` wrote, and verify the checksum."""
     check_ordinary(path)
     try:
         with safe_open(path, framework="pt") as stream:
-            metadata = stream.metadata() or {}
+            header = stream.metadata() or {}
             tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a mapping
-        about = parse_json(metadata[KEY])
-        checksum = about.pop(CHECKSUM, None)  # files of older releases have none
-        if checksum not in (None, _checksum(tensors, json.dumps(about))):
+        metadata = parse_json(header[METADATA_KEY])
+        checksum = metadata.pop(CHECKSUM_KEY, None)  # files of older releases have none
+        if checksum not in (None, _checksum(tensors, json.dumps(metadata))):
             raise ValueError("its checksum differs")
-        return tensors, about
+        return tensors, metadata
     except Exception as error:  # readers raise errors of many types on damaged files
-        raise InputError(f"{str(path)!r} is damaged, or not a file of a run ({reason(error)}): {_RETRAIN}") from None
+        raise InputError(f"{str(path)!r} is damaged, or not a file of a run ({reason(error)}): {RETRAIN}") from None
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
@@ -81,21 +91,24 @@ def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
 
 
 def write_checkpoint(
-    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, state: State, about: Mapping[str, Any]
+    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, state: State, metadata: Mapping[str, Any]
 ) -> None:
-    """Write the state of model, optimiser and method after a step; rows and random numbers follow from the step."""
+    """Write the state of model, optimiser and method after a step.
+
+    Batches and random numbers depend on the seed and the step alone, so they need not be stored.
+    """
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"method.{name}": tensor for name, tensor in state.items()}
     for number, moments in optimiser.state_dict()["state"].items():
         tensors |= {
             f"optimiser.{number}.{name}": torch.as_tensor(value) for name, value in moments.items() if value is not None
         }
-    write_tensors(path, tensors, about)
+    write_tensors(path, tensors, metadata)
 
 
 def read_checkpoint(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> tuple[State, dict[str, Any]]:
     """Load a checkpoint into the model and the optimiser; return the method's state and the metadata."""
-    tensors, about = read_tensors(path)
+    tensors, metadata = read_tensors(path)
     state: State = {}
     weights: dict[str, Tensor] = {}
     moments: dict[int, dict[str, Tensor]] = {}
@@ -108,14 +121,14 @@ def read_checkpoint(path: Path, model: nn.Module, optimiser: torch.optim.Optimiz
         else:
             number, _, key = rest.partition(".")
             if not number.isdecimal():
-                raise InputError(f"{str(path)!r} holds {name!r}, which a run does not write: {_RETRAIN}")
+                raise InputError(f"{str(path)!r} holds the unexpected tensor {name!r}: {RETRAIN}")
             moments.setdefault(int(number), {})[key] = tensor
     load_weights(model, weights, path)
     try:
         optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
     except (ValueError, KeyError, RuntimeError) as error:
-        raise InputError(f"the optimiser's state in {str(path)!r} does not fit the run: {error}") from None
-    return state, about
+        raise InputError(f"the optimiser's state in {str(path)!r} does not fit the run ({error}): {RETRAIN}") from None
+    return state, metadata
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
@@ -123,67 +136,71 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) ->
     try:
         model.load_state_dict(dict(weights))
     except RuntimeError as error:
-        raise InputError(f"the weights in {str(path)!r} do not fit the model: {reason(error)[:300]}") from None
+        raise InputError(
+            f"the weights in {str(path)!r} do not fit the model ({reason(error)[:300]}): use the backbone and method "
+            "of the run that wrote them"
+        ) from None
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise InputError(
-                f"the weights {name!r} in {str(path)!r} are not finite: the run diverged, or it is damaged"
+                f"the weights {name!r} in {str(path)!r} are not finite, because the run diverged or the file is "
+                f"damaged: {RETRAIN}"
             )
 
 
 class BusyError(InputError):
-    """Another process is training in the folder."""
+    """Raised when another process is training in the folder."""
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Folder of one run: its identity, its log, its checkpoints and, in the end, its model."""
+    """Folder of one run: its description, log and checkpoints and, once it is finished, its model and result."""
 
     path: Path
 
     @property
-    def about(self) -> Path:
-        """Identity of the run, and everything but the weights that its model needs to be rebuilt."""
+    def about_path(self) -> Path:
+        """Path of the run's identity and the model's description, which is everything but the weights."""
         return self.path / "run.json"
 
     @property
-    def last(self) -> Path:
-        """Checkpoint of the last evaluation."""
+    def last_path(self) -> Path:
+        """Path of the checkpoint of the last evaluation."""
         return self.path / "last.safetensors"
 
     @property
-    def best(self) -> Path:
-        """Weights of the best evaluation so far."""
+    def best_path(self) -> Path:
+        """Path of the weights of the best evaluation so far."""
         return self.path / "best.safetensors"
 
     @property
-    def model(self) -> Path:
-        """Final weights."""
+    def model_path(self) -> Path:
+        """Path of the final weights."""
         return self.path / "model.safetensors"
 
     @property
-    def metrics(self) -> Path:
-        """Log with one line of JSON per evaluation."""
+    def metrics_path(self) -> Path:
+        """Path of the log, with one line of JSON per evaluation."""
         return self.path / "metrics.jsonl"
 
     @property
-    def result(self) -> Path:
-        """Summary that is written when the run is finished."""
+    def result_path(self) -> Path:
+        """Path of the summary, which is written when the run is finished."""
         return self.path / "result.json"
 
     @property
-    def backbone(self) -> Path:
-        """Configuration files of the backbone."""
+    def backbone_path(self) -> Path:
+        """Path of the folder with the backbone's configuration files."""
         return self.path / "backbone"
 
     @property
-    def tensorboard(self) -> Path:
-        """Logs for TensorBoard."""
+    def tensorboard_path(self) -> Path:
+        """Path of the folder with logs for TensorBoard."""
         return self.path / "tensorboard"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Create the folder, and keep other processes from training in it at the same time."""
+        """Create the folder and lock it, so that no other process trains in it at the same time."""
         check_folder(self.path, "for the run")
         self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path / ".lock") as alone:
@@ -191,65 +208,69 @@ class RunFolder:
                 raise BusyError(f"another process is training in {str(self.path)!r}: wait, or choose another folder")
             yield
 
-    def is_new(self, identity: Mapping[str, Any], *, overwrite: bool) -> bool:
-        """Whether the folder holds no run yet; raise if it holds another run, or remove that with ``overwrite``."""
+    def prepare(self, identity: Mapping[str, Any], *, overwrite: bool) -> bool:
+        """Prepare the folder for the run with this identity; return whether the run is new.
+
+        Delete temporary files of killed processes and, with ``overwrite``, the run in the folder. Raise if the folder
+        holds a run with another identity.
+        """
         for leftover in self.path.glob(".*.tmp*"):
-            leftover.unlink()  # of a process that was killed while writing
+            leftover.unlink()
         if overwrite:
-            for file in (self.about, self.result, self.model, self.last, self.best, self.metrics):
-                file.unlink(missing_ok=True)
-            for folder in (self.backbone, self.tensorboard):
+            for name in RESERVED_FILES:
+                (self.path / name).unlink(missing_ok=True)
+            for folder in (self.backbone_path, self.tensorboard_path):
                 shutil.rmtree(folder, ignore_errors=True)
-        if self.about.exists():
-            self._check_same(read_json(self.about).get("identity"), identity)
-            if self.result.exists():
+        if self.about_path.exists():
+            self._check_same(read_json(self.about_path).get("identity"), identity)
+            if self.result_path.exists():
                 self.clear_checkpoints()
             return False
         if any(self.path.glob("[!.]*.safetensors")):
-            raise InputError(f"{str(self.path)!r} holds models but no run: choose an empty or a new folder")
+            raise InputError(f"{str(self.path)!r} holds .safetensors files but no run: choose an empty or a new folder")
         return True
 
     def start(self, about: Mapping[str, Any], files: Mapping[str, str]) -> None:
-        """Write the additional files, then the run's identity and description."""
+        """Write the additional files, then the run's identity and the model's description."""
         for name, text in files.items():
             with replacing(self.path / name) as temporary:
                 temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
-        write_json(self.about, about)
+        write_json(self.about_path, about)
 
     def clear_checkpoints(self) -> None:
-        """Remove the checkpoints of a finished run."""
-        for file in (self.last, self.best):
+        """Delete the checkpoints of a finished run."""
+        for file in (self.last_path, self.best_path):
             file.unlink(missing_ok=True)
 
     def _check_same(self, old: Any, new: Mapping[str, Any]) -> None:
-        """Check that the identity of the run in the folder is that of this run."""
+        """Check that the run in the folder has the identity ``new``."""
         if not isinstance(old, dict):
-            raise InputError(f"{str(self.about)!r} is damaged, or not written by a run: choose another folder")
+            raise InputError(f"{str(self.about_path)!r} is damaged, or not written by a run: {RETRAIN}")
         same = json.loads(json.dumps(new))
         differing = [name for name in same if old.get(name) != same[name]]
         if differing:
             name = differing[0]
             short = len(f"{old.get(name)!r}{same[name]!r}") < 60
-            detail = f" ({name}: {old.get(name)!r} there, {same[name]!r} now)" if short else ""
+            detail = f" ({name} was {old.get(name)!r} and is now {same[name]!r})" if short else ""
             raise InputError(
                 f"{str(self.path)!r} holds a run that differs in {listing(differing, 4)}{detail}: choose another "
                 "folder, or start again with overwrite"
             )
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a line to the log."""
-        append_line(self.metrics, json.dumps(record))
+        """Append a record to the log."""
+        append_line(self.metrics_path, json.dumps(record))
 
     def truncate(self, step: int) -> None:
-        """Remove incomplete lines of the log, and those later than a step."""
+        """Remove incomplete lines and the records of steps after ``step`` from the log."""
         kept = [json.dumps(record) for record in self.records() if record["step"] <= step]
-        with replacing(self.metrics) as temporary:
+        with replacing(self.metrics_path) as temporary:
             temporary.write_text("".join(line + "\n" for line in kept))
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Complete lines of the log."""
-        if self.metrics.exists():
-            for line in check_ordinary(self.metrics).read_bytes().splitlines():
+        """Yield the records of the log; skip incomplete lines."""
+        if self.metrics_path.exists():
+            for line in check_ordinary(self.metrics_path).read_bytes().splitlines():
                 try:
                     record = parse_json(line)
                 except ValueError:
@@ -259,7 +280,7 @@ class RunFolder:
 
 
 def check_extras(inputs: Any, files: Any) -> None:
-    """Check that ``inputs`` can be written as JSON, and that ``files`` are texts with names of their own."""
+    """Check that ``inputs`` can be written as JSON, and that ``files`` holds texts with valid file names."""
     try:
         json.dumps(dict(inputs), allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -267,12 +288,12 @@ def check_extras(inputs: Any, files: Any) -> None:
     if not isinstance(files, Mapping):
         raise InputError(f"files is {files!r}: pass a mapping of names to texts")
     for name, text in files.items():
-        plain = isinstance(name, str) and name == Path(name).name and not name.startswith(".")
-        if not plain or not isinstance(text, str) or name in OWN_FILES:
-            raise InputError(
-                f"files has {name!r} with {an(type(text).__name__)}: pass names without folders, such as 'notes.txt', "
-                "and texts"
-            )
+        if not (isinstance(name, str) and name == Path(name).name and not name.startswith(".")):
+            raise InputError(f"files has the name {name!r}: pass names without folders, such as 'notes.txt'")
+        if name in RESERVED_FILES:
+            raise InputError(f"files has the name {name!r}, which the run itself uses: choose another name")
+        if not isinstance(text, str):
+            raise InputError(f"files[{name!r}] is {an(type(text).__name__)}: pass text")
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -282,9 +303,9 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object of a run."""
+    """Read a JSON file of a run."""
     check_ordinary(path)
     try:
         return read_json_object(path)
     except ValueError as error:
-        raise InputError(f"{str(path)!r} is damaged ({error}): {_RETRAIN}") from None
+        raise InputError(f"{str(path)!r} is damaged ({error}): {RETRAIN}") from None

@@ -1,4 +1,4 @@
-"""``load``: read any model that compshift wrote, a model file or the folder of a training run."""
+"""``load``: read a model that compshift wrote, either a model file or the folder of a training run."""
 
 from os import PathLike
 from typing import Any
@@ -13,7 +13,10 @@ def load_file(path: str | PathLike[str]) -> Any:
     """Read the fitted classifier in a model file, without running any code from it."""
     kind, header, arrays = model_file.read(path)
     if kind != CRMClassifier.__name__:
-        raise InputError(f"{str(path)!r} holds a {kind!r}: this release can load CRMClassifier")
+        raise InputError(
+            f"{str(path)!r} holds a {kind!r}, but this release can only load a CRMClassifier: use the release that "
+            "wrote the file"
+        )
     try:
         return CRMClassifier._from_file(header, arrays)
     except InputError as error:
@@ -30,12 +33,12 @@ def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
     path : str or path
         A file written by ``save`` or ``compshift fit``, or a folder written by ``train`` or ``compshift train``.
     device : str or torch.device, default="cpu"
-        Device of a trained network; a fitted model has no device.
+        Device of a trained network; ignored for model files.
 
     Returns
     -------
     CRMClassifier or TrainedClassifier
-        A saved ``CRMClassifierCV`` is loaded as the ``CRMClassifier`` with the selected settings.
+        The model. A saved ``CRMClassifierCV`` is loaded as the ``CRMClassifier`` with the selected settings.
 
     Raises
     ------

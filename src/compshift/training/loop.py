@@ -1,4 +1,4 @@
-"""``train``: fine-tune any backbone by any method, on any number of processes, resuming where a run stopped."""
+"""``train``: fine-tune any backbone by any method on one or more processes, and resume interrupted runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from compshift.nn.networks import FeatureBackbone, named_backbone
 from compshift.training.batches import TrainingData
 from compshift.training.classifier import TrainedClassifier
 from compshift.training.folder import check_extras
-from compshift.training.optimiser import own_randomness
-from compshift.training.progress import Listener
+from compshift.training.optimiser import preserved_rng
 from compshift.training.run import Run
 from compshift.training.settings import Settings
 
@@ -46,29 +45,31 @@ def train(
     Parameters
     ----------
     data : GroupedDataset
-        Features, images or texts, with splits.
+        Features, images or texts. Without splits, every row is a training row.
     method : str or Method, default="crm"
-        One of ``compshift.methods.METHODS``, or a method object.
+        Name of a method, a key of ``compshift.methods.METHODS``, or a method object.
     backbone : str or Backbone, optional
-        A name that ``load_backbone`` knows, ``"small-cnn"`` for images, ``"linear"`` or ``"mlp"`` for features. A
-        Backbone object is trained in place. Default: ``"linear"``, ``"efficientnet-lite0"`` or ``"minilm"``.
+        A name that ``load_backbone`` accepts, ``"small-cnn"`` for images, or ``"linear"`` or ``"mlp"`` for features. A
+        Backbone object is trained in place. Default: ``"linear"`` for features, ``"efficientnet-lite0"`` for images,
+        ``"minilm"`` for texts.
     settings : Settings, optional
         Steps, batch size, optimiser and so on.
     folder : path, optional
-        Folder for the run's state, log and model. A run that was stopped resumes from its last evaluation and reaches
-        the same final weights. Several processes must all see it. Default: a temporary folder.
+        Folder for the run's checkpoints, log and model. An interrupted run resumes from its last checkpoint and
+        reaches the same final weights as an uninterrupted one. With several processes, the folder must be on a file
+        system that all of them can read. Default: a temporary folder.
     overwrite : bool, default=False
-        Whether to start again in a folder that holds a run.
+        Whether to delete a run that the folder holds and start again.
     device : {"auto", "cpu", "cuda"}, default="auto"
         Device to train on; CUDA_VISIBLE_DEVICES selects one of several GPUs.
     workers : int, optional
         Number of processes that read images.
     inputs : mapping, optional
-        How the columns of a table become samples; stored with the model.
+        How samples are read from the columns of a table; stored with the model.
     files : mapping, optional
-        Names and texts of files to write to the folder, such as the configuration.
+        Names and texts of additional files to write to the folder, such as a configuration.
     listener : Listener, optional
-        Object that is told about every step and evaluation.
+        Object that is notified of every step and evaluation.
 
     Returns
     -------
@@ -80,7 +81,7 @@ def train(
     InputError
         If an argument cannot be used, or the folder holds another run.
     DivergenceError
-        If the loss or the weights are no longer finite.
+        If the loss or a weight becomes NaN or infinite.
 
     Examples
     --------
@@ -112,7 +113,10 @@ def train(
     if data.kind == "features":
         check_float32(data.X, "data.X")
     if settings.patience and not len(rows.validation):
-        raise InputError(f"patience is {settings.patience}, and there are no validation rows to be patient with")
+        raise InputError(
+            f"patience is {settings.patience}, but there are no validation rows to measure improvement on: put rows "
+            "into the split 'val', or pass patience=0"
+        )
     network = _choose_backbone(backbone, rows, settings.seed)
     settings = settings.resolved(network.kind, pretrained=network.pretrained)
     with ExitStack() as stack:
@@ -121,22 +125,25 @@ def train(
         run = Run(rows, chosen, network, settings, check_path(folder), device, workers, listener)
         if run.main:
             stack.enter_context(run.folder.locked())
-        stack.enter_context(own_randomness(run.device))
+        stack.enter_context(preserved_rng(run.device))
         return run.complete(overwrite=overwrite, inputs=inputs, files=files or {})
 
 
 def _choose_backbone(backbone: str | Backbone | None, rows: TrainingData, seed: int) -> Backbone:
-    """Load a backbone by name, or check the one that was passed; set the scale of features."""
+    """Load a backbone by name, or check a backbone object; set the mean and scale of a ``FeatureBackbone``."""
     kind = rows.data.kind
     if backbone is None or isinstance(backbone, str):
         backbone = named_backbone(backbone, rows.data, seed)
     if not isinstance(backbone, Backbone):
         raise InputError(
-            f"the backbone is {an(type(backbone).__name__)}: pass a subclass of compshift.nn.Backbone, a module with a "
-            "name, the kind of samples it takes, and out_features"
+            f"the backbone is {an(type(backbone).__name__)}: pass a name, or an instance of a subclass of "
+            "compshift.nn.Backbone with the attributes name, kind and out_features"
         )
     if backbone.kind != kind:
-        raise InputError(f"the backbone {backbone.name!r} takes {backbone.kind}, and the samples are {kind}")
+        raise InputError(
+            f"the backbone {backbone.name!r} takes {backbone.kind}, but the samples are {kind}: pass a backbone for "
+            f"{kind}"
+        )
     if isinstance(backbone, FeatureBackbone):
         backbone.set_scale(rows.data.samples[rows.train])
     return backbone

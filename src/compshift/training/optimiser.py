@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 DEVICES = ("auto", "cpu", "cuda")
+"""Accepted values of ``device``."""
+
 MIXED_PRECISION = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
-"""Precision → its name in accelerate."""
+"""Name of each precision in accelerate."""
 
 
 def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accelerator:
-    """Set up device, precision and the processes that torchrun started, by accelerate.
+    """Set up device, precision and, under torchrun, the process group, using accelerate.
 
     ``find_unused`` allows networks with parameters that the loss does not depend on, such as an unused pooler.
     """
@@ -32,32 +34,35 @@ def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accel
 
     check_name("device", device, DEVICES)
     if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("the device 'cuda' cannot be used, as PyTorch finds none: pass cpu")
+        raise InputError("device is 'cuda', but PyTorch finds no CUDA device: pass 'cpu' or 'auto'")
     if precision == "auto":
         cuda = device != "cpu" and torch.cuda.is_available()
-        able = cuda and torch.cuda.is_bf16_supported(including_emulation=False)
-        precision = "bfloat16" if able else "float32"
+        has_bfloat16 = cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bfloat16" if has_bfloat16 else "float32"
     alone = not (distributed.is_available() and distributed.is_initialized())
-    AcceleratorState._reset_state(reset_partial_state=alone)  # an earlier run in this process may have had others
+    AcceleratorState._reset_state(reset_partial_state=alone)  # an earlier run may have set another device or precision
     options = DistributedDataParallelKwargs(find_unused_parameters=find_unused)
-    # Without cpu=True accelerate would start no process group where there is no accelerator.
+    # On a machine without an accelerator device, accelerate starts a process group only with cpu=True.
     on_cpu = device == "cpu" or not torch.accelerator.is_available()
     accelerator = Accelerator(cpu=on_cpu, mixed_precision=MIXED_PRECISION[precision], kwargs_handlers=[options])
     wanted = int(os.environ.get("WORLD_SIZE", "1"))
     if accelerator.num_processes != wanted:
         raise InputError(
-            f"torchrun started {wanted} processes, but {accelerator.num_processes} joined: start them again"
+            f"torchrun started {wanted} processes, but {accelerator.num_processes} joined: run torchrun again"
         )
     return accelerator
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """Seed of one process in one step; it depends on nothing else, so that a resumed run draws the same numbers."""
+    """Seed of one process in one step, from these numbers alone, so that a resumed run draws the same numbers."""
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
-    """Seed the generators that dropout uses. (torch.manual_seed would queue every call for absent devices.)"""
+    """Seed the generators that dropout uses.
+
+    ``torch.manual_seed`` would also seed every other device; for devices not in use it stores each call for later.
+    """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
@@ -66,14 +71,14 @@ def seed_generators(seed: int, device: torch.device) -> None:
 
 
 @contextmanager
-def own_randomness(device: torch.device) -> Iterator[None]:
-    """Restore torch's global generators, which dropout uses, afterwards."""
+def preserved_rng(device: torch.device) -> Iterator[None]:
+    """Restore the state of torch's global generators, which dropout uses, on exit."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameter groups with weight decay on weight matrices and kernels only, not on biases or normalisation."""
+    """Split the parameters into weight matrices and kernels, with weight decay, and all others, without."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return [
         {"params": [parameter for parameter in trained if parameter.ndim > 1], "weight_decay": weight_decay},
@@ -82,7 +87,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
 
 def make_optimiser(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """Stochastic gradient descent with momentum, or AdamW."""
+    """Make the optimiser: stochastic gradient descent with momentum, or AdamW."""
     groups = [group for group in parameter_groups(model, settings.weight_decay) if group["params"]]
     rate = settings.rate(0)
     if settings.optimiser == "sgd":
@@ -98,7 +103,7 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 @torch.no_grad()
 def largest_gradient(optimiser: torch.optim.Optimizer) -> float:
-    """Largest absolute entry of the gradient, including that of the quadratic penalty that weight decay stands for."""
+    """Largest absolute entry of the gradient of the loss plus weight decay, taken as a quadratic penalty."""
     entries = [
         (parameter.grad + group["weight_decay"] * parameter).abs().max()
         for group in optimiser.param_groups
@@ -109,5 +114,5 @@ def largest_gradient(optimiser: torch.optim.Optimizer) -> float:
 
 
 def forget_moments(optimiser: torch.optim.Optimizer) -> None:
-    """Clear the optimiser's moments, as if no step had been made."""
+    """Clear the optimiser's moments, as if no step had been taken."""
     optimiser.state.clear()

@@ -23,6 +23,7 @@ from compshift.training.batches import Reader, TrainingData
 from compshift.training.classifier import TrainedClassifier, describe_model
 from compshift.training.evaluation import Inspection
 from compshift.training.folder import (
+    RETRAIN,
     RunFolder,
     load_weights,
     read_checkpoint,
@@ -45,11 +46,14 @@ from compshift.training.settings import Settings
 
 
 class DivergenceError(InputError):
-    """The loss or the weights are no longer finite."""
+    """Raised by ``train`` when the loss or a weight becomes NaN or infinite.
+
+    A benchmark job raises ``compshift.bench.trained_methods.DivergedError`` in its place, which needs no PyTorch.
+    """
 
 
 class _Objective(nn.Module):
-    """The loss as a module, so that DistributedDataParallel wraps the whole forward pass."""
+    """The method's loss as a module, so that DistributedDataParallel can wrap the whole forward pass."""
 
     def __init__(self, model: BackboneClassifier, method: Method) -> None:
         super().__init__()
@@ -82,7 +86,8 @@ class Run:
         self.folder = RunFolder(Path(self.processes.gather(str(folder))[0]))
         if settings.batch_size < self.processes.size:
             raise InputError(
-                f"batch_size is {settings.batch_size}, and {self.processes.size} processes share it: raise it"
+                f"batch_size is {settings.batch_size}, but {self.processes.size} processes share each batch: pass "
+                f"batch_size={self.processes.size} or more"
             )
         self.sampler = data.sampler(method, settings)
         self.task = data.task(self.sampler)
@@ -109,19 +114,19 @@ class Run:
         )
         self.state = self._on_device(method.state(self.task))
         self.step = 0
-        self.saved = 0  # step of the last checkpoint
+        self.saved = 0  # step of the last checkpoint; 0 if there is none
         self.best: dict[str, Any] = {"step": 0, "score": -math.inf}
-        self.stale = 0  # evaluations since the best one
-        self.gradient: float | None = None  # largest entry in the last step, if there is a tolerance
+        self.stale = 0  # number of evaluations since the best one
+        self.gradient: float | None = None  # largest entry in the last step; None unless a tolerance is set
 
     def complete(
         self, *, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]
     ) -> TrainedClassifier:
-        """Resume what the folder holds, make the remaining steps, and write the model."""
+        """Start or resume the run in the folder, take the remaining steps, and write the model."""
         started = time.monotonic()
         self._enter_folder(overwrite, inputs, files)
-        if self.folder.result.exists():
-            load_weights(self.model, read_tensors(self.folder.model)[0], self.folder.model)
+        if self.folder.result_path.exists():
+            load_weights(self.model, read_tensors(self.folder.model_path)[0], self.folder.model_path)
         else:
             if self.main:
                 self.method.announce(self.task)
@@ -133,29 +138,29 @@ class Run:
     def _enter_folder(self, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]) -> None:
         """Start a new run in the folder, or load the last checkpoint of the same run."""
         identity = self._identity(inputs)
-        if self.main and self.folder.is_new(identity, overwrite=overwrite):
-            model = describe_model(self.model.backbone, self.method, self.task, self.folder.backbone, inputs)
+        if self.main and self.folder.prepare(identity, overwrite=overwrite):
+            model = describe_model(self.model.backbone, self.method, self.task, self.folder.backbone_path, inputs)
             self.folder.start({"identity": identity, "model": model}, files)
         self._meet()
-        if self.folder.result.exists():
+        if self.folder.result_path.exists():
             return
-        if self.folder.last.exists():
-            state, about = read_checkpoint(self.folder.last, self.model, self.optimiser)
+        if self.folder.last_path.exists():
+            state, metadata = read_checkpoint(self.folder.last_path, self.model, self.optimiser)
             self.state = self._on_device(state)
-            self.step, self.best, self.stale = about["step"], about["best"], about["stale"]
-            self.gradient = about["gradient"]
+            self.step, self.best, self.stale = metadata["step"], metadata["best"], metadata["stale"]
+            self.gradient = metadata["gradient"]
             self.saved = self.step
             if self.accelerator.scaler is not None:
-                self.accelerator.scaler.load_state_dict(about["scaler"])
+                self.accelerator.scaler.load_state_dict(metadata["scaler"])
         if self.main:
             self.folder.truncate(self.step)
 
     def _steps(self) -> None:
-        """Make the remaining steps, until convergence or until patience runs out."""
+        """Take the remaining steps; stop early on convergence, or when patience runs out."""
         losses: list[float] = []
         plan = (self._share(step) for step in range(self.step, self.settings.steps))
         stream = self.reader.read(self.data.train[rows] for rows in plan)
-        self._train_mode()  # evaluations leave the modes as they find them
+        self._train_mode()  # evaluations restore the mode
         while self.step < self.settings.steps and not self._out_of_patience() and not self._converged():
             losses.append(self._make_step(*next(stream)))
             self.step += 1
@@ -166,7 +171,7 @@ class Run:
                 losses = []
 
     def _make_step(self, rows: IntArray, inputs: dict[str, Tensor]) -> float:
-        """Make one step on this process's share of a batch; return the loss of the whole batch."""
+        """Take one step on this process's share of a batch; return the loss of the whole batch."""
         step, settings = self.step, self.settings
         seed = step_seed(settings.seed, step, self.processes.rank)
         seed_generators(seed, self.device)
@@ -184,7 +189,7 @@ class Run:
         return value
 
     def _descend(self, loss: Tensor) -> None:
-        """One step of the optimiser; through accelerate only where gradients are scaled, since it is slower."""
+        """Take a step of the optimiser; use accelerate, which is slower, only if gradients are scaled."""
         if self.scaled is not None:
             self.accelerator.backward(loss)
         else:
@@ -206,6 +211,7 @@ class Run:
         if len(self.data.validation):
             self.inspection.refresh()
             (report,) = self.inspection.validate(first_only=True).values()
+        # Without validation rows, later weights count as better, so the last ones are kept.
         score = getattr(report, self.settings.metric) if report is not None else float(self.step)
         better = score > self.best["score"]
         self.stale = 0 if better else self.stale + 1
@@ -214,42 +220,42 @@ class Run:
         evaluation = ValidationStep(self.step, loss, self.settings.rate(self.step - 1), report, better)
         if self.main:
             if better:
-                write_tensors(self.folder.best, self.model.state_dict(), {"step": self.step})
+                write_tensors(self.folder.best_path, self.model.state_dict(), {"step": self.step})
             self.folder.append(evaluation.record())
-            about = {"step": self.step, "best": self.best, "stale": self.stale, "gradient": self.gradient}
+            metadata = {"step": self.step, "best": self.best, "stale": self.stale, "gradient": self.gradient}
             if self.accelerator.scaler is not None:
-                about["scaler"] = self.accelerator.scaler.state_dict()
-            write_checkpoint(self.folder.last, self.model, self.optimiser, self.state, about)
+                metadata["scaler"] = self.accelerator.scaler.state_dict()
+            write_checkpoint(self.folder.last_path, self.model, self.optimiser, self.state, metadata)
         self.saved = self.step
         self.listener.evaluated(evaluation)
 
     def _finish(self, seconds: float) -> None:
-        """Load the best weights, let the method finish, and write the model and its result."""
+        """Load the best weights, call the method's ``finish``, and write the model and the result."""
         self._meet()
-        load_weights(self.model, read_tensors(self.folder.best)[0], self.folder.best)
-        found = self.inspection.finish()
+        load_weights(self.model, read_tensors(self.folder.best_path)[0], self.folder.best_path)
+        method_values = self.inspection.finish()
         reports = self.inspection.validate(first_only=False) if len(self.data.validation) else {}
         if self.main:
-            write_tensors(self.folder.model, self.model.state_dict(), {"step": self.best["step"]})
+            write_tensors(self.folder.model_path, self.model.state_dict(), {"step": self.best["step"]})
             result = {
                 "steps": self.step,
                 "best_step": self.best["step"],
-                "method": found,
+                "method": method_values,
                 "gradient": self.gradient,
                 "validation": {name: _summary(report) for name, report in reports.items()},
                 "seconds": round(seconds, 3),
             }
-            write_json(self.folder.result, result)
+            write_json(self.folder.result_path, result)
             self.folder.clear_checkpoints()
         self._meet()
 
     def _share(self, step: int) -> IntArray:
-        """Positions, among the training rows, of this process's part of a batch."""
+        """Positions, among the training rows, of this process's share of a step's batch."""
         batch = self.sampler.batch(step)
         return batch[self.processes.share(len(batch))]
 
     def _train_mode(self) -> None:
-        """Put the model into train mode, except frozen batch normalisation."""
+        """Put the model into train mode, except for frozen batch normalisation."""
         self.objective.train()
         if self.settings.freeze_batchnorm:
             for module in self.model.modules():
@@ -264,13 +270,13 @@ class Run:
         return 0 < self.settings.patience <= self.stale
 
     def _share_buffers(self) -> None:
-        """Copy the first process's buffers to all; each has running statistics of its own rows."""
+        """Copy the buffers of process 0 to all processes, whose running statistics come from different rows."""
         if self.processes.size > 1:
             for buffer in self.model.buffers():
                 distributed.broadcast(buffer, 0)
 
     def _meet(self) -> None:
-        """Wait for all processes."""
+        """Wait until all processes have reached this point."""
         self.accelerator.wait_for_everyone()
 
     def _on_device(self, state: State) -> State:
@@ -279,12 +285,12 @@ class Run:
     def _divergence(self, what: str) -> DivergenceError:
         kept = f"the checkpoint of step {self.saved} is kept" if self.saved else "there is no checkpoint yet"
         return DivergenceError(
-            f"{what}: {kept}; start again, in another folder or with overwrite, at a lower learning_rate (now "
-            f"{self.settings.learning_rate:g}) or with clip"
+            f"{what}: {kept}; {RETRAIN}, with a lower learning_rate (now {self.settings.learning_rate:g}) or with "
+            "gradient clipping (clip)"
         )
 
     def _identity(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Everything that determines the run's result; another run in the same folder must not differ in it."""
+        """Return everything that determines the run's result; a run resumes only if it equals that in the folder."""
         backbone = self.model.backbone
         return {
             **self.settings.to_dict(),

@@ -26,15 +26,15 @@ LEARNING_RATES = {"sgd": 1e-3, "adamw": 2e-5}
 """Default learning rate of pretrained backbones, by optimiser."""
 
 FRESH_LEARNING_RATES = {"sgd": 0.05, "adamw": 1e-3}
-"""Default learning rate of networks that start from random weights and of heads alone, by optimiser."""
+"""Default learning rate of backbones that are not pretrained, by optimiser."""
 
 WARM_UP = 0.1
-"""Default share of the steps over which a linear schedule warms up."""
+"""Default length of the warm-up of a linear schedule, as a fraction of all steps."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a training run. Values of ``"auto"`` or None are chosen for the backbone by ``resolved``.
+    """Settings of a training run. ``resolved`` replaces ``"auto"`` and None by values that suit the backbone.
 
     The defaults are the paper's protocol: stochastic gradient descent with momentum for images, AdamW with linear
     warm-up and decay for texts, one learning rate for backbone and head, weight decay on weight matrices only, and the
@@ -45,38 +45,38 @@ class Settings:
     steps : int, default=1000
         Number of optimiser steps.
     batch_size : int, default=64
-        Samples of a batch, over all processes.
+        Number of samples per batch, over all processes.
     optimiser : {"auto", "sgd", "adamw"}, default="auto"
         "auto" is AdamW for texts and stochastic gradient descent otherwise.
     learning_rate : float, optional
-        Default: depends on the optimiser, and on whether the backbone is pretrained.
+        Learning rate, after warm-up. Default: depends on the optimiser, and on whether the backbone is pretrained.
     weight_decay : float, default=1e-4
-        Applied to weight matrices and kernels only.
+        Weight decay of weight matrices and kernels; biases and normalisation layers have none.
     momentum : float, default=0.9
         Momentum of stochastic gradient descent.
     schedule : {"auto", "constant", "linear"}, default="auto"
         Learning rate over the steps: constant, or linear warm-up and decay to 0. "auto" is linear for AdamW.
     warmup : int, optional
-        Steps over which the learning rate rises. Default: a tenth of the steps of a linear schedule, else 0.
+        Number of steps over which the learning rate rises. Default: a tenth of the steps of a linear schedule, else 0.
     clip : float, default=0.0
-        Largest norm of the gradient; 0 turns clipping off.
+        Maximum norm of the gradient; 0 turns clipping off.
     tolerance : float, default=0.0
-        Training stops once the largest entry of a batch's gradient, weight decay included, is at most this; 0 turns
-        this off.
+        Training stops once the largest absolute entry of a batch's gradient, weight decay included, is at most this
+        value; 0 turns this off.
     eval_every : int, default=100
-        Steps between evaluations. A checkpoint is written at each, so this is also the most a killed run loses.
+        Number of steps between evaluations. Each writes a checkpoint, so a killed run loses at most this many steps.
     metric : {"balanced", "worst", "average"}, default="balanced"
-        Validation accuracy that decides which checkpoint is kept.
+        Validation accuracy by which the best checkpoint is selected.
     patience : int, default=0
         Training stops after this many evaluations without improvement; 0 turns this off.
     balanced_classes : bool, default=False
-        Whether batches are drawn with all classes equally often.
+        Whether to draw all classes equally often, unless the method chooses how rows are drawn.
     freeze_batchnorm : bool, default=False
         Whether batch normalisation keeps the statistics of the pretrained network.
     precision : {"auto", "float32", "bfloat16", "float16"}, default="auto"
         Precision of the forward pass; "auto" is bfloat16 on a CUDA device that supports it, else float32.
     refresh_rows : int, default=5000
-        Training rows from which CRM's bias is computed at evaluations; at the end all rows are used.
+        Number of training rows from which CRM's bias is computed at evaluations; the final bias uses all rows.
     seed : int, default=0
         Seed of initial weights, batches and dropout.
 
@@ -119,7 +119,7 @@ class Settings:
         for name in ("steps", "batch_size", "eval_every", "refresh_rows"):
             check_count(getattr(self, name), name)
         if self.batch_size > MAX_BATCH:
-            raise InputError(f"batch_size is {self.batch_size}: pass at most {MAX_BATCH}, or as many as there are rows")
+            raise InputError(f"batch_size is {self.batch_size}: pass at most {MAX_BATCH}")
         for name in ("clip", "tolerance", "momentum"):
             self._check_number(name, math.inf, allow_zero=True)
         self._check_number("weight_decay", MAX_FACTOR, allow_zero=True)
@@ -129,7 +129,7 @@ class Settings:
             raise InputError(f"momentum is {self.momentum}: pass a number below 1")
         for name, end in (("patience", math.inf), ("seed", 2**63)):
             if check_whole(getattr(self, name), name) >= end:
-                raise InputError(f"{name} is {getattr(self, name)!r}: pass a whole number below 2**63")
+                raise InputError(f"{name} is {getattr(self, name)!r}: pass an integer below 2**63")
         if self.warmup is not None:
             check_whole(self.warmup, "warmup", self.steps)
         for name in ("balanced_classes", "freeze_batchnorm"):
@@ -138,14 +138,14 @@ class Settings:
             check_name(name, getattr(self, name), known)
 
     def _check_number(self, name: str, most: float, *, allow_zero: bool = False) -> None:
-        """Check a number, and convert types that JSON cannot hold, such as Decimal, to float."""
+        """Check a setting's number; convert types that JSON cannot hold, such as Decimal, to float."""
         value = getattr(self, name)
         number = check_positive(value, name, allow_zero=allow_zero, most=most)
         if not isinstance(value, int | float):
             object.__setattr__(self, name, number)
 
     def resolved(self, kind: str, *, pretrained: bool) -> Settings:
-        """Choose all settings that are ``"auto"`` or None, except the precision.
+        """Replace all settings that are ``"auto"`` or None, except the precision.
 
         Parameters
         ----------
@@ -172,7 +172,7 @@ class Settings:
         )
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step; resolved settings only.
+        """Return the learning rate of a step; call ``resolved`` first.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class Settings:
         Returns
         -------
         float
-            Depends on nothing but the settings and the step.
+            The learning rate, which depends on the settings and the step alone.
         """
         assert self.learning_rate is not None
         assert self.warmup is not None
@@ -193,7 +193,7 @@ class Settings:
         return self.learning_rate * (self.steps - step) / max(1, self.steps - self.warmup)
 
     def to_dict(self) -> dict[str, Any]:
-        """Settings as a dictionary.
+        """Convert the settings to a dictionary.
 
         Returns
         -------
@@ -204,12 +204,12 @@ class Settings:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Settings:
-        """Settings from a dictionary, as ``to_dict`` returns.
+        """Make settings from a dictionary such as ``to_dict`` returns.
 
         Parameters
         ----------
         content : mapping
-            Names and values; the others keep their defaults.
+            Settings by name; settings left out keep their defaults.
 
         Returns
         -------
