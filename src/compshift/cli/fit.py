@@ -276,7 +276,7 @@ def _fit_streamed(clf: Any, source: Path, table: TableOptions, prior: str, memor
         )
     targets, nuisances = table.targets, table.nuisances
     part = ("train" if "split" in FeatureStore(source).columns else "all") if table.split is None else table.split
-    store = FeatureStore(source, part, memory=_parse_bytes(memory))
+    store = FeatureStore(source, part, memory=parse_bytes(memory))
     given = read_prior(prior, GroupSpace.from_table(store.frame([*targets, *nuisances])))
     clf.set_params(prior=given).fit(store, targets[0] if len(targets) == 1 else targets, attributes=nuisances or None)
     return store.n_rows
@@ -304,7 +304,7 @@ def _check_streamed(
         )
 
 
-def _parse_bytes(text: str) -> int:
+def parse_bytes(text: str) -> int:
     """Return the number of bytes in a size such as 500M or 2G."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None or float(match[1]) == 0:

@@ -79,7 +79,7 @@ class TableOptions:
         given = {"--path": self.path, "--text": self.text, "--features": self.features}
         named = [option for option, value in given.items() if value is not None]
         if len(named) != 1:
-            found = f"{' and '.join(named)} cannot be used together" if named else "the table's samples are not named"
+            found = f"{' and '.join(named)} cannot be used together" if named else "no option names the table's samples"
             raise InputError(
                 f"{found}: name either the column of image paths (--path), the column of texts (--text), or the "
                 "columns of numbers (--features)"

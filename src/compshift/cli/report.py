@@ -35,7 +35,7 @@ def report(
         typer.Argument(metavar="[INPUT]", help="Labelled rows on which to evaluate a model.", show_default=False),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="Title of the page.", show_default="set by the source")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page.", show_default="name of the source")] = None,
     attributes: Annotated[
         str | None,
         typer.Option(
@@ -119,10 +119,10 @@ def report(
         temporary.write_bytes(content)
     for warning in page.warnings:
         typer.echo(f"warning: {warning}", err=True)
-    typer.echo(f"report written to {output} ({_format_bytes(len(content))})")
+    typer.echo(f"report written to {output} ({format_bytes(len(content))})")
 
 
-def _format_bytes(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Format a number of bytes as kB or MB."""
     return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{max(1, round(count / 1e3))} kB"
 
