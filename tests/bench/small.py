@@ -13,7 +13,7 @@ GROUPS = [(y, a) for y in range(2) for a in range(3)]
 
 
 def write_birds(path: Path, *, scramble_test=False, seed=0) -> Path:
-    """2 × 3 groups, each in every split, moved by both attributes."""
+    """Write a feature file with 2 × 3 groups, each in every split; both attributes shift the features."""
     rng = np.random.default_rng(seed)
     codes = np.repeat(GROUPS, [60, 20, 15, 10, 40, 50], axis=0)
     X = rng.normal(size=(len(codes), 4)) + 1.5 * codes @ rng.normal(size=(2, 4))
@@ -27,12 +27,12 @@ def write_birds(path: Path, *, scramble_test=False, seed=0) -> Path:
 
 
 def birds(path: Path, **options):
-    """The file as a source."""
+    """Write the feature file, and return it as a source."""
     return file_source(str(write_birds(path, **options)), None, None, None, 0)
 
 
 class Inline:
-    """Executor that runs each job at once in this process."""
+    """Executor that runs each job immediately, in this process."""
 
     def __init__(self, slots=1):
         self.slots = slots

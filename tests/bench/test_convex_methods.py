@@ -1,4 +1,4 @@
-"""Methods that are solved on features."""
+"""Methods that a convex solver fits to features."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from compshift.methods.sampling import Sampling
 
 
 def test_crm_predictors_match_the_classifier_set_up_by_hand(tmp_path):
-    """Right rows of the four predictors, against the classifier set up by hand, on data where all four differ."""
+    """Compare the correct rows of the four predictors with a classifier set up by hand; all four differ here."""
     rng = np.random.default_rng(0)
     codes = np.repeat([[0, 0], [0, 1], [1, 1], [1, 0]], [600, 100, 400, 100], axis=0)
     X = rng.normal(size=(len(codes), 5)) + codes[:, :1] * [1, 2, 0, 1, 0] + codes[:, 1:] * [2, 1, 1, 0, 0]

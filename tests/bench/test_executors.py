@@ -17,10 +17,10 @@ def test_addresses_without_a_server_raise_in_time():
     for backend, option in (("dask", "scheduler"), ("ray", "address")):
         pytest.importorskip("distributed" if backend == "dask" else "ray")
         for address, sentence in (
-            (f"127.0.0.1:{port}", "nothing answers at .* within 2 s"),
+            (f"127.0.0.1:{port}", "no server answers at .* within 2 s"),
             ("nowhere", "pass an address with a port"),
             ("host:port", "pass an address with a port"),
-            ("127.0.0.1:99999", "nothing answers"),
+            ("127.0.0.1:99999", "no server answers"),
         ):
             start = time.monotonic()
             with pytest.raises(InputError, match=sentence), start_executor(backend, 1, patience=2, **{option: address}):
@@ -46,7 +46,7 @@ def test_servers_of_another_kind_raise_in_time(answer):
         threading.Thread(target=serve, daemon=True).start()
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         with (
-            pytest.raises(InputError, match=r"nothing answers|does not answer as a Dask scheduler"),
+            pytest.raises(InputError, match=r"no server answers|is not a Dask scheduler"),
             start_executor("dask", 1, scheduler=address, patience=2),
         ):
             pass
@@ -79,9 +79,9 @@ def test_a_lost_scheduler_raises_one_sentence():
 
     executor = _DaskExecutor(Client(), patience=1.0)
     for attempt in (lambda: executor.slots, lambda: executor.submit(print, None)):
-        with pytest.raises(InputError, match="the Dask scheduler is gone: start it again"):
+        with pytest.raises(InputError, match="the connection to the Dask scheduler is lost: restart the scheduler"):
             attempt()
     Client.status = "connecting"
     executor.patience = 0.2
-    with pytest.raises(InputError, match="the Dask scheduler is gone"):
+    with pytest.raises(InputError, match="the connection to the Dask scheduler is lost"):
         executor.submit(print, None)

@@ -36,14 +36,14 @@ def test_the_key_depends_on_everything_that_determines_the_result(job):
 
 
 def test_keys_and_seeds_stay_the_same_in_later_versions():
-    """Results that people have must be found again by later versions."""
+    """Later versions must find the stored results of earlier versions."""
     gaussians = DataSource("gaussian2d", "gaussian2d")
     data = PlannedData(gaussians, "digest", Protocol("features", 600, {}))
     assert Job(data, "(1, 1)", ((1, 1),), PlannedMethod("crm", {}), 0, 0).key == "00cc1bdcb441df3cdba3"
     assert seed_for("a", (1, 2), 3) == 64540634479953811
 
 
-def test_seeds_of_runs_depend_on_names_alone(job):
+def test_seeds_of_runs_depend_only_on_names(job):
     assert job.run_seed == seed_for("birds", job.scenario, "crm", 1, 0)
     assert job.run_seed != replace(job, seed=1).run_seed
     assert 0 <= job.run_seed < 2**63
@@ -54,6 +54,6 @@ def test_the_second_stage_repeats_the_chosen_draw(tmp_path):
     assert len(units) == 2 * 7
     solved, random = units[:2]
     assert [(job.draw, job.seed) for job in solved.first()] == [(0, 0), (1, 0), (2, 0)]
-    assert solved.second(2) == []  # nothing in it is random
+    assert solved.second(2) == []  # the method is deterministic
     assert [(job.draw, job.seed) for job in random.second(2)] == [(2, 1), (2, 2), (2, 3)]
     assert (solved.n_jobs, random.n_jobs) == (3, 6)

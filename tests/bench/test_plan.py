@@ -1,4 +1,4 @@
-"""Planning: scenarios, methods, and plans that cannot be run."""
+"""Planning: scenarios, methods, and invalid plans."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def test_scenarios(tmp_path):
     assert len(dropped("water,sand", "each", "water,2")) == 6  # the same groups are one scenario
     gaussians = DataSource("gaussian2d", "gaussian2d")
     with pytest.warns(
-        ExtrapolationWarning, match=r"1 of the scenarios of each are left out; without \(-1, 1\), the cl"
+        ExtrapolationWarning, match=r"1 of the scenarios of 'each' are left out; without \(-1, 1\), the cl"
     ):
         assert len(make_plan([gaussians], ["erm"], ["each"]).units) == 2
     with pytest.raises(InputError, match=r"gaussian2d: without \(-1, 1\), the class -1 has no training rows"):
@@ -51,9 +51,11 @@ def test_a_scenario_that_leaves_no_validation_rows(tmp_path):
     archive["split"] = np.where((archive["split"] == 1) & ~lone, 0, archive["split"])
     np.savez(tmp_path / "lone.npz", **archive)
     source = file_source(str(tmp_path / "lone.npz"), None, None, None, 0)
-    with pytest.warns(ExtrapolationWarning, match=r"without \(land, forest\), there are no val rows to choose among 5"):
+    with pytest.warns(
+        ExtrapolationWarning, match=r"without \(land, forest\), there are no val rows, which are needed to"
+    ):
         assert len(make_plan([source], ["erm"], ["each"]).units) == 5
-    with pytest.raises(InputError, match="there are no val rows to choose among 2 draws by"):
+    with pytest.raises(InputError, match="there are no val rows, which are needed to choose among 2 draws"):
         make_plan([source], ["erm"], ["land,forest"], draws=2)
 
 
@@ -82,13 +84,13 @@ def test_unusable_data_raise(tmp_path):
     archive = dict(np.load(tmp_path / "birds.npz"))
     np.savez(tmp_path / "two.npz", **{**archive, "split": np.where(archive["split"] == 1, 0, archive["split"])})
     two = replace(source, path=str(tmp_path / "two.npz"))
-    with pytest.raises(InputError, match=r"without \(land, forest\), there are no val rows to choose among 5 draws"):
+    with pytest.raises(InputError, match=r"without \(land, forest\), there are no val rows, which are needed to cho"):
         make_plan([two], ["erm"])
     assert make_plan([two], ["erm"], draws=1).units
     archive.pop("split")
     np.savez(tmp_path / "whole.npz", **archive)
     whole = replace(source, path=str(tmp_path / "whole.npz"))
-    with pytest.raises(InputError, match="needs train and test rows; split a file"):
+    with pytest.raises(InputError, match="needs train and test rows: split the file"):
         make_plan([whole], ["erm"])
     shared = replace(whole, shares=(("train", 0.6), ("val", 0.2), ("test", 0.2)))
     assert shared.load().splits == ("train", "val", "test")
@@ -102,7 +104,7 @@ def test_methods_without_torch(monkeypatch):
 
     assert chosen("crm", "erm", "crm") == ["crm", "erm"]
     assert chosen("all") == ["erm", "lc", "sla", "crm", "rwg", "subg"]
-    with pytest.raises(InputError, match="groupdro, irm, vrex, mixup must be trained, and PyTorch is not installed"):
+    with pytest.raises(InputError, match="groupdro, irm, vrex, mixup must be trained, but PyTorch is not installed"):
         chosen("paper")
     with pytest.raises(InputError, match="erm must be trained"):
         chosen("erm", tuning=True)

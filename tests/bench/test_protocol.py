@@ -15,7 +15,7 @@ PENALTY = {"penalty": LogUniform(-1, 5), "anneal": LogUniform(0, 4, whole=True, 
 def test_a_draw_is_a_function_of_its_number_and_the_seed_of_the_plan(number, plan_seed):
     protocol = tuning_protocol("waterbirds", "images", fresh=False, plan_seed=plan_seed)
     common, own = protocol.draw(number, PENALTY)
-    assert protocol.draw(number, {})[0] == common  # whatever else is drawn
+    assert protocol.draw(number, {})[0] == common  # the shared values do not depend on the method's ranges
     assert protocol.draw(number, PENALTY) == (common, own)
     rng = np.random.default_rng([plan_seed, number])
     expected = [10 ** rng.uniform(-5, -3), 10 ** rng.uniform(-6, -3), int(2 ** rng.uniform(5, 7))]
@@ -35,7 +35,7 @@ def test_ranges_are_the_papers():
 
 
 def test_anneal_scales_with_the_length_of_a_run():
-    """The paper's range is for the paper's lengths; a run of another length has it in proportion."""
+    """The paper's range suits the paper's numbers of steps; for other numbers it is scaled in proportion."""
     steps = 500
     for number in range(20):
         full, same, *scaled = (

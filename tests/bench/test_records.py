@@ -1,4 +1,4 @@
-"""Scores of records, and checks of records that others wrote."""
+"""Scores of records, and checks of records that are read from files."""
 
 import json
 import math
@@ -85,7 +85,7 @@ def test_a_damaged_record_is_named(tmp_path, name, value):
     stored_results(store)
     path = sorted((store.path / "jobs").glob("*.json"))[0]
     path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
-    with pytest.raises(InputError, match=rf"{path.stem}.*is damaged .*remove it, and its job runs again"):
+    with pytest.raises(InputError, match=rf"{path.stem}.*is damaged .*remove it, and run the same benchmark again"):
         stored_results(store)
 
 
@@ -95,7 +95,7 @@ def test_a_damaged_record_is_named(tmp_path, name, value):
 def test_invalid_plans_in_bench_json_raise(tmp_path, plans):
     store = write_results(tmp_path / "out", Made())
     store.about.write_text(json.dumps({**json.loads(store.about.read_text()), "plans": plans}))
-    with pytest.raises(InputError, match="is not what a benchmark writes"):
+    with pytest.raises(InputError, match=r"bench\.json' is damaged"):
         Store.open(store.path)
 
 

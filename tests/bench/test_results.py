@@ -1,4 +1,4 @@
-"""From records to the numbers of tables."""
+"""Numbers of tables, computed from records."""
 
 import json
 import math
@@ -98,19 +98,19 @@ def test_notes_mention_missing_seeds(tmp_path):
     (store.path / "jobs" / f"{ran[-1].key}.json").unlink()
     assert stored_results(store).notes == [
         FEATURES,
-        "b is not finished: 1 of 1 pairs of scenario and method lack draws or seeds.",
+        "b is not finished: draws or seeds are missing for 1 of 1 pairs of scenario and method.",
     ]
 
 
 def test_results_of_other_settings_are_left_out(tmp_path):
-    """Two runners that began at the same time with other options: one of them is not what the folder is of."""
+    """Two runners that start at the same time with different options can write to one folder; only one counts."""
     source = birds(tmp_path / "b.npz")
     store, _, ran = run(tmp_path / "out", [source], ("erm",), ("water,sea",))
     record = store.read(ran[0].key)
     strange = {**record["config"], "protocol": {**record["config"]["protocol"], "steps": 99}}
     _edit(store, ran[0].key, config=strange)
     results = stored_results(store)
-    assert "1 results of other data, settings or versions of a method are left out" in results.notes
+    assert "1 results with other data, settings or versions of a method are left out" in results.notes
 
 
 def test_notes_mention_unequal_numbers_of_draws(tmp_path):
@@ -124,6 +124,6 @@ def test_notes_mention_unequal_numbers_of_draws(tmp_path):
 def test_notes_mention_groups_outside_the_hull(tmp_path):
     store, _, _ = run(tmp_path / "out", [birds(tmp_path / "b.npz")], ("crm",), ("land,sand;water,sand", "water,sea"))
     assert (
-        "b: in 1 of 2 scenarios some tested groups lie outside the hull of the seen ones"
+        "b: in 1 of 2 scenarios some tested groups lie outside the affine hull of the seen groups"
         in stored_results(store).notes[1]
     )

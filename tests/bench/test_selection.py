@@ -1,4 +1,4 @@
-"""Choosing draws by validation, and counting planned jobs that are missing."""
+"""Choose draws by validation accuracy, and count planned jobs that are missing."""
 
 from compshift.bench.selection import choose_draw, chosen_records, unfinished_units
 from tests.bench.test_records import RECORD
@@ -24,7 +24,7 @@ def test_the_best_draw_on_validation_is_chosen():
     assert choose_draw(lone, "balanced") == 3  # without validation rows
 
 
-def test_the_given_metric_decides():
+def test_the_metric_decides_which_draw_is_chosen():
     first = {**RECORD, "right": {**RECORD["right"], "val": {"first": [1, 1, 0, 0]}}}
     second = {**RECORD, "rows": {**RECORD["rows"], "val": [8, 2, 0, 0]}}
     second["right"] = {**RECORD["right"], "val": {"first": [3, 2, 0, 0]}}
@@ -33,7 +33,7 @@ def test_the_given_metric_decides():
 
 
 def lacking(path, **without):
-    """Return the unfinished units of a folder without some records of LC."""
+    """Return the unfinished units of a folder from which the records of LC that match ``without`` are missing."""
     made = Made(methods=("erm", "lc"), scenarios={"(duck, sea)": [(0, 1)]}, draws=2, seeds=3)
 
     def change(record):

@@ -24,7 +24,7 @@ def test_the_digest_depends_on_content_and_not_on_the_path(tmp_path):
     ):
         assert data_digest(changed) != first.digest()
     bundled = DataSource("gaussian2d", "gaussian2d")
-    shifted = replace(bundled.load(), samples=bundled.load().samples + 1e-9)  # another machine's rounding
+    shifted = replace(bundled.load(), samples=bundled.load().samples + 1e-9)  # rounding on another machine
     assert data_digest(shifted, samples=False) == bundled.digest()
 
 
@@ -40,8 +40,8 @@ def test_labels_of_digits_need_no_features():
     assert benchmark("digits-backgrounds").bundled
 
 
-def test_a_download_is_found_in_the_root_or_in_a_folder_of_its_name(tmp_path):
-    """In the root or in a folder of its name; what is wrong with a broken one is said."""
+def test_a_download_is_read_from_the_root_or_a_subfolder_named_after_it(tmp_path):
+    """The error about a damaged download names the file that is wrong."""
     waterbirds(tmp_path / "waterbirds", "wilds")
     assert named_source("waterbirds", tmp_path, features=True).root == str(tmp_path / "waterbirds")
     assert named_source("waterbirds", tmp_path / "waterbirds", features=True).root == str(tmp_path / "waterbirds")

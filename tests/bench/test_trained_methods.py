@@ -1,4 +1,4 @@
-"""Methods on features that go through the training loop."""
+"""Methods that the training loop fits to features."""
 
 import numpy as np
 import pytest
@@ -21,11 +21,11 @@ def test_largest_variance():
 
 @pytest.mark.parametrize("alpha", [1.0, 1e-2])
 def test_training_converges_to_the_solution_of_the_solver(tmp_path, alpha):
-    """ERM, once by gradients in full batches and once solved, with the same penalty."""
+    """Compare ERM trained in full batches with ERM fitted by the convex solver, under the same penalty."""
     pytest.importorskip("torch")
     pytest.importorskip("accelerate")
     data = birds(tmp_path / "b.npz").load()
-    data = data.rows(data.split != 1)  # the last weights are kept where there is nothing to choose by
+    data = data.rows(data.split != 1)  # without validation rows, the last weights are kept
     train, test = data.part("train"), data.part("test")
     protocol = feature_protocol(steps=3000)
     found = train_method(data, "erm", {}, {"alpha": alpha}, protocol, None, seed=0, folder=tmp_path / "run")

@@ -42,7 +42,7 @@ def test_from_a_feature_file_to_tables_without_torch(tmp_path, call):
     assert {row["table"] for row in rows} == {"main", "standard", "scenarios", "ablations"}
 
 
-def test_no_group_dropped_has_a_table_of_its_own(tmp_path, call):
+def test_training_with_all_groups_has_a_separate_table(tmp_path, call):
     write_birds(tmp_path / "birds.npz")
     result = call("bench", "birds.npz", *SOLVED, "--drop", "none", "-o", "out", cwd=tmp_path)
     assert "No group dropped: birds" in result.out
@@ -65,7 +65,7 @@ def test_the_papers_tables_alone_and_beside(tmp_path, call):
     assert call("bench", "birds.npz", *SOLVED, "-o", "out", cwd=tmp_path).returncode == 0
     result = call("tables", "out", "--paper", cwd=tmp_path)
     assert result.returncode == 2
-    assert "the paper has nothing to set beside these results of birds" in result.err
+    assert "the paper has no results to compare with birds" in result.err
 
 
 def test_fine_tuning(tmp_path, call):
@@ -91,7 +91,7 @@ def test_features_of_a_download_are_computed_once(tmp_path, call):
     from tests.nn.models import resnet
 
     resnet(tmp_path / "resnet")
-    waterbirds(tmp_path / "root" / "waterbirds", "wilds")  # in a folder of its name below the root
+    waterbirds(tmp_path / "root" / "waterbirds", "wilds")  # in the subfolder of the root named after the data set
     options = ["--methods", "crm", "--drop", "each", "--draws", "1", "--seeds", "1", "--jobs", "1"]
     arguments = ["bench", "waterbirds", "--features", "--root", "root", "--backbone", "resnet", *options, "-o", "out"]
     result = call(*arguments, cwd=tmp_path)
@@ -131,13 +131,16 @@ def test_features_of_a_download_are_computed_once(tmp_path, call):
         (["birds.npz", "--scheduler", "a:1"], "scheduler is for the backend 'dask'"),
         (["birds.npz", "birds.npz"], "2 data sets are called 'birds'"),
         (["absent.npz"], "there is no file 'absent.npz'"),
-        (["table.csv"], "is a table: turn images or texts into features with `compshift features`"),
+        (
+            ["table.csv"],
+            "is a table, but a benchmark needs features: compute features of images or texts with `compshift features`",
+        ),
         (["torn.npz"], "cannot be read as .npz"),
-        (["birds.npz", "--backbone", "minilm"], "every data set has features of its own"),
+        (["birds.npz", "--backbone", "minilm"], "every data set already has features: leave it out"),
         (["birds.npz", "--plugin", "absent.py"], "the plugin 'absent.py' cannot be read"),
         (["birds.npz", "-o", "birds.npz"], "'birds.npz' is the input: choose another path to write to"),
         (["birds.npz", "-o", "table.csv"], "is a file: pass a folder for the results"),
-        (["birds.npz", "-o", "."], "holds other files than a benchmark's"),
+        (["birds.npz", "-o", "."], "holds files that are not of a benchmark"),
         (["birds.npz", "-o", "old"], "has benchmark format 0, written by compshift 0.0.1"),
     ],
 )
@@ -177,8 +180,8 @@ def test_bad_tables(tmp_path, call):
         assert sentence in result.err
 
 
-def test_records_are_whole_numbers_of_rows(tmp_path, call):
-    """Accuracies are kept as counts, so nothing is lost to rounding."""
+def test_records_store_integer_counts_of_rows(tmp_path, call):
+    """Counts of correct rows are stored instead of accuracies, so no precision is lost."""
     write_birds(tmp_path / "birds.npz")
     assert call("bench", "birds.npz", *SOLVED, "-o", "out", cwd=tmp_path).returncode == 0
     records = [json.loads(path.read_text()) for path in (tmp_path / "out" / "jobs").glob("*.json")]

@@ -1,4 +1,4 @@
-"""The same benchmark on every backend and through kills: always the same tables, and no worker is left."""
+"""The same benchmark on every backend and after kills gives the same tables, and leaves no worker running."""
 
 import json
 import os
@@ -15,7 +15,7 @@ GRID = [
     *("gaussian2d", "penguins", "--features", "--methods", "erm,mixup,crm", "--drop", "random:0.3"),
     *("--draws", "2", "--seeds", "2", "--steps", "20"),
 ]
-N_GRID = 2 * (2 + 2 + 3)  # nothing in erm and crm is random
+N_GRID = 2 * (2 + 2 + 3)  # 2 data sets; erm and crm are deterministic and have one seed
 
 
 @pytest.fixture(scope="module")

@@ -32,9 +32,15 @@ def test_a_streamed_fit_equals_a_fit_in_memory(folder, call):
     [
         (("--memory", "much"), "--memory is 'much': pass a size such as 500M or 2G"),
         (("--memory", "1"), "--memory is '1', less than a megabyte"),
-        (("--memory", "1G", "--alpha", "auto"), "choose one on rows that fit in memory"),
-        (("--memory", "1G", "--split", "val"), "has no rows of the split 'val': use one of 'test', 'train'"),
-        (("--memory", "1G", "--anchor", "gaussian"), "fitted with --anchor zero and without --cross-fit"),
+        (
+            ("--memory", "1G", "--alpha", "auto"),
+            "first choose the settings without --memory, on rows that fit in memory",
+        ),
+        (("--memory", "1G", "--split", "val"), "has no rows of the split 'val': it has 'test', 'train'"),
+        (
+            ("--memory", "1G", "--anchor", "gaussian"),
+            "--memory cannot be used with --anchor gaussian, which needs all rows",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(folder, call, more, message):
@@ -48,4 +54,4 @@ def test_bad_input_is_one_sentence(folder, call, more, message):
 def test_files_of_other_formats_raise(folder, call):
     np.savez(folder / "x.npz", X=np.zeros((2, 1)))
     result = call("fit", "x.npz", "--target", "bird", "-o", "m.safetensors", "--memory", "1G", cwd=folder)
-    assert "--memory given, and 'x.npz' is not Parquet" in result.err
+    assert "--memory cannot be used with 'x.npz', which is not Parquet" in result.err

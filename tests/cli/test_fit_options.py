@@ -1,4 +1,4 @@
-"""``compshift fit``: conflicting options, and the settings that it chose."""
+"""``compshift fit``: conflicting options, and the settings that model selection chooses."""
 
 import json
 import re
@@ -36,17 +36,17 @@ def folder(tmp_path):
         (
             "birds.npz",
             ("-o", "x.onnx"),
-            "--output is 'x.onnx', and `compshift fit` writes no ONNX: fit with -o x.safetensors first, then run "
+            "--output is 'x.onnx', but `compshift fit` does not write ONNX: fit with -o x.safetensors first, then run "
             "`compshift export x.safetensors -o x.onnx`",
         ),
         (
             "birds.csv",
             ("--features", "f0,f1,f2", "--memory", "1G", *MODEL),
-            "--memory given, and 'birds.csv' is a table: leave it out, or pass features in Parquet, such as "
-            "`compshift features` writes",
+            "--memory cannot be used with 'birds.csv', which is read as a table: leave out --memory, or pass Parquet "
+            "features, as `compshift features` writes them",
         ),
-        ("birds.csv", ("--memory", "1G", *MODEL), "--memory given, and 'birds.csv' is a table: leave it out"),
-        ("birds.npz", ("--memory", "1G", *MODEL), "--memory given, and 'birds.npz' is not Parquet: leave it out"),
+        ("birds.csv", ("--memory", "1G", *MODEL), "--memory cannot be used with 'birds.csv', which is read as a"),
+        ("birds.npz", ("--memory", "1G", *MODEL), "--memory cannot be used with 'birds.npz', which is not Parque"),
         (
             "columns.parquet",
             ("--memory", "1G", *MODEL),
@@ -55,18 +55,18 @@ def folder(tmp_path):
         (
             "birds",
             ("--memory", "1G", "--unseen-offset", "auto", *MODEL),
-            "--memory given with --unseen-offset auto: leave --memory out to choose one on rows that fit in memory, "
-            "for example on a sample of them, then pass what was chosen",
+            "--memory cannot be used with --unseen-offset auto: first choose the settings without --memory, on rows "
+            "that fit in memory (such as a sample), then pass the chosen values together with --memory",
         ),
         (
             "birds",
             ("--memory", "1G", "--alpha", "0.1,1", "--bias", "auto", "--anchor", "auto", *MODEL),
-            "--memory given with --alpha 0.1,1 and --bias auto and --anchor auto: leave --memory out",
+            "--memory cannot be used with --alpha 0.1,1 and --bias auto and --anchor auto: first choose the settings",
         ),
         (
             "birds",
             ("--memory", "1G", "--anchor", "gaussian", "--cross-fit", *MODEL),
-            "--memory given with --anchor gaussian and --cross-fit: rows that are read in blocks are fitted with",
+            "--memory cannot be used with --anchor gaussian and --cross-fit, which need all rows in memory: leave out",
         ),
         ("birds.npz", ("--alpha", "0,1", *MODEL), "alphas has 0: without a ridge the weights have no optimum"),
     ],
@@ -138,7 +138,7 @@ def test_options_without_effect_raise(call, tmp_path):
         result = call(*command, "--backbone", "resnet", cwd=tmp_path)
         assert (result.returncode, result.err) == (
             2,
-            "error: --backbone is for models of images and texts, and this one takes features: leave it out\n",
+            "error: --backbone is for models of images and texts, but this model takes features: leave it out\n",
         )
 
 

@@ -27,7 +27,7 @@ def test_columns_of_numbers(call, penguins):
     result = call("fit", "penguins.csv", *NUMBERS, *LABELS, "--alpha", "1e-4", "-o", "m", cwd=penguins)
     assert result.returncode == 0, result.err
     assert "333 rows of 4 features, attributes species, sex, island" in result.out
-    assert "warning: 'body_mass_g' spreads 409 times as far as 'bill_depth_mm'" in result.err
+    assert "warning: the standard deviation of 'body_mass_g' is 409 times that of 'bill_depth_mm'" in result.err
     assert "10 seen, 8 extrapolated, 0 outside the hull" in result.out
     report = json.loads(call("evaluate", "m", "penguins.csv", "--json", cwd=penguins).out)
     assert report["rows"] == 333
@@ -52,9 +52,9 @@ def test_shares_split_the_table_and_are_remembered(call, penguins):
     again = call("evaluate", "m", "fewer.csv", "--json", cwd=penguins)
     report = json.loads(again.out)
     assert (report["split"], report["rows"]) == ("all", 332)
-    assert again.err.startswith("warning: the model was fitted to a part of a table that was split at random")
+    assert again.err.startswith("warning: the model was fitted to a random split of a table")
     assert "'fewer.csv' has other rows or labels" in again.err
-    assert "was split" not in call("evaluate", "m", "penguins.csv", cwd=penguins).err
+    assert "random split" not in call("evaluate", "m", "penguins.csv", cwd=penguins).err
     assert call("evaluate", "m", "fewer.csv", "--split", "test", cwd=penguins).returncode == 2
 
 
@@ -72,7 +72,7 @@ def test_missing_splits_raise(call, penguins):
     for arguments in (["fit", "penguins.csv", *NUMBERS, *LABELS, "--split", "val", "-o", "m"],):
         result = call(*arguments, cwd=penguins)
         assert result.returncode == 2
-        assert "--split is 'val', and there are no splits" in result.err
+        assert "--split is 'val', but the data have no splits" in result.err
     call("fit", "penguins.csv", *NUMBERS, *LABELS, "-o", "m", cwd=penguins)
     result = call("predict", "m", "penguins.csv", "--split", "test", "-o", "p.csv", cwd=penguins)
     assert "--split is for feature files" in result.err
@@ -96,16 +96,19 @@ def test_labels_keep_their_spelling(call, tmp_path):
         ([*NUMBERS, "--target", "specie"], "column 'specie' is not known"),
         (["--features", "bill", "--target", "species"], "column 'bill' is not known: use one of"),
         (["--features", "island", "--target", "species"], "the feature column 'island' has 'Torgersen'"),
-        (["--path", "island", "--text", "sex", "--target", "species"], "--path and --text given"),
+        (["--path", "island", "--text", "sex", "--target", "species"], "--path and --text cannot be used together"),
         (["--path", "island", "--target", "species"], "there is no image 'Torgersen' (column 'island', row 0)"),
         ([*NUMBERS, "--backbone", "minilm", "--target", "species"], "--backbone is for --path and --text"),
         ([*NUMBERS, *LABELS, "--shares", "1,2,3,4"], "--shares is '1,2,3,4': pass the shares of train, val and test"),
         ([*NUMBERS, *LABELS, "--shares", "1,1,1"], "they must sum to 1"),
         ([*NUMBERS, *LABELS, "--alpha", "-1"], "alpha is -1.0: pass a finite number ≥ 0"),
         ([*NUMBERS, *LABELS, "--prior", "flat"], "prior 'flat' is not known"),
-        ([*NUMBERS, *LABELS, "--shares", "1,0,0", "--split-column", "year"], "--split-column and --shares given"),
+        (
+            [*NUMBERS, *LABELS, "--shares", "1,0,0", "--split-column", "year"],
+            "--split-column and --shares cannot be used",
+        ),
         ([*NUMBERS, *LABELS, "--split-column", "year"], "the split 2007 is not known"),
-        ([*LABELS], "none of --path, --text and --features given: name the column"),
+        ([*LABELS], "no option names the table's samples: name either the column"),
     ],
 )
 def test_bad_options_raise(call, penguins, options, message):
@@ -121,7 +124,7 @@ def test_a_table_for_a_model_of_features(call, penguins):
     call("fit", "p.npz", *LABELS, "-o", "m", cwd=penguins)
     result = call("predict", "m", "penguins.csv", "-o", "p.csv", cwd=penguins)
     assert result.returncode == 2
-    assert "the model was fitted to features without names, and 'penguins.csv' is a table: pass features" in result.err
+    assert "the model was fitted to unnamed features, but 'penguins.csv' is a table: pass features" in result.err
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +220,7 @@ class TestImagesAndTexts:
         result = self.fit(call, home, tmp_path, *backbone, output="m.safetensors")
         assert "holds features of another network (they differ in weights)" in result.err
 
-    def test_features_of_another_network_are_refused(self, call, home, tmp_path):
+    def test_features_of_another_network_raise(self, call, home, tmp_path):
         from tests.nn import models
 
         backbone = ["--path", "photo", "--workers", "0", "--backbone"]
@@ -227,11 +230,11 @@ class TestImagesAndTexts:
         for command in (["evaluate"], ["predict", "-o", "p.csv"]):
             result = call(command[0], "m.safetensors", "n.features", *command[1:], cwd=tmp_path)
             assert result.returncode == 2
-            assert "are of another network" in result.err
+            assert "were computed by another network" in result.err
         labels = ["--target", "tone", "--attributes", "tint", "-o", "k.safetensors"]
         assert call("fit", "m.features", *labels, cwd=tmp_path).returncode == 0
         assert call("evaluate", "k.safetensors", "m.features", cwd=tmp_path).returncode == 0
-        assert "are of another network" in call("evaluate", "k.safetensors", "n.features", cwd=tmp_path).err
+        assert "were computed by another network" in call("evaluate", "k.safetensors", "n.features", cwd=tmp_path).err
 
     def test_a_moved_backbone(self, call, home, tmp_path):
         shutil.copytree(home / "resnet", tmp_path / "resnet")
@@ -277,7 +280,7 @@ class TestImagesAndTexts:
         command = ["features", str(home / "photos.csv"), "--path", "photo", "--target", "tone", "--workers", "0"]
         result = call(*command, "--backbone", str(home / "resnet"), "-o", "f", cwd=tmp_path)
         assert result.returncode == 130
-        assert result.err == "interrupted: the same command goes on from here\n"
+        assert result.err == "interrupted: run the same command again to continue\n"
 
     def test_features_of_a_benchmark_use_its_geometry(self, call, home, tmp_path):
         from tests.data import trees
@@ -302,11 +305,11 @@ class TestImagesAndTexts:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["photos.csv", "--target", "tone"], "neither --path nor --text given"),
-            (["photos.csv", "--path", "photo"], "name the attribute to predict with --target"),
+            (["photos.csv", "--target", "tone"], "a table needs --path or --text"),
+            (["photos.csv", "--path", "photo"], "--target is missing: name the attribute to predict"),
             (["nothing.csv", "--path", "photo", "--target", "tone"], "there is no file 'nothing.csv'"),
             (["photos.csv", "--path", "tone", "--target", "tint"], "there is no image 'dark'"),
-            (["penguins"], "penguins holds features already"),
+            (["penguins"], "penguins already consists of features"),
             (["celeba"], "celeba must be downloaded: pass the folder that holds it as root"),
             (["photos.csv", "--path", "photo", "--target", "tone", "--backbone", "minilm"], "'minilm' takes text"),
             (["photos.csv", "--path", "photo", "--target", "tone", "--backbone", "photos"], "cannot be loaded"),

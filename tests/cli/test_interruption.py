@@ -14,20 +14,20 @@ def test_signals_end_a_command_with_one_line(call, tmp_path, monkeypatch, sent, 
     replace = os.replace
     monkeypatch.setattr(os, "replace", lambda *paths: (os.kill(os.getpid(), sent), replace(*paths)))
     usual = signal.default_int_handler if sent == signal.SIGINT else signal.SIG_DFL
-    surrounding = signal.signal(sent, usual)  # which may ignore it, as nohup does
+    surrounding = signal.signal(sent, usual)  # the test itself may run under nohup, which ignores signals
     try:
         result = call("fit", "birds.npz", "--target", "bird", "-o", "m.safetensors", cwd=tmp_path)
         assert signal.getsignal(sent) is usual
     finally:
         signal.signal(sent, surrounding)
-    assert (result.returncode, result.err) == (code, "interrupted: files are whole, or as they were before\n")
+    assert (result.returncode, result.err) == (code, "interrupted: no file was left half-written\n")
     assert (tmp_path / "m.safetensors").read_text() == "old"
 
 
 def test_resumable_work_says_so_when_interrupted():
     with pytest.raises(Interrupted) as stop, interruptible(), resumable():
         os.kill(os.getpid(), signal.SIGTERM)
-    assert stop.value.message == "interrupted: the same command goes on from here"
+    assert stop.value.message == "interrupted: run the same command again to continue"
     assert stop.value.code == 143
 
 

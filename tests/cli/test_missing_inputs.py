@@ -1,4 +1,4 @@
-"""Missing files, columns and labels are named in one sentence."""
+"""Error messages name missing files, columns and labels in one sentence."""
 
 import numpy as np
 import pandas as pd
@@ -42,17 +42,18 @@ SENTENCES = [
     ),
     (
         (*PREDICT, "no_temp.csv", "-o", "p.csv"),
-        "'no_temp.csv' lacks the column 'temp', which the model needs: its columns are 'pulse', 'diagnosis', 'site'",
+        "'no_temp.csv' lacks the column 'temp', which the model needs: add it, or pass another table (the columns are "
+        "'pulse', 'diagnosis', 'site')",
     ),
     (
         ("evaluate", "m.safetensors", "no_site.csv"),
-        "'no_site.csv' lacks the label 'site', without which nothing can be scored: add it, or use `compshift "
-        "predict`, which needs none",
+        "'no_site.csv' lacks the label 'site', which an evaluation needs: add it, or use `compshift predict`, which "
+        "needs no labels",
     ),
     (
         ("evaluate", "m.safetensors", "no_labels.csv"),
-        "'no_labels.csv' lacks the labels 'diagnosis', 'site', without which nothing can be scored: add them, or use "
-        "`compshift predict`, which needs none",
+        "'no_labels.csv' lacks the labels 'diagnosis', 'site', which an evaluation needs: add them, or use `compshift "
+        "predict`, which needs no labels",
     ),
     (
         ("fit", "arrays.npz", *FIT, "-o", "n.safetensors"),
@@ -68,15 +69,19 @@ SENTENCES = [
         ("bench", "arrays.npz", "-o", "b"),
         "has no attributes: write them as the arrays 'Z' and 'attribute_names' of an .npz file, or as columns of a",
     ),
-    (("bench", "tr.csv", "-o", "b"), "and columns of numbers in Python, with compshift.data.write_features('features"),
+    (
+        ("bench", "tr.csv", "-o", "b"),
+        "or write columns of numbers in Python with compshift.data.write_features('features",
+    ),
     (
         ("evaluate", "m.safetensors", "rome.csv"),
         "attribute 'site' has the unknown value 'Rome' (row 4): known values are 'Nice', 'Paris, FR' (rows are counted "
-        "from 0, without the heading)",
+        "from 0, without the header)",
     ),
     (
         (*PREDICT, "tr.csv", "--prior", "prior.csv", "-o", "p.csv"),
-        "'prior.csv': the prior of row 1 is 'half', not a number (rows are counted from 0, without the heading)",
+        "'prior.csv' has the prior 'half' in row 1: the column 'prior' must hold numbers (rows are counted from 0, "
+        "without the header)",
     ),
 ]
 

@@ -31,7 +31,7 @@ LABELS = ["--target", "diagnosis", "--attributes", "site"]
 FIT = ["fit", "t.csv", "--features", ",".join(FEATURES), *LABELS, "-o", "m.safetensors"]
 
 
-def test_a_model_of_the_command_line_knows_its_columns(call, patients):
+def test_a_model_fitted_on_the_command_line_checks_column_names(call, patients):
     folder, frame = patients
     assert call(*FIT, cwd=folder).returncode == 0
     clf = cs.load(folder / "m.safetensors")
@@ -51,7 +51,7 @@ def test_onnx_files_have_the_names_of_columns(call, patients):
     assert json.loads(entry.value)["feature_names"] == FEATURES
 
 
-def test_a_run_knows_its_columns(call, patients):
+def test_a_training_run_checks_column_names(call, patients):
     pytest.importorskip("accelerate")
     folder, frame = patients
     options = ["--features", ",".join(FEATURES), *LABELS, "--shares", "0.7,0.1,0.2", "--steps", "20", "--device", "cpu"]
@@ -131,7 +131,7 @@ def test_damaged_recipes_in_model_files_raise(call, patients, inputs):
 
 
 def test_recipes_of_earlier_files():
-    """Recipes of earlier files hold what ``to_dict`` writes, with lists in place of tuples."""
+    """Model files of earlier versions store ``to_dict`` as JSON, with lists instead of tuples."""
     for recipe in (
         Recipe("text", ("a", "b"), "minilm", max_length=64, split={"column": "fold"}),
         Recipe("features", ("a",), split={"shares": {"train": 0.5, "test": 0.5}, "seed": 0, "labels": "0"}),

@@ -95,7 +95,7 @@ def test_no_input_is_overwritten(folder, call, arguments):
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     result = call(*arguments, cwd=folder)
     assert result.returncode == 2
-    assert "is the input" in result.err or "names another kind of file" in result.err
+    assert "is the input" in result.err or "is not an ending of model files" in result.err
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
     assert not any((folder / "shards").iterdir())
 
@@ -104,11 +104,10 @@ def test_no_input_is_overwritten(folder, call, arguments):
 def test_a_model_is_not_written_as_another_kind_of_file(folder, call, name):
     (folder / name).write_text("mine")
     result = call("fit", "birds.npz", *FIT, "-o", name, cwd=folder)
-    stem = name.split(".")[0]
+    stem, ending = name.split(".")[0], name.split(".")[1].lower()
     assert (result.returncode, result.err) == (
         2,
-        f"error: --output is {name!r}, which names another kind of file: models are written as .safetensors, as in "
-        f"-o {stem}.safetensors\n",
+        f"error: --output is {name!r}, but .{ending} is not an ending of model files: pass -o {stem}.safetensors\n",
     )
     assert (folder / name).read_text() == "mine"
 

@@ -99,7 +99,7 @@ def test_a_model_with_labelled_rows(files, call, tmp_path):
     assert expected["group"] == "(owl, town)"
 
 
-def test_the_prior_in_force_is_the_one_that_is_named(files, call, tmp_path):
+def test_the_page_names_the_current_prior(files, call, tmp_path):
     for options, prior in (((), "uniform"), (("--prior", "train"), "train")):
         result = call("report", "plain.safetensors", *options, "-o", str(tmp_path / "m.html"), cwd=files)
         assert result.returncode == 0, result.err
@@ -136,12 +136,14 @@ def test_unfinished_benchmarks(call, tmp_path):
             record.unlink()
     result = call("report", "half", "-o", "half.html", cwd=tmp_path)
     assert result.returncode == 0
-    assert result.err == ("warning: birds is not finished: 1 of 6 pairs of scenario and method lack draws or seeds.\n")
+    assert result.err == (
+        "warning: birds is not finished: draws or seeds are missing for 1 of 6 pairs of scenario and method.\n"
+    )
     half = page_of(tmp_path / "half.html")
     assert "Methods are not compared" in half.text("p")
     assert "has the highest accuracy" not in half.text("p")
     assert "birds(duck, sea)LC0 of 2" in half.text("td")
-    assert half.tags.count("figure") == whole.tags.count("figure")  # what there is, is shown
+    assert half.tags.count("figure") == whole.tags.count("figure")  # the remaining results are shown
     for record in (tmp_path / "half" / "jobs").iterdir():
         record.unlink()
     result = call("report", "half", "-o", "none.html", cwd=tmp_path)
@@ -155,7 +157,10 @@ BAD = [
     (("nothing.csv",), "there is no file or folder 'nothing.csv'"),
     (("birds.csv",), "a table needs --attributes"),
     (("birds.csv", "--attributes", "bird,plaze"), "did you mean 'place'"),
-    (("birds.csv", "--attributes", "bird,place", "-o", "x.pdf"), "a report is written as .html"),
+    (
+        ("birds.csv", "--attributes", "bird,place", "-o", "x.pdf"),
+        "--output is 'x.pdf': pass a file name that ends in .html",
+    ),
     (("birds.csv", "--attributes", "bird,place", "-o", "no/x.html"), "there is no folder"),
     (("birds.csv", "birds.npz", "--attributes", "bird"), "are for models"),
     (("birds.csv", "--attributes", "bird,place", "--max-values", "2"), "has 3 different values"),
@@ -224,6 +229,6 @@ def test_a_file_name_that_is_not_text(call, tmp_path):
 
 
 def test_small_pages_have_a_size():
-    from compshift.cli.report import _size
+    from compshift.cli.report import format_bytes
 
-    assert [_size(count) for count in (3, 34_000, 1_260_000)] == ["1 kB", "34 kB", "1.3 MB"]
+    assert [format_bytes(count) for count in (3, 34_000, 1_260_000)] == ["1 kB", "34 kB", "1.3 MB"]

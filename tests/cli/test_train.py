@@ -49,7 +49,7 @@ def test_from_features_to_predictions(call, features):
     assert {"bird", "P(bird=land)", "P(bird=water, place=forest)", "group inside hull"} <= set(table.columns)
 
 
-def test_a_baseline_predicts_classes_alone(call, features):
+def test_a_baseline_predicts_only_classes(call, features):
     assert call("train", *BIRDS, *QUICK, "--method", "erm", "-o", "run", cwd=features).returncode == 0
     report = call("evaluate", "run", "birds.npz", cwd=features)
     assert "compositional risk" not in report.out
@@ -57,7 +57,7 @@ def test_a_baseline_predicts_classes_alone(call, features):
     assert call("predict", "run", "birds.npz", "-o", "p.csv", cwd=features).returncode == 0
     assert set(pd.read_csv(features / "p.csv").columns) == {"bird", "P(bird=land)", "P(bird=water)"}
     for arguments, sentence in (
-        (["evaluate", "run", "birds.npz", "--prior", "hull"], "predicts classes alone"),
+        (["evaluate", "run", "birds.npz", "--prior", "hull"], "'run' predicts only classes"),
         (["predict", "run", "birds.npz", "-o", "p.csv", "--groups"], "predicts classes only"),
     ):
         result = call(*arguments, cwd=features)
@@ -72,7 +72,7 @@ def test_the_configuration_is_echoed_and_can_be_replayed(call, features):
     assert config["method"] == "groupdro"
     assert config["hyperparameters"] == {"eta": 0.3}
     assert (config["steps"], config["seed"], config["clip"], config["backbone"]) == (6, 5, 1.0, "linear")
-    assert (config["optimiser"], config["learning_rate"]) == ("sgd", 0.05)  # as they were chosen
+    assert (config["optimiser"], config["learning_rate"]) == ("sgd", 0.05)  # the defaults are resolved
     crm = call("train", "--config", "run/config.toml", "--method", "crm", "--device", "cpu", "-o", "c", cwd=features)
     assert crm.returncode == 0, crm.err
     again = call("train", "--config", "run/config.toml", "--device", "cpu", "-o", "again", cwd=features)
@@ -90,9 +90,9 @@ def test_a_finished_run_is_not_trained_again(call, features):
         assert json.loads(result.out)["steps"] == 6
     assert result.err == ""
     assert "this run was finished before" in call("train", *BIRDS, *QUICK, "-o", "run", cwd=features).out
-    refused = call("train", *BIRDS, *QUICK, "--lr", "0.3", "-o", "run", cwd=features)
-    assert refused.returncode == 2
-    assert "differs in 'learning_rate'" in refused.err
+    conflict = call("train", *BIRDS, *QUICK, "--lr", "0.3", "-o", "run", cwd=features)
+    assert conflict.returncode == 2
+    assert "differs in 'learning_rate'" in conflict.err
     assert tomllib.loads((features / "run/config.toml").read_text())["learning_rate"] == 0.05
     assert call("train", *BIRDS, *QUICK, "--lr", "0.3", "--overwrite", "-o", "run", cwd=features).returncode == 0
     assert tomllib.loads((features / "run/config.toml").read_text())["learning_rate"] == 0.3
@@ -133,7 +133,7 @@ def test_images_end_to_end(call, photographs, method):
     arguments = [*PHOTOS, *QUICK, "--backbone", "resnet", "--method", method, "-o", "run"]
     result = call("train", *arguments, cwd=photographs)
     assert result.returncode == 0, result.err
-    shutil.rmtree(photographs / "resnet")  # the run has all that it needs
+    shutil.rmtree(photographs / "resnet")  # the run folder contains the backbone
     report = json.loads(call("evaluate", "run", "photos.csv", "--json", cwd=photographs).out)
     assert (report["split"], report["rows"]) == ("test", 6)
     table = pd.read_csv(photographs / "photos.csv").drop(columns=["bird", "place", "split"])
@@ -233,8 +233,8 @@ def test_tensorboard(call, features):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["-o", "r"], "nothing to train on: name a data set"),
-        ([*BIRDS], "no folder for the run: pass one with -o"),
+        (["-o", "r"], "there is no training data: name a data set"),
+        ([*BIRDS], "there is no output folder: pass a folder for the run with -o"),
         (["nothing", "-o", "r"], "data set or table 'nothing' is not known"),
         (["nothing.npz", "-o", "r"], "there is no file 'nothing.npz'"),
         ([*BIRDS, "-o", "birds.npz"], "'birds.npz' is a file"),
@@ -248,20 +248,20 @@ def test_tensorboard(call, features):
         ([*BIRDS, "--drop", "water,sea", "-o", "r"], "bird 'water' has no training rows"),
         ([*BIRDS, "--steps", "0", "-o", "r"], "steps is 0"),
         ([*BIRDS, "--optimiser", "adam", "-o", "r"], "optimiser 'adam' is not known"),
-        (["birds.npz", "-o", "r"], "name the attribute to predict with --target"),
+        (["birds.npz", "-o", "r"], "--target is missing: name the attribute to predict"),
         ([*BIRDS, "--shares", "0.8,0.2", "-o", "r"], "the file has splits"),
         ([*BIRDS, "--balance", "all", "-o", "r"], "balance 'all' is not known"),
         (["birds.npz", "--target", "bird,place", "-o", "r"], "training predicts one attribute"),
-        (["digits-backgrounds", "--target", "digit", "-o", "r"], "the columns of a named data set are known"),
+        (["digits-backgrounds", "--target", "digit", "-o", "r"], "--target is for tables and feature files, but"),
         ([*BIRDS, "--config", "none.toml", "-o", "r"], "cannot be read"),
-        ([*BIRDS, "--config", "bad.toml", "-o", "r"], "is not TOML"),
+        ([*BIRDS, "--config", "bad.toml", "-o", "r"], "'bad.toml' is not valid TOML"),
         ([*BIRDS, "--config", "unknown.toml", "-o", "r"], "option in 'unknown.toml' 'stepps' is not known"),
-        ([*BIRDS, "--config", "kind.toml", "-o", "r"], "steps is '5': pass a whole number"),
+        ([*BIRDS, "--config", "kind.toml", "-o", "r"], "steps is '5': pass an integer"),
         ([*BIRDS, "--config", "rate.toml", "-o", "r"], "learning_rate is 'high': pass a number"),
-        ([*BIRDS, "--config", "table.toml", "-o", "r"], "hyperparameters is 3: write a table"),
-        ([*BIRDS, "--config", "drop.toml", "-o", "r"], "drop is 3: pass groups as texts"),
-        ([*BIRDS, "--config", "shares.toml", "-o", "r"], "shares is 0.5: pass a name"),
-        ([*BIRDS, "--seed", "-1", "-o", "r"], "seed is -1: pass an integer"),
+        ([*BIRDS, "--config", "table.toml", "-o", "r"], "hyperparameters is 3: write a TOML table"),
+        ([*BIRDS, "--config", "drop.toml", "-o", "r"], "drop is 3: pass a list of groups"),
+        ([*BIRDS, "--config", "shares.toml", "-o", "r"], "shares is 0.5: pass text in quotes"),
+        ([*BIRDS, "--seed", "-1", "-o", "r"], "seed is -1: pass a whole number"),
         ([*BIRDS, "--device", "tpu", "-o", "r"], "device 'tpu' is not known"),
     ],
 )

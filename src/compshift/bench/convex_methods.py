@@ -1,7 +1,7 @@
-"""Methods whose risk on fixed features is convex: they are solved to the optimum, and need no PyTorch.
+"""Methods whose risk on fixed features is convex: a solver finds the optimum, without PyTorch.
 
-Sampling is that of the methods themselves (``compshift.methods.sampling``); logit offsets and energies are those of the
-estimators.
+They sample groups as the trained methods do (``compshift.methods.sampling``), and use the logit offsets and energies of
+the estimators.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from compshift.estimators.logit_adjusted import LogitAdjustedClassifier
 from compshift.methods.sampling import Sampling
 
 CONVEX_METHODS = ("erm", "lc", "sla", "crm", "rwg", "subg")
-"""Methods that are solved on features."""
+"""Methods that a convex solver fits to features."""
 
 DETERMINISTIC = ("erm", "lc", "sla", "crm", "rwg")
-"""Convex methods without randomness: further seeds would repeat the first."""
+"""Convex methods without randomness: every seed gives the same result, so only one is run."""
 
 SAME_ON_FEATURES = {"crm-resolved": "crm", "dfr": "rwg"}
-"""Methods that equal another one on fixed features: they differ in what they do to a network."""
+"""Methods that equal another method on fixed features, because they differ only in how a network is trained."""
 
 LOGIT_ADJUSTMENTS = {"lc": "lc", "sla": "sla"}
-"""Value of ``LogitAdjustedClassifier``'s ``adjustment``; "none" for the other methods."""
+"""Parameter ``adjustment`` of ``LogitAdjustedClassifier`` by method; other methods use "none"."""
 
 SAMPLINGS: Mapping[str, Callable[[FloatArray], Sampling]] = {"rwg": Sampling.balanced, "subg": Sampling.subsampled}
-"""Methods that sample groups; the others use every row once."""
+"""Sampling by method; methods that are not listed use every row once."""
 
 MAX_EXTRAPOLATED = 1000
-"""Largest number of unseen groups whose effective sample size a record keeps."""
+"""Maximum number of unseen groups whose effective sample sizes are stored in a record."""
 
 Predict = Callable[[Any], IntArray]
-"""Features (n, p) → classes (n,)."""
+"""Function from features (n, p) to predicted classes (n,)."""
 
 
 class ConvexFit(NamedTuple):
-    """A solved method."""
+    """A fitted convex method."""
 
     predictors: Callable[[FloatArray], dict[str, Predict]]  # group frequencies -> predictors; the first is reported
-    detail: dict[str, Any]  # convergence of the fit
+    detail: dict[str, Any]  # diagnostics of the fit
 
 
 def n_seeds(mode: str, method: str, seeds: int) -> int:
-    """Return the number of seeds that are run: one where nothing is random."""
+    """Return the number of seeds to run: ``seeds``, or 1 if the method is deterministic on features."""
     return 1 if mode == "features" and method in DETERMINISTIC else seeds
 
 
 def solve_method(
     method: str, X: FloatArray, codes: IntArray, space: GroupSpace, *, alpha: float, tol: float, seed: int
 ) -> ConvexFit:
-    """Fit a method to features (n, p) of the groups ``codes`` (n, m), the class first."""
+    """Fit a method to features (n, p) and codes (n, m), whose first column is the class."""
     if method == "crm":
         return _solve_crm(X, codes, space, alpha, tol)
     weight = None
@@ -73,7 +73,7 @@ def solve_method(
 
 
 def _solve_crm(X: FloatArray, codes: IntArray, space: GroupSpace, alpha: float, tol: float) -> ConvexFit:
-    """Fit CRM; its predictors are the extrapolated and the learned bias, each under two priors."""
+    """Fit CRM, with four predictors: the extrapolated or the learned bias, under a uniform or an empirical prior."""
     clf = fit_codes(X, codes, space, alpha, tol=tol, prior="uniform")
 
     def predictors(frequency: FloatArray) -> dict[str, Predict]:
@@ -95,14 +95,17 @@ def _solve_crm(X: FloatArray, codes: IntArray, space: GroupSpace, alpha: float, 
 
 
 def extrapolated_groups(clf: Any) -> list[list[Any]]:
-    """Return code, effective sample size and Pareto k̂ (None if unknown) of the first unseen groups inside the hull."""
-    chosen = np.flatnonzero(clf.inside_hull_ & ~clf.seen_)[:MAX_EXTRAPOLATED]
-    tail = getattr(clf, "pareto_k_", np.full(len(clf.groups_), np.nan))
+    """Return [code, effective sample size, Pareto k̂ (None if unknown)] of each unseen group inside the affine hull.
+
+    At most ``MAX_EXTRAPOLATED`` groups are returned.
+    """
+    extrapolated = np.flatnonzero(clf.inside_hull_ & ~clf.seen_)[:MAX_EXTRAPOLATED]
+    pareto_k = getattr(clf, "pareto_k_", np.full(len(clf.groups_), np.nan))
     return [
         [
             clf.groups_[group].tolist(),
             float(clf.effective_sample_size_[group]),
-            float(tail[group]) if np.isfinite(tail[group]) else None,
+            float(pareto_k[group]) if np.isfinite(pareto_k[group]) else None,
         ]
-        for group in chosen
+        for group in extrapolated
     ]

@@ -18,26 +18,27 @@ from compshift._checks import check_count
 from compshift._errors import InputError, unknown_name
 
 BACKENDS = ("loky", "dask", "ray")
+"""Names of the backends: local processes, a Dask cluster and a Ray cluster."""
 
 SCHEDULER_PATIENCE = 10.0
-"""Seconds to wait for the answer of a scheduler."""
+"""Default number of seconds to wait for a scheduler to answer."""
 
 IDLE_SECONDS = 3600
-"""Seconds after which a worker process without work ends."""
+"""Seconds after which an idle worker process exits."""
 
 MAX_WORKER_GROWTH = 8 * 2**30
-"""Bytes that a worker process may gain before loky replaces it."""
+"""Memory growth of a worker process, in bytes, above which loky replaces it."""
 
 
 class Executor(Protocol):
-    """Runs functions in other processes."""
+    """Interface of all backends: runs functions in worker processes."""
 
     @property
     def slots(self) -> int:
-        """Number of jobs that run side by side."""
+        """Number of jobs that can run in parallel."""
 
     def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
-        """Call a function with an argument in a worker, and return a future of the result."""
+        """Call ``function(argument)`` in a worker, and return a future of the result."""
 
 
 @contextmanager
@@ -50,13 +51,17 @@ def start_executor(
     address: str | None = None,
     patience: float = SCHEDULER_PATIENCE,
 ) -> Iterator[Executor]:
-    """Start the executor of a backend, with ``jobs`` processes if it is local, and stop it at the end."""
+    """Start the executor of a backend, and stop it at the end of the block.
+
+    A local executor has ``jobs`` worker processes. ``scheduler`` is the address of a Dask scheduler, and ``address`` is
+    the address of a Ray cluster; ``patience`` is the number of seconds to wait for an answer.
+    """
     if backend not in BACKENDS:
         raise unknown_name("backend", backend, BACKENDS)
     check_count(jobs, "jobs")
     for value, name, owner in ((scheduler, "scheduler", "dask"), (address, "address", "ray")):
         if value is not None and backend != owner:
-            raise InputError(f"{name} is for the backend {owner!r}: leave it out, or use that backend")
+            raise InputError(f"{name} is for the backend {owner!r}: leave it out, or use backend {owner!r}")
     if backend == "loky":
         opened = _loky(jobs)
     elif backend == "dask":
@@ -77,7 +82,7 @@ class _LokyExecutor:
     def _executor(self) -> Any:
         from joblib.externals.loky import get_reusable_executor
 
-        # Returns a new pool if a worker has died. Workers keep their data loaded as long as there may be work.
+        # loky returns a new pool if a worker has died. The long timeout lets idle workers keep their data loaded.
         return get_reusable_executor(
             max_workers=self.slots, timeout=IDLE_SECONDS, initializer=_start_worker, initargs=(os.getpid(),)
         )
@@ -87,10 +92,10 @@ class _LokyExecutor:
 
 
 def _start_worker(parent: int) -> None:
-    """End this process when its parent is gone, and let it keep its data in memory.
+    """Make this worker exit when its parent has died, and raise loky's limit on its memory.
 
-    A parent that was killed cannot stop its workers. And loky takes memory growth of 300 MB for a leak and replaces
-    the process; here the growth is the data.
+    A killed parent cannot stop its workers. By default loky treats 300 MB of memory growth as a leak and replaces the
+    worker, but here the growth is the loaded data.
     """
     from joblib.externals.loky import process_executor
 
@@ -110,7 +115,7 @@ def _loky(jobs: int) -> Iterator[Executor]:
     executor = _LokyExecutor(jobs)
     try:
         with warnings.catch_warnings():
-            # loky replaces a worker that has grown too much, and no job is lost.
+            # loky warns when it replaces a worker that exceeds the memory limit, but no job is lost.
             warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")
             yield executor
     finally:
@@ -128,12 +133,18 @@ class _DaskExecutor:
         return max(1, int(sum(self.client.nthreads().values())))
 
     def _check_connected(self) -> None:
-        """Wait while the client reconnects, and raise if the scheduler is gone, so that no job is blamed for it."""
+        """Wait while the client reconnects; raise an InputError if the scheduler is lost.
+
+        Without this check, a lost scheduler would be recorded as the failure of a job.
+        """
         limit = time.monotonic() + self.patience
         while self.client.status == "connecting" and time.monotonic() < limit:
             time.sleep(0.1)
         if self.client.status != "running":
-            raise InputError("the Dask scheduler is gone: start it again, and the same command goes on from here")
+            raise InputError(
+                "the connection to the Dask scheduler is lost: restart the scheduler, then run the same command again "
+                "to continue"
+            )
 
     def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
         self._check_connected()
@@ -145,7 +156,7 @@ def _dask(jobs: int, scheduler: str | None, patience: float) -> Iterator[Executo
     _require("distributed", "dask")
     from distributed import Client, LocalCluster
 
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a lost connection is reported in one sentence
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # _check_connected reports a lost connection
 
     if scheduler is None:
         with (
@@ -157,14 +168,16 @@ def _dask(jobs: int, scheduler: str | None, patience: float) -> Iterator[Executo
     _check_answers(scheduler, "scheduler", patience, greeting=not scheduler.startswith(("tls://", "ws")))
     try:
         client = Client(scheduler, timeout=patience)
-    except Exception as error:  # a server of another kind can cause any error
-        raise InputError(f"{scheduler!r} does not answer as a Dask scheduler ({_short(error)}): check it") from None
+    except Exception as error:  # a server that is not a Dask scheduler can cause any error
+        raise InputError(
+            f"the server at {scheduler!r} is not a Dask scheduler ({_short(error)}): correct scheduler"
+        ) from None
     with client:
         try:
             client.wait_for_workers(1, timeout=patience)
         except TimeoutError:
             raise InputError(
-                f"the Dask scheduler {scheduler!r} has no workers after {patience:g} s: start some, with "
+                f"the Dask scheduler {scheduler!r} has no workers after {patience:g} s: start workers with "
                 f"`dask worker {scheduler} --nthreads 1`"
             ) from None
         yield _DaskExecutor(client, patience)
@@ -173,7 +186,7 @@ def _dask(jobs: int, scheduler: str | None, patience: float) -> Iterator[Executo
 class _RayExecutor:
     def __init__(self, slots: int, cpus: int) -> None:
         self.slots = slots
-        self.cpus = cpus  # for each job
+        self.cpus = cpus  # CPUs per job
 
     def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
         import ray
@@ -190,13 +203,15 @@ def _ray(jobs: int, threads: int, address: str | None, patience: float) -> Itera
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # keep the user's CUDA_VISIBLE_DEVICES
     import ray
 
-    quiet: dict[str, Any] = {"include_dashboard": False} if address is None else {}
-    if address is None:
-        quiet["num_cpus"] = jobs
+    local: dict[str, Any] = {"include_dashboard": False, "num_cpus": jobs} if address is None else {}
     try:
-        ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **quiet)
+        ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **local)
     except Exception as error:  # ray has many error classes
-        raise InputError(f"Ray cannot be reached at {address!r} ({_short(error)}): check the address") from None
+        problem = (
+            "a local Ray cluster cannot be started" if address is None else f"Ray cannot be reached at {address!r}"
+        )
+        remedy = "use another backend" if address is None else "correct address"
+        raise InputError(f"{problem} ({_short(error)}): {remedy}") from None
     try:
         if address is None:
             yield _RayExecutor(jobs, 1)
@@ -209,24 +224,24 @@ def _ray(jobs: int, threads: int, address: str | None, patience: float) -> Itera
 
 def _require(module: str, extra: str) -> None:
     if find_spec(module) is None:
-        raise InputError(f"the backend {extra!r} is not installed: pip install 'compshift[{extra}]'")
+        raise InputError(f"the backend {extra!r} is not installed: run pip install 'compshift[{extra}]'")
 
 
 def _check_answers(address: str, name: str, patience: float, *, greeting: bool = False) -> None:
-    """Check within ``patience`` seconds that something listens at an address; the clients themselves may wait for ever.
+    """Check within ``patience`` seconds that a server answers at an address; the clients could wait for ever.
 
-    With ``greeting``, the server must send the first byte.
+    With ``greeting``, the server must also send a first byte.
     """
     host, _, port = address.rpartition("//")[2].rpartition(":")
     if not host or not port.isdigit():
-        raise InputError(f"{name} is {address!r}: pass an address with a port, as in tcp://10.0.0.1:8786")
+        raise InputError(f"{name} is {address!r}: pass an address with a port, such as tcp://10.0.0.1:8786")
     try:
         with socket.create_connection((host, int(port)), timeout=patience) as connection:
             if greeting and not connection.recv(1):
-                raise OSError("the connection is closed at once")
+                raise OSError("the server closed the connection")
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"nothing answers at {address!r} within {patience:g} s ({_short(error)}): start it there, or correct {name}"
+            f"no server answers at {address!r} within {patience:g} s ({_short(error)}): start it, or correct {name}"
         ) from None
 
 

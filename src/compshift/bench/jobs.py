@@ -1,7 +1,7 @@
-"""One job: what identifies it, and how a worker runs it from its configuration to a record of accuracies.
+"""Jobs of a benchmark: their configuration, their key, and ``run_job``, with which a worker runs one.
 
-A job is one fit of a method: on a scenario of a data set, with a draw of hyper-parameters and a seed. Its key is a hash
-of everything that determines the result. ``run_job`` never raises: whatever goes wrong is in the record it returns.
+A job is one fit of a method on a scenario of a data set, with a draw of hyper-parameters and a seed. Its key is a hash
+of everything that determines the result. ``run_job`` does not raise exceptions: it returns them in the record.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from compshift.data.shift import Scenario
 from compshift.methods.sampling import LogUniform
 
 _one_at_a_time = threading.Lock()
-"""Held while a job runs: threads of one process would share random generators and warning filters."""
+"""Lock held while a job runs, because threads of one process share random generators and warning filters."""
 
 
 @dataclass(frozen=True)
 class PlannedData:
-    """A data set of a plan."""
+    """A data set of a plan, with the protocol under which methods are run on it."""
 
     source: DataSource
-    digest: str
+    digest: str  # hash of the content
     protocol: Protocol
 
 
 @dataclass(frozen=True)
 class PlannedMethod:
-    """A method of a plan. ``code`` is a hash of a plugin's source, which distinguishes its versions."""
+    """A method of a plan."""
 
     name: str
-    ranges: dict[str, LogUniform] = field(hash=False)
-    code: str = ""
+    ranges: dict[str, LogUniform] = field(hash=False)  # ranges of the method's own hyper-parameters
+    code: str = ""  # hash of a plugin's source code, to distinguish its versions; empty for built-in methods
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,16 @@ class Job:
 
     @property
     def is_convex(self) -> bool:
-        """Whether the optimum is solved for, instead of approached by a training loop."""
+        """Whether a convex solver fits the method, not the training loop."""
         return self.data.protocol.mode == "features" and self.method.name in CONVEX_METHODS
 
     @cached_property
     def drawn(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Hyper-parameters: those that all methods share, and the method's own."""
+        """Hyper-parameters of the draw: those shared by all methods, and those of this method."""
         return self.data.protocol.draw(self.draw, self.method.ranges)
 
     def config(self) -> dict[str, Any]:
-        """Return everything that determines the result, and nothing else: no paths, no machine."""
+        """Return everything that determines the result; paths and machine are left out because they do not."""
         common, own = self.drawn
         return {
             "data": self.data.source.label,
@@ -105,13 +105,13 @@ class Job:
 
     @property
     def run_seed(self) -> int:
-        """Seed of everything random in the run; it does not depend on the other jobs of a plan."""
+        """Seed of all randomness in the run; independent of the other jobs of a plan."""
         return seed_for(self.data.source.label, self.scenario, self.method.name, self.draw, self.seed)
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A method on a scenario. Stage 1 runs every draw at seed 0, stage 2 the best draw at the other seeds."""
+    """All jobs of a method on a scenario: stage 1 runs every draw at seed 0, stage 2 the best draw at other seeds."""
 
     data: PlannedData
     scenario: str
@@ -121,7 +121,7 @@ class Unit:
     seeds: int
 
     def job(self, draw: int, seed: int) -> Job:
-        """Return one of its jobs."""
+        """Return the job of a draw and a seed."""
         return Job(self.data, self.scenario, self.dropped, self.method, draw, seed)
 
     def first(self) -> list[Job]:
@@ -129,9 +129,9 @@ class Unit:
         return [self.job(draw, 0) for draw in range(self.draws)]
 
     def second(self, chosen: int) -> list[Job]:
-        """Return the jobs of stage 2: the chosen draw at the other seeds, none if the method is deterministic."""
-        repeated = n_seeds(self.data.protocol.mode, self.method.name, self.seeds)
-        return [self.job(chosen, seed) for seed in range(1, repeated)]
+        """Return the jobs of stage 2: the chosen draw at all other seeds; no jobs if the method is deterministic."""
+        seeds = n_seeds(self.data.protocol.mode, self.method.name, self.seeds)
+        return [self.job(chosen, seed) for seed in range(1, seeds)]
 
     @property
     def n_jobs(self) -> int:
@@ -140,32 +140,32 @@ class Unit:
 
 
 def seed_for(*names: Any) -> int:
-    """Return a seed that depends on the names alone."""
+    """Return a seed that depends only on the names."""
     return int.from_bytes(hashlib.sha256(json.dumps(names).encode()).digest()[:7], "big")
 
 
 @dataclass(frozen=True)
 class Work:
-    """A job with what its worker needs to run it."""
+    """A job, and the settings that its worker needs to run it."""
 
     job: Job
     threads: int
-    plugins: tuple[tuple[str, str], ...] = ()  # name and source code
-    folder: str | None = None  # where a training run keeps its checkpoints
+    plugins: tuple[tuple[str, str], ...] = ()  # name and source code of each plugin
+    folder: str | None = None  # folder for the checkpoints of a training run; None for a temporary folder
 
 
 def run_job(work: Work) -> Record:
-    """Run a job and return its record, whatever happens.
+    """Run a job and return its record; exceptions are recorded, not raised.
 
-    ``status`` is "done", "diverged" (no finite optimum was found, which is a result), "failed" (an error, with its
-    traceback), or "busy" (another process is training this job).
+    The record's ``status`` is "done", "diverged" (the loss or the weights became infinite or NaN; the job counts as
+    finished), "failed" (an exception, recorded with its traceback), or "busy" (another process is training this job).
     """
     job, started = work.job, time.monotonic()
     record: Record = {"version": RECORD_VERSION, "key": job.key, "config": job.config()}
     if not job.is_convex:
         with suppress(ImportError):
-            import torch  # noqa: F401 - before its threads are limited
-    with _one_at_a_time, _limited_threads(work.threads), warnings.catch_warnings(record=True) as heard:
+            import torch  # noqa: F401 - so that _limited_threads can limit its threads
+    with _one_at_a_time, _limited_threads(work.threads), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             record |= {"status": "done", **_result(work)}
@@ -177,7 +177,7 @@ def run_job(work: Work) -> Record:
             text = " ".join(str(error).split())
             sentence = text if isinstance(error, InputError | OSError) else f"{type(error).__name__}: {text}"
             record |= {"status": "failed", "error": sentence, "traceback": traceback.format_exc()}
-    record["warnings"] = list(dict.fromkeys(str(warning.message) for warning in heard))
+    record["warnings"] = list(dict.fromkeys(str(warning.message) for warning in caught))
     record["seconds"] = round(time.monotonic() - started, 4)
     record["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
     record["versions"] = package_versions()
@@ -185,7 +185,7 @@ def run_job(work: Work) -> Record:
 
 
 def _result(work: Work) -> Record:
-    """Load the data, drop the scenario's groups, fit, predict, and count correct rows."""
+    """Load the data, drop the scenario's groups, fit the method, predict, and count the correctly classified rows."""
     job, source = work.job, work.job.data.source
     if work.plugins:
         from compshift.methods.registry import Plugin, add_plugin
@@ -194,11 +194,13 @@ def _result(work: Work) -> Record:
             add_plugin(Plugin(name, code))
     whole = source.load()
     if source.digest() != job.data.digest:
-        raise InputError(f"{source.label} has changed since the jobs were planned: start again")
+        raise InputError(
+            f"the data set {source.label!r} has changed since the jobs were planned: run the same command again"
+        )
     protocol = job.data.protocol
     dropped = np.array(job.dropped, dtype=np.int64).reshape(-1, len(whole.space.names))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the plan has warned of dropped groups without test rows
+        warnings.simplefilter("ignore")  # planning has already warned about dropped groups without test rows
         data = Scenario(job.scenario, dropped).apply(whole, strict=protocol.strict)
     parts = {name: data.part(name) for name in data.splits if name != "train"}
     predicted, detail = _fit_and_predict(work, data, parts)
@@ -208,7 +210,7 @@ def _result(work: Work) -> Record:
 def _fit_and_predict(
     work: Work, data: GroupedDataset, parts: dict[str, GroupedDataset]
 ) -> tuple[dict[str, dict[str, IntArray]], dict[str, Any]]:
-    """Return the classes (n,) by split and predictor, and the diagnostics of the fit."""
+    """Fit the method, and return the predicted classes (n,) by split and predictor, and diagnostics of the fit."""
     job, protocol = work.job, work.job.data.protocol
     common, own = job.drawn
     if job.is_convex:
@@ -231,7 +233,7 @@ def _fit_and_predict(
     known = job.data.source.known
     trained = train_method(data, job.method.name, own, common, protocol, known, seed=job.run_seed, folder=folder)
     predicted = {name: trained.predict(part, part.space.frequencies(part.codes)) for name, part in parts.items()}
-    if protocol.mode == "features":  # a fine-tuning run takes hours and stays until its record is written
+    if protocol.mode == "features":  # a fine-tuning run takes hours, so it is kept until its record is written
         shutil.rmtree(folder, ignore_errors=True)
     return predicted, trained.detail
 
@@ -242,7 +244,7 @@ def _counts(
     parts: dict[str, GroupedDataset],
     predicted: dict[str, dict[str, IntArray]],
 ) -> Record:
-    """Return the rows of every group, in training and in each split, and how many of them each predictor gets right."""
+    """Count the rows of every group in training and in each split, and those that each predictor gets right."""
     groups, _ = whole.space.distinct(whole.codes)
 
     def count(part: GroupedDataset, right: Any = None) -> IntArray:
@@ -267,7 +269,7 @@ def _counts(
 
 @contextmanager
 def _limited_threads(count: int) -> Iterator[None]:
-    """Limit the threads of linear algebra and, if it is imported, of PyTorch."""
+    """Limit the number of threads of linear algebra and, if PyTorch is imported, of PyTorch."""
     torch: Any = sys.modules.get("torch")
     before = torch.get_num_threads() if torch else 0
     with threadpool_limits(count):

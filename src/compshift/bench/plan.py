@@ -1,7 +1,7 @@
-"""Plan a benchmark before anything runs: data sets × scenarios × methods, the jobs that follow, and how long they take.
+"""Plan a benchmark: the jobs for all data sets × scenarios × methods, and an estimate of how long they take.
 
-``make_plan`` checks everything that can be checked without a fit. ``BenchPlan.estimate_seconds`` uses the times of
-finished jobs or, where there are none, times a few matrix products or training steps.
+``make_plan`` checks everything that can be checked without fitting a model. ``BenchPlan.estimate_seconds`` uses the
+times of finished jobs; for methods without finished jobs it times a few matrix products or training steps.
 """
 
 from __future__ import annotations
@@ -33,33 +33,39 @@ from compshift.data.dataset import GroupedDataset
 from compshift.data.shift import Scenario, parse_groups, scenarios, split_groups
 
 METHOD_SETS = ("paper", "all")
-"""Names for several methods: the paper's eight, and all that there are."""
+"""Names that stand for several methods: the paper's eight methods, and all known methods."""
 
 MAX_SCENARIO_GROUPS = 4
-"""Largest number of dropped groups that the name of a scenario lists; longer lists are cut and hashed."""
+"""Maximum number of dropped groups in the name of a scenario; longer names list two groups and end in a hash."""
 
 SMALL_IMAGE_BACKBONE = "small-cnn"
-"""Default backbone for the bundled images, which are small."""
+"""Default backbone for bundled data sets, whose images are small."""
 
 MAX_DRAWS = 100_000
-"""Largest number of draws, and of seeds, that a plan accepts."""
+"""Maximum number of draws, and of seeds, in a plan."""
 
 FIT_EVALUATIONS = 120
-"""Evaluations of the risk and its gradient in a typical convex fit, for estimates of time."""
+"""Typical number of evaluations of the risk and its gradient in a convex fit, for time estimates."""
 
 PRODUCTS_PER_STEP = 4.0
-"""Cost of a training step on features, in matrix products of its batch with its weights, for estimates of time."""
+"""Time of a training step on features, in units of one matrix product of features and weights, for time estimates."""
 
-START_SECONDS, CONVEX_SECONDS, TRAINED_SECONDS = 8.0, 0.05, 0.3
-"""Seconds that workers take to start, and that a convex or trained job takes besides its computations."""
+START_SECONDS = 8.0
+"""Seconds that workers take to start, for time estimates."""
+
+CONVEX_SECONDS = 0.05
+"""Overhead of a convex job in seconds, for time estimates."""
+
+TRAINED_SECONDS = 0.3
+"""Overhead of a trained job on features in seconds, for time estimates."""
 
 
 @dataclass(frozen=True, eq=False)
 class BenchPlan:
-    """Everything that a benchmark will run."""
+    """All jobs of a benchmark, grouped in units of one method on one scenario."""
 
     units: list[Unit]
-    plugins: tuple[tuple[str, str], ...]  # name and source code
+    plugins: tuple[tuple[str, str], ...]  # name and source code of each plugin
 
     @property
     def n_jobs(self) -> int:
@@ -68,11 +74,11 @@ class BenchPlan:
 
     @property
     def data(self) -> list[PlannedData]:
-        """The data sets."""
+        """Data sets of the plan, each once."""
         return list({unit.data.source.label: unit.data for unit in self.units}.values())
 
     def store(self, folder: Path) -> Store:
-        """Open or create the folder for the results, and merge this plan into it."""
+        """Open or create the folder for the results, and add this plan to the plans that it contains."""
         data = {
             planned.source.label: {
                 "digest": planned.digest,
@@ -89,10 +95,10 @@ class BenchPlan:
         return Store.create(folder, data, methods, plans)
 
     def workers(self, jobs: int | None, threads: int | None, *, remote: bool) -> tuple[int, int]:
-        """Return how many jobs run side by side and how many threads each has, with defaults where None is given.
+        """Return the number of parallel jobs and the number of threads per job; None is replaced by a default.
 
-        Convex fits and heads are small: one thread each, as many as there are cores. A fine-tuning job uses all cores
-        of this machine, so one runs at a time; on a cluster (``remote``) each has one thread.
+        Fits on features are small, so by default one job runs per core, with one thread. Fine-tuning jobs run one at a
+        time and use all cores of this machine; on a cluster (``remote``), each has one thread.
         """
         tuning = any(data.protocol.mode == "fine-tuning" for data in self.data)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -100,17 +106,17 @@ class BenchPlan:
         return jobs, threads or (max(1, cores // jobs) if tuning and not remote else 1)
 
     def finished_jobs(self, store: Store | None) -> list[int]:
-        """Return how many jobs of each unit a store has already, whichever draw was chosen."""
+        """Return the number of finished jobs of each unit in a store, whichever draw was chosen."""
         if store is None:
             return [0] * len(self.units)
-        found = []
+        finished = []
         for unit in self.units:
             keys = {unit.job(draw, seed).key for draw in range(unit.draws) for seed in range(unit.seeds)}
-            found.append(min(unit.n_jobs, sum(store.has(key) for key in keys)))
-        return found
+            finished.append(min(unit.n_jobs, sum(store.has(key) for key in keys)))
+        return finished
 
     def estimate_seconds(self, store: Store | None) -> float:
-        """Estimate the seconds that all unfinished jobs take, one after the other; 0 if nothing is left to run."""
+        """Estimate the seconds that all unfinished jobs take when run one after the other; 0 if all are finished."""
         known = {} if store is None else _mean_seconds(store)
         guesses: dict[str, Callable[[Job], float]] = {}
         total = START_SECONDS
@@ -144,13 +150,14 @@ def make_plan(
 ) -> BenchPlan:
     """Plan every method on every scenario of every data set.
 
-    ``drops`` are ``"each"``, ``"none"``, ``"random:0.3"`` or groups as text, ``"3,stripes"``; groups that are dropped
-    together are separated by semicolons. ``plugins`` are instances of ``compshift.methods.registry.Plugin``.
+    Each of the ``drops`` is ``"each"`` (one scenario per group), ``"none"``, ``"random:0.3"`` (a share of the groups),
+    or groups as text such as ``"3,stripes"``, separated by semicolons if several are dropped together. ``plugins`` are
+    instances of ``compshift.methods.registry.Plugin``.
     """
     check_count(draws, "draws")
     check_count(seeds, "seeds")
     if max(draws, seeds) > MAX_DRAWS:
-        raise InputError(f"there are {draws} draws and {seeds} seeds: pass at most {MAX_DRAWS} of each")
+        raise InputError(f"draws is {draws} and seeds is {seeds}: pass at most {MAX_DRAWS} of each")
     labels = Counter(source.label for source in sources)
     for label, count in labels.items():
         if count > 1:
@@ -173,7 +180,11 @@ def make_plan(
 
 
 def choose_methods(names: Sequence[str], plugins: Sequence[Any] = (), *, tuning: bool) -> list[PlannedMethod]:
-    """Return the methods of these names; with ``tuning``, also those that differ only when a network is trained."""
+    """Return the methods with these names, and all methods of the plugins.
+
+    ``tuning`` says whether a network is fine-tuned. If not, methods that are equivalent to another method on fixed
+    features are left out of "all", and raise an InputError if they are named.
+    """
     if find_spec("torch") is None:
         return _convex_methods(names, tuning=tuning)
     from compshift.methods.registry import METHODS, add_plugin, load_installed, method_class
@@ -192,7 +203,9 @@ def choose_methods(names: Sequence[str], plugins: Sequence[Any] = (), *, tuning:
             raise unknown_name("method", name, (*METHOD_SETS, *METHODS))
         if name in SAME_ON_FEATURES and not tuning:
             same = SAME_ON_FEATURES[name]
-            raise InputError(f"on fixed features {name!r} is the same as {same!r}: name that one, or fine-tune")
+            raise InputError(
+                f"on fixed features {name!r} is the same as {same!r}: use {same!r}, or fine-tune a network"
+            )
     wanted |= dict.fromkeys(own)
     for name in wanted:
         fields = [field.name for field in dataclasses.fields(method_class(name))]  # type: ignore[arg-type]
@@ -203,17 +216,17 @@ def choose_methods(names: Sequence[str], plugins: Sequence[Any] = (), *, tuning:
 
 
 def _convex_methods(names: Sequence[str], *, tuning: bool) -> list[PlannedMethod]:
-    """Return the methods of these names that can be run on features without PyTorch."""
+    """Return the methods with these names; raise an InputError if one of them needs PyTorch."""
     known = (*PAPER_METHODS, *FURTHER_METHODS)
     wanted: dict[str, None] = {}
     for name in names:
         if name not in (*METHOD_SETS, *known):
             raise unknown_name("method", name, (*METHOD_SETS, *known))
         wanted |= dict.fromkeys({"paper": tuple(PAPER_METHODS), "all": CONVEX_METHODS}.get(name, (name,)))
-    untrained = [name for name in wanted if tuning or name not in CONVEX_METHODS]
-    if untrained:
+    trained = [name for name in wanted if tuning or name not in CONVEX_METHODS]
+    if trained:
         raise InputError(
-            f"{', '.join(untrained)} must be trained, and PyTorch is not installed: install compshift[torch], or use "
+            f"{', '.join(trained)} must be trained, but PyTorch is not installed: install compshift[torch], or use "
             f"features with the methods {','.join(CONVEX_METHODS)}"
         )
     return [PlannedMethod(name, {}) for name in wanted]
@@ -222,7 +235,7 @@ def _convex_methods(names: Sequence[str], *, tuning: bool) -> list[PlannedMethod
 def _protocol(
     source: DataSource, data: GroupedDataset, *, steps: int | None, backbone: str | None, **choices: Any
 ) -> Protocol:
-    """Return the protocol of a data set, by its samples and backbone."""
+    """Return the protocol for a data set, which depends on the kind of its samples and on the backbone."""
     if source.features:
         return feature_protocol(steps=steps, **choices)
     from compshift.data.dataset import DEFAULT_BACKBONES
@@ -245,7 +258,11 @@ def _protocol(
 def _all_scenarios(
     data: GroupedDataset, drops: Sequence[str], plan_seed: int, label: str, draws: int, *, strict: bool
 ) -> list[Scenario]:
-    """Return the scenarios of all drops, each once. ``each`` leaves out those with too little left to learn from."""
+    """Return the scenarios of all drops, each once.
+
+    A scenario that leaves too few rows to train or validate raises an InputError; ``each`` instead leaves it out with a
+    warning, unless no scenario remains.
+    """
     found: dict[tuple[Any, ...], Scenario] = {}
     try:
         for drop in drops:
@@ -261,12 +278,12 @@ def _all_scenarios(
                     reasons[scenario.name] = reason
             if reasons and (drop != "each" or not found):
                 name, reason = next(iter(reasons.items()))
-                advice = "; drop fewer, or draw others with another seed" if drop.startswith("random:") else ""
+                advice = "; drop a smaller share, or pass another seed" if drop.startswith("random:") else ""
                 where = "with no group dropped" if name == "none" else f"without {name}"
                 raise InputError(f"{where}, {reason}{advice}")
             if reasons:
                 warnings.warn(
-                    f"{label}: {len(reasons)} of the scenarios of each are left out; without "
+                    f"{label}: {len(reasons)} of the scenarios of 'each' are left out; without "
                     + "; without ".join(f"{name}, {reason}" for name, reason in list(reasons.items())[:3]),
                     ExtrapolationWarning,
                     stacklevel=3,
@@ -277,7 +294,7 @@ def _all_scenarios(
 
 
 def scenario_name(space: GroupSpace, dropped: IntArray) -> str:
-    """Return a name that depends on the dropped groups alone, however they were chosen."""
+    """Return a name for a scenario that depends only on the dropped groups, not on how they were chosen."""
     labels = [space.label(code) for code in dropped]
     if len(labels) <= MAX_SCENARIO_GROUPS:
         return " ".join(labels) or "none"
@@ -286,32 +303,32 @@ def scenario_name(space: GroupSpace, dropped: IntArray) -> str:
 
 
 def _missing_rows(data: GroupedDataset, draws: int) -> str | None:
-    """Return why the remaining rows are too few to learn and choose from; None if they are enough."""
+    """Return a sentence about the missing training or validation rows; None if no rows are missing."""
     present = set(np.unique(data.codes[data.split == 0, 0]).tolist())
-    lost = [value for code, value in enumerate(data.space.values[0]) if code not in present]
-    if lost:
-        return f"the class {lost[0]!r} has no training rows"
+    absent = [value for code, value in enumerate(data.space.values[0]) if code not in present]
+    if absent:
+        return f"the class {absent[0]!r} has no training rows: drop other groups"
     if draws > 1 and "val" not in data.splits:
-        return f"there are no val rows to choose among {draws} draws by: add some, or use 1 draw"
+        return f"there are no val rows, which are needed to choose among {draws} draws: add val rows, or use 1 draw"
     return None
 
 
 def _mean_seconds(store: Store) -> dict[tuple[str, str], float]:
-    """Return the mean seconds of finished jobs, by data set and method."""
-    found: dict[tuple[str, str], list[float]] = {}
+    """Return the mean time of finished jobs in seconds, by data set and method."""
+    seconds: dict[tuple[str, str], list[float]] = {}
     for record in store.records():
         config: dict[str, Any] = record["config"]
-        found.setdefault((config["data"], config["method"]), []).append(float(record.get("seconds", 0.0)))
-    return {key: sum(values) / len(values) for key, values in found.items()}
+        seconds.setdefault((config["data"], config["method"]), []).append(float(record.get("seconds", 0.0)))
+    return {key: sum(values) / len(values) for key, values in seconds.items()}
 
 
 def _time_jobs(data: PlannedData) -> Callable[[Job], float]:
-    """Return a function that estimates the seconds of a job, from a short measurement on the data."""
+    """Return a function that estimates the time of a job in seconds, based on a short measurement on the data."""
     if data.protocol.mode != "features":
         seconds = data.protocol.steps * _step_seconds(data)
         return lambda _: seconds
     train = data.source.load().part("train")
-    if train.kind != "features":  # features of a download that are not computed yet
+    if train.kind != "features":  # the features of a download are not computed yet
         return lambda _: 0.0
     X = np.asarray(train.X, dtype=np.float64)
     weights = np.ones((X.shape[1], train.space.width))
@@ -326,7 +343,7 @@ def _time_jobs(data: PlannedData) -> Callable[[Job], float]:
 
 
 def _step_seconds(data: PlannedData) -> float:
-    """Return the seconds of one forward and backward pass on a batch of medium size."""
+    """Return the time in seconds of a forward and a backward pass on a batch of medium size."""
     import torch
 
     from compshift.nn.networks import named_backbone

@@ -1,8 +1,8 @@
-"""The paper's protocol: its methods, its printed tables, and the ranges that hyper-parameters are drawn from.
+"""The paper's protocol: its methods, its printed tables, and the ranges from which hyper-parameters are drawn.
 
 Source: Mahajan, Pezeshki, Arnal, Mitliagkas, Ahuja, Vincent, *Compositional Risk Minimization*, ICML 2025. The tables
-are transcribed, not corrected or recomputed: accuracies are percentages, ``_se`` their standard errors over three
-seeds. ``docs/researchers.md`` lists the numbers that contradict each other.
+are transcribed as printed, without corrections: accuracies are percentages, and columns that end in ``_se`` are their
+standard errors over three seeds. ``docs/researchers.md`` lists printed numbers that contradict each other.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ PAPER_METHODS = {
     "mixup": "Mixup",
     "crm": "CRM",
 }
-"""The paper's eight methods in its order, with the names it prints."""
+"""The paper's eight methods in the paper's order, with the names in its tables."""
 
 FURTHER_METHODS = {"rwg": "RWG", "subg": "SUBG", "dfr": "DFR", "crm-resolved": "CRM resolved"}
-"""Methods of this package that the paper's main table lacks, with the names that tables print."""
+"""Methods of this package that are absent from the paper's main table, with their names in tables."""
 
 VARIANTS = {
     "extrapolated-uniform": "CRM",
@@ -39,7 +39,7 @@ VARIANTS = {
     "learned-uniform": "B_hat + Unf Prior",
     "learned-empirical": "B_hat + Emp Prior",
 }
-"""CRM's predictors, with the names of the paper's ablation."""
+"""CRM's predictors, with their names in the paper's ablation table."""
 
 PAPER_TABLES = (
     "ablations",
@@ -50,35 +50,38 @@ PAPER_TABLES = (
     "scenarios",
     "standard_subpopulation",
 )
-"""Names of the transcribed tables, one CSV file each in ``paper_tables``."""
+"""Names of the transcribed tables; each is a CSV file in ``paper_tables``."""
 
 SELECTIONS = ("balanced", "worst", "average")
-"""Validation accuracies that can choose a draw."""
+"""Validation accuracies by which a draw can be chosen."""
 
 MODES = ("features", "fine-tuning")
-"""Linear heads on frozen features, or training of a whole network."""
+"""Modes of a benchmark: fit linear heads on frozen features, or train a whole network."""
 
 FEATURE_STEPS = 600
-"""Largest number of full-batch steps for methods that are trained on features."""
+"""Default maximum number of full-batch steps for methods that are trained on features."""
 
 FEATURE_TOLERANCE = 1e-3
-"""Largest gradient entry at which training on features stops early."""
+"""Threshold for early stopping on features: training stops once no gradient entry exceeds it."""
 
 SOLVER_TOLERANCE = 1e-4
-"""Largest gradient entry at which a convex fit has converged."""
+"""Convergence threshold of convex fits: a fit has converged once no gradient entry exceeds it."""
 
 FRESH_STEPS = 1000
-"""Steps of a network that starts from random weights."""
+"""Default number of steps for a network that starts from random weights."""
 
 PAPER_STEPS = (5000, 10_000)
-"""Lengths of the paper's runs."""
+"""Numbers of steps in the paper's runs."""
 
 RIDGE_RANGES = {"alpha": LogUniform(-4, 0)}
+"""Range of the ridge penalty on features."""
+
 FRESH_RANGES = {
     "learning_rate": LogUniform(-2.5, -1),
     "weight_decay": LogUniform(-6, -2),
     "batch_size": LogUniform(5, 7, base=2, whole=True),
 }
+"""Ranges for networks that start from random weights."""
 
 
 def read_table(name: str) -> list[dict[str, str]]:
@@ -90,24 +93,24 @@ def read_table(name: str) -> list[dict[str, str]]:
 
 
 def printed(method: str) -> str:
-    """Return the name that tables print for a method; a plugin's method keeps its own."""
+    """Return the name of a method in tables; methods of plugins are printed under their own name."""
     return {**PAPER_METHODS, **FURTHER_METHODS}.get(method, method)
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How every method is run on a data set. Results under different protocols are never mixed."""
+    """Settings that are the same for all methods on a data set; tables never mix results of different protocols."""
 
-    mode: str
-    steps: int
-    ranges: dict[str, LogUniform] = field(hash=False)  # hyper-parameters that all methods share
+    mode: str  # one of MODES
+    steps: int  # maximum number of steps in a training run
+    ranges: dict[str, LogUniform] = field(hash=False)  # ranges of the hyper-parameters shared by all methods
     select: str = "balanced"  # validation accuracy that chooses a draw and a checkpoint
-    plan_seed: int = 0
+    plan_seed: int = 0  # seed of the hyper-parameter draws
     backbone: str | None = None  # network to fine-tune
-    balanced_classes: bool = False  # sample classes equally often
-    strict: bool = False  # also drop rows of other groups that show the same sample as a dropped one
-    tolerance: float = FEATURE_TOLERANCE
-    solver_tolerance: float = SOLVER_TOLERANCE
+    balanced_classes: bool = False  # whether classes are sampled equally often
+    strict: bool = False  # whether rows of other groups that contain the same sample as a dropped row are dropped too
+    tolerance: float = FEATURE_TOLERANCE  # for early stopping of training on features
+    solver_tolerance: float = SOLVER_TOLERANCE  # for convergence of convex fits
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -116,35 +119,39 @@ class Protocol:
             raise unknown_name("selection", self.select, SELECTIONS)
         check_count(self.steps, "steps")
         if self.plan_seed < 0:
-            raise InputError(f"the seed of the plan is {self.plan_seed}: pass a whole number of 0 or more")
+            raise InputError(f"the seed of the plan is {self.plan_seed}: pass an integer ≥ 0")
 
     def draw(self, number: int, own: dict[str, LogUniform]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the hyper-parameters of a draw: those that all methods share, and the method's own.
+        """Return the hyper-parameters of a draw: those shared by all methods, and those of one method.
 
-        They depend on the plan's seed and the number of the draw alone, so all methods get the same shared values.
+        ``own`` are the ranges of the latter. The shared values depend only on the plan's seed and the number of the
+        draw, so they are the same for all methods.
         """
         rng = np.random.default_rng([self.plan_seed, number])
         common = {name: values.draw(rng) for name, values in self.ranges.items()}
-        scaled = self.mode == "features" or self.steps not in PAPER_STEPS  # the paper's ranges fit its own lengths
+        scaled = (
+            self.mode == "features" or self.steps not in PAPER_STEPS
+        )  # the paper's ranges suit the paper's numbers of steps
         steps = self.steps if scaled else None
         return common, {name: values.draw(rng, steps) for name, values in own.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the protocol as JSON can hold it."""
+        """Return the protocol as a dictionary that JSON can represent."""
         return asdict(self)
 
 
 def feature_protocol(*, steps: int | None = None, **choices: Any) -> Protocol:
-    """Return the protocol on features: linear heads with a ridge penalty of random strength."""
+    """Return the protocol for features: linear heads with a ridge penalty whose strength is drawn at random."""
     return Protocol("features", FEATURE_STEPS if steps is None else steps, RIDGE_RANGES, **choices)
 
 
 def tuning_protocol(
     dataset: str | None, kind: str, *, fresh: bool, steps: int | None = None, **choices: Any
 ) -> Protocol:
-    """Return the protocol of fine-tuning, with the paper's ranges for the data set or for another of the same kind.
+    """Return the protocol for fine-tuning, with the paper's ranges for the data set.
 
-    The ranges of pretrained networks are too small for random weights, so ``fresh`` networks have ranges of their own.
+    Data sets that are not in the paper use the paper's ranges for Waterbirds (images) or MultiNLI (text). ``fresh``
+    networks, which start from random weights, need larger learning rates and use ``FRESH_RANGES``.
     """
     if fresh:
         return Protocol("fine-tuning", FRESH_STEPS if steps is None else steps, FRESH_RANGES, **choices)

@@ -1,7 +1,7 @@
-"""Records of jobs: the accuracies that tables show, and the check that a record's JSON is complete.
+"""Records of jobs: compute accuracies from them, and check records that are read from files.
 
-A record is what a job leaves behind: its configuration, its status ("done", "diverged" or "failed") and, if it is done,
-the number of rows and of correctly classified rows of every group, for every split and predictor.
+A record is the stored result of a job: its configuration, its status ("done", "diverged" or "failed") and, if it is
+done, the number of rows and of correctly classified rows of every group, for every split and predictor.
 """
 
 from __future__ import annotations
@@ -18,11 +18,17 @@ from compshift._errors import InputError
 from compshift.core.groups import GroupSpace
 
 RECORD_VERSION = 1
+"""Version of the format of records."""
 
 Record = dict[str, Any]
+"""Content of a record's JSON file."""
 
 RECORD_METRICS = ("average", "weighted", "balanced", "worst")
-"""Accuracy over rows; the same with groups as frequent as in training; mean over groups; lowest of a group."""
+"""Metrics of a record.
+
+average: accuracy over rows; weighted: mean accuracy of groups, weighted by their training rows; balanced: unweighted
+mean accuracy of groups; worst: lowest accuracy of a group.
+"""
 
 STATUS = ("done", "diverged", "failed")
 """Possible values of a stored record's ``status``."""
@@ -31,53 +37,53 @@ CONFIG_TEXTS = ("data", "digest", "scenario", "method", "code")
 """Keys of a record's ``config`` that hold text."""
 
 MAX_RUNS = 1_000_000
-"""Largest number of a draw or seed in a record."""
+"""Upper limit for draws and seeds in the files of a benchmark."""
 
 VERSIONED_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
-"""Packages whose versions a record and a report name."""
+"""Packages whose versions are stored in records and shown in reports."""
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of compshift, Python and the packages that compute, as far as installed."""
-    found = {"compshift": __version__, "python": platform.python_version()}
+    """Return the versions of compshift, Python and those of ``VERSIONED_PACKAGES`` that are installed."""
+    versions = {"compshift": __version__, "python": platform.python_version()}
     for name in VERSIONED_PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def reported(record: Record) -> str:
-    """Return the name of the predictor that is selected and reported: the first."""
+    """Return the name of the predictor that selection and tables use: the first one in the record."""
     return str(next(iter(record["right"]["test"])))
 
 
 def group_accuracy(record: Record, split: str, predictor: str) -> tuple[Any, Any]:
-    """Return the accuracy (g,) of each group, NaN without rows, and its number of rows (g,)."""
+    """Return the accuracy (g,) of each group, NaN for groups without rows, and its number of rows (g,)."""
     rows = np.array(record["rows"][split], dtype=np.float64)
     right = np.array(record["right"][split][predictor], dtype=np.float64)
     return right / np.where(rows > 0, rows, np.nan), rows
 
 
 def scores(record: Record, split: str = "test", predictor: str | None = None) -> dict[str, float]:
-    """Return every metric of a predictor, by default of the reported one.
+    """Return all ``RECORD_METRICS`` of a predictor, by default of the reported one.
 
-    ``weighted`` weights groups by their training rows before any group was dropped.
+    ``weighted`` weights each group by its number of training rows before any group was dropped.
     """
     accuracy, rows = group_accuracy(record, split, predictor or reported(record))
-    held = rows > 0
-    train = np.array(record["train_rows"], dtype=np.float64)[held]
+    present = rows > 0
+    train = np.array(record["train_rows"], dtype=np.float64)[present]
     return {
-        "average": float(accuracy[held] @ rows[held] / rows.sum()),
-        "weighted": float(accuracy[held] @ train / train.sum()) if train.any() else float("nan"),
-        "balanced": float(accuracy[held].mean()),
-        "worst": float(accuracy[held].min()),
+        "average": float(accuracy[present] @ rows[present] / rows.sum()),
+        "weighted": float(accuracy[present] @ train / train.sum()) if train.any() else float("nan"),
+        "balanced": float(accuracy[present].mean()),
+        "worst": float(accuracy[present].min()),
     }
 
 
 def dropped_accuracy(record: Record, predictor: str | None = None) -> float:
-    """Return the accuracy on test rows of groups that training lacked; NaN if there are none."""
+    """Return the accuracy on test rows of unseen groups; NaN if there are no such rows."""
     rows = np.array(record["rows"]["test"], dtype=np.float64)
     right = np.array(record["right"]["test"][predictor or reported(record)], dtype=np.float64)
     unseen = (np.array(record["seen_rows"]) == 0) & (rows > 0)
@@ -85,24 +91,24 @@ def dropped_accuracy(record: Record, predictor: str | None = None) -> float:
 
 
 def n_unseen(record: Record) -> int:
-    """Return the number of groups that have test rows and no training rows."""
+    """Return the number of groups with test rows but without training rows."""
     return int(((np.array(record["seen_rows"]) == 0) & (np.array(record["rows"]["test"]) > 0)).sum())
 
 
 def is_done(record: Record) -> bool:
-    """Return whether a job ended with accuracies."""
+    """Return whether a record has accuracies: its job neither diverged nor failed."""
     return bool(record["status"] == "done")
 
 
 def check_outline(record: Mapping[str, Any]) -> None:
-    """Check the keys that every record has; the error names the first that is wrong."""
+    """Check that a record has the data set, method, key and status that every record must have."""
     config = _mapping(record, "config")
-    for found in (config.get("data"), config.get("method"), record.get("key"), record.get("status")):
-        _expect(isinstance(found, str), "config")
+    for text in (config.get("data"), config.get("method"), record.get("key"), record.get("status")):
+        _expect(isinstance(text, str), "config")
 
 
 def check_record(record: Mapping[str, Any]) -> None:
-    """Check everything in a record that tables and pages use; the error names the first key that is wrong."""
+    """Check everything in a record that tables and reports use; an InputError names the first invalid part."""
     config = _mapping(record, "config")
     _expect(isinstance(config.get("common", {}), dict), "common")
     for name in CONFIG_TEXTS:
@@ -121,7 +127,7 @@ def check_record(record: Mapping[str, Any]) -> None:
 
 
 def _check_counts(record: Mapping[str, Any]) -> None:
-    """Check the groups of a finished record and their numbers of rows."""
+    """Check the groups of a finished record, and their numbers of rows and of correctly classified rows."""
     _expect(isinstance(record.get("names"), list) and isinstance(record.get("values"), list), "names")
     _expect(all(isinstance(values, list) for values in record["values"]), "values")
     space = GroupSpace(tuple(record["names"]), tuple(map(tuple, record["values"])))
@@ -145,46 +151,46 @@ def _check_counts(record: Mapping[str, Any]) -> None:
 
 
 def _check_detail(detail: Mapping[str, Any]) -> None:
-    """Check the diagnostics of CRM's biases, if there are any."""
+    """Check the diagnostics of CRM's biases if the record has them."""
     _expect(_is_number(detail.get("bias_gap", 0.0)), "bias_gap")
     extrapolated = detail.get("extrapolated", [])
     _expect(isinstance(extrapolated, list), "extrapolated")
-    for found in extrapolated:
-        _expect(isinstance(found, list) and len(found) == 3, "extrapolated")
-        _expect(_is_codes([found[0]]) and _is_number(found[1]) and _is_number(found[2] or 0.0), "extrapolated")
+    for entry in extrapolated:  # code, effective sample size, Pareto k̂ or None
+        _expect(isinstance(entry, list) and len(entry) == 3, "extrapolated")
+        _expect(_is_codes([entry[0]]) and _is_number(entry[1]) and _is_number(entry[2] or 0.0), "extrapolated")
 
 
 def check_about(about: Mapping[str, Any]) -> None:
-    """Check the content of a folder's ``bench.json``; the error names the first key that is wrong."""
+    """Check the content of ``bench.json``; an InputError names the first invalid part."""
     data, plans = _mapping(about, "data"), _mapping(about, "plans")
     _mapping(about, "methods")
-    for found in data.values():
-        _expect(isinstance(found, dict) and isinstance(found.get("digest"), str), "data")
-        _mapping(found, "protocol")
+    for entry in data.values():
+        _expect(isinstance(entry, dict) and isinstance(entry.get("digest"), str), "data")
+        _mapping(entry, "protocol")
     for label, plan in plans.items():
         _expect(label in data and isinstance(plan, list), "plans")
-        for entry in plan:
-            _expect(isinstance(entry, list) and len(entry) == 4 and isinstance(entry[1], str), "plans")
-            _expect(_is_codes(entry[0]) and all(_is_count(number, MAX_RUNS) for number in entry[2:]), "plans")
+        for unit in plan:  # dropped groups, method, number of draws, number of seeds
+            _expect(isinstance(unit, list) and len(unit) == 4 and isinstance(unit[1], str), "plans")
+            _expect(_is_codes(unit[0]) and all(_is_count(number, MAX_RUNS) for number in unit[2:]), "plans")
 
 
 def check_protocol(protocol: Mapping[str, Any]) -> None:
-    """Check the keys of a stored protocol that tables print; the error names the first that is wrong."""
+    """Check the parts of a stored protocol that tables print; an InputError names the first invalid part."""
     _expect(protocol.get("mode") in ("features", "fine-tuning"), "mode")
     _expect(protocol.get("select") in RECORD_METRICS, "select")
     _expect(protocol["mode"] == "features" or {"backbone", "steps"} <= set(protocol), "backbone")
 
 
 def _mapping(content: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = content.get(name)
-    _expect(isinstance(found, dict), name)
-    assert isinstance(found, dict)
-    return found
+    value = content.get(name)
+    _expect(isinstance(value, dict), name)
+    assert isinstance(value, dict)
+    return value
 
 
-def _expect(right: bool, name: str) -> None:
-    if not right:
-        raise InputError(f"{name} is missing or invalid")
+def _expect(valid: bool, name: str) -> None:
+    if not valid:
+        raise InputError(f"{name!r} is missing or invalid")  # callers add the file and the remedy
 
 
 def _is_number(value: Any) -> bool:

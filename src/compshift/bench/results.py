@@ -1,7 +1,7 @@
-"""From records to the numbers of tables: means over seeds and scenarios, accuracies of every group, the paper's own.
+"""Turn records into the numbers of tables: means over seeds and scenarios, and accuracies of every group.
 
-``Results`` has one number per data set, method and metric; ``GroupResults`` the accuracy of every group, when training
-had it and when it did not. ``paper_results`` gives the paper's printed numbers in the same form.
+``Results`` has one number per data set, method and metric. ``GroupResults`` has the accuracy of every group, separately
+for scenarios in which it was seen and unseen. ``paper_results`` returns the paper's printed numbers as ``Results``.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 
 PAPER_METRICS = {"average_acc": "average", "balanced_acc": "balanced", "worst_group_acc": "worst"}
-"""Columns of the paper's tables, and the metrics they hold."""
+"""Metric in each column of the paper's tables."""
 
 PAPER_STANDARD = "worst_group_acc_no_groups_dropped"
-"""Column of the paper's main table for training with all groups."""
+"""Column of the paper's main table with the worst-group accuracy when no group is dropped."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """Mean over seeds of an accuracy in percent, with its standard error if there are several seeds."""
+    """Mean over seeds of an accuracy, in percent."""
 
     mean: float
-    error: float | None = None
-    seeds: int = 1
+    error: float | None = None  # standard error of the mean; None for a single seed
+    seeds: int = 1  # number of seeds
 
     @classmethod
     def over(cls, values: Sequence[float]) -> Score:
@@ -52,36 +52,36 @@ class Score:
         return cls(float(array.mean()), error, len(array))
 
     def distance(self, other: Score) -> float | None:
-        """Return the difference in units of its standard error; None if that is unknown or 0."""
-        spread = math.hypot(self.error or 0.0, other.error or 0.0)
-        return (self.mean - other.mean) / spread if spread > 0 else None
+        """Return the difference of the means divided by its standard error; None if that is unknown or 0."""
+        error = math.hypot(self.error or 0.0, other.error or 0.0)
+        return (self.mean - other.mean) / error if error > 0 else None
 
 
 Scores = dict[str, Score]
-"""Scores by metric."""
+"""Score of each metric."""
 
 
 @dataclass(eq=False)
 class Results:
-    """Everything that tables show. Methods and variants go by their printed names."""
+    """All numbers of the tables. Keys contain the printed names of methods and of CRM's variants."""
 
-    main: dict[tuple[str, str], Scores] = field(default_factory=dict)  # (data set, method): over scenarios
-    standard: dict[tuple[str, str], Scores] = field(default_factory=dict)  # no group dropped
-    scenarios: dict[tuple[str, DroppedGroups, str], Scores] = field(default_factory=dict)
-    ablations: dict[tuple[str, str], Scores] = field(default_factory=dict)  # (data set, variant)
+    main: dict[tuple[str, str], Scores] = field(default_factory=dict)  # (data set, method): means over scenarios
+    standard: dict[tuple[str, str], Scores] = field(default_factory=dict)  # (data set, method): no group dropped
+    scenarios: dict[tuple[str, DroppedGroups, str], Scores] = field(default_factory=dict)  # last key: method
+    ablations: dict[tuple[str, str], Scores] = field(default_factory=dict)  # (data set, variant): means over scenarios
     labels: dict[tuple[str, DroppedGroups], str] = field(default_factory=dict)  # readable names of scenarios
-    extent: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # scenarios, fewest draws
-    partial: set[tuple[str, str]] = field(default_factory=set)  # (data set, method) with scenarios or seeds missing
-    named: set[str] = field(default_factory=set)  # data sets that are published ones, not files
-    notes: list[str] = field(default_factory=list)
+    extent: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # number of scenarios, fewest draws
+    partial: set[tuple[str, str]] = field(default_factory=set)  # (data set, method) with missing scenarios or seeds
+    named: set[str] = field(default_factory=set)  # named data sets, as opposed to feature files
+    notes: list[str] = field(default_factory=list)  # sentences to print below the tables
 
     @property
     def datasets(self) -> list[str]:
-        """Data sets, in order of appearance."""
+        """Names of the data sets, in order of appearance."""
         return list(dict.fromkeys(key[0] for key in (*self.main, *self.standard)))
 
     def of(self, data: str) -> Results:
-        """Return the part of one data set."""
+        """Return the results of one data set; ``partial``, ``named`` and ``notes`` still cover all data sets."""
         parts = {
             name: {key: value for key, value in getattr(self, name).items() if key[0] == data}
             for name in ("main", "standard", "scenarios", "ablations", "labels", "extent")
@@ -90,12 +90,12 @@ class Results:
 
 
 def stored_results(store: Store) -> Results:
-    """Return the numbers of a benchmark's folder."""
+    """Return the results in the folder of a benchmark."""
     return results_of(chosen_records(store), sum(1 for _ in store.failures()))
 
 
 def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
-    """Return the numbers of the chosen records."""
+    """Return the results of the chosen records, with notes about missing, diverged and failed jobs."""
     results, about, units = Results(labels=dict(folder.labels)), folder.about, folder.units
     chosen = {key: found for key, found in folder.records.items() if found}
     for key in units:
@@ -103,16 +103,16 @@ def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
         if key not in chosen:
             results.notes.append(f"{where}: every draw diverged")
             continue
-        lost = [record for (_, seed), record in units[key].items() if seed > 0 and not is_done(record)]
-        if lost:
+        diverged = [record for (_, seed), record in units[key].items() if seed > 0 and not is_done(record)]
+        if diverged:
             results.partial.add((key[0], printed(key[2])))
             results.notes.append(
-                f"{where}: {len(lost)} of {len(lost) + len(chosen[key])} seeds diverged and are left out"
+                f"{where}: {len(diverged)} of {len(diverged) + len(chosen[key])} seeds diverged and are left out"
             )
     for data in dict.fromkeys(key[0] for key in chosen):
         _add_data_set(results, data, {key[1:]: found for key, found in chosen.items() if key[0] == data})
         draws = {key[1:]: sum(seed == 0 for _, seed in units[key]) for key in chosen if key[0] == data}
-        _add_extent(results, data, draws, _how(about["data"][data]["protocol"]))
+        _add_extent(results, data, draws, _describe_protocol(about["data"][data]["protocol"]))
         results.notes += _outside_hull(
             data, {key[1]: next(iter(chosen[key].values())) for key in chosen if key[0] == data}
         )
@@ -120,24 +120,29 @@ def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
             results.named.add(data)
     results.notes += unfinished_notes(about, unfinished_units(about, units))
     if folder.n_foreign:
-        results.notes.append(f"{folder.n_foreign} results of other data, settings or versions of a method are left out")
+        results.notes.append(
+            f"{folder.n_foreign} results with other data, settings or versions of a method are left out"
+        )
     if n_failures:
-        results.notes.append(f"{n_failures} job{'s' * (n_failures > 1)} failed: see the folder failures")
+        results.notes.append(
+            f"{n_failures} job{'s' * (n_failures > 1)} failed: see the logs in the folder failures, and run the same "
+            "command again to retry"
+        )
     versions = sorted({record["versions"]["compshift"] for unit in units.values() for record in unit.values()})
     if len(versions) > 1:
-        results.notes.append(f"results of several versions of compshift: {', '.join(versions)}")
+        results.notes.append(f"the results are from several versions of compshift: {', '.join(versions)}")
     return results
 
 
-def _add_extent(results: Results, data: str, draws: Mapping[tuple[DroppedGroups, str], int], how: str) -> None:
-    """Add how many scenarios and draws are behind each method's row, and a note if the numbers differ."""
+def _add_extent(results: Results, data: str, draws: Mapping[tuple[DroppedGroups, str], int], protocol: str) -> None:
+    """Add each method's number of scenarios and draws, and a note about the protocol, the scenarios and the draws."""
     for method in dict.fromkeys(method for _, method in draws):
-        own = [count for (dropped, name), count in draws.items() if name == method]
+        method_draws = [count for (dropped, name), count in draws.items() if name == method]
         shifts = [key for key in results.scenarios if key[0] == data and key[2] == printed(method)]
-        results.extent[data, printed(method)] = len(shifts), min(own)
+        results.extent[data, printed(method)] = len(shifts), min(method_draws)
     scenarios = max(count for (label, _), (count, _) in results.extent.items() if label == data)
     numbers = {name: count for (label, name), (_, count) in results.extent.items() if label == data}
-    text = f"{data}: {how}, {scenarios} scenario{'s' * (scenarios != 1)}"
+    text = f"{data}: {protocol}, {scenarios} scenario{'s' * (scenarios != 1)}"
     if len(set(numbers.values())) == 1:
         count = next(iter(numbers.values()))
         results.notes.insert(0, f"{text}, {count} draw{'s' * (count != 1)}.")
@@ -147,7 +152,7 @@ def _add_extent(results: Results, data: str, draws: Mapping[tuple[DroppedGroups,
 
 
 def _outside_hull(data: str, records: Mapping[DroppedGroups, Record]) -> list[str]:
-    """Return a note if tested groups lie outside the hull of the groups in training."""
+    """Return a note if tested groups lie outside the affine hull of the seen groups; otherwise an empty list."""
     outside = 0
     for record in records.values():
         codes = np.array(record["groups"], dtype=np.int64)
@@ -158,22 +163,23 @@ def _outside_hull(data: str, records: Mapping[DroppedGroups, Record]) -> list[st
     if not outside:
         return []
     return [
-        f"{data}: in {outside} of {len(records)} scenarios some tested groups lie outside the hull of the seen ones, "
-        "so that training does not determine them."
+        f"{data}: in {outside} of {len(records)} scenarios some tested groups lie outside the affine hull of the seen "
+        "groups, so the training data do not determine predictions for them."
     ]
 
 
-def _how(protocol: Mapping[str, Any]) -> str:
-    """Describe a protocol in words."""
+def _describe_protocol(protocol: Mapping[str, Any]) -> str:
+    """Describe a protocol in a few words."""
     if protocol["mode"] == "features":
         return "linear heads on fixed features"
     return f"fine-tuning of {protocol['backbone']}, {protocol['steps']} steps"
 
 
 def _add_data_set(results: Results, data: str, units: Mapping[tuple[DroppedGroups, str], Mapping[int, Record]]) -> None:
-    """Add all numbers of one data set.
+    """Add all numbers of one data set to ``results``.
 
-    If nothing was dropped but training lacks groups anyway, that shift counts as the scenario.
+    If no scenario drops a group but the training split itself lacks tested groups, the data set as it is counts as the
+    only scenario.
     """
     shifts = list(dict.fromkeys(dropped for dropped, _ in units if dropped))
     if not shifts:
@@ -191,16 +197,16 @@ def _add_data_set(results: Results, data: str, units: Mapping[tuple[DroppedGroup
                 for dropped in (*shifts, *(() if () in shifts else ((),)))
                 if (dropped, method) in units and (predictor is None or _has(units[dropped, method], predictor))
             }
-            over = _over_scenarios([by_scenario[dropped] for dropped in shifts if dropped in by_scenario])
+            mean = _over_scenarios([by_scenario[dropped] for dropped in shifts if dropped in by_scenario])
             if predictor is not None:
-                if over:
-                    results.ablations[data, label] = over
+                if mean:
+                    results.ablations[data, label] = mean
                 continue
             for dropped in shifts:
                 if dropped in by_scenario:
                     results.scenarios[data, dropped, name] = _over_seeds(by_scenario[dropped].values())
-            if over:
-                results.main[data, name] = over
+            if mean:
+                results.main[data, name] = mean
             if () in by_scenario and () not in shifts:
                 results.standard[data, name] = _over_seeds(by_scenario[()].values())
 
@@ -219,25 +225,25 @@ def _over_seeds(found: Iterable[Mapping[str, float]]) -> Scores:
 
 
 def _over_scenarios(scenarios: Sequence[Mapping[int, Mapping[str, float]]]) -> Scores:
-    """Average over scenarios for each seed, then over the seeds that have the most scenarios."""
+    """Average over scenarios for each seed, then over seeds; seeds with fewer scenarios than others are left out."""
     if not scenarios:
         return {}
-    held = {seed: [found[seed] for found in scenarios if seed in found] for found in scenarios for seed in found}
-    most = max(len(rows) for rows in held.values())
+    by_seed = {seed: [found[seed] for found in scenarios if seed in found] for found in scenarios for seed in found}
+    most = max(len(rows) for rows in by_seed.values())
     means = [
         {metric: float(np.mean([row[metric] for row in rows])) for metric in rows[0]}
-        for _, rows in sorted(held.items())
+        for _, rows in sorted(by_seed.items())
         if len(rows) == most
     ]
     return _over_seeds(means)
 
 
 def paper_results() -> Results:
-    """Return the paper's printed numbers in the form of our own.
+    """Return the paper's printed numbers.
 
-    The paper numbers the groups of MetaShift differently in its table of scenarios than in its text: without (1, 0)
-    the average hardly changes, which fits (cat, outdoor) with 7 % of the test rows, not (dog, indoor) with 22 %. Keys
-    use the numbers of the text, as our loader does, and labels those of the table.
+    The paper numbers the groups of MetaShift differently in its table of scenarios than in its text: dropping (1, 0)
+    hardly changes the average accuracy, which fits (cat, outdoor) with 7 % of the test rows, not (dog, indoor) with
+    22 %. Keys use the numbers of the text, as our loader does; labels use those of the table.
     """
     results = Results()
     for row in [*read_table("main_results"), *read_table("celeba_multi_attribute")]:
@@ -266,23 +272,23 @@ def _printed_scores(row: Mapping[str, str]) -> Scores:
 
 @dataclass(frozen=True, eq=False)
 class GroupResults:
-    """Accuracy of every group of a data set: mean over seeds, then over scenarios; NaN where there is no scenario."""
+    """Accuracy of every group of a data set, averaged over seeds and then over scenarios."""
 
     data: str
     space: GroupSpace
-    groups: IntArray  # (g, m) groups that have rows
-    train_rows: IntArray  # (g,) before any group was dropped
+    groups: IntArray  # (g, m) codes of the groups that have rows
+    train_rows: IntArray  # (g,) training rows before any group was dropped
     test_rows: IntArray  # (g,)
     methods: tuple[str, ...]  # printed names
-    seen: FloatArray  # (methods, g) over the scenarios in which training has the group
-    unseen: FloatArray  # (methods, g) over those in which it does not
+    seen: FloatArray  # (methods, g) accuracy over scenarios in which the group is seen; NaN without such scenarios
+    unseen: FloatArray  # (methods, g) accuracy over scenarios in which the group is unseen; NaN without such scenarios
     scenarios: tuple[tuple[str, IntArray], ...]  # readable name and dropped groups
-    trust: FloatArray  # (g, 2) least ESS and largest k̂ behind CRM's bias of the group while unseen; NaN if unknown
+    trust: FloatArray  # (g, 2) smallest ESS and largest k̂ of CRM's bias for the unseen group; NaN if unknown
     bias_gap: float  # largest |B* − B| of CRM's fits; NaN if unknown
 
 
 def group_results(folder: ChosenRecords) -> Iterator[GroupResults]:
-    """Yield the accuracies of all groups, for every data set that has results."""
+    """Yield the group accuracies of every data set that has results."""
     for data in dict.fromkeys(key[0] for key, found in folder.records.items() if found):
         part = {key: found for key, found in folder.records.items() if key[0] == data and found}
         yield _groups_of(data, part, folder.labels)
@@ -291,7 +297,7 @@ def group_results(folder: ChosenRecords) -> Iterator[GroupResults]:
 def _groups_of(
     data: str, chosen: Mapping[UnitKey, Mapping[int, Record]], labels: Mapping[tuple[str, DroppedGroups], str]
 ) -> GroupResults:
-    """Average the chosen records of one data set, given by unit and seed."""
+    """Return the group accuracies of one data set from its chosen records, given by unit and seed."""
     first = next(iter(next(iter(chosen.values())).values()))
     groups = np.array(first["groups"], dtype=np.int64)
     methods = list(dict.fromkeys(key[2] for key in chosen))
@@ -300,9 +306,9 @@ def _groups_of(
     gaps = []
     for (_, _, method), records in chosen.items():
         accuracy = np.mean([group_accuracy(r, "test", reported(r))[0] for r in records.values()], axis=0)  # (g,)
-        had = np.array(next(iter(records.values()))["seen_rows"]) > 0
+        is_seen = np.array(next(iter(records.values()))["seen_rows"]) > 0
         for seen in (True, False):
-            parts[seen][method].append(np.where(had == seen, accuracy, np.nan))
+            parts[seen][method].append(np.where(is_seen == seen, accuracy, np.nan))
         if method == "crm":
             for record in records.values():
                 _add_trust(trust, groups, record["detail"])
@@ -328,16 +334,16 @@ def _groups_of(
 
 
 def _mean(rows: list[FloatArray]) -> FloatArray:
-    """Return the mean over the rows that have a number, NaN where none has."""
+    """Return the mean of each column over the rows that are not NaN there; NaN for a column of NaN."""
     stacked = np.array(rows)
     count = np.count_nonzero(~np.isnan(stacked), axis=0)
     return np.asarray(np.nansum(stacked, axis=0) / np.where(count > 0, count, np.nan))
 
 
 def _add_trust(trust: FloatArray, groups: IntArray, detail: Mapping[str, Any]) -> None:
-    """Update the least ESS and the largest k̂ of the groups that a fit had to extrapolate."""
+    """Update the smallest ESS and the largest k̂ of the groups that a fit extrapolated, in place."""
     position = {tuple(code): number for number, code in enumerate(groups.tolist())}
-    for code, size, tail in detail.get("extrapolated", ()):
+    for code, ess, pareto_k in detail.get("extrapolated", ()):
         row = position.get(tuple(code))
         if row is not None:
-            trust[row] = np.fmin(trust[row, 0], size), np.fmax(trust[row, 1], np.nan if tail is None else tail)
+            trust[row] = np.fmin(trust[row, 0], ess), np.fmax(trust[row, 1], np.nan if pareto_k is None else pareto_k)

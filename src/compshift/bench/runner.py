@@ -1,16 +1,17 @@
-"""Run the jobs of a plan: each once, on any executor, continuing where an earlier run stopped.
+"""Run the jobs of a plan, each once, on any executor; jobs that an earlier run has finished are skipped.
 
-What happens when a job fails:
+How failures are handled:
 
-- An error inside a job is caught by ``run_job`` in the worker, which returns a record with ``status`` "failed", the
-  sentence of the error and its traceback. The runner writes it to ``failures/KEY.json`` with a readable
-  ``failures/KEY.log`` beside it, and goes on with the other jobs.
-- A worker that dies (out of memory, killed) takes down the jobs that were running with it. Each of them is tried again
-  alone, so that only the culprit fails; after ``MAX_ATTEMPTS`` deaths it gets a "failed" record too.
-- A job that diverges is not a failure: it is a finished job whose draw is never chosen.
+- ``run_job`` catches an exception inside a job and returns a record with ``status`` "failed", the message and the
+  traceback. The runner writes the record to ``failures/KEY.json`` and a readable log to ``failures/KEY.log``, and
+  continues with the other jobs.
+- If a worker dies (out of memory, killed), its jobs are started again one at a time, so that only the job that causes
+  the death can fail. A job whose worker dies ``MAX_ATTEMPTS`` times gets a "failed" record.
+- A job that diverges counts as finished, not as failed, but its draw is never chosen.
 
-Failed jobs are not finished: the same command runs them again, and `compshift bench` ends with exit code 1 if any
-failed. Results of all other jobs are kept and shown.
+Stage 2 starts as soon as every draw of stage 1 has finished or failed: selection chooses among the draws that did not
+fail. Failed jobs are not finished, so the next run tries them again, and the chosen draw may then change. `compshift
+bench` exits with 1 if any job failed; the results of all other jobs are kept and shown.
 """
 
 from __future__ import annotations
@@ -30,42 +31,42 @@ from compshift.bench.selection import choose_draw
 from compshift.bench.store import Store
 
 JOBS_PER_SLOT = 2
-"""Jobs submitted for each that can run at a time, so that no worker waits for its next one."""
+"""Jobs submitted per slot of the executor; more than 1, so that no worker waits for its next job."""
 
 MAX_ATTEMPTS = 2
-"""How often a job is started if its worker dies."""
+"""Maximum number of times that a job is started if its worker dies."""
 
 POLL_SECONDS = 0.5
-"""Seconds between checks of jobs that other runners have claimed."""
+"""Seconds between checks whether jobs that other runners have claimed are finished."""
 
 
 class BenchListener:
-    """Base class of objects that follow the progress of a benchmark; its methods do nothing."""
+    """Base class of listeners to the progress of a benchmark; the methods do nothing."""
 
     def planned(self, unit: Unit, jobs: Sequence[Job]) -> None:
-        """Receive the next jobs of a unit."""
+        """Called with the jobs of a unit's next stage."""
 
     def finished(self, job: Job, record: Record, *, new: bool) -> None:
-        """Receive the record of a finished or failed job; ``new`` unless it was in the store already."""
+        """Called with the record of a finished or failed job; ``new`` is False if the record was already stored."""
 
 
 @dataclass
 class _Progress:
-    """Progress of a unit: the records of stage 1, and the number of jobs missing in the current stage."""
+    """Progress of a unit."""
 
     unit: Unit
-    waiting: int  # jobs of the current stage without a record
-    draws: dict[int, Record] = field(default_factory=dict)  # records of stage 1 by draw
-    second: bool = False  # whether stage 2 has begun
+    waiting: int  # number of jobs of the current stage without a record
+    draws: dict[int, Record] = field(default_factory=dict)  # records of stage 1 that did not fail, by draw
+    second: bool = False  # whether stage 1 is complete
 
 
 @dataclass
 class Outcome:
     """Summary of a run."""
 
-    new: int = 0  # jobs finished by this runner
-    known: int = 0  # jobs that were finished already
-    failures: list[Record] = field(default_factory=list)
+    new: int = 0  # number of jobs that this runner finished
+    known: int = 0  # number of jobs whose records were already stored
+    failures: list[Record] = field(default_factory=list)  # records of failed jobs
     all_diverged: list[Unit] = field(default_factory=list)  # units in which every draw diverged
 
 
@@ -85,10 +86,10 @@ class Runner:
         self.store, self.executor, self.threads, self.plugins = store, executor, threads, plugins
         self.listener = listener or BenchListener()
         self.queue: deque[tuple[Job, _Progress]] = deque()
-        self.elsewhere: list[tuple[Job, _Progress]] = []  # jobs that other runners have claimed
+        self.claimed_by_others: list[tuple[Job, _Progress]] = []  # jobs that other runners are working on
         self.running: dict[Future[Record], tuple[Job, _Progress, BaseFileLock]] = {}
-        self.suspects: deque[tuple[Job, _Progress]] = deque()  # jobs whose worker died; tried again one at a time
-        self.starts: Counter[str] = Counter()  # by key
+        self.suspects: deque[tuple[Job, _Progress]] = deque()  # jobs whose worker died; started again one at a time
+        self.starts: Counter[str] = Counter()  # number of starts by job key
         self.outcome = Outcome()
         for unit in units:
             self._enqueue(_Progress(unit, 0), unit.first())
@@ -96,16 +97,16 @@ class Runner:
     def run(self) -> Outcome:
         """Run until every job is finished or has failed."""
         try:
-            while self.queue or self.running or self.elsewhere or self.suspects:
+            while self.queue or self.running or self.claimed_by_others or self.suspects:
                 self._submit_queued()
                 if self.running:
-                    timeout = POLL_SECONDS if self.elsewhere else None
+                    timeout = POLL_SECONDS if self.claimed_by_others else None
                     for future in wait(self.running, timeout=timeout, return_when=FIRST_COMPLETED).done:
                         self._collect(future)
-                elif self.elsewhere:
+                elif self.claimed_by_others:
                     time.sleep(POLL_SECONDS)
-                self.queue.extend(self.elsewhere)
-                self.elsewhere.clear()
+                self.queue.extend(self.claimed_by_others)
+                self.claimed_by_others.clear()
         finally:
             for future in self.running:
                 future.cancel()
@@ -120,7 +121,7 @@ class Runner:
         self.listener.planned(progress.unit, jobs)
 
     def _submit_queued(self) -> None:
-        """Submit as many jobs as the executor has room for; suspects alone, so that they take no other job down."""
+        """Submit as many jobs as the executor has room for; suspects run alone, so that no other job dies with them."""
         source = self.suspects or self.queue
         room = (not self.running) if self.suspects else JOBS_PER_SLOT * self.executor.slots - len(self.running)
         while source and room > 0:
@@ -130,7 +131,7 @@ class Runner:
                 continue
             lock = self.store.claim(job.key)
             if lock is None:
-                self.elsewhere.append((job, progress))
+                self.claimed_by_others.append((job, progress))
             elif self.store.has(job.key):  # finished between the check and the claim
                 self.store.release(job.key, lock)
                 self.queue.appendleft((job, progress))
@@ -150,7 +151,7 @@ class Runner:
         job, progress, lock = self.running.pop(future)
         try:
             record = future.result()
-        except Exception as error:  # the worker died: a job itself returns a record whatever happens
+        except Exception as error:  # the worker died: run_job itself does not raise
             if self.starts[job.key] < MAX_ATTEMPTS:
                 self.store.release(job.key, lock)
                 self.suspects.append((job, progress))
@@ -158,9 +159,9 @@ class Runner:
             text = " ".join(f"{type(error).__name__}: {error}".split())
             record = {"version": RECORD_VERSION, "key": job.key, "config": job.config(), "status": "failed"}
             record |= {"error": f"its worker died {MAX_ATTEMPTS} times ({text[:300]})", "seconds": 0.0, "warnings": []}
-        if record["status"] == "busy":  # the worker of a runner that was killed is still training it
+        if record["status"] == "busy":  # a worker of a killed runner is still training this job
             self.store.release(job.key, lock)
-            self.elsewhere.append((job, progress))
+            self.claimed_by_others.append((job, progress))
             return
         self.store.write(record)
         if record["status"] != "failed":
@@ -169,7 +170,7 @@ class Runner:
         self._settle(job, progress, record, new=True)
 
     def _settle(self, job: Job, progress: _Progress, record: Record, *, new: bool) -> None:
-        """Count a record, and start stage 2 of its unit once stage 1 is complete."""
+        """Count a record, and start stage 2 of its unit if stage 1 is now complete."""
         failed = record["status"] == "failed"
         if failed:
             self.outcome.failures.append(record)
@@ -185,7 +186,7 @@ class Runner:
             self._second_stage(progress)
 
     def _second_stage(self, progress: _Progress) -> None:
-        """Queue the chosen draw at the other seeds, unless every draw diverged."""
+        """Queue the chosen draw at the other seeds, unless every draw diverged or failed."""
         progress.second = True
         chosen = choose_draw(progress.draws, progress.unit.data.protocol.select)
         if chosen is None:

@@ -1,6 +1,6 @@
-"""Which records of a folder count: for each data set, scenario and method, those of the draw that validation chose.
+"""Choose the best draw for each data set, scenario and method by validation accuracy, and return its records.
 
-Also tells which planned jobs a folder still lacks.
+Also list the planned jobs that are missing in a folder.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from compshift.bench.records import Record, check_protocol, check_record, is_don
 from compshift.bench.store import Store
 
 DroppedGroups = tuple[tuple[int, ...], ...]
-"""A scenario, as the codes of its dropped groups."""
+"""Codes of the dropped groups, which identify a scenario."""
 
 UnitKey = tuple[str, DroppedGroups, str]
-"""Data set, scenario and method, as records name them."""
+"""Data set, dropped groups and method of a unit, with the names that records use."""
 
 UnitRecords = Mapping[UnitKey, Mapping[tuple[int, int], Record]]
-"""Records of every unit by draw and seed."""
+"""Records of every unit, by (draw, seed)."""
 
 
 def choose_draw(records: Mapping[int, Record], metric: str) -> int | None:
-    """Return the draw whose reported predictor has the best validation accuracy, the first of equals.
+    """Return the draw whose reported predictor has the best validation accuracy; among equals, the first.
 
-    Draws that diverged are skipped; None if all did. A single draw needs no validation rows.
+    Draws that diverged are skipped; return None if none remains. A single remaining draw needs no validation rows.
     """
     finished = {draw: record for draw, record in sorted(records.items()) if is_done(record)}
     if len(finished) <= 1:
@@ -40,23 +40,28 @@ def choose_draw(records: Mapping[int, Record], metric: str) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class ChosenRecords:
-    """Records of a folder. Keys are ordered by data set, scenario and the paper's order of methods."""
+    """Records of a folder, with those of the chosen draws.
+
+    Units are ordered by data set, scenario and the paper's order of methods.
+    """
 
     about: dict[str, Any]  # content of bench.json
-    units: UnitRecords  # every record
-    records: Mapping[UnitKey, Mapping[int, Record]]  # finished ones of the chosen draw, by seed; {} if all diverged
+    units: UnitRecords  # all records
+    records: Mapping[UnitKey, Mapping[int, Record]]  # "done" records of the chosen draw, by seed; {} if all diverged
     labels: Mapping[tuple[str, DroppedGroups], str]  # readable names of scenarios
-    n_foreign: int  # records of other data, protocols or versions of a method, which are left out
+    n_foreign: int  # number of records left out because data, protocol or version of the method differ
 
 
 def chosen_records(store: Store) -> ChosenRecords:
-    """Read and check all records of a folder, and choose a draw of every unit by validation."""
+    """Read and check all records of a folder, and choose a draw of every unit by validation accuracy."""
     about = store.read_about()
     for data in about["data"].values():
         try:
             check_protocol(data["protocol"])
         except InputError as error:
-            raise InputError(f"{str(store.about)!r} is not what a benchmark writes ({error}): run it anew") from None
+            raise InputError(
+                f"{str(store.about)!r} is damaged ({error}): remove it, and run the same benchmark again"
+            ) from None
     units: dict[UnitKey, dict[tuple[int, int], Record]] = defaultdict(dict)
     labels, n_foreign = {}, 0
     for record in store.records():
@@ -68,7 +73,7 @@ def chosen_records(store: Store) -> ChosenRecords:
             check_record(record)
         except InputError as error:
             raise InputError(
-                f"the result jobs/{record['key']}.json is damaged ({error}): remove it, and its job runs again"
+                f"jobs/{record['key']}.json is damaged ({error}): remove it, and run the same benchmark again"
             ) from None
         dropped = tuple(sorted(tuple(code) for code in config["dropped"]))
         units[config["data"], dropped, config["method"]][config["draw"], config["seed"]] = record
@@ -81,7 +86,7 @@ def chosen_records(store: Store) -> ChosenRecords:
 
 
 def _belongs(config: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
-    """Return whether a record has the data, protocol and version of its method that the folder was written for."""
+    """Return whether a record has the data, protocol and version of the method that ``bench.json`` lists."""
     known = about["data"].get(config["data"])
     return (
         known is not None
@@ -91,7 +96,7 @@ def _belongs(config: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
 
 
 def _chosen_seeds(records: Mapping[tuple[int, int], Record], metric: str) -> dict[int, Record]:
-    """Return the finished records of the chosen draw, by seed."""
+    """Return the "done" records of the chosen draw, by seed."""
     draw = choose_draw(_first_seed(records), metric)
     return {seed: record for (number, seed), record in sorted(records.items()) if number == draw and is_done(record)}
 
@@ -103,17 +108,17 @@ def _first_seed(records: Mapping[tuple[int, int], Record]) -> dict[int, Record]:
 
 @dataclass(frozen=True)
 class UnfinishedUnit:
-    """A scenario and method of a data set that lacks draws or seeds."""
+    """A method on a scenario of a data set for which planned draws or seeds are missing."""
 
     data: str
     dropped: DroppedGroups
-    method: str  # as records name it
-    finished: int  # jobs
-    planned: int
+    method: str  # name in records
+    finished: int  # number of finished jobs
+    planned: int  # number of planned jobs
 
 
 def unfinished_units(about: Mapping[str, Any], units: UnitRecords) -> list[UnfinishedUnit]:
-    """Return every planned unit that lacks jobs, in the order of the plans."""
+    """Return every planned unit with missing jobs, in the order of the plans."""
     found = []
     for label, plan in about["plans"].items():
         protocol = about["data"][label]["protocol"]
@@ -128,9 +133,9 @@ def unfinished_units(about: Mapping[str, Any], units: UnitRecords) -> list[Unfin
 
 
 def _planned_runs(found: Mapping[tuple[int, int], Record], draws: int, seeds: int, metric: str) -> set[tuple[int, int]]:
-    """Return the draws and seeds of a unit: all draws at seed 0, then the chosen one at the others.
+    """Return all planned (draw, seed) of a unit: every draw at seed 0, and the chosen draw at the other seeds.
 
-    Until all draws are there, the first counts as chosen. If every draw diverged, no further seeds are run.
+    While draws are missing, draw 0 stands for the chosen draw. If every draw diverged, no further seeds are planned.
     """
     first = {(draw, 0) for draw in range(draws)}
     chosen: int | None = 0
@@ -140,12 +145,13 @@ def _planned_runs(found: Mapping[tuple[int, int], Record], draws: int, seeds: in
 
 
 def unfinished_notes(about: Mapping[str, Any], unfinished: list[UnfinishedUnit]) -> list[str]:
-    """Return a sentence for every data set that is not finished."""
+    """Return a sentence for every data set with missing jobs."""
     notes = []
     for label, plan in about["plans"].items():
         count = sum(item.data == label for item in unfinished)
         if count:
             notes.append(
-                f"{label} is not finished: {count} of {len(plan)} pairs of scenario and method lack draws or seeds."
+                f"{label} is not finished: draws or seeds are missing for {count} of {len(plan)} pairs of scenario and "
+                "method."
             )
     return notes

@@ -1,7 +1,7 @@
-"""Data sets of a benchmark, described so that every worker can load them for itself.
+"""Data sets of a benchmark: small descriptions from which every worker loads the data.
 
-A source is a data set with a name (see ``compshift datasets list``) or a file of features. Its digest identifies the
-content, wherever the files are stored.
+A source is a named data set (see ``compshift datasets list``) or a feature file. Its digest depends on the content of
+the data, not on where the files are stored.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from compshift.data.feature_files import load_features, read_inputs
 from compshift.data.text_tables import TEXT, ending
 
 MAX_MEASUREMENTS = 50
-"""Largest number of features that are taken for measurements, whose scales can differ, rather than an embedding."""
+"""Largest number of features that count as measurements, whose scales may differ; more count as an embedding."""
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """A data set with a name, or a feature file."""
+    """A named data set or a feature file."""
 
     label: str  # name in tables
-    name: str | None = None  # name of the data set; None for a file
-    root: str | None = None  # folder of its download
-    path: str | None = None  # feature file, or features of a download
-    features: bool = True  # whether jobs work on features instead of fine-tuning
-    target: str | None = None  # attribute to predict; the file's first if None
-    attributes: tuple[str, ...] | None = None  # further attributes; all others if None
-    shares: tuple[tuple[str, float], ...] | None = None  # split a file without splits at random
-    split_seed: int = 0
+    name: str | None = None  # name of the data set; None for a feature file
+    root: str | None = None  # folder of the download
+    path: str | None = None  # feature file, or computed features of a download
+    features: bool = True  # True if jobs fit heads on features, False if they fine-tune a network
+    target: str | None = None  # attribute to predict; None for the first attribute of the file
+    attributes: tuple[str, ...] | None = None  # further attributes; None for all except the target
+    shares: tuple[tuple[str, float], ...] | None = None  # shares of a random split of a file without splits
+    split_seed: int = 0  # seed of the random split
 
     @property
     def known(self) -> Benchmark | None:
-        """Description of the named data set; None for a file."""
+        """Description of the named data set; None for a feature file."""
         return None if self.name is None else benchmark(self.name)
 
     def load(self) -> GroupedDataset:
-        """Return the data set with the class as first attribute. Each process loads it once."""
+        """Return the data set with the class as first attribute. Recently loaded data sets are cached per process."""
         return _load_once(self)
 
     def labels(self) -> GroupedDataset:
-        """Return the data set with whichever samples are cheapest, for callers that need the groups only."""
+        """Return the data set for callers that need only its groups: features of bundled data are not computed."""
         return _load_once(replace(self, features=False) if self._is_bundled else self)
 
     def digest(self) -> str:
-        """Return a hash of the content that does not depend on where the files are."""
+        """Return a hash of the content of the data, which does not depend on where the files are stored."""
         return _digest_once(self)
 
     def measurements(self) -> FloatArray | None:
-        """Return the features (n, p) if they are measured columns; None for images, texts and embeddings."""
+        """Return the features (n, p) if they are measurements; None for images, texts and embeddings."""
         if self.known is not None and self.known.kind != "features":
             return None
         X = self.labels().X
@@ -65,11 +65,11 @@ class DataSource:
 
     @property
     def needs_features(self) -> bool:
-        """Whether features have to be computed from downloaded images or texts first."""
-        return self.known is not None and not self.known.bundled and self.known.kind != "features"
+        """Whether features must first be computed from downloaded images or texts before a job can use features."""
+        return self.known is not None and not self.known.embedded and self.known.kind != "features"
 
     def with_features(self, folder: Path, backbone: str | None, progress: Callable[[int], None]) -> DataSource:
-        """Compute features of the download in a folder, unless they are there, and return a source that reads them."""
+        """Compute features of a downloaded data set in ``folder`` if missing, and return a source that reads them."""
         from compshift.data.dataset import DEFAULT_BACKBONES
         from compshift.features.embedder import Embedder
         from compshift.features.extract import extract_features
@@ -90,12 +90,12 @@ class DataSource:
 
     @property
     def _is_bundled(self) -> bool:
-        """Whether the samples are computed in this package, so that their last bits may differ between machines."""
-        return self.known is not None and self.known.bundled
+        """Whether the data set comes with this package, so that its digest can ignore rounding of computed samples."""
+        return self.known is not None and self.known.embedded
 
 
 def named_source(name: str, root: Path | None, *, features: bool) -> DataSource:
-    """Return a data set with a name; its download is in ``root``, or in a subfolder called like the data set."""
+    """Return a named data set as a source; its download is in ``root`` or in the subfolder ``root/name``."""
     known = benchmark(name)
     if known.bundled:
         return DataSource(name, name, features=features or known.kind == "features")
@@ -120,21 +120,21 @@ def file_source(
     shares: dict[str, float] | None,
     split_seed: int,
 ) -> DataSource:
-    """Return a feature file, or a folder of shards, as a source; check that it can be one."""
-    found = Path(path)
-    if not found.exists():
-        if found.suffix or "/" in path:
+    """Return a feature file or a folder of shards as a source; raise an InputError if it is missing or a table."""
+    file = Path(path)
+    if not file.exists():
+        if file.suffix or "/" in path:
             raise InputError(f"there is no file {path!r}: pass a feature file or the name of a data set")
         benchmark(path)  # raises an error that lists the known names
-    if ending(found) in TEXT:
+    if ending(file) in TEXT:
         raise InputError(
-            f"{path!r} is a table: turn images or texts into features with `compshift features`, and columns of "
-            "numbers in Python, with compshift.data.write_features('features.npz', compshift.data.load_table(…, "
-            "features=[…]))"
+            f"{path!r} is a table, but a benchmark needs features: compute features of images or texts with `compshift "
+            "features`, or write columns of numbers in Python with compshift.data.write_features('features.npz', "
+            "compshift.data.load_table(…, features=[…]))"
         )
     return DataSource(
-        found.resolve().stem,
-        path=str(found.resolve()),
+        file.resolve().stem,
+        path=str(file.resolve()),
         target=target,
         attributes=attributes,
         shares=None if shares is None else tuple(shares.items()),
@@ -143,7 +143,7 @@ def file_source(
 
 
 def is_named(source: str) -> bool:
-    """Return whether this is the name of a data set."""
+    """Return whether a source is the name of a data set."""
     return source in MODULES
 
 
@@ -152,8 +152,8 @@ def _load_once(source: DataSource) -> GroupedDataset:
     data = _read(source).class_first()
     if "train" not in data.splits or "test" not in data.splits:
         raise InputError(
-            f"{source.label} has the splits {', '.join(data.splits) or 'none'}: a benchmark needs train and test rows; "
-            "split a file at random with shares such as 0.7,0.1,0.2"
+            f"the splits of {source.label} are {', '.join(data.splits) or 'none'}, but a benchmark needs train and "
+            "test rows: split the file at random with shares such as 0.7,0.1,0.2"
         )
     return data
 
@@ -176,7 +176,8 @@ def _read(source: DataSource) -> GroupedDataset:
     X = read_inputs(source.path)
     if len(X) != len(data):
         raise InputError(
-            f"{source.path!r} has features of {len(X)} rows, and {source.label} has {len(data)}: remove that folder"
+            f"{source.path!r} has features of {len(X)} rows, but {source.label} has {len(data)} rows: remove that "
+            "folder to compute the features again"
         )
     return replace(data, samples=X)
 
@@ -189,9 +190,9 @@ def _digest_once(source: DataSource) -> str:
 
 
 def data_digest(data: GroupedDataset, *, samples: bool = True, kind: str | None = None) -> str:
-    """Return a hash of labels, splits, the kind of the samples and, unless left out, the samples.
+    """Return a hash of the attributes, the splits, the kind of the samples and, if ``samples`` is True, the samples.
 
-    Image files enter by name and size, not by content.
+    For image files, the names and sizes are hashed, not the content. ``kind`` replaces the kind of the samples.
     """
     content = hashlib.sha256(repr((kind or data.kind, data.space.names, data.space.values, data.targets)).encode())
     content.update(np.ascontiguousarray(data.codes).tobytes())
@@ -203,7 +204,7 @@ def data_digest(data: GroupedDataset, *, samples: bool = True, kind: str | None 
 
 
 def _add_samples(content: hashlib._Hash, samples: Samples) -> None:
-    """Add samples to a hash."""
+    """Update a hash with samples."""
     if isinstance(samples, ImageFiles):
         for row, name in enumerate(samples.names):
             path = samples.path(row)

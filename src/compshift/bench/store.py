@@ -1,7 +1,7 @@
-"""The folder of a benchmark: one JSON file for each finished job, and one for each that failed.
+"""The output folder of a benchmark, with one JSON file for each finished or failed job.
 
-Files appear whole or not at all. A runner claims a job by a file lock that the operating system releases when the
-runner dies, so any number of runners can share a folder, and a killed one leaves nothing to clean up.
+Files are written atomically. A runner claims a job with a file lock, which the operating system releases when the
+runner dies. So any number of runners can share a folder, and a killed runner leaves nothing to clean up.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 STORE_VERSION = 1
+"""Version of the format of the folder."""
 
 OPENING_PATIENCE = 60.0
 """Seconds to wait while another runner opens the folder."""
 
 SUBFOLDERS = ("jobs", "failures", "locks", "runs")
+"""Folders for records, failed jobs, file locks and checkpoints of training runs."""
 
 BENCH_FILES = {"bench.json", "results.parquet", "features", *SUBFOLDERS}
-"""Names in a benchmark's folder; a folder with other files is not written to."""
+"""Names of all files and folders of a benchmark; a folder without bench.json that holds other files is rejected."""
 
 VIEW_COLUMNS = (
     *("data", "scenario", "method", "draw", "seed", "predictor", "split", "group", "rows", "right", "accuracy"),
@@ -40,18 +42,18 @@ VIEW_COLUMNS = (
 
 @dataclass(frozen=True)
 class Store:
-    """The folder that `compshift bench` writes with -o."""
+    """The folder in which `compshift bench` stores results (option -o)."""
 
     path: Path
 
     @property
     def about(self) -> Path:
-        """File with the data sets, protocols, methods and plans of the folder."""
+        """File with the data sets, protocols, methods and plans of the benchmark."""
         return self.path / "bench.json"
 
     @property
     def view(self) -> Path:
-        """All results as one Parquet table, made from the files of the jobs."""
+        """File with all results as one Parquet table, generated from the records by ``write_view``."""
         return self.path / "results.parquet"
 
     def record_path(self, key: str) -> Path:
@@ -59,19 +61,19 @@ class Store:
         return self.path / "jobs" / f"{key}.json"
 
     def failure_path(self, key: str) -> Path:
-        """Return the path of a failed job's record; a log with the traceback is beside it."""
+        """Return the path of a failed job's record; the log with the traceback has the same name with ``.log``."""
         return self.path / "failures" / f"{key}.json"
 
     def run_path(self, key: str) -> Path:
-        """Return the folder in which a training run keeps its checkpoints until it is finished."""
+        """Return the folder for the checkpoints of a training run; it is removed when the job is finished."""
         return self.path / "runs" / key
 
     @classmethod
     def open(cls, path: Path) -> Store:
-        """Return the store in a folder that a benchmark has written."""
+        """Open the existing folder of a benchmark."""
         store = cls(path)
         if not store.about.is_file():
-            raise InputError(f"{str(path)!r} holds no benchmark: pass the folder that `compshift bench` wrote with -o")
+            raise InputError(f"{str(path)!r} holds no benchmark: pass the output folder of `compshift bench`")
         store.read_about()
         return store
 
@@ -79,29 +81,32 @@ class Store:
     def create(
         cls, path: Path, data: Mapping[str, Any], methods: Mapping[str, str], plans: Mapping[str, Any] | None = None
     ) -> Store:
-        """Return the store in a folder, new or not, once the plan is merged with the plans already there.
+        """Open or create the folder of a benchmark, and merge the plans with those that it contains.
 
-        Raise an error if the folder has results of the same data under another protocol. ``plans`` lists for each data
-        set the dropped groups, the method, and the numbers of draws and seeds.
+        Raise an InputError if the folder has results of the same data set with other content or another protocol, or of
+        another version of a method. ``plans`` lists, for each data set, units of dropped groups, method, number of
+        draws and number of seeds.
         """
         check_folder(path, "for the results")
         store = cls(path)
         if path.is_dir() and not store.about.exists() and {found.name for found in path.glob("[!.]*")} - BENCH_FILES:
-            raise InputError(f"{str(path)!r} holds other files than a benchmark's: pass an empty or a new folder")
+            raise InputError(f"{str(path)!r} holds files that are not of a benchmark: pass an empty or a new folder")
         for folder in SUBFOLDERS:
             (path / folder).mkdir(parents=True, exist_ok=True)
         with locked(path / ".lock", OPENING_PATIENCE) as alone:
             if not alone:
-                raise InputError(f"another process has held {str(path)!r} for {OPENING_PATIENCE:g} s: end it, or wait")
+                raise InputError(
+                    f"another process has locked {str(path)!r} for {OPENING_PATIENCE:g} s: wait, or stop that process"
+                )
             about = store.read_about() if store.about.exists() else {"data": {}, "methods": {}, "plans": {}}
-            held = [record["config"] for record in store.records()]
-            used = {config["data"] for config in held}
+            stored = [record["config"] for record in store.records()]
+            used = {config["data"] for config in stored}
             _check_same_data({label: before for label, before in about["data"].items() if label in used}, data, path)
             for name, code in methods.items():
-                if about["methods"].get(name, code) != code and any(config["method"] == name for config in held):
+                if about["methods"].get(name, code) != code and any(config["method"] == name for config in stored):
                     raise InputError(
                         f"{str(path)!r} has results of another version of the method {name!r}: choose another folder, "
-                        "or give the method another name"
+                        "or rename the method"
                     )
             merged = {"data": {**about["data"], **data}, "methods": {**about["methods"], **methods}}
             merged["plans"] = dict(about["plans"])
@@ -113,23 +118,23 @@ class Store:
         return store
 
     def read_about(self) -> dict[str, Any]:
-        """Return the content of ``bench.json``, checked."""
-        about = _read_json(check_inside(self.about, self.path), "remove it, and run the same benchmark again")
+        """Return the content of ``bench.json`` after checking it."""
+        about = _read_json(check_inside(self.about, self.path))
         if about.get("version") != STORE_VERSION or not {"data", "methods", "plans"} <= set(about):
             raise InputError(
                 f"{str(self.path)!r} has benchmark format {about.get('version')}, written by compshift "
-                f"{about.get('compshift')}: this release reads {STORE_VERSION}; choose another folder"
+                f"{about.get('compshift')}, but this release reads format {STORE_VERSION}: choose another folder"
             )
         try:
             check_about(about)
         except InputError as error:
             raise InputError(
-                f"{str(self.about)!r} is not what a benchmark writes ({error}): choose another folder"
+                f"{str(self.about)!r} is damaged ({error}): remove it, and run the same benchmark again"
             ) from None
         return about
 
     def has(self, key: str) -> bool:
-        """Return whether the job is finished."""
+        """Return whether the job with this key is finished."""
         return self.record_path(key).is_file()
 
     def read(self, key: str) -> Record:
@@ -153,37 +158,39 @@ class Store:
         try:
             check_outline(record)
         except InputError as error:
-            raise InputError(f"{str(path)!r} is damaged ({error}): remove it, and its job runs again") from None
+            raise InputError(
+                f"{str(path)!r} is damaged ({error}): remove it, and run the same benchmark again"
+            ) from None
         return record
 
     def write(self, record: Record) -> None:
-        """Write a record to ``jobs`` or, if the job failed, to ``failures``. A finished job is never replaced."""
+        """Write a record to ``jobs`` or, if the job failed, to ``failures``; the record of a finished job is kept."""
         key = record["key"]
         if record["status"] == "failed":
             _write_json(self.failure_path(key), record)
             log = self.failure_path(key).with_suffix(".log")
             with replacing(log) as temporary:
-                warned = "\n".join(record.get("warnings", []))
-                temporary.write_text(
-                    f"{json.dumps(record['config'], indent=1)}\n{warned}\n{record.get('traceback', record['error'])}\n"
-                )
+                config = json.dumps(record["config"], indent=1)
+                warnings = "\n".join(record.get("warnings", []))
+                temporary.write_text(f"{config}\n{warnings}\n{record.get('traceback', record['error'])}\n")
         elif not self.has(key):
             _write_json(self.record_path(key), record)
             for path in (self.failure_path(key), self.failure_path(key).with_suffix(".log")):
                 path.unlink(missing_ok=True)
 
     def discard_run(self, key: str) -> None:
-        """Remove the checkpoints of a run that is finished."""
+        """Remove the checkpoints of a finished training run."""
         shutil.rmtree(self.run_path(key), ignore_errors=True)
 
     def claim(self, key: str) -> BaseFileLock | None:
-        """Lock a job for this runner; return None while another runner has it."""
+        """Lock a job for this runner; return None if another runner has locked it."""
         return try_lock(self.path / "locks" / key)
 
     def release(self, key: str, lock: BaseFileLock) -> None:
-        """Release the lock of a job, and remove its file if the job is finished.
+        """Release the lock of a job, and remove the lock file if the job is finished.
 
-        The record is written before, so a runner that still opens the old lock file finds the result.
+        The record is written before the lock file is removed, so another runner that still locks the old file finds the
+        record and does not run the job again.
         """
         if self.has(key):
             (self.path / "locks" / key).unlink(missing_ok=True)
@@ -191,31 +198,32 @@ class Store:
 
 
 def _merge_plans(old: list[Any] | None, new: list[Any]) -> list[Any]:
-    """Merge two plans; where both have a scenario and method, the larger numbers of draws and seeds count."""
-    found: dict[str, list[Any]] = {}
+    """Merge two plans; for a scenario and method in both, keep the larger numbers of draws and seeds."""
+    merged: dict[str, list[Any]] = {}
     for dropped, method, draws, seeds in [*(old or []), *new]:
         key = json.dumps([dropped, method])
-        _, _, most_draws, most_seeds = found.get(key, (None, None, 0, 0))
-        found[key] = [dropped, method, max(draws, most_draws), max(seeds, most_seeds)]
-    return list(found.values())
+        _, _, most_draws, most_seeds = merged.get(key, (None, None, 0, 0))
+        merged[key] = [dropped, method, max(draws, most_draws), max(seeds, most_seeds)]
+    return list(merged.values())
 
 
 def _check_same_data(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> None:
-    """Check that a folder holds no results of the same data set under another protocol or with other content."""
+    """Check that data sets in both plans have the same content and protocol; ``path`` is the folder of the old plan."""
     for label in old.keys() & new.keys():
         before, now = old[label], json.loads(json.dumps(new[label]))
         for name in ("digest", "protocol"):
             if before.get(name) != now[name]:
-                inner = (
+                changed = (
                     [key for key in now[name] if before[name].get(key) != now[name][key]] if name == "protocol" else []
                 )
-                what = (
-                    f"{inner[0]} {before[name].get(inner[0])!r}, not {now[name][inner[0]]!r}"
-                    if inner
+                difference = (
+                    f"{changed[0]} {before[name].get(changed[0])!r}, not {now[name][changed[0]]!r}"
+                    if changed
                     else "other rows, splits, targets or attributes"
                 )
                 raise InputError(
-                    f"{str(path)!r} has results of {label} with {what}: choose another folder, or the same options"
+                    f"{str(path)!r} has results of {label} with {difference}: choose another folder, or use the same "
+                    "options"
                 )
 
 
@@ -225,16 +233,19 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
         temporary.write_text(json.dumps(content, allow_nan=False) + "\n")
 
 
-def _read_json(path: Path, remedy: str = "remove it, and its job runs again") -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     """Return the content of a file that ``_write_json`` wrote."""
     try:
         return read_json_object(path)
     except ValueError as error:
-        raise InputError(f"{str(path)!r} is damaged ({error}): {remedy}") from None
+        raise InputError(f"{str(path)!r} is damaged ({error}): remove it, and run the same benchmark again") from None
 
 
 def write_view(store: Store) -> int:
-    """Write ``results.parquet``, a row per finished job, predictor, split and group; return the number of rows."""
+    """Write ``results.parquet``, and return its number of rows.
+
+    It has one row per job with status "done", predictor, split and group that has rows in the split.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Methods that go through the training loop: on fixed features in full batches, or fine-tuning a backbone."""
+"""Methods that are fitted by the training loop: in full batches on fixed features, or by fine-tuning a backbone."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from compshift.training import Settings, TrainedClassifier
 
 EVALUATIONS = 20
-"""Number of evaluations on the validation rows in a run."""
+"""Number of evaluations on the validation rows during a run."""
 
 FEATURE_CLIP = 1.0
-"""Gradient norm above which gradients on features are clipped, because penalties of any strength are drawn."""
+"""Gradient norm above which gradients on features are clipped, because drawn penalties may be very strong."""
 
 EVALUATION_BATCH = 256
-"""Samples in a forward pass when a trained network predicts."""
+"""Samples per forward pass when a trained network predicts."""
 
 
 class DivergedError(Exception):
-    """Raised when the loss or the weights of a run stop being finite."""
+    """Raised when the loss or the weights of a run become infinite or NaN."""
 
 
 class JobBusyError(Exception):
@@ -41,7 +41,7 @@ class TrainedFit(NamedTuple):
     """A trained method."""
 
     predict: Callable[[GroupedDataset, FloatArray], dict[str, IntArray]]  # rows, group frequencies -> classes (n,)
-    detail: dict[str, Any]  # convergence of the run
+    detail: dict[str, Any]  # diagnostics of the run
 
 
 def train_method(
@@ -55,7 +55,10 @@ def train_method(
     seed: int,
     folder: Path,
 ) -> TrainedFit:
-    """Train a method on the train rows and keep the checkpoint that is best on the val rows."""
+    """Train a method on the train rows, and keep the checkpoint with the best accuracy on the val rows.
+
+    ``common`` are the hyper-parameters shared by all methods, ``known`` describes a named data set.
+    """
     from compshift.methods.registry import make_method
     from compshift.nn.networks import named_backbone
     from compshift.training.folder import BusyError, RunFolder, read_json
@@ -92,7 +95,7 @@ def train_method(
 
 
 def _feature_settings(data: GroupedDataset, common: dict[str, Any], protocol: Protocol, seed: int) -> Settings:
-    """Return settings for full batches, with the learning rate that the curvature on these features allows."""
+    """Return settings for training in full batches; the learning rate is the inverse of a bound on the curvature."""
     from compshift.training import Settings
 
     X, alpha = data.part("train").X, common["alpha"]
@@ -128,7 +131,7 @@ def _tuning_settings(common: dict[str, Any], protocol: Protocol, seed: int) -> S
 
 
 def largest_variance(X: FloatArray) -> float:
-    """Return the largest variance of rows (n, p) along any direction, relative to the mean variance of a feature."""
+    """Return the largest variance of rows (n, p) along any direction, divided by the mean variance of the features."""
     centred = X - X.mean(axis=0, dtype=np.float64)
     mean_square = float((centred**2).mean())
     if mean_square == 0:
@@ -140,7 +143,7 @@ def largest_variance(X: FloatArray) -> float:
 
 
 def _predict(clf: TrainedClassifier, part: GroupedDataset, frequency: FloatArray) -> dict[str, IntArray]:
-    """Return the classes (n,) that each of the method's predictors gives."""
+    """Return the predicted classes (n,) of each predictor of the method."""
     import torch
 
     from compshift.features.embedder import Embedder
@@ -149,10 +152,13 @@ def _predict(clf: TrainedClassifier, part: GroupedDataset, frequency: FloatArray
     embedder = Embedder(
         clf.model.backbone, device=str(device), dtype="float32", batch_size=EVALUATION_BATCH, num_workers=None
     )
-    (found,) = embedder.embed(part.samples, [np.arange(len(part))])
-    if len(found.rows) < len(part):
-        raise InputError(f"{len(part) - len(found.rows)} samples cannot be read; the first: {found.broken[0]}")
-    X = torch.as_tensor(found.features, device=device)
+    (embedded,) = embedder.embed(part.samples, [np.arange(len(part))])
+    if len(embedded.rows) < len(part):
+        raise InputError(
+            f"{len(part) - len(embedded.rows)} samples cannot be read: restore or remove them (the first: "
+            f"{embedded.broken[0]})"
+        )
+    X = torch.as_tensor(embedded.features, device=device)
     with torch.no_grad():
         predictors = clf.method.predictors(clf.model, frequency if clf.method.uses_prior else None)
         return {name: predictor(X).argmax(dim=1).cpu().numpy() for name, predictor in predictors.items()}

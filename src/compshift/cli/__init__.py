@@ -1,1 +1,1 @@
-"""The command line: options and their values; the work is done in the other packages."""
+"""The command line: parses options and calls the other packages, which do the work."""

@@ -14,56 +14,68 @@ from compshift.cli.options import DATA, MACHINE, Json, Shares, names, read_share
 if TYPE_CHECKING:
     from compshift.bench.sources import DataSource
 
-SCOPE, RUNS = "Scope", "Runs"
-"""Further headings of the help."""
+SCOPE = "Scope"
+"""Help heading for the options that say which methods and scenarios to run."""
+
+RUNS = "Runs"
+"""Help heading for the options that say how each method is run."""
 
 TABLE_FORMATS = ("markdown", "latex", "csv")
+"""Values of --format."""
+
 TABLE_NAMES = ("all", "main", "scenarios", "ablations", "standard")
+"""Values of --table."""
 
 
 def bench(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="NAME|FEATURES...", help="Data sets by name, or feature files.", show_default=False),
+        typer.Argument(metavar="NAME|FEATURES...", help="Names of data sets, or feature files.", show_default=False),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.", show_default=False)],
     methods: Annotated[
         str,
-        typer.Option(help="paper (its eight), all, or names separated by commas.", rich_help_panel=SCOPE),
+        typer.Option(
+            help="paper (the paper's eight methods), all, or method names separated by commas.", rich_help_panel=SCOPE
+        ),
     ] = "paper",
     drop: Annotated[
         list[str] | None,
         typer.Option(
-            help="Scenario: each, none, random:SHARE, or VALUE,VALUE,... of a group (several joined by ;), in double "
-            "quotes if a value has a comma. Repeatable.",
+            help="Groups to drop: each (one group at a time), none, random:SHARE, or a group as VALUE,VALUE,... (join "
+            "several groups with ; and put a value that contains a comma in double quotes). Repeatable.",
             show_default="each",
             rich_help_panel=SCOPE,
         ),
     ] = None,
     features: Annotated[
-        bool, typer.Option("--features", metavar="", help="Linear heads on frozen features.", rich_help_panel=SCOPE)
+        bool,
+        typer.Option("--features", metavar="", help="Fit linear heads on frozen features.", rich_help_panel=SCOPE),
     ] = False,
-    draws: Annotated[int, typer.Option(help="Random draws of hyper-parameters.", rich_help_panel=RUNS)] = 5,
-    seeds: Annotated[int, typer.Option(help="Seeds of the chosen draw.", rich_help_panel=RUNS)] = 3,
+    draws: Annotated[int, typer.Option(help="Number of hyper-parameter draws.", rich_help_panel=RUNS)] = 5,
+    seeds: Annotated[int, typer.Option(help="Number of seeds to run the chosen draw with.", rich_help_panel=RUNS)] = 3,
     select: Annotated[
-        str, typer.Option(help="Validation accuracy that chooses: balanced, worst or average.", rich_help_panel=RUNS)
+        str,
+        typer.Option(
+            help="Validation accuracy used to choose a draw: balanced, worst or average.", rich_help_panel=RUNS
+        ),
     ] = "balanced",
     seed: Annotated[
-        int, typer.Option(help="Seed of the draws, of random scenarios and of --shares.", rich_help_panel=RUNS)
+        int, typer.Option(help="Seed for the draws, for random scenarios and for --shares.", rich_help_panel=RUNS)
     ] = 0,
     steps: Annotated[
         int | None,
         typer.Option(
-            help="Steps of a training run.",
-            show_default="the paper's; 600 on features, 1000 from scratch",
+            help="Number of steps in a training run.",
+            show_default="the paper's number; 600 on features, 1000 from scratch",
             rich_help_panel=RUNS,
         ),
     ] = None,
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="Backbone to fine-tune or, with --features, to embed a download with.",
-            show_default="efficientnet-lite0, minilm; small-cnn for bundled images",
+            help="Backbone to fine-tune or, with --features, to compute the features of a downloaded data set.",
+            show_default="efficientnet-lite0 for images, minilm for texts; small-cnn for bundled images",
             rich_help_panel=RUNS,
         ),
     ] = None,
@@ -72,66 +84,82 @@ def bench(
         typer.Option(
             "--strict",
             metavar="",
-            help="Also drop rows of other groups that show the same sample.",
+            help="Also drop rows of other groups that contain the same sample as a dropped row.",
             rich_help_panel=RUNS,
         ),
     ] = False,
     plugin: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Python file with methods of your own. Repeatable.", show_default=False, rich_help_panel=SCOPE
+            help="Python file that defines further methods. Repeatable.", show_default=False, rich_help_panel=SCOPE
         ),
     ] = None,
     root: Annotated[
-        Path | None, typer.Option(help="Folder of the downloads.", show_default=False, rich_help_panel=MACHINE)
+        Path | None,
+        typer.Option(help="Folder of the downloaded data sets.", show_default=False, rich_help_panel=MACHINE),
     ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
-            help="Jobs side by side.", show_default="the cores; 1 for fine-tuning", min=1, rich_help_panel=MACHINE
+            help="Number of jobs to run in parallel.",
+            show_default="number of cores; 1 for fine-tuning",
+            min=1,
+            rich_help_panel=MACHINE,
         ),
     ] = None,
     threads: Annotated[
         int | None,
         typer.Option(
-            help="Threads of a job.", show_default="1; cores / jobs for fine-tuning", min=1, rich_help_panel=MACHINE
+            help="Threads per job.", show_default="1; cores / jobs for fine-tuning", min=1, rich_help_panel=MACHINE
         ),
     ] = None,
-    backend: Annotated[str, typer.Option(help="loky, dask or ray.", rich_help_panel=MACHINE)] = "loky",
+    backend: Annotated[
+        str, typer.Option(help="Backend that runs the jobs: loky, dask or ray.", rich_help_panel=MACHINE)
+    ] = "loky",
     scheduler: Annotated[
         str | None,
-        typer.Option(help="Address of a Dask scheduler.", show_default="a cluster here", rich_help_panel=MACHINE),
+        typer.Option(
+            help="Address of a Dask scheduler.", show_default="start a local cluster", rich_help_panel=MACHINE
+        ),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="Address of a Ray cluster.", show_default="a cluster here", rich_help_panel=MACHINE),
+        typer.Option(help="Address of a Ray cluster.", show_default="start a local cluster", rich_help_panel=MACHINE),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for the answer of a scheduler.", min=0.1, rich_help_panel=MACHINE)
+        float,
+        typer.Option(help="Seconds to wait for a scheduler or cluster to answer.", min=0.1, rich_help_panel=MACHINE),
     ] = 10.0,
     target: Annotated[
         str | None,
         typer.Option(
-            help="Attribute of a feature file to predict.", show_default="its first attribute", rich_help_panel=DATA
+            help="Attribute to predict in a feature file.",
+            show_default="the file's first attribute",
+            rich_help_panel=DATA,
         ),
     ] = None,
     attributes: Annotated[
         str | None,
-        typer.Option(help="Further attributes.", show_default="all others of the file", rich_help_panel=DATA),
+        typer.Option(
+            help="Further attributes of a feature file, separated by commas.",
+            show_default="all except the target",
+            rich_help_panel=DATA,
+        ),
     ] = None,
     shares: Shares = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Count the jobs, estimate the time, and stop.")
+        bool, typer.Option("--dry-run", metavar="", help="Print the number of jobs and the estimated time, then stop.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Run methods on data sets from which groups are dropped, and print the table.
+    """Run methods on data sets with some groups dropped from training, and print tables of their accuracy.
 
-    Hyper-parameters are drawn at random, one draw is chosen by validation, and is run at every seed. The same command
-    again goes on where it was stopped; finished jobs are never run again, and several runners can share a folder.
+    Hyper-parameters are drawn at random, validation accuracy chooses one draw, and that draw is run with every seed.
+    Run the same command again to continue a run that was stopped. Finished jobs are never repeated, and several
+    processes can work on one output folder.
 
-    A job that fails leaves a log in DIR/failures and no other job fails with it; the exit code is then 1, and the same
-    command runs it again.
+    If a job fails, its log is written to failures/ in the output folder, the other jobs still run, and the exit code is
+    1. Run the same command again to retry failed jobs.
     """
     from compshift.bench.executors import BACKENDS, start_executor
     from compshift.bench.plan import make_plan
@@ -157,7 +185,7 @@ def bench(
         for source in sources
     ]
     if backbone is not None and all(source.features and not source.needs_features for source in data):
-        raise InputError("--backbone given, and every data set has features of its own: leave it out")
+        raise InputError("--backbone has no effect because every data set already has features: leave it out")
     if features:
         data = [_with_features(source, output / "features", backbone, dry_run=dry_run) for source in data]
     plugins = []
@@ -205,11 +233,14 @@ def bench(
 
 
 def _with_features(source: DataSource, folder: Path, backbone: str | None, *, dry_run: bool) -> DataSource:
-    """Return a source whose images or texts have features, computed once and kept beside the results."""
+    """Compute the features of a source's images or texts in ``folder``, and return a source that reads them.
+
+    Sources that need no features are returned unchanged, and so is every source with ``dry_run``.
+    """
     if not source.needs_features:
         return source
     if dry_run:
-        typer.echo(f"{source.label}: its features are computed first, which is not in the estimate", err=True)
+        typer.echo(f"{source.label}: the estimate excludes the time to compute its features", err=True)
         return source
     from compshift.cli.inputs import require_torch
     from compshift.cli.interruption import resumable
@@ -224,25 +255,27 @@ def _with_features(source: DataSource, folder: Path, backbone: str | None, *, dr
 def tables(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[DIR]", help="Folder that `compshift bench` wrote.", show_default=False),
+        typer.Argument(metavar="[DIR]", help="Output folder of `compshift bench`.", show_default=False),
     ] = None,
-    format_: Annotated[str, typer.Option("--format", help="markdown, latex or csv.")] = "markdown",
+    format_: Annotated[
+        str, typer.Option("--format", help="Format of the tables: markdown, latex or csv.")
+    ] = "markdown",
     table: Annotated[str, typer.Option(help="Table to print: all, main, scenarios, ablations or standard.")] = "all",
     paper: Annotated[
         bool,
-        typer.Option("--paper", metavar="", help="Add the paper's numbers; without DIR, print those alone."),
+        typer.Option("--paper", metavar="", help="Add the paper's numbers; without DIR, print only the paper's."),
     ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write.", show_default="standard output")
     ] = None,
 ) -> None:
-    """Print the tables of a benchmark: methods, every scenario, ablations, and the case of no group dropped."""
+    """Print the tables of a benchmark: all methods, each scenario, ablations, and training with no group dropped."""
     if format_ not in TABLE_FORMATS:
         raise unknown_name("format", format_, TABLE_FORMATS)
     if table not in TABLE_NAMES:
         raise unknown_name("table", table, TABLE_NAMES)
     if folder is None and not paper:
-        raise InputError("there is nothing to show: pass the folder of a benchmark, or --paper for the paper's numbers")
+        raise InputError("there are no results to print: pass the folder of a benchmark, or --paper for the paper's")
     from compshift.bench.results import Results, paper_results, stored_results
     from compshift.bench.store import Store
     from compshift.report.grid import to_latex, to_markdown
@@ -270,10 +303,12 @@ def tables(
 def _no_tables(datasets: list[str], *, paper: bool) -> str:
     """Return why there is no table to print."""
     if not datasets:
-        return "there are no results yet: run `compshift bench` to its end first"
+        return "there are no results yet: run `compshift bench` until it finishes"
     if paper:
         return (
-            f"the paper has nothing to set beside these results of {', '.join(datasets)}: it has named data sets, with "
+            f"the paper has no results to compare with {', '.join(datasets)}: its tables cover named data sets with "
             "each group dropped in turn; leave out --paper, or run `compshift bench NAME --drop each`"
         )
-    return "there are no results for that table: leave out --table, or run the scenarios that it needs"
+    return (
+        "there are no results for this table: leave out --table, or run `compshift bench` with the scenarios it needs"
+    )

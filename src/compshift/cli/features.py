@@ -1,4 +1,4 @@
-"""``compshift features``: embeddings of images or texts, computed once."""
+"""``compshift features``: compute features of images or texts and write them as Parquet shards."""
 
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +28,7 @@ from compshift.cli.options import (
 
 def features(
     source: Annotated[
-        str, typer.Argument(metavar="DATASET|TABLE", help="A data set's name, or a table.", show_default=False)
+        str, typer.Argument(metavar="DATASET|TABLE", help="Name of a data set, or a table.", show_default=False)
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of shards to write.", show_default=False)],
     root: Root = None,
@@ -45,9 +45,9 @@ def features(
     max_length: Annotated[
         int | None,
         typer.Option(
-            help="Most tokens of a text.",
+            help="Maximum number of tokens per text.",
             min=1,
-            show_default="as the data set or model says",
+            show_default="set by the data set or the model",
             rich_help_panel=DATA,
         ),
     ] = None,
@@ -57,35 +57,38 @@ def features(
     dtype: Annotated[
         str,
         typer.Option(
-            help="auto, float32 or bfloat16; auto is bfloat16 on a CUDA device that has it.", rich_help_panel=MACHINE
+            help="Precision: float32, bfloat16 or auto (bfloat16 on CUDA devices that support it, else float32).",
+            rich_help_panel=MACHINE,
         ),
     ] = "auto",
     shard_rows: Annotated[
         int,
         typer.Option(
-            help="Rows of a shard: the most that is lost when the command is killed.", min=1, rich_help_panel=MACHINE
+            help="Rows per shard. If the command is killed, at most one shard must be computed again.",
+            min=1,
+            rich_help_panel=MACHINE,
         ),
     ] = 1024,
     skip_broken: SkipBroken = False,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Compute features of every row and write Parquet shards; the same command again goes on where it stopped."""
+    """Compute features of every row and write Parquet shards. Run the same command again to continue after a stop."""
     from compshift.cli.inputs import TableOptions, load_source, path_of, require_torch
     from compshift.cli.interruption import resumable
     from compshift.data.benchmarks import MODULES, benchmark
     from compshift.data.dataset import DEFAULT_BACKBONES
 
     if source in MODULES and benchmark(source).kind == "features":
-        raise InputError(f"{source} holds features already: write them with `compshift datasets export {source}`")
+        raise InputError(f"{source} already consists of features: write them with `compshift datasets export {source}`")
     if source not in MODULES and Path(source).exists() and path is None and text is None:
-        raise InputError("neither --path nor --text given: name the column of image paths or of texts")
+        raise InputError("a table needs --path or --text: name its column of image paths or of texts")
     check_apart(output, path_of(source), root, backbone)
     table = TableOptions(
         target=target, attributes=attributes, path=path, text=text, root=root, split_column=split_column
     )
-    found = load_source(source, table)
-    data = found.data
+    loaded = load_source(source, table)
+    data = loaded.data
     require_torch()
     from compshift.features.embedder import Embedder
     from compshift.features.extract import extract_features
@@ -95,9 +98,9 @@ def features(
     network = load_backbone(
         backbone or DEFAULT_BACKBONES[data.kind],
         data.kind,
-        geometry=found.geometry,
+        geometry=loaded.geometry,
         max_length=max_length,
-        default_length=found.max_length,
+        default_length=loaded.max_length,
         pooling=pooling,
     )
     embedder = Embedder(network, device=device, dtype=dtype, batch_size=batch_size, num_workers=workers)

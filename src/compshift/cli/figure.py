@@ -1,4 +1,4 @@
-"""``compshift figure``: the paper's figures."""
+"""``compshift figure``: draw the paper's figures."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,20 +9,23 @@ from compshift._errors import unknown_name
 from compshift.cli.options import Json
 
 FIGURES = ("gaussian2d", "hull", "hull-growth", "growth")
+"""Names of the figures."""
 
 
 def figure(
-    name: Annotated[str, typer.Argument(help=f"Which figure: {', '.join(FIGURES)}.", show_default=False)],
+    name: Annotated[str, typer.Argument(help=f"Name of the figure: {', '.join(FIGURES)}.", show_default=False)],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.", show_default=False)
+        Path, typer.Option("--output", "-o", help="Figure file to write: .png, .svg or .pdf.", show_default=False)
     ],
-    samples: Annotated[int, typer.Option(help="Training rows (gaussian2d).", min=3)] = 3000,
-    trials: Annotated[int, typer.Option(help="Trials of each setting (hull-growth).", min=1)] = 100,
-    quick: Annotated[bool, typer.Option("--quick", metavar="", help="A few settings with one seed (growth).")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of data and trials.", min=0)] = 0,
+    samples: Annotated[int, typer.Option(help="Number of training rows (gaussian2d only).", min=3)] = 3000,
+    trials: Annotated[int, typer.Option(help="Trials per setting (hull-growth only).", min=1)] = 100,
+    quick: Annotated[
+        bool, typer.Option("--quick", metavar="", help="Run only a few settings with one seed (growth only).")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the data (gaussian2d) or of the trials (hull-growth).", min=0)] = 0,
     json: Json = False,
 ) -> None:
-    """Draw a figure of the paper, print its numbers, and write them as CSV beside it."""
+    """Draw a figure of the paper, print its numbers, and write them to a CSV file next to the figure."""
     if name not in FIGURES:
         raise unknown_name("figure", name, FIGURES)
     from compshift.studies.figure_file import check_figure_path

@@ -1,4 +1,4 @@
-"""``compshift fit``: from features, or a table of images, texts or numbers, to a model file."""
+"""``compshift fit``: fit a classifier to features, or to a table of images, texts or numbers, and save it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,11 @@ from compshift.cli.options import (
 if TYPE_CHECKING:
     from compshift.cli.inputs import TableOptions
 
-MODEL, CHOOSING = "Model", "Choosing"
-"""Further headings of the help."""
+MODEL = "Model"
+"""Help heading for the options of the classifier that are always fixed."""
+
+MODEL_SELECTION = "Model selection"
+"""Help heading for the options of the classifier that held-out groups can choose."""
 
 
 def fit(
@@ -59,12 +62,12 @@ def fit(
     root: Root = None,
     split_column: SplitColumn = None,
     shares: Shares = None,
-    seed: Annotated[int, typer.Option(help="Seed of --shares.", min=0, rich_help_panel=DATA)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random split by --shares.", min=0, rich_help_panel=DATA)] = 0,
     split: Annotated[
         str | None,
         typer.Option(
             help="Rows to fit on: train, val, test or all.",
-            show_default="train if there are splits",
+            show_default="train if the data have splits, else all",
             rich_help_panel=DATA,
         ),
     ] = None,
@@ -72,14 +75,20 @@ def fit(
     cache: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the features of images or texts.", show_default="MODEL.features", rich_help_panel=DATA
+            help="Folder in which the computed features of images or texts are kept.",
+            show_default="MODEL.features",
+            rich_help_panel=DATA,
         ),
     ] = None,
     overwrite: Overwrite = False,
     skip_broken: SkipBroken = False,
     prior: Annotated[
         str,
-        typer.Option(help="Prior over groups in use: uniform, hull, train, or a CSV file.", rich_help_panel=MODEL),
+        typer.Option(
+            help="Prior over groups for predictions: uniform, hull, train, or a CSV file with a column per attribute "
+            "and 'prior'.",
+            rich_help_panel=MODEL,
+        ),
     ] = "uniform",
     support: Annotated[
         str, typer.Option(help="Groups that can be predicted: all, hull or observed.", rich_help_panel=MODEL)
@@ -89,66 +98,71 @@ def fit(
         typer.Option(
             "--cross-fit",
             metavar="",
-            help="Estimate biases on energies of rows that were not fitted.",
+            help="Estimate biases and a temperature from out-of-fold energies.",
             rich_help_panel=MODEL,
         ),
     ] = False,
     tol: Annotated[
-        float, typer.Option(help="Largest gradient entry at which the fit has converged.", rich_help_panel=MODEL)
+        float,
+        typer.Option(help="The fit has converged once no gradient entry exceeds this.", rich_help_panel=MODEL),
     ] = 1e-6,
-    max_iter: Annotated[int, typer.Option(help="Most iterations.", rich_help_panel=MODEL)] = 1000,
+    max_iter: Annotated[int, typer.Option(help="Maximum number of iterations.", rich_help_panel=MODEL)] = 1000,
     alpha: Annotated[
         str,
         typer.Option(
-            help="Strength of the ridge penalty, independent of the features' unit; several to choose from, separated "
-            "by commas, or auto: chosen by accuracy on held-out groups.",
-            rich_help_panel=CHOOSING,
+            help="Strength of the ridge penalty, independent of the unit of the features. Pass several values, "
+            "separated by commas, or auto to choose the one with the best accuracy on held-out groups.",
+            rich_help_panel=MODEL_SELECTION,
         ),
     ] = "1e-2",
     bias: Annotated[
         str | None,
         typer.Option(
-            help="Bias of a group: extrapolated, cumulant, shrunk, learned (0 if unseen) or auto.",
-            show_default="extrapolated, or auto if alpha is chosen",
-            rich_help_panel=CHOOSING,
+            help="Bias of each group: extrapolated, cumulant, shrunk, learned (0 for unseen groups) or auto.",
+            show_default="extrapolated; auto with several alphas",
+            rich_help_panel=MODEL_SELECTION,
         ),
     ] = None,
     anchor: Annotated[
         str | None,
         typer.Option(
-            help="Weights that the ridge pulls to: zero, gaussian or auto.",
-            show_default="zero, or auto if alpha is chosen",
-            rich_help_panel=CHOOSING,
+            help="Weights toward which the ridge penalty shrinks the solution: zero, gaussian or auto.",
+            show_default="zero; auto with several alphas",
+            rich_help_panel=MODEL_SELECTION,
         ),
     ] = None,
     unseen_offset: Annotated[
         str | None,
         typer.Option(
-            help="Nats by which groups that training lacks are favoured, or auto.",
-            show_default="0, or auto if alpha is chosen",
-            rich_help_panel=CHOOSING,
+            help="Number added to the log-probability of every unseen group before normalising, or auto.",
+            show_default="0; auto with several alphas",
+            rich_help_panel=MODEL_SELECTION,
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes to choose with.", min=1, rich_help_panel=CHOOSING)] = 1,
+    jobs: Annotated[
+        int, typer.Option(help="Number of processes for model selection.", min=1, rich_help_panel=MODEL_SELECTION)
+    ] = 1,
     memory: Annotated[
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Read Parquet features in blocks that take this much memory, such as 2G, instead of whole.",
+            help="Read Parquet features in blocks of at most this size, such as 2G, instead of all at once.",
             rich_help_panel=MACHINE,
         ),
     ] = None,
     batch_size: BatchSize = 32,
     workers: Workers = None,
     device: Device = "auto",
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", metavar="", help="Log every iteration.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", metavar="", help="Print a line for every iteration.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Fit a classifier and write it to a file.
 
-    With --path or --text the features are computed first, by --backbone, and kept in --cache.
+    With --path or --text, --backbone first computes the features, which are kept in --cache.
     """
-    from compshift.cli.inputs import TableOptions, cache_beside, check_model_path, feature_maker, split_part
+    from compshift.cli.inputs import TableOptions, cache_beside, check_model_path, feature_origin, split_part
     from compshift.report.terminal import print_fit
 
     check_model_path(output, source, None if is_named_prior(prior) else prior, backbone)
@@ -185,12 +199,12 @@ def fit(
     if table.is_feature_file(source):
         given = {"--root": root, "--backbone": backbone, "--cache": cache, "--split-column": split_column}
         further = {"--shares": shares, "--skip-broken": skip_broken, "--overwrite": overwrite}
-        of_networks = {"--workers": workers is not None, "--device": device != "auto"}
-        reject_unused({**given, **further, **of_networks}, "for tables (with --path, --text or --features)")
-        inputs = feature_maker(source)
+        network_options = {"--workers": workers is not None, "--device": device != "auto"}
+        reject_unused({**given, **further, **network_options}, "for tables (with --path, --text or --features)")
+        inputs = feature_origin(source)
         if memory is not None:
             _check_streamed(alpha, bias=bias, anchor=anchor, cross_fit=cross_fit, unseen_offset=unseen_offset)
-            n_rows = _fit_store(clf, source, table, prior, memory)
+            n_rows = _fit_streamed(clf, source, table, prior, memory)
             clf.save(output, inputs=inputs)
             print_fit(clf, n_rows, output, as_json=json)
             return
@@ -200,8 +214,8 @@ def fit(
     else:
         if memory is not None:
             raise InputError(
-                f"--memory given, and {source.name!r} is a table: leave it out, or pass features in Parquet, such as "
-                "`compshift features` writes"
+                f"--memory cannot be used with {source.name!r}, which is read as a table: leave out --memory, or pass "
+                "Parquet features, as `compshift features` writes them"
             )
         machine = {"batch_size": batch_size, "num_workers": workers, "device": device}
         data, inputs = _table_features(table, source, cache_folder, overwrite=overwrite, quiet=json, **machine)
@@ -219,7 +233,10 @@ def fit(
 def _table_features(
     table: TableOptions, source: Path, cache: Path, *, overwrite: bool, quiet: bool, **machine: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """Return a table with features as samples, computed and cached if need be, and the recipe that a model keeps."""
+    """Return the data set of a table with features as samples, and the recipe to store in the model.
+
+    Features of images and texts are computed, or read from ``cache`` if they were computed before.
+    """
     from compshift.cli.inputs import warn_of_scales
     from compshift.cli.interruption import resumable
     from compshift.data.table import SPLIT_COLUMN
@@ -228,7 +245,9 @@ def _table_features(
 
     recipe = table.recipe()
     if table.shares is not None and SPLIT_COLUMN in column_names(source):
-        raise InputError("--shares given, and the table has a column 'split': leave one of them out")
+        raise InputError(
+            "--shares cannot be used with a table that has a column 'split': leave out --shares, or rename it"
+        )
     data, recipe = table.load_table(source, recipe)
     if recipe.kind == "features":
         warn_of_scales(data.X, recipe.columns)
@@ -240,23 +259,24 @@ def _table_features(
     if not quiet:
         print_extraction(done, recipe.backbone, as_json=False)
     elif done.broken:
-        typer.echo(f"{len(done.broken)} samples cannot be read and are left out", err=True)
+        typer.echo(f"{len(done.broken)} samples could not be read and were left out", err=True)
     return data, recipe.to_dict()
 
 
-def _fit_store(clf: Any, source: Path, table: TableOptions, prior: str, memory: str) -> int:
-    """Fit Parquet features block by block, and return the number of rows."""
+def _fit_streamed(clf: Any, source: Path, table: TableOptions, prior: str, memory: str) -> int:
+    """Fit a classifier to Parquet features that are read in blocks, and return the number of rows."""
     from compshift.core.groups import GroupSpace
     from compshift.data.feature_store import FeatureStore
     from compshift.data.shards import is_parquet
 
     if not is_parquet(source):
         raise InputError(
-            f"--memory given, and {source.name!r} is not Parquet: leave it out, or store features as Parquet"
+            f"--memory cannot be used with {source.name!r}, which is not Parquet: leave out --memory, or store the "
+            "features as Parquet"
         )
     targets, nuisances = table.targets, table.nuisances
     part = ("train" if "split" in FeatureStore(source).columns else "all") if table.split is None else table.split
-    store = FeatureStore(source, part, memory=_size(memory))
+    store = FeatureStore(source, part, memory=parse_bytes(memory))
     given = read_prior(prior, GroupSpace.from_table(store.frame([*targets, *nuisances])))
     clf.set_params(prior=given).fit(store, targets[0] if len(targets) == 1 else targets, attributes=nuisances or None)
     return store.n_rows
@@ -265,26 +285,27 @@ def _fit_store(clf: Any, source: Path, table: TableOptions, prior: str, memory: 
 def _check_streamed(
     alpha: str, *, bias: str | None, anchor: str | None, cross_fit: bool, unseen_offset: str | None
 ) -> None:
-    """Check that no setting needs all rows in memory."""
+    """Check that every setting works with --memory: nothing is chosen by cross-validation or needs all rows at once."""
     options = {"--bias": bias, "--anchor": anchor, "--unseen-offset": unseen_offset}
     chosen = [f"--alpha {alpha}"] if alpha == "auto" or "," in alpha else []
     chosen += [f"{option} auto" for option, value in options.items() if value == "auto"]
     if chosen:
         raise InputError(
-            f"--memory given with {' and '.join(chosen)}: leave --memory out to choose one on rows that fit in memory, "
-            "for example on a sample of them, then pass what was chosen"
+            f"--memory cannot be used with {' and '.join(chosen)}: first choose the settings without --memory, on rows "
+            "that fit in memory (such as a sample), then pass the chosen values together with --memory"
         )
-    whole = [f"--anchor {anchor}"] if anchor not in (None, "zero") else []
-    whole += ["--cross-fit"] if cross_fit else []
-    if whole:
+    in_memory = [f"--anchor {anchor}"] if anchor not in (None, "zero") else []
+    in_memory += ["--cross-fit"] if cross_fit else []
+    if in_memory:
+        names = " and ".join(in_memory)
         raise InputError(
-            f"--memory given with {' and '.join(whole)}: rows that are read in blocks are fitted with --anchor zero "
-            "and without --cross-fit; leave one or the other out"
+            f"--memory cannot be used with {names}, which need{'s' * (len(in_memory) == 1)} all rows in memory: leave "
+            f"out --memory or {names}"
         )
 
 
-def _size(text: str) -> int:
-    """Return the bytes of a size such as 500M or 2G."""
+def parse_bytes(text: str) -> int:
+    """Return the number of bytes in a size such as 500M or 2G."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None or float(match[1]) == 0:
         raise InputError(f"--memory is {text!r}: pass a size such as 500M or 2G")
@@ -295,7 +316,11 @@ def _size(text: str) -> int:
 
 
 def _classifier(alpha: str, jobs: int, **options: Any) -> Any:
-    """Return a classifier with checked parameters: one that chooses if anything is "auto" or has several values."""
+    """Return a classifier with checked parameters.
+
+    It is a ``CRMClassifierCV``, which chooses settings on held-out groups, if ``alpha`` has several values or any
+    option is "auto"; otherwise it is a ``CRMClassifier``.
+    """
     from compshift.crm.classifier import CRMClassifier
     from compshift.crm.cv import ALPHAS, CRMClassifierCV
 
@@ -307,7 +332,7 @@ def _classifier(alpha: str, jobs: int, **options: Any) -> Any:
             alphas = [float(part) for part in alpha.split(",")]
         except ValueError:
             raise InputError(
-                f"--alpha is {alpha!r}: pass a number, several separated by commas, or auto to have it chosen"
+                f"--alpha is {alpha!r}: pass a number, several numbers separated by commas, or auto to choose one"
             ) from None
     clf: Any
     if len(alphas) > 1:
@@ -322,7 +347,7 @@ def _classifier(alpha: str, jobs: int, **options: Any) -> Any:
 
 
 def _number_or_text(text: str | None) -> float | str | None:
-    """Return a number if the text is one; the classifier checks any other text."""
+    """Convert a text to a number if possible; return other texts unchanged, for the classifier to check."""
     try:
         return None if text is None else float(text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Training data and model paths of the command line: from the options that describe a table to its samples.
+"""Load training data as the command-line options describe them, and check the path of a model file.
 
-``TableOptions`` is shared by all commands that read tables. ``load_source`` gives the data set that `train` and
-`features` work on: a named one, a user's table, or a file of features. What a fitted model is asked about is in
-``compshift.cli.model_inputs``.
+``TableOptions`` holds the options of all commands that read tables. ``load_source`` loads the data for `train` and
+`features`: a named data set, a user's table or a feature file. ``compshift.cli.model_inputs`` loads the rows that a
+fitted model predicts.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
 
 
 MAX_SCALE_RATIO = 30
-"""Ratio of two columns' standard deviations above which a warning is printed."""
+"""Largest ratio of two columns' standard deviations without a warning."""
 
-OTHER_FILES = (
+NON_MODEL_ENDINGS = (
     *(".csv", ".tsv", ".txt", ".xls", ".xlsx", ".parquet", ".pq", ".npz", ".npy", ".json", ".jsonl"),
     *(".html", ".htm", ".md", ".png", ".jpg", ".jpeg", ".svg", ".pdf", ".py", ".ipynb", ".toml", ".yaml"),
     *(".zip", ".gz", ".pkl", ".joblib", ".pt", ".pth"),
 )
-"""Endings that a model file may not have: it would be mistaken for another kind of file, or replace one."""
+"""Endings that are rejected for a model file, because they belong to other kinds of files."""
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How a table, a feature file or a data set becomes features. A command sets the options that it has."""
+    """Options that say how to read a table, feature file or named data set; each command sets those that it offers."""
 
     target: str = ""
     attributes: str = ""
     path: str | None = None  # column of image files
-    text: str | None = None  # column of texts
-    features: str | None = None  # columns of numbers
-    root: Path | None = None
+    text: str | None = None  # column of texts, or two columns separated by a comma
+    features: str | None = None  # columns of numbers, separated by commas
+    root: Path | None = None  # folder of the download or of the image files
     split_column: str | None = None
-    shares: str | None = None
-    seed: int = 0  # of the random split
+    shares: str | None = None  # shares of a random split
+    seed: int = 0  # seed of the random split
     backbone: str | None = None
-    split: str | None = None  # rows to use
-    skip_broken: bool = False
+    split: str | None = None  # split whose rows are used
+    skip_broken: bool = False  # whether to leave out unreadable samples
 
     @property
     def targets(self) -> list[str]:
@@ -69,23 +69,24 @@ class TableOptions:
         return names(self.attributes, "--attributes") if self.attributes else []
 
     def is_feature_file(self, source: str | Path) -> bool:
-        """Return whether the source is read as a file of features, since no option names columns of samples."""
+        """Return whether the source is a feature file: no option names sample columns, and it is not CSV or TSV."""
         return self.path is None and self.text is None and self.features is None and ending(source) not in TEXT
 
     def recipe(self) -> Recipe:
-        """Return how samples and features are made from the columns that --path, --text or --features name."""
+        """Return the recipe that turns the columns named by --path, --text or --features into features."""
         from compshift.features.recipe import Recipe
 
         given = {"--path": self.path, "--text": self.text, "--features": self.features}
         named = [option for option, value in given.items() if value is not None]
         if len(named) != 1:
+            found = f"{' and '.join(named)} cannot be used together" if named else "no option names the table's samples"
             raise InputError(
-                f"{' and '.join(named) or 'none of --path, --text and --features'} given: name the column of image "
-                "paths (--path), of texts (--text), or the columns of numbers (--features)"
+                f"{found}: name either the column of image paths (--path), the column of texts (--text), or the "
+                "columns of numbers (--features)"
             )
         if self.features is not None:
             if self.backbone is not None:
-                raise InputError("--backbone is for --path and --text: columns of numbers are features already")
+                raise InputError("--backbone is for --path and --text, not for columns of numbers: leave it out")
             return Recipe("features", tuple(names(self.features, "--features")))
         kind = "images" if self.path is not None else "text"
         columns = (self.path,) if self.path is not None else tuple(names(str(self.text), "--text"))
@@ -93,9 +94,9 @@ class TableOptions:
         return Recipe(kind, columns, str(Path(name).resolve()) if Path(name).is_dir() else name)
 
     def load_table(self, source: str | Path, recipe: Recipe) -> tuple[GroupedDataset, Recipe]:
-        """Return the labelled samples of a table, and the recipe with the split that was made."""
+        """Return the labelled samples of a table, and the recipe with a description of the split added."""
         if self.split_column is not None and self.shares is not None:
-            raise InputError("--split-column and --shares given: pass one of them")
+            raise InputError("--split-column and --shares cannot be used together: pass one of them")
         targets, nuisances = self.targets, self.nuisances
         split = self.split_column if self.shares is None else read_shares(self.shares)
         data = recipe.load_table(
@@ -106,21 +107,21 @@ class TableOptions:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A data set with the settings that its protocol or its table fixes."""
+    """A data set together with the training settings that depend on it."""
 
     data: GroupedDataset
-    inputs: Mapping[str, Any] | None = None  # recipe by which a table's columns become samples
+    inputs: Mapping[str, Any] | None = None  # recipe that turns a table's columns into samples
     geometry: Geometry | None = None  # size and normalisation of images
-    max_length: int | None = None  # of texts, in tokens
+    max_length: int | None = None  # maximum number of tokens per text
     balanced_classes: bool = False  # whether the protocol samples classes equally often
 
 
 def load_source(source: str, table: TableOptions) -> Source:
-    """Return the named data set, table or feature file that the options describe."""
+    """Load a named data set, table or feature file as the options describe."""
     if source in MODULES:
         columns = {"--path": table.path, "--text": table.text, "--features": table.features, "--target": table.target}
         further = {"--attributes": table.attributes, "--split-column": table.split_column, "--shares": table.shares}
-        reject_unused({**columns, **further}, "for tables, and the columns of a named data set are known")
+        reject_unused({**columns, **further}, f"for tables and feature files, but {source} is a named data set")
         known = benchmark(source)
         return Source(
             known.load(table.root),
@@ -133,7 +134,7 @@ def load_source(source: str, table: TableOptions) -> Source:
             raise InputError(f"there is no file {source!r}: pass the path of a table or feature file")
         raise unknown_name("data set or table", source, tuple(MODULES))
     if not table.target:
-        raise InputError("there is no target: name the attribute to predict with --target")
+        raise InputError("--target is missing: name the attribute to predict")
     if table.is_feature_file(source):
         from compshift.data.feature_files import load_features
 
@@ -145,27 +146,33 @@ def load_source(source: str, table: TableOptions) -> Source:
 
 
 def path_of(source: str) -> str | None:
-    """Return the path of a source; None for the name of a data set."""
+    """Return a source that is a path unchanged; None for the name of a data set."""
     return None if source in MODULES else source
 
 
 def split_part(data: GroupedDataset, split: str | None, default: str) -> tuple[GroupedDataset, str]:
-    """Return the rows of a split and its name: the given one, or the default if the data have it, else all."""
+    """Return the rows of a split, and the name of that split.
+
+    If ``split`` is None, use the split ``default`` if the data have it, otherwise all rows.
+    """
     if split is None:
         split = default if default in data.splits else "all"
     elif split in SPLITS and data.split is None:
-        raise InputError(f"--split is {split!r}, and there are no splits: leave it out, or use 'all'")
+        raise InputError(f"--split is {split!r}, but the data have no splits: leave it out, or pass --split all")
     return data.part(split), split
 
 
-def feature_maker(source: Path) -> dict[str, Any] | None:
-    """Return the network that made a folder of features, in the form that a model file keeps; None if unknown."""
-    about = read_manifest(source) if source.is_dir() else None
-    return None if about is None else {"network": about["key"], "backbone": about.get("backbone", "")}
+def feature_origin(source: Path) -> dict[str, Any] | None:
+    """Return the key and the backbone of the network that computed a folder of features; None if unknown.
+
+    Model files store this dictionary as ``inputs``.
+    """
+    manifest = read_manifest(source) if source.is_dir() else None
+    return None if manifest is None else {"network": manifest["key"], "backbone": manifest.get("backbone", "")}
 
 
 def warn_of_scales(X: Any, columns: Sequence[str], remedy: str = ", or pass a smaller --alpha") -> None:
-    """Print a warning if columns differ so much in scale that the ridge penalty bears on some of them only."""
+    """Print a warning if the scales of the columns differ so much that the ridge penalty acts on only some of them."""
     spread = X.std(axis=0, dtype="float64")
     if not spread.any():
         return
@@ -173,37 +180,40 @@ def warn_of_scales(X: Any, columns: Sequence[str], remedy: str = ", or pass a sm
     small, large = int(spread.argmin()), int(spread.argmax())
     if spread[small] * MAX_SCALE_RATIO < spread[large]:
         typer.echo(
-            f"warning: {columns[large]!r} spreads {spread[large] / spread[small]:.0f} times as far as "
-            f"{columns[small]!r}, so the penalty weighs on the latter: divide every column by its deviation{remedy}",
+            f"warning: the standard deviation of {columns[large]!r} is {spread[large] / spread[small]:.0f} times that "
+            f"of {columns[small]!r}, so the penalty mostly shrinks the weights of the latter: rescale every column to "
+            f"unit standard deviation{remedy}",
             err=True,
         )
 
 
 def require_torch() -> None:
-    """Raise an error with the remedy if PyTorch is not installed."""
+    """Raise an InputError that says what to install if PyTorch is missing."""
     if importlib.util.find_spec("torch") is None:
-        raise InputError("networks need PyTorch: install compshift[torch], compshift[weights] or compshift[hf]")
+        raise InputError(
+            "PyTorch is not installed, but this command needs it: install compshift[torch], compshift[weights] or "
+            "compshift[hf]"
+        )
 
 
 def check_model_path(output: Path, *sources: str | Path | None) -> None:
-    """Check that a model can be written to a path, and that the path is none of the ``sources``."""
+    """Check that a model can be written to ``output`` without replacing one of the ``sources``."""
     check_apart(output, *sources)
     suffix = output.suffix.lower()
-    fitted = output.with_suffix(".safetensors") if suffix else output
+    proposed = output.with_suffix(".safetensors") if suffix else output
     if suffix == ".onnx":
         raise InputError(
-            f"--output is {str(output)!r}, and `compshift fit` writes no ONNX: fit with -o {fitted} first, then run "
-            f"`compshift export {fitted} -o {output}`"
+            f"--output is {str(output)!r}, but `compshift fit` does not write ONNX: fit with -o {proposed} first, then "
+            f"run `compshift export {proposed} -o {output}`"
         )
-    if suffix in OTHER_FILES:
+    if suffix in NON_MODEL_ENDINGS:
         raise InputError(
-            f"--output is {str(output)!r}, which names another kind of file: models are written as .safetensors, as in "
-            f"-o {fitted}"
+            f"--output is {str(output)!r}, but {suffix} is not an ending of model files: pass -o {proposed}"
         )
     check_target(output, *sources)
 
 
 def cache_beside(output: Path) -> Path:
-    """Return the folder for features beside a model: ``birds.features`` for ``birds.safetensors``."""
+    """Return the default folder for the features of a model: ``birds.features`` for ``birds.safetensors``."""
     stem = output.stem if output.suffix == ".safetensors" else output.name
     return output.with_name(f"{stem}.features")

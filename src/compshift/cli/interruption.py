@@ -1,4 +1,4 @@
-"""Signals: a command that is stopped cleans up, prints one line, and ends with the exit code that shells expect."""
+"""Signal handling: an interrupted command cleans up, prints one line, and exits with 128 + the signal's number."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Signals that stop a command."""
 
 
 class Interrupted(SystemExit):
@@ -17,16 +18,16 @@ class Interrupted(SystemExit):
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
-        self.message = "interrupted: files are whole, or as they were before"
+        self.message = "interrupted: no file was left half-written"
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise ``Interrupted`` when a signal arrives inside; signals that are ignored, as under nohup, stay ignored."""
+    """Raise ``Interrupted`` if a stop signal arrives inside the block; signals ignored before (nohup) stay ignored."""
     owner = os.getpid()
 
     def stop(number: int, _: FrameType | None) -> None:
-        if os.getpid() != owner:  # a forked process ends silently
+        if os.getpid() != owner:  # a forked process exits without a message
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
@@ -45,10 +46,10 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Tell the user, if the work inside is interrupted, that the same command continues it."""
+    """If the block is interrupted, tell the user to run the same command again to continue."""
     try:
         yield
     except (KeyboardInterrupt, Interrupted) as error:
         stop = error if isinstance(error, Interrupted) else Interrupted(signal.SIGINT)
-        stop.message = "interrupted: the same command goes on from here"
+        stop.message = "interrupted: run the same command again to continue"
         raise stop from None

@@ -8,14 +8,16 @@ import typer
 
 from compshift.cli.options import Json, Root
 
-app = typer.Typer(help="Data sets that have a name.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="List, check and export named data sets.", no_args_is_help=True, add_completion=False)
 
-Name = Annotated[str, typer.Argument(help="Name of the data set, see `compshift datasets list`.", show_default=False)]
+Name = Annotated[
+    str, typer.Argument(help="Name of a data set; `compshift datasets list` shows all.", show_default=False)
+]
 
 
 @app.command("list")
 def list_datasets(json: Json = False) -> None:
-    """List every data set that has a name, and whether it must be downloaded."""
+    """List all named data sets, and whether they must be downloaded."""
     from compshift.data.benchmarks import BENCHMARKS, benchmark
     from compshift.report.terminal import print_benchmarks
 
@@ -27,11 +29,11 @@ def check(
     name: Name,
     root: Root = None,
     quick: Annotated[
-        bool, typer.Option("--quick", metavar="", help="Read the tables only, do not decode the images.")
+        bool, typer.Option("--quick", metavar="", help="Only read the tables; do not decode the images.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Count the groups of a download, compare them with the published counts, and find broken files."""
+    """Count the groups of a downloaded data set, compare them with the published counts, and find broken files."""
     from compshift.data.benchmarks import benchmark
     from compshift.data.images import broken_samples
     from compshift.report.terminal import print_check, progress_bar
@@ -52,15 +54,16 @@ def export(
     name: Name,
     output: Annotated[Path, typer.Option("--output", "-o", help="Feature file to write, .npz.", show_default=False)],
 ) -> None:
-    """Write a bundled data set as a feature file, for `fit`, `evaluate` and other programs."""
+    """Write a bundled data set (one that needs no download) as a feature file for `fit`, `evaluate` or other tools."""
     from compshift._errors import InputError
     from compshift.data.benchmarks import benchmark
     from compshift.data.feature_files import write_features
 
     known = benchmark(name)
-    if not known.bundled:
+    if not known.embedded:
         raise InputError(
-            f"{name} is not bundled with compshift: compute its features with `compshift features {name} --root DIR`"
+            f"{name} is not bundled with compshift: download it, and compute its features with `compshift features "
+            f"{name} --root DIR`"
         )
     data = known.features()
     write_features(output, data)

@@ -1,6 +1,7 @@
-"""``compshift``: the list of commands, and how an error becomes one sentence and an exit code.
+"""``compshift``: register all commands, and turn errors into one sentence and an exit code.
 
-Exit codes: 0 success, 1 an internal error (or failed jobs, broken files), 2 bad input, 128 + n stopped by signal n.
+Exit codes: 0 for success, 1 for an internal error (or failed jobs, or broken files), 2 for bad input, and 128 + n if
+signal n stopped the command.
 """
 
 from __future__ import annotations
@@ -31,24 +32,23 @@ from compshift.cli.report import report
 from compshift.cli.train import train
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""Base class of the parser's errors: click's, or typer's own copy of it, which has no public name."""
+"""Base class of the parser's errors: click's, or the copy in newer versions of typer, which has no public name."""
 
 MAX_VALUE_CHARACTERS = 60
-"""Number of characters after which a value is cut in an error message."""
-
+"""Maximum length of a value in an error message; longer values are cut."""
 
 ROW = re.compile(r"\brow \d")
-"""Matches the mention of a row by its number, counted from 0."""
+"""Matches a row number in an error message; rows are counted from 0."""
 
 PARAMETER = re.compile(r"(?<=\bwith )(?:overwrite|skip_broken)\b|(?<=\bor )overwrite\b")
-"""Parameters that remedies of the library name; the command line shows them as options."""
+"""Matches parameters in messages of the library that the command line shows as options (--overwrite)."""
 
 MAY_BE_EMPTY = ("--attributes", "--title")
 """Options for which an empty value is valid."""
 
 app = typer.Typer(
     name="compshift",
-    help="Classifiers that keep working on combinations of attributes they never saw in training.",
+    help="Classifiers that keep working on combinations of attributes that are absent from the training data.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -83,11 +83,11 @@ def _options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", metavar="", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Take the options before the command; ``main`` handles ``--debug`` before arguments are parsed."""
+    """Declare the options before the command; ``main`` handles ``--debug`` itself, before arguments are parsed."""
 
 
 def main() -> None:
-    """Run the command line. Bad input ends in one sentence and exit code 2; ``--debug`` shows the traceback."""
+    """Run the command line. Bad input prints one sentence and exits with 2; ``--debug`` shows the traceback."""
     debug = "--debug" in sys.argv[1:]
     arguments = [_expand_home(argument) for argument in sys.argv[1:] if argument != "--debug"]
     warnings.showwarning = _show_warning
@@ -96,13 +96,16 @@ def main() -> None:
 
 
 def _expand_home(argument: str) -> str:
-    """Expand ``~/…``, also in ``--option=~/…``, which shells leave unchanged."""
+    """Expand ``~/`` at the beginning of an argument, also in ``--option=~/…``, which shells do not expand."""
     option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
     return f"{option}{equals}{os.path.expanduser(value)}" if value.startswith("~/") else argument
 
 
 def _check_empty(arguments: list[str]) -> None:
-    """Raise an error for options with an empty value, as from an unset shell variable: they would be ignored."""
+    """Raise an InputError for an option with an empty value, such as an unset shell variable.
+
+    Without this check the option would be ignored.
+    """
     for option, value in zip(arguments, [*arguments[1:], None], strict=True):
         name, equals, own = option.partition("=")
         if option == "--":
@@ -116,14 +119,14 @@ def _check_empty(arguments: list[str]) -> None:
 
 
 def _run(arguments: list[str], *, debug: bool) -> int:
-    """Run the command, print its error if it has one, and return the exit code."""
+    """Run the command, print the message of an error, and return the exit code."""
     try:
         try:
             _check_empty(arguments)
             with interruptible():
                 code = app(args=arguments, prog_name="compshift", standalone_mode=False)
         finally:
-            sys.stdout.flush()  # here, so that an error of writing is reported
+            sys.stdout.flush()  # inside this try, so that a failed write is reported as an error
         return code or 0
     except Interrupted as stop:
         typer.echo(stop.message, err=True)
@@ -141,16 +144,16 @@ def _run(arguments: list[str], *, debug: bool) -> int:
 
 
 def _message(error: Exception) -> str | None:
-    """Return the message of an error; None if it was printed already."""
+    """Return the message to print for an error; None if the parser has already printed the help instead."""
     if isinstance(error, UsageError):
         return _usage_message(error)
     sentence = system_sentence(error) if isinstance(error, OSError) else str(error)
     sentence = PARAMETER.sub(lambda found: "--" + found[0].replace("_", "-"), sentence)
-    return f"{sentence} (rows are counted from 0, without the heading)" if ROW.search(sentence) else sentence
+    return f"{sentence} (rows are counted from 0, without the header)" if ROW.search(sentence) else sentence
 
 
 def _drop_output() -> None:
-    """Discard buffered output that cannot be written, which Python would try to write again at exit."""
+    """Discard buffered output that cannot be written; otherwise Python would try to write it again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -158,23 +161,23 @@ def _drop_output() -> None:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    """Print a warning as one line, without the source code that Python adds."""
+    """Print a warning as one line, without the file name and source line that Python adds."""
     typer.echo(f"warning: {one_line(str(message))}", err=True)
 
 
 def _usage_message(error: Any) -> str | None:
-    """Return what is wrong with the arguments; None if there were none and the help was printed."""
+    """Return a message about invalid arguments; None if no arguments were given and the help was printed."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return None
     text = _with_value(error) or error.format_message().rstrip(".")
     text = text.replace(" (Possible options: ", "; did you mean ").replace(". Did you mean", "; did you mean")
     text = text.removesuffix(")" if "did you mean" in text else "").removesuffix("?")
     command = error.ctx.command_path if error.ctx is not None else "compshift"
-    return f"{text[:1].lower()}{text[1:]}{'?' * ('did you mean' in text)} (`{command} --help` tells what it takes)"
+    return f"{text[:1].lower()}{text[1:]}{'?' * ('did you mean' in text)} (see `{command} --help`)"
 
 
 def _with_value(error: Any) -> str | None:
-    """Return the option, its value and what is wrong with it; None if the parser does not tell the value."""
+    """Return a message with the option, its value and the expected value; None if the error lacks the value."""
     details = getattr(error.__cause__, "errors", None)
     if details is None or getattr(error, "param", None) is None:
         return None
@@ -183,39 +186,39 @@ def _with_value(error: Any) -> str | None:
     shown = given if len(given) <= MAX_VALUE_CHARACTERS else f"{given[:MAX_VALUE_CHARACTERS]}…"
     wanted = str(first["msg"]).removeprefix("Input ")
     name = error.param.opts[0] if error.param.opts[0].startswith("-") else error.param.get_error_hint().strip("'")
-    return f"{name} is {shown!r} and {wanted}"
+    return f"{name} is {shown!r} but {wanted}"
 
 
 class _DiscardingFile(io.FileIO):
-    """A file descriptor that discards output once the reader of its pipe is gone."""
+    """A binary file that discards further output once the reader of its pipe has closed it."""
 
     def write(self, content: Any, /) -> int:
         try:
             return super().write(content)
         except BrokenPipeError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.fileno())
-            os.close(nowhere)
+            null_device = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null_device, self.fileno())
+            os.close(null_device)
             return len(content)
 
 
 @contextmanager
 def _tolerant_streams() -> Iterator[None]:
-    """Let the block print on even if the reader of a pipe is gone; a full disk is still an error.
+    """Let the block run to its end even if the reader of its output has closed the pipe.
 
-    Characters that the terminal cannot show become "?".
+    Other write errors, such as a full disk, are still raised. Characters that the terminal cannot show become "?".
     """
     with ExitStack() as stack:
         for stream, redirect in ((sys.stdout, redirect_stdout), (sys.stderr, redirect_stderr)):
-            found = _tolerant(stream)
-            if found is not None:
-                stack.enter_context(redirect(found))
-                stack.callback(found.flush)
+            replacement = _tolerant(stream)
+            if replacement is not None:
+                stack.enter_context(redirect(replacement))
+                stack.callback(replacement.flush)
         yield
 
 
 def _tolerant(stream: TextIO | None) -> TextIO | None:
-    """Return the stream in a form that outlives its reader; None if it belongs to another program."""
+    """Return a replacement for a stream that ignores closed pipes; None to keep the stream."""
     if stream is None:  # closed before the command started
         return open(os.devnull, "w", encoding="utf-8")
     if not isinstance(stream, io.TextIOWrapper):
@@ -223,7 +226,7 @@ def _tolerant(stream: TextIO | None) -> TextIO | None:
     stream.flush()
     try:
         raw = _DiscardingFile(stream.fileno(), "wb", closefd=False)
-    except io.UnsupportedOperation:  # text in memory
+    except io.UnsupportedOperation:  # a stream in memory has no file descriptor
         stream.reconfigure(errors="replace")
         return None
     return io.TextIOWrapper(

@@ -1,7 +1,7 @@
-"""Rows that a fitted model is asked about: a feature file, a table with the model's columns, or a named data set.
+"""Load the rows that a fitted model predicts: a feature file, a table with the model's columns, or a named data set.
 
-A model file keeps the recipe of its features (columns and backbone), so a table like the one that it was fitted to can
-be read again. Missing columns and labels are reported before anything is computed.
+A model file contains the recipe of its features (columns and backbone), so the same columns of another table can be
+turned into features. Missing columns and labels raise an error before anything is computed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from compshift._errors import InputError, listing, unknown_name
-from compshift.cli.inputs import TableOptions, feature_maker, require_torch, split_part
+from compshift.cli.inputs import TableOptions, feature_origin, require_torch, split_part
 from compshift.cli.options import read_prior
 from compshift.core.arrays import IntArray
 from compshift.data.benchmarks import MODULES, benchmark
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
     from compshift.data.dataset import GroupedDataset
 
 MAX_BROKEN_LISTED = 10
-"""Largest number of unreadable samples that are listed one by one; the others are counted."""
+"""Maximum number of unreadable samples that are listed one by one; further ones are only counted."""
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A fitted classifier and, if it was fine-tuned, the network that makes its features."""
+    """A fitted classifier and, for a training run, the network that computes its features."""
 
-    clf: Any  # fitted classifier of features
-    network: Any = None  # TrainedClassifier
-    inputs: Any = None  # recipe by which the columns of a table become features
+    clf: Any  # fitted classifier, which takes features
+    network: Any = None  # TrainedClassifier of a training run
+    inputs: Any = None  # recipe that turns the columns of a table into features, as a dictionary
 
 
 @dataclass(frozen=True, eq=False)
 class UnlabelledRows:
-    """Features to predict from."""
+    """Features of the r readable rows of an input."""
 
     X: Any  # (r, p)
-    n_rows: int  # rows of the input, readable or not
-    position: IntArray  # (r,) rows that have features
-    images: tuple[str, Any] | None = None  # heading and names of image files
+    n_rows: int  # number of rows of the input, readable or not
+    position: IntArray  # (r,) row numbers of the readable rows
+    images: tuple[str, Any] | None = None  # output column for the image files: its name and its values
 
 
 def load_model(path: Path, prior: str | None) -> LoadedModel:
-    """Load a model file or the folder of a training run, and set its prior if one is given."""
+    """Load a model file or the folder of a training run, and set its prior unless ``prior`` is None."""
     if path.is_dir():
         require_torch()
         from compshift.features.embedder import chosen_device
@@ -69,13 +69,13 @@ def load_model(path: Path, prior: str | None) -> LoadedModel:
         warnings.filterwarnings("ignore", "X does not have valid feature names")
     if prior is not None:
         if not hasattr(loaded.clf, "set_prior"):
-            raise InputError(f"--prior is for models of groups, and {str(path)!r} predicts classes alone: leave it out")
+            raise InputError(f"--prior is for models of groups, but {str(path)!r} predicts only classes: leave it out")
         loaded.clf.set_prior(read_prior(prior, loaded.clf.space_))
     return loaded
 
 
 def _table_inputs(clf: Any) -> Any:
-    """Return the recipe in the model file or, if there is none, one that reads the features by their names."""
+    """Return the recipe in the model file or, if it has none, a recipe that reads the features by column name."""
     names = getattr(clf, "feature_names_in_", None)
     if names is not None and "kind" not in (clf.inputs_ or {}):
         return {"kind": "features", "columns": [str(name) for name in names]}
@@ -83,7 +83,7 @@ def _table_inputs(clf: Any) -> Any:
 
 
 def unlabelled_rows(model: LoadedModel, source: str, options: TableOptions) -> UnlabelledRows:
-    """Return features of every row of the input, or of one split of a feature file or data set."""
+    """Return features of every row of the input, or of one split if it is a feature file or named data set."""
     _check_exists(source)
     _check_moved_backbone(model, options.backbone)
     split, skip_broken = options.split, options.skip_broken
@@ -98,7 +98,7 @@ def unlabelled_rows(model: LoadedModel, source: str, options: TableOptions) -> U
             X, _ = _embed(model, None, X, skip_broken)
         return UnlabelledRows(X, len(X), np.arange(len(X)))
     if split is not None:
-        raise InputError("--split is for feature files and data sets: every row of a table is predicted")
+        raise InputError("--split is for feature files and named data sets, not for tables: leave it out")
     samples = recipe.load_samples(Path(source), options.root)
     X, position = _embed(model, recipe, samples, skip_broken)
     images = (f"{recipe.columns[0]} (image)", samples.names) if recipe.kind == "images" else None
@@ -106,7 +106,10 @@ def unlabelled_rows(model: LoadedModel, source: str, options: TableOptions) -> U
 
 
 def labelled_rows(model: LoadedModel, source: str, options: TableOptions) -> tuple[GroupedDataset, str]:
-    """Return features and the model's attributes of one split, and its name; by default test if there is one."""
+    """Return the features and attributes of one split, and the name of that split.
+
+    If ``options.split`` is None, use the test split if there is one, otherwise all rows.
+    """
     space = model.clf.space_
     recipe = None
     _check_exists(source)
@@ -124,9 +127,8 @@ def labelled_rows(model: LoadedModel, source: str, options: TableOptions) -> tup
             data = recipe.load_again(Path(source), target=targets, attributes=nuisances, root=options.root)
             if "shares" in (recipe.split or {}) and data.split is None:
                 typer.echo(
-                    f"warning: the model was fitted to a part of a table that was split at random, and {source!r} has "
-                    "other rows or labels than that table: if it is another version of it, rows that the model was "
-                    "fitted to are among those that are scored",
+                    f"warning: the model was fitted to a random split of a table, but {source!r} has other rows or "
+                    "labels than that table: if the two overlap, the score includes rows that the model was fitted to",
                     err=True,
                 )
     data, chosen = split_part(data, options.split, "test")
@@ -137,23 +139,21 @@ def labelled_rows(model: LoadedModel, source: str, options: TableOptions) -> tup
 
 
 def _table_recipe(model: LoadedModel, source: Path, backbone: str | None) -> Recipe | None:
-    """Return the recipe by which a table's columns become features; None if ``source`` holds features itself.
+    """Return the recipe that turns a table's columns into features; None if ``source`` is a feature file.
 
-    ``backbone`` is the new folder of the model's backbone, if that was moved.
+    ``backbone`` is the new folder of the model's backbone if it was moved, otherwise None.
     """
     if not source.exists() or (ending(source) not in TEXT and not is_parquet(source)):
         return None
     if model.inputs is None or "kind" not in model.inputs:
         _check_same_network(model, source)
         if ending(source) in TEXT:
-            made = "fitted to features without names" if model.network is None else "trained on features or a data set"
+            if model.network is None:
+                origin, remedy = "fitted to unnamed features", "fit to named columns (with --features or a DataFrame)"
+            else:
+                origin, remedy = "trained on a feature file or a named data set", "pass the name of the data set"
             raise InputError(
-                f"the model was {made}, and {source.name!r} is a table: pass features, as .npz or .parquet"
-                + (
-                    ", or fit to columns with names, by --features or a DataFrame"
-                    if model.network is None
-                    else ", or the data set's name"
-                )
+                f"the model was {origin}, but {source.name!r} is a table: pass features (.npz or .parquet), or {remedy}"
             )
         return None
     recipe = Recipe.from_dict(model.inputs)
@@ -166,46 +166,51 @@ def _table_recipe(model: LoadedModel, source: Path, backbone: str | None) -> Rec
 
 
 def _check_moved_backbone(model: LoadedModel, backbone: str | None) -> None:
-    """Check that --backbone is given only for models that keep the name of a backbone."""
+    """Check that --backbone is used only with models whose recipe contains a backbone."""
     if backbone is None:
         return
     if model.network is not None:
-        raise InputError("--backbone is for fitted models: a trained folder has its own; leave it out")
+        raise InputError(
+            "--backbone is for models of `compshift fit`; a training run contains its backbone: leave it out"
+        )
     if (model.inputs or {}).get("kind") not in ("images", "text"):
-        raise InputError("--backbone is for models of images and texts, and this one takes features: leave it out")
+        raise InputError("--backbone is for models of images and texts, but this model takes features: leave it out")
 
 
 def _holds_features(columns: list[str], recipe: Recipe) -> bool:
-    """Return whether these are the columns of a feature file (``features``, or numbered ones) and not the recipe's."""
+    """Return whether a file holds features: a column ``features``, or ``f0``, ``f1``, … and no column of the recipe."""
     numbered = any(FEATURE_COLUMN.fullmatch(name) for name in columns)
     return "features" in columns or (numbered and not set(columns) & set(recipe.columns))
 
 
 def _check_same_network(model: LoadedModel, source: Path) -> None:
-    """Check that a folder of features was made by the network that made the model's training features."""
-    mine, theirs = model.inputs or {}, feature_maker(source)
-    if theirs is not None and mine.get("network") and mine["network"] != theirs["network"]:
+    """Check that the network that computed a folder of features also computed the model's training features."""
+    expected, found = model.inputs or {}, feature_origin(source)
+    if found is not None and expected.get("network") and expected["network"] != found["network"]:
         raise InputError(
-            f"the features in {str(source)!r} are of another network ({theirs['backbone']!r}) than those that the "
-            f"model was fitted to ({mine.get('backbone')!r}): compute them with that one"
+            f"the features in {str(source)!r} were computed by another network ({found['backbone']!r}) than the "
+            f"features that the model was fitted to ({expected.get('backbone')!r}): compute them with the latter"
         )
 
 
 def _embed(model: LoadedModel, recipe: Recipe | None, samples: Any, skip_broken: bool) -> tuple[Any, IntArray]:
-    """Return features of samples and the rows that have them; print a progress bar and a line per unreadable sample."""
+    """Return features (r, p) of the readable samples, and their row numbers (r,).
+
+    Print a progress bar, the first unreadable samples and their number.
+    """
     from compshift.report.terminal import progress_bar
 
-    maker = model.network if model.network is not None else recipe
-    if maker is None:
+    embedder = model.network if model.network is not None else recipe
+    if embedder is None:
         raise InputError("the model takes features: pass a feature file, as `compshift features` writes it")
     with progress_bar("features", len(samples), unit="rows") as advance:
-        X, rows, broken = maker.embed(samples, skip_broken=skip_broken, progress=advance)
+        X, rows, broken = embedder.embed(samples, skip_broken=skip_broken, progress=advance)
     for sentence in broken[:MAX_BROKEN_LISTED]:
         typer.echo(f"left out: {sentence}", err=True)
     if broken:
-        typer.echo(f"{len(broken)} of {len(samples)} samples cannot be read and are left out", err=True)
+        typer.echo(f"{len(broken)} of {len(samples)} samples could not be read and were left out", err=True)
     if not len(rows):
-        raise InputError(f"not one of the {len(samples)} samples could be read")
+        raise InputError(f"none of the {len(samples)} samples could be read: check the paths of the files")
     return X, rows
 
 
@@ -223,20 +228,20 @@ def _check_samples(source: Path, columns: Sequence[str], needed: Sequence[str]) 
     absent = [name for name in needed if name not in columns]
     if absent:
         raise InputError(
-            f"{str(source)!r} lacks the column{'s' * (len(absent) > 1)} {listing(absent)}, which the model needs: its "
-            f"columns are {listing(columns)}"
+            f"{str(source)!r} lacks the column{'s' * (len(absent) > 1)} {listing(absent)}, which the model needs: add "
+            f"{'them' if len(absent) > 1 else 'it'}, or pass another table (the columns are {listing(columns)})"
         )
 
 
 def _check_labels(source: Path, needed: Sequence[str]) -> None:
-    """Check that a file has the labels that an evaluation needs."""
+    """Check that a file has all attributes of the model, which an evaluation needs as labels."""
     table = ending(source) in TEXT or is_parquet(source)
     if not table and ending(source) != ".npz":
-        return  # the reader raises an error of its own
+        return  # reading the file will raise an error about its format
     found = column_names(source) if table else file_attributes(source)
     absent = [name for name in needed if name not in found]
     if absent:
         raise InputError(
-            f"{str(source)!r} lacks the label{'s' * (len(absent) > 1)} {listing(absent)}, without which nothing can be "
-            f"scored: add {'them' if len(absent) > 1 else 'it'}, or use `compshift predict`, which needs none"
+            f"{str(source)!r} lacks the label{'s' * (len(absent) > 1)} {listing(absent)}, which an evaluation needs: "
+            f"add {'them' if len(absent) > 1 else 'it'}, or use `compshift predict`, which needs no labels"
         )

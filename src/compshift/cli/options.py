@@ -15,8 +15,11 @@ from compshift._files import check_path
 if TYPE_CHECKING:
     from compshift.core.groups import GroupSpace
 
-DATA, MACHINE = "Data", "Machine"
-"""Headings of the help for how a table becomes features, and for the resources that a command may use."""
+DATA = "Data"
+"""Help heading for the options that say how to read the input."""
+
+MACHINE = "Machine"
+"""Help heading for the options about processes, memory and devices."""
 
 Model = Annotated[
     Path,
@@ -28,7 +31,7 @@ ModelRows = Annotated[
     str,
     typer.Argument(
         metavar="INPUT",
-        help="Feature file, table with the columns that the model was fitted to, or name of a data set.",
+        help="Feature file, table with the columns of the training table, or name of a data set.",
         show_default=False,
     ),
 ]
@@ -41,7 +44,7 @@ Prior = Annotated[
 Root = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of the download, or the one that the image paths of a table start from.",
+        help="Folder of the downloaded data set, or folder that the image paths in a table are relative to.",
         show_default="the table's folder",
         rich_help_panel=DATA,
     ),
@@ -55,21 +58,21 @@ Target = Annotated[
 Attributes = Annotated[
     str,
     typer.Option(
-        help="Further attributes, separated by commas, known in training only.",
+        help="Further attributes that define the groups, separated by commas; needed only for training.",
         show_default=False,
         rich_help_panel=DATA,
     ),
 ]
 PathColumn = Annotated[
     str | None,
-    typer.Option("--path", metavar="COLUMN", help="Column of image files.", show_default=False, rich_help_panel=DATA),
+    typer.Option("--path", metavar="COLUMN", help="Column of image paths.", show_default=False, rich_help_panel=DATA),
 ]
 TextColumns = Annotated[
     str | None,
     typer.Option(
         "--text",
         metavar="COLUMN",
-        help="Column of texts, or two for pairs.",
+        help="Column of texts, or two columns separated by a comma for pairs of texts.",
         show_default=False,
         rich_help_panel=DATA,
     ),
@@ -87,22 +90,23 @@ FeatureColumns = Annotated[
 Shares = Annotated[
     str | None,
     typer.Option(
-        help="Split a table at random within groups, as in 0.7,0.1,0.2 for train, val, test.", rich_help_panel=DATA
+        help="Split the rows of every group at random: shares of train, val and test, such as 0.7,0.1,0.2.",
+        rich_help_panel=DATA,
     ),
 ]
 SplitColumn = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN",
-        help="Column of train, val, test.",
-        show_default="split, if there is one",
+        help="Column with the values train, val and test.",
+        show_default="the column 'split', if there is one",
         rich_help_panel=DATA,
     ),
 ]
 Backbone = Annotated[
     str | None,
     typer.Option(
-        help="efficientnet-lite0, minilm, a folder, or a model of the Hugging Face hub.",
+        help="Network that computes features: efficientnet-lite0, minilm, a folder, or a Hugging Face model.",
         show_default="efficientnet-lite0 for images, minilm for texts",
         rich_help_panel=DATA,
     ),
@@ -121,44 +125,51 @@ SkipBroken = Annotated[
     typer.Option(
         "--skip-broken",
         metavar="",
-        help="Leave out images that cannot be read, and count them.",
+        help="Leave out images that cannot be read, and report how many.",
         rich_help_panel=DATA,
     ),
 ]
 Overwrite = Annotated[
     bool,
-    typer.Option("--overwrite", metavar="", help="Replace features that another backbone made.", rich_help_panel=DATA),
+    typer.Option(
+        "--overwrite",
+        metavar="",
+        help="Replace features of another network or with other settings.",
+        rich_help_panel=DATA,
+    ),
 ]
-BatchSize = Annotated[int, typer.Option(help="Samples in a forward pass.", min=1, rich_help_panel=MACHINE)]
+BatchSize = Annotated[int, typer.Option(help="Samples per forward pass.", min=1, rich_help_panel=MACHINE)]
 Workers = Annotated[
     int | None,
     typer.Option(
-        help="Processes that read images.",
+        help="Number of processes that read images.",
         min=0,
-        show_default="cores less one, 4 at most",
+        show_default="cores minus one, at most 4",
         rich_help_panel=MACHINE,
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps …", rich_help_panel=MACHINE)]
+Device = Annotated[
+    str, typer.Option(help="Device of the network: auto, cpu, cuda, cuda:1, mps, …", rich_help_panel=MACHINE)
+]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON.")]
 
 
 def names(text: str, option: str) -> list[str]:
-    """Return the names in a comma-separated option; a name with a comma or a leading blank is in double quotes."""
+    """Split a comma-separated option into names; double quotes enclose a name with a comma or a leading space."""
     if '"' in text:
         try:
             found = [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
         except csv.Error as error:
-            raise InputError(f"{option} is {text!r} ({error}): pass names, separated by commas") from None
+            raise InputError(f"{option} is {text!r} ({error}): pass names separated by commas") from None
     else:
         found = [name.strip() for name in text.split(",") if name.strip()]
     if not found:
-        raise InputError(f"{option} is empty: pass one or more names, separated by commas")
+        raise InputError(f"{option} is empty: pass one or more names separated by commas")
     return found
 
 
 def read_shares(text: str) -> dict[str, float]:
-    """Return the shares of train, val and test, or of train and test, in ``--shares``."""
+    """Parse ``--shares`` into the share of every split: three numbers for train, val, test; two for train, test."""
     from compshift.data.splits import SPLITS
 
     parts = [part.strip() for part in text.split(",")]
@@ -167,27 +178,29 @@ def read_shares(text: str) -> dict[str, float]:
     except ValueError:
         numbers = []
     if len(numbers) not in (2, 3):
-        raise InputError(f"--shares is {text!r}: pass the shares of train, val and test, as in 0.7,0.1,0.2")
+        raise InputError(
+            f"--shares is {text!r}: pass the shares of train, val and test, such as 0.7,0.1,0.2, or of train and test"
+        )
     return dict(zip(SPLITS if len(numbers) == 3 else (SPLITS[0], SPLITS[2]), numbers, strict=True))
 
 
-def reject_unused(options: Mapping[str, Any], why: str) -> None:
-    """Raise an error if any of the options is set; ``why`` says what they are for."""
+def reject_unused(options: Mapping[str, Any], purpose: str) -> None:
+    """Raise an InputError if any of the options is set; ``purpose`` says what the options are for."""
     given = [name for name, value in options.items() if value]
     if given:
         verb, object_ = ("is", "it") if len(given) == 1 else ("are", "them")
-        raise InputError(f"{' and '.join(given)} {verb} {why}: leave {object_} out")
+        raise InputError(f"{' and '.join(given)} {verb} {purpose}: leave {object_} out")
 
 
 def is_named_prior(text: str) -> bool:
-    """Return whether a prior is given by name, not as a file."""
+    """Return whether ``--prior`` is the name of a prior, not a file."""
     from compshift.core.candidates import PRIORS
 
     return text in PRIORS
 
 
 def check_prior(text: str) -> None:
-    """Check that ``--prior`` is a prior's name or an existing CSV file."""
+    """Check that ``--prior`` is the name of a prior or an existing CSV file."""
     from compshift.core.candidates import PRIORS
 
     if not text.lower().endswith(".csv"):
@@ -197,7 +210,7 @@ def check_prior(text: str) -> None:
 
 
 def read_prior(text: str, space: GroupSpace) -> Any:
-    """Return a prior's name unchanged, or the content of a CSV file as a mapping from group to probability."""
+    """Return the name of a prior unchanged, or the content of a CSV file as a mapping from group to probability."""
     check_prior(text)
     if is_named_prior(text):
         return text
@@ -209,17 +222,22 @@ def read_prior(text: str, space: GroupSpace) -> Any:
     try:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
     except (OSError, ValueError) as error:
-        raise InputError(f"the prior {text!r} cannot be read as CSV ({error})") from None
+        raise InputError(f"the prior {text!r} cannot be read as CSV ({error}): check the file") from None
     absent = [name for name in (*space.names, "prior") if name not in frame.columns]
     if absent:
-        raise InputError(f"{text!r} has no column {listing(absent)}: its columns are {listing(frame.columns)}")
+        raise InputError(
+            f"the prior {text!r} lacks the column{'s' * (len(absent) > 1)} {listing(absent)}: add "
+            f"{'them' if len(absent) > 1 else 'it'} (the columns are {listing(frame.columns)})"
+        )
     prior: dict[tuple[Any, ...], float] = {}
     for row, record in enumerate(frame.to_dict("records")):
         key = tuple(as_known(record[name], known) for name, known in zip(space.names, space.values, strict=True))
         if key in prior:
-            raise InputError(f"{text!r} lists {key} twice: give each group one row")
+            raise InputError(f"the prior {text!r} lists the group {key} twice: keep one row per group")
         try:
             prior[key] = float(record["prior"])
         except ValueError:
-            raise InputError(f"{text!r}: the prior of row {row} is {record['prior']!r}, not a number") from None
+            raise InputError(
+                f"{text!r} has the prior {record['prior']!r} in row {row}: the column 'prior' must hold numbers"
+            ) from None
     return prior

@@ -16,7 +16,7 @@ def predict(
     ],
     groups: Annotated[bool, typer.Option("--groups", metavar="", help="Add the probability of every group.")] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", metavar="", help="Add the most probable group, and how far it can be trusted.")
+        bool, typer.Option("--explain", metavar="", help="Add the most probable group, and how reliable it is.")
     ] = False,
     prior: Prior = None,
     split: Annotated[
@@ -31,9 +31,9 @@ def predict(
     skip_broken: SkipBroken = False,
     backbone: MovedBackbone = None,
 ) -> None:
-    """Predict the target of every row and write a table, in the order of the rows.
+    """Predict the target of every row, and write a table with one row per input row, in the same order.
 
-    With --skip-broken, the row of an image that cannot be read has no prediction.
+    With --skip-broken, the predictions of images that cannot be read are empty.
     """
     from compshift.cli.inputs import TableOptions
     from compshift.cli.model_inputs import load_model, unlabelled_rows
@@ -59,7 +59,9 @@ def evaluate(
     split: Annotated[
         str | None,
         typer.Option(
-            help="Rows to score: train, val, test or all.", show_default="test if there is one", rich_help_panel=DATA
+            help="Rows to score: train, val, test or all.",
+            show_default="test if the data have that split, else all",
+            rich_help_panel=DATA,
         ),
     ] = None,
     root: Root = None,
@@ -67,7 +69,7 @@ def evaluate(
     backbone: MovedBackbone = None,
     json: Json = False,
 ) -> None:
-    """Report average, balanced and worst-group accuracy, and every group with its interval."""
+    """Print the average, balanced and worst-group accuracy, and every group's accuracy with a confidence interval."""
     from compshift.cli.inputs import TableOptions
     from compshift.cli.model_inputs import labelled_rows, load_model
     from compshift.metrics.evaluation import evaluate as evaluate_model
@@ -75,8 +77,8 @@ def evaluate(
 
     loaded = load_model(model, prior)
     options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone)
-    data, part = labelled_rows(loaded, source, options)
-    print_evaluation(evaluate_model(loaded.clf, data), part, as_json=json)
+    data, scored_split = labelled_rows(loaded, source, options)
+    print_evaluation(evaluate_model(loaded.clf, data), scored_split, as_json=json)
 
 
 def export(
@@ -85,16 +87,16 @@ def export(
     prior: Prior = None,
     groups: Annotated[bool, typer.Option("--groups", metavar="", help="Add the probability of every group.")] = False,
     fixed_prior: Annotated[
-        bool, typer.Option("--fixed-prior", metavar="", help="Leave out the input by which the prior can be changed.")
+        bool, typer.Option("--fixed-prior", metavar="", help="Fix the prior: write no model input to change it.")
     ] = False,
     float64: Annotated[
         bool, typer.Option("--float64", metavar="", help="Use 64 bits for features and probabilities instead of 32.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Write a model as one ONNX file, to be run without compshift.
+    """Write a model as one ONNX file, which runs without compshift.
 
-    For a folder of `compshift train`, the head is written: its input is the backbone's features.
+    For a folder of `compshift train`, only the head is written: its input is the features of the backbone.
     """
     from compshift.export.onnx import check_onnx_path, export_onnx
 

@@ -20,29 +20,37 @@ from compshift.cli.options import (
     Workers,
 )
 
-METHOD, OPTIMISATION, SELECTION = "Method", "Optimisation", "Selection"
-"""Further headings of the help."""
+METHOD = "Method"
+"""Help heading for the options of the method and the backbone."""
+
+OPTIMISATION = "Optimisation"
+"""Help heading for the options of the optimiser and the batches."""
+
+SELECTION = "Selection"
+"""Help heading for the options of evaluations during training."""
 
 BALANCES = ("auto", "classes", "none")
+"""Values of --balance."""
 
 
 def train(
     source: Annotated[
         str | None,
         typer.Argument(
-            metavar="DATASET|TABLE|FEATURES", help="A data set's name, a table, or a feature file.", show_default=False
+            metavar="DATASET|TABLE|FEATURES", help="Name of a data set, a table, or a feature file.", show_default=False
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the run.", show_default=False)
+        Path | None, typer.Option("--output", "-o", help="Folder to write the run to (required).", show_default=False)
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with any of these options; those given here win.", show_default=False)
+        Path | None,
+        typer.Option(help="TOML file with options; options on the command line override it.", show_default=False),
     ] = None,
     method: Annotated[
         str | None,
         typer.Option(
-            help="erm, groupdro, lc, sla, irm, vrex, mixup, crm, rwg, subg, dfr or crm-resolved.",
+            help="Training method: erm, groupdro, lc, sla, irm, vrex, mixup, crm, rwg, subg, dfr or crm-resolved.",
             show_default="crm",
             rich_help_panel=METHOD,
         ),
@@ -52,7 +60,7 @@ def train(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="A hyper-parameter of the method.",
+            help="Hyper-parameter of the method, see `compshift methods`. Repeatable.",
             show_default=False,
             rich_help_panel=METHOD,
         ),
@@ -62,7 +70,7 @@ def train(
         typer.Option(
             help="small-cnn, efficientnet-lite0, minilm, linear or mlp (for features), a folder, or a Hugging Face "
             "model.",
-            show_default="by the kind of samples",
+            show_default="depends on the kind of samples",
             rich_help_panel=METHOD,
         ),
     ] = None,
@@ -77,15 +85,17 @@ def train(
     max_length: Annotated[
         int | None,
         typer.Option(
-            help="Most tokens of a text.", show_default="as the data set or model says", rich_help_panel=METHOD
+            help="Maximum number of tokens per text.",
+            show_default="set by the data set or the model",
+            rich_help_panel=METHOD,
         ),
     ] = None,
     drop: Annotated[
         list[str] | None,
         typer.Option(
             metavar="VALUE,VALUE",
-            help="A group to leave out of train and val, one value per attribute, in double quotes if it has a comma; "
-            "may be repeated.",
+            help="Group to drop from train and val: one value per attribute; put a value that contains a comma in "
+            "double quotes. Repeatable.",
             show_default=False,
             rich_help_panel=DATA,
         ),
@@ -96,29 +106,35 @@ def train(
     features: FeatureColumns = None,
     target: Annotated[
         str | None,
-        typer.Option(help="The attribute of a table that is predicted.", show_default=False, rich_help_panel=DATA),
+        typer.Option(help="Attribute to predict in a table or feature file.", show_default=False, rich_help_panel=DATA),
     ] = None,
     attributes: Attributes = "",
     split_column: SplitColumn = None,
     shares: Shares = None,
     steps: Annotated[
-        int | None, typer.Option(help="Optimiser steps.", show_default="1000", rich_help_panel=OPTIMISATION)
+        int | None, typer.Option(help="Number of optimiser steps.", show_default="1000", rich_help_panel=OPTIMISATION)
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Samples in a step, over all processes.", show_default="64", rich_help_panel=OPTIMISATION),
+        typer.Option(
+            help="Samples per step, summed over all processes.", show_default="64", rich_help_panel=OPTIMISATION
+        ),
     ] = None,
     optimiser: Annotated[
         str | None,
-        typer.Option(help="auto, sgd or adamw.", show_default="sgd; adamw for texts", rich_help_panel=OPTIMISATION),
+        typer.Option(
+            help="Optimiser: auto, sgd or adamw.", show_default="sgd; adamw for texts", rich_help_panel=OPTIMISATION
+        ),
     ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option("--lr", help="Learning rate.", show_default="by the backbone", rich_help_panel=OPTIMISATION),
+        typer.Option("--lr", help="Learning rate.", show_default="set by the backbone", rich_help_panel=OPTIMISATION),
     ] = None,
     weight_decay: Annotated[
         float | None,
-        typer.Option(help="Weight decay, of weight matrices only.", show_default="1e-4", rich_help_panel=OPTIMISATION),
+        typer.Option(
+            help="Weight decay; applies to weight matrices only.", show_default="1e-4", rich_help_panel=OPTIMISATION
+        ),
     ] = None,
     momentum: Annotated[
         float | None, typer.Option(help="Momentum of sgd.", show_default="0.9", rich_help_panel=OPTIMISATION)
@@ -126,7 +142,7 @@ def train(
     schedule: Annotated[
         str | None,
         typer.Option(
-            help="constant, or linear (warm-up and decay).",
+            help="Learning-rate schedule: constant, or linear (warm-up, then decay).",
             show_default="constant; linear for adamw",
             rich_help_panel=OPTIMISATION,
         ),
@@ -134,19 +150,24 @@ def train(
     warmup: Annotated[
         int | None,
         typer.Option(
-            help="Steps over which the learning rate rises.",
-            show_default="a tenth, if linear",
+            help="Number of steps over which the learning rate rises.",
+            show_default="a tenth of --steps if the schedule is linear, else 0",
             rich_help_panel=OPTIMISATION,
         ),
     ] = None,
     clip: Annotated[
-        float | None, typer.Option(help="Largest gradient norm.", show_default="any", rich_help_panel=OPTIMISATION)
+        float | None,
+        typer.Option(
+            help="Gradient norm above which gradients are clipped.",
+            show_default="no clipping",
+            rich_help_panel=OPTIMISATION,
+        ),
     ] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(
-            help="Largest entry of a batch's gradient at which training stops, for full batches.",
-            show_default="never",
+            help="Stop once no gradient entry exceeds this; meaningful only with full batches.",
+            show_default="do not stop early",
             rich_help_panel=OPTIMISATION,
         ),
     ] = None,
@@ -157,7 +178,7 @@ def train(
     metric: Annotated[
         str | None,
         typer.Option(
-            help="Validation accuracy that selects: balanced, worst or average.",
+            help="Validation accuracy that selects the checkpoint: balanced, worst or average.",
             show_default="balanced",
             rich_help_panel=SELECTION,
         ),
@@ -165,15 +186,16 @@ def train(
     patience: Annotated[
         int | None,
         typer.Option(
-            help="Evaluations without a better one before training stops.",
-            show_default="never",
+            help="Stop after this many evaluations without improvement.",
+            show_default="do not stop early",
             rich_help_panel=SELECTION,
         ),
     ] = None,
     balance: Annotated[
         str,
         typer.Option(
-            help="classes: draw classes equally often; none; auto: as in the data set's protocol.",
+            help="Class balance of batches: classes (draw all classes equally often), none, or auto (set by the data "
+            "set).",
             rich_help_panel=OPTIMISATION,
         ),
     ] = "auto",
@@ -182,39 +204,45 @@ def train(
         typer.Option(
             "--freeze-batchnorm",
             metavar="",
-            help="Keep the statistics of batch normalisation fixed.",
+            help="Keep the running statistics of batch normalisation fixed.",
             show_default=False,
             rich_help_panel=OPTIMISATION,
         ),
     ] = None,
     precision: Annotated[
         str | None,
-        typer.Option(help="auto, float32, bfloat16 or float16.", show_default="auto", rich_help_panel=OPTIMISATION),
+        typer.Option(
+            help="Precision: auto, float32, bfloat16 or float16.", show_default="auto", rich_help_panel=OPTIMISATION
+        ),
     ] = None,
     refresh_rows: Annotated[
         int | None,
         typer.Option(
-            help="Training rows behind CRM's bias at evaluations.", show_default="5000", rich_help_panel=SELECTION
+            help="Number of training rows from which CRM's bias is computed at each evaluation.",
+            show_default="5000",
+            rich_help_panel=SELECTION,
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Seed of weights, batches and splits.", show_default="0", rich_help_panel=OPTIMISATION),
+        typer.Option(
+            help="Seed of initial weights, batches and the random split.",
+            show_default="0",
+            rich_help_panel=OPTIMISATION,
+        ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", rich_help_panel=MACHINE)] = "auto",
+    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.", rich_help_panel=MACHINE)] = "auto",
     workers: Workers = None,
     overwrite: Annotated[
         bool,
-        typer.Option(
-            "--overwrite", metavar="", help="Start again in a folder that holds a run.", rich_help_panel=MACHINE
-        ),
+        typer.Option("--overwrite", metavar="", help="Replace a run in the output folder.", rich_help_panel=MACHINE),
     ] = False,
     tensorboard: Annotated[
         bool,
         typer.Option(
             "--tensorboard",
             metavar="",
-            help="Log to TensorBoard too, in the folder of the run.",
+            help="Also write TensorBoard logs to the folder of the run.",
             rich_help_panel=MACHINE,
         ),
     ] = False,
@@ -222,8 +250,8 @@ def train(
 ) -> None:
     """Fine-tune a backbone and a head on the train rows, and keep the checkpoint that is best on the val rows.
 
-    The same command again goes on where a run was stopped, to the same final weights. Under torchrun, processes share
-    every batch: torchrun --nproc-per-node 2 -m compshift train …
+    Run the same command again to continue a run that was stopped; the final weights are the same as without the stop.
+    Under torchrun, each batch is divided among the processes: torchrun --nproc-per-node 2 -m compshift train …
     """
     given = {
         name: value

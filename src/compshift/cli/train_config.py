@@ -1,4 +1,4 @@
-"""Configuration of a training run: read from options and a TOML file, run, and written to the run's folder."""
+"""Configuration of a training run: read it from options and a TOML file, run it, and save it with the run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ from compshift.methods.registry import make_method
 from compshift.training.settings import Settings
 
 TABLE_KEYS = ("root", "path", "text", "features", "target", "attributes", "split_column", "shares")
+"""Configuration keys that say how to read the data."""
+
 BACKBONE_KEYS = ("backbone", "pooling", "max_length")
+"""Configuration keys of the backbone."""
+
 MAX_FILE_BYTES = 1 << 16
-"""Largest configuration file that is read: the TOML parser's time grows steeply with nested keys."""
+"""Maximum size of a configuration file, because parsing deeply nested TOML keys is slow."""
 
 SETTINGS_KEYS = tuple(field.name for field in fields(Settings))
+"""Configuration keys of the training loop."""
+
 KEYS = ("data", "method", "hyperparameters", "drop", *BACKBONE_KEYS, *TABLE_KEYS, *SETTINGS_KEYS)
-"""Keys that a configuration may have."""
+"""All keys that a configuration file may have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,42 +41,42 @@ class TrainConfig:
     source: str
     output: Path
     method: Method
-    options: Mapping[str, Any]  # given options, by ``KEYS``
+    options: Mapping[str, Any]  # options that were set, by key (see ``KEYS``)
 
     @classmethod
     def read(
         cls, file: Path | None, given: Mapping[str, Any], hyperparameters: Sequence[str], output: Path | None
     ) -> TrainConfig:
-        """Read a TOML file, override it by the given options, and check the result."""
-        written = _read_toml(file) if file is not None else {}
-        if given.get("method") not in (None, written.get("method")):
-            written.pop("hyperparameters", None)  # they belong to another method
-        options = {**written, **given}
+        """Read a TOML file, override it with the options on the command line (``given``), and check the result."""
+        in_file = _read_toml(file) if file is not None else {}
+        if given.get("method") not in (None, in_file.get("method")):
+            in_file.pop("hyperparameters", None)  # those of another method
+        options = {**in_file, **given}
         if "source" in options:
             options["data"] = options.pop("source")
         for name in options:
             if name not in KEYS:
                 raise unknown_name(f"option in {str(file)!r}", name, KEYS)
         if "data" not in options:
-            raise InputError("there is nothing to train on: name a data set, a table or a feature file")
+            raise InputError("there is no training data: name a data set, a table or a feature file")
         if output is None:
-            raise InputError("there is no folder for the run: pass one with -o")
+            raise InputError("there is no output folder: pass a folder for the run with -o")
         check_folder(output, "for the run with -o")
         check_readable(output)
-        _check_kinds(options)
+        _check_types(options)
         check_apart(output, path_of(options["data"]), options.get("root"), options.get("backbone"))
-        own = dict(options.get("hyperparameters", {}))
+        values = dict(options.get("hyperparameters", {}))
         for text in hyperparameters:
             name, equals, value = text.partition("=")
             if not equals:
                 raise InputError(f"--set is {text!r}: pass NAME=VALUE")
-            own[name.strip()] = value.strip()
-        return cls(str(options["data"]), output, make_method(options.get("method", "crm"), own), options)
+            values[name.strip()] = value.strip()
+        return cls(str(options["data"]), output, make_method(options.get("method", "crm"), values), options)
 
     def run(
         self, *, device: str, workers: int | None, overwrite: bool, tensorboard: bool, quiet: bool
     ) -> dict[str, Any]:
-        """Train, and return the run's results."""
+        """Train, and return the results of the run."""
         from compshift.nn.networks import named_backbone
         from compshift.report.run_progress import run_listener
         from compshift.training.folder import RunFolder, read_json
@@ -118,14 +124,14 @@ class TrainConfig:
         return {**read_json(RunFolder(self.output).result_path), **about}
 
     def show(self, result: Mapping[str, Any], *, as_json: bool) -> None:
-        """Print the results, in the first process only."""
+        """Print the results of the run; only the first process prints."""
         from compshift.report.run_progress import print_run
 
         if int(os.environ.get("RANK", "0")) == 0:
             print_run(result, self.source, as_json=as_json)
 
     def _as_toml(self, settings: Settings, backbone: str) -> str:
-        """Return the whole configuration as TOML that repeats the run."""
+        """Return the whole configuration as TOML; `compshift train --config` repeats the run with it."""
         import tomli_w
 
         content = {name: self.options[name] for name in (*TABLE_KEYS, *BACKBONE_KEYS, "drop") if name in self.options}
@@ -137,7 +143,7 @@ class TrainConfig:
 
 
 def _listed(drop: Any) -> list[str]:
-    """Return dropped groups as one text each."""
+    """Return the dropped groups as a list of texts, one per group."""
     groups = [drop] if isinstance(drop, str) else list(drop)
     return [group if isinstance(group, str) else group_text(group) for group in groups]
 
@@ -149,39 +155,39 @@ def _read_toml(file: Path) -> dict[str, Any]:
             content = stream.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             raise InputError(
-                f"the configuration {str(file)!r} has more than {MAX_FILE_BYTES:,} bytes: pass a TOML file of options"
+                f"the configuration {str(file)!r} is larger than {MAX_FILE_BYTES:,} bytes: pass a TOML file that "
+                "contains only options"
             )
         text = content.decode("utf-8", errors="surrogateescape")  # file names may hold bytes that are not UTF-8
         return {name.replace("-", "_"): value for name, value in tomllib.loads(text).items()}
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the configuration {str(file)!r} cannot be read ({error})") from None
+        raise InputError(f"the configuration {str(file)!r} cannot be read ({error}): check its path") from None
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"the configuration {str(file)!r} is not TOML: {error}") from None
+        raise InputError(f"the configuration {str(file)!r} is not valid TOML ({error}): correct the file") from None
 
 
-def _check_kinds(options: dict[str, Any]) -> None:
-    """Check the types of the options, and join lists of names by commas."""
+def _check_types(options: dict[str, Any]) -> None:
+    """Check the types of the options; join lists of names with commas, in place."""
     for name in ("attributes", "features", "text", "target"):
         if isinstance(options.get(name), list) and all(isinstance(part, str) for part in options[name]):
             options[name] = ",".join(options[name])
     if isinstance(options.get("root"), Path):
         options["root"] = str(options["root"])
-    kinds = dict.fromkeys(("data", "method", *BACKBONE_KEYS, *TABLE_KEYS), "str") | {"max_length": "int"}
-    kinds |= {field.name: str(field.type) for field in fields(Settings)}
+    type_names = dict.fromkeys(("data", "method", *BACKBONE_KEYS, *TABLE_KEYS), "str") | {"max_length": "int"}
+    type_names |= {field.name: str(field.type) for field in fields(Settings)}
     for name, value in options.items():
         if name == "hyperparameters":
             if not isinstance(value, dict):
-                raise InputError(f"hyperparameters is {value!r}: write a table, [hyperparameters]")
+                raise InputError(f"hyperparameters is {value!r}: write a TOML table, [hyperparameters]")
             continue
         if name == "drop":
             if not isinstance(value, str | list) or not all(isinstance(group, str | list) for group in value):
-                raise InputError(f"drop is {value!r}: pass groups as texts, as in drop = ['3,stripes']")
+                raise InputError(f"drop is {value!r}: pass a list of groups, such as drop = ['3,stripes']")
             continue
-        kind = kinds[name].removesuffix(" | None")
-        kinds_of: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "bool": bool}
-        right = kinds_of[kind]
-        if not isinstance(value, right) or (isinstance(value, bool) and kind != "bool"):
-            wanted = {"int": "a whole number", "float": "a number", "str": "a name", "bool": "true or false"}[kind]
-            raise InputError(f"{name} is {value!r}: pass {wanted}")
+        expected = type_names[name].removesuffix(" | None")
+        types: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "bool": bool}
+        if not isinstance(value, types[expected]) or (isinstance(value, bool) and expected != "bool"):
+            words = {"int": "an integer", "float": "a number", "str": "text in quotes", "bool": "true or false"}
+            raise InputError(f"{name} is {value!r}: pass {words[expected]}")
