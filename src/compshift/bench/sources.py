@@ -66,7 +66,7 @@ class DataSource:
     @property
     def needs_features(self) -> bool:
         """Whether features must first be computed from downloaded images or texts before a job can use features."""
-        return self.known is not None and not self.known.embedded and self.known.kind != "features"
+        return self.known is not None and not self.known.bundled and self.known.kind != "features"
 
     def with_features(self, folder: Path, backbone: str | None, progress: Callable[[int], None]) -> DataSource:
         """Compute features of a downloaded data set in ``folder`` if missing, and return a source that reads them."""
@@ -91,7 +91,7 @@ class DataSource:
     @property
     def _is_bundled(self) -> bool:
         """Whether the data set comes with this package, so that its digest can ignore rounding of computed samples."""
-        return self.known is not None and self.known.embedded
+        return self.known is not None and self.known.bundled
 
 
 def named_source(name: str, root: Path | None, *, features: bool) -> DataSource:

@@ -60,7 +60,7 @@ def export(
     from compshift.data.feature_files import write_features
 
     known = benchmark(name)
-    if not known.embedded:
+    if not known.bundled:
         raise InputError(
             f"{name} is not bundled with compshift: download it, and compute its features with `compshift features "
             f"{name} --root DIR`"

@@ -196,6 +196,8 @@ def run_listener(folder: Path, *, terminal: bool, tensorboard: bool) -> Iterator
         elif terminal:
             listeners.append(_LineListener())
         if tensorboard:
+            from compshift.training.folder import RunFolder
+
             board = _TensorBoardListener(RunFolder(folder).tensorboard_path)
             stack.callback(board.close)
             listeners.append(board)

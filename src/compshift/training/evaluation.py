@@ -29,38 +29,6 @@ REFRESH_STREAM = 3
 """Number of the random stream that draws the rows for ``refresh``. The module ``batches`` defines the other streams."""
 
 
-@dataclass(frozen=True)
-class ValidationStep:
-    """Result of one evaluation on the validation rows."""
-
-    step: int
-    loss: float  # mean over the steps since the previous evaluation
-    learning_rate: float
-    report: GroupReport | None  # None if there are no validation rows
-    is_best: bool
-
-    def record(self) -> dict[str, Any]:
-        """Return the evaluation's record in the log, as JSON values."""
-        content: dict[str, Any] = {"step": self.step, "loss": self.loss, "learning_rate": self.learning_rate}
-        if self.report is not None:
-            content |= {name: getattr(self.report, name) for name in ("average", "balanced", "worst")}
-            content |= {"worst_group": list(self.report.worst_group), "best": self.is_best}
-        return content
-
-
-class Listener:
-    """Base class for objects that follow a run's progress; override any of its methods, which do nothing."""
-
-    def started(self, step: int, steps: int) -> None:
-        """Called when training starts or resumes at ``step`` of ``steps``."""
-
-    def stepped(self, step: int, loss: float) -> None:
-        """Called after every step with its loss."""
-
-    def evaluated(self, evaluation: ValidationStep) -> None:
-        """Called after every evaluation."""
-
-
 @dataclass(frozen=True, eq=False)
 class Inspection:
     """Evaluates a model and calls its method's hooks in eval mode, then restores the mode of every module."""

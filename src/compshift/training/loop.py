@@ -20,6 +20,7 @@ from compshift.training.batches import TrainingData
 from compshift.training.classifier import TrainedClassifier
 from compshift.training.folder import check_extras
 from compshift.training.optimiser import preserved_rng
+from compshift.training.progress import Listener
 from compshift.training.run import Run
 from compshift.training.settings import Settings
 

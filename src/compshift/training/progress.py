@@ -13,13 +13,13 @@ class ValidationStep:
     """Result of one evaluation on the validation rows."""
 
     step: int
-    loss: float  # mean over the steps since the last evaluation
+    loss: float  # mean over the steps since the previous evaluation
     learning_rate: float
-    report: GroupReport | None  # None without validation rows
+    report: GroupReport | None  # None if there are no validation rows
     is_best: bool
 
     def record(self) -> dict[str, Any]:
-        """Fields of the evaluation's line in the log."""
+        """Return the evaluation's record in the log, as JSON values."""
         content: dict[str, Any] = {"step": self.step, "loss": self.loss, "learning_rate": self.learning_rate}
         if self.report is not None:
             content |= {name: getattr(self.report, name) for name in ("average", "balanced", "worst")}
@@ -28,10 +28,10 @@ class ValidationStep:
 
 
 class Listener:
-    """Base class for objects that follow a run's progress; its methods do nothing."""
+    """Base class for objects that follow a run's progress; override any of its methods, which do nothing."""
 
     def started(self, step: int, steps: int) -> None:
-        """Called when training starts, or continues, at ``step`` of ``steps``."""
+        """Called when training starts or resumes at ``step`` of ``steps``."""
 
     def stepped(self, step: int, loss: float) -> None:
         """Called after every step with its loss."""
