@@ -155,7 +155,7 @@ def test_swapped_arguments_raise(call, patients, arguments):
     frame.to_parquet(folder / "t.parquet")
     result = call(*arguments, cwd=folder)
     assert result.returncode == 2
-    assert f"{arguments[1]!r} is a table, not a model: pass a file that a model was saved to" in result.err
+    assert f"{arguments[1]!r} is a table, not a model: pass the file of a saved model" in result.err
     with pytest.raises(InputError, match="is a table, not a model"):
         cs.load(folder / "t.csv")
 
@@ -166,7 +166,9 @@ def test_models_of_images_say_what_they_take(patients):
     clf.save(folder / "m", inputs={"kind": "images", "columns": ["photo"], "backbone": "efficientnet-lite0"})
     loaded = cs.load(folder / "m")
     for X in (["a.png"], "a.png", pd.Series(["a.png"]), np.array([["a.png"]])):
-        with pytest.raises(InputError, match="takes features, which the backbone 'efficientnet-lite0' makes of images"):
+        with pytest.raises(
+            InputError, match="takes features that the backbone 'efficientnet-lite0' computes from images"
+        ):
             loaded.predict(X)
 
 

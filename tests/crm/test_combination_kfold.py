@@ -45,7 +45,7 @@ def test_groups_outside_the_hull_of_the_rest_stay_in_training():
 def test_more_folds_than_requested_warn():
     ring = np.array([[0, 0], [0, 1], [1, 1], [1, 2], [2, 2], [2, 0]])
     X, z = rows(ring)
-    with pytest.warns(UserWarning, match="6 folds instead of 2"):
+    with pytest.warns(UserWarning, match="6 folds are used instead of 2"):
         folds = list(CombinationKFold(2).split(X, z[:, 0], z[:, 1]))
     assert len(folds) == 6
     assert CombinationKFold(2).get_n_splits(X, z[:, 0], z[:, 1]) == 6
@@ -101,15 +101,18 @@ def test_crm_predicts_held_out_groups():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda X, z: CombinationKFold(1).split(X, z[:, 0], z[:, 1]), "n_splits is 1: pass 2 or more"),
+        (lambda X, z: CombinationKFold(1).split(X, z[:, 0], z[:, 1]), "n_splits is 1: pass an integer ≥ 2"),
         (lambda X, z: CombinationKFold("5").split(X, z[:, 0], z[:, 1]), "n_splits is '5'"),
         (lambda X, z: CombinationKFold().split(X, z[:, 0]), "none of the 3 groups can be held out"),
         (lambda X, z: CombinationKFold().split(X, z[:, 0], z[:-1, 1]), "attributes has 59 rows"),
         (lambda X, z: CombinationKFold().split(X, None, z[:, 1]), "y is None"),
         (lambda X, z: CombinationKFold().split(X[:-1], z[:, 0], z[:, 1]), "y has 60 rows but X has 59"),
-        (lambda X, z: CombinationKFold().split(X, z[:, 0], z[:, 1], z[:, 1]), "attributes and groups were both passed"),
-        (lambda X, z: CombinationKFold(random_state=None).split(X, z[:, 0], z[:, 1]), "random_state is None: pass a w"),
-        (lambda *_: [CombinationKFold(1).get_n_splits()], "n_splits is 1: pass 2 or more"),
+        (lambda X, z: CombinationKFold().split(X, z[:, 0], z[:, 1], z[:, 1]), "attributes and groups cannot both be"),
+        (
+            lambda X, z: CombinationKFold(random_state=None).split(X, z[:, 0], z[:, 1]),
+            "random_state is None: pass an i",
+        ),
+        (lambda *_: [CombinationKFold(1).get_n_splits()], "n_splits is 1: pass an integer ≥ 2"),
     ],
 )
 def test_bad_input(make, message):

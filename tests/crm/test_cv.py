@@ -249,10 +249,10 @@ class TestExpectedAccuracy:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alphas": []}, "alphas is .*pass a list of positive numbers"),
+        ({"alphas": []}, "alphas is .*pass a non-empty list of positive numbers"),
         ({"alphas": 0.1}, "alphas is 0.1"),
         ({"alphas": [0.1, -1]}, "alpha is -1"),
-        ({"alphas": [1.0, 0.0]}, "alphas has 0: without a ridge the weights have no optimum"),
+        ({"alphas": [1.0, 0.0]}, "alphas contains 0: without a ridge the weights diverge"),
         ({"alphas": "auto"}, "alphas is 'auto'"),
         ({"cv": 1}, "n_splits is 1"),
         ({"cv": "five"}, "cv is 'five': pass a number of folds"),
@@ -262,9 +262,9 @@ class TestExpectedAccuracy:
         ),
         ({"scoring": 2.0}, "scoring is 2.0"),
         ({"scoring": None}, "scoring is None"),
-        ({"cv": 2.5}, "cv is 2.5: pass a number of folds, a splitter such as CombinationKFold, or splits"),
+        ({"cv": 2.5}, "cv is 2.5: pass a number of folds, a splitter such as CombinationKFold, or a list"),
         ({"cv": True}, "cv is True"),
-        ({"n_jobs": 0}, "n_jobs is 0: pass a whole number up to 1024, −1 for all cores"),
+        ({"n_jobs": 0}, "n_jobs is 0: pass a nonzero integer up to 1024, −1 for all cores"),
         ({"n_jobs": 10**9}, "n_jobs is 1000000000"),
         ({"n_jobs": 1.5}, "n_jobs is 1.5"),
         ({"n_jobs": True}, "n_jobs is True"),
@@ -273,7 +273,10 @@ class TestExpectedAccuracy:
         ({"cross_fit": "maybe"}, "cross_fit is 'maybe'"),
         ({"cross_fit": 1}, "cross_fit is 1"),
         ({"confidence": 1.5}, "confidence is 1.5"),
-        ({"unseen_offset": "much"}, "unseen_offset is 'much': pass a number between ±1e.06 .0 for none., or 'auto'"),
+        (
+            {"unseen_offset": "much"},
+            "unseen_offset is 'much': pass a number between ±1e.06 .0 for no offset., or 'auto'",
+        ),
         ({"unseen_offset": np.inf}, "unseen_offset is inf"),
     ],
 )

@@ -91,7 +91,9 @@ class TestScoring:
 
         clf = CRMClassifierCV([1e-1], scoring=scorer, **PLAIN)
         clf.fit(X, codes[:, 0], attributes=codes[:, 1], sample_weight=np.full(400, 2.0))
-        with pytest.raises(InputError, match=r"scoring failed on a fold .*for weighted samples, takes sample_weight"):
+        with pytest.raises(
+            InputError, match=r"scoring failed on a fold .*accepts sample_weight if samples are weighted"
+        ):
             clf.fit(X, codes[:, 0], attributes=codes[:, 1], sample_weight=np.linspace(1, 2, 400))
 
     def test_several_targets_are_given_as_columns(self):
@@ -120,7 +122,9 @@ class TestScoring:
     def test_a_score_that_is_not_a_finite_number_raises(self, result):
         X, codes = make_data(n=300, p=5)
         clf = CRMClassifierCV([1e-1], scoring=lambda *_: result, **PLAIN)
-        with pytest.raises(InputError, match=r"scoring gave .* on a fold of held-out groups: it must return a finite"):
+        with pytest.raises(
+            InputError, match=r"scoring returned .* on a fold of held-out groups: pass a scorer that returns a finite"
+        ):
             clf.fit(X, codes[:, 0], attributes=codes[:, 1])
 
 
@@ -175,7 +179,7 @@ class TestSplits:
         X, codes = make_data(n=400)
         position = SPACE.distinct(codes)[1]
         split = (np.flatnonzero(position != 2), np.flatnonzero(position == 2))
-        with pytest.raises(InputError, match=r"cv holds out \(0, 3\) twice: hold it out once"):
+        with pytest.raises(InputError, match=r"cv holds out \(0, 3\) in two splits: hold out each combination in one"):
             CRMClassifierCV(cv=[split, split]).fit(X, codes[:, 0], attributes=codes[:, 1])
 
     def test_listed_splits_count_the_rows_given_even_if_some_are_left_out(self):
@@ -198,5 +202,5 @@ class TestSplits:
     @pytest.mark.parametrize("splits", [[], [np.arange(3)], [(np.arange(3), np.arange(3) + 10**6)], ["ab"]])
     def test_splits_that_cannot_be_read_raise(self, splits):
         X, codes = make_data(n=400)
-        with pytest.raises(InputError, match=r"cv (has no splits|gives splits that cannot be used)"):
+        with pytest.raises(InputError, match=r"cv (has no splits|yields splits that cannot be used)"):
             CRMClassifierCV(cv=splits).fit(X, codes[:, 0], attributes=codes[:, 1])

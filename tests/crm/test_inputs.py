@@ -54,8 +54,8 @@ class TestNamesForValues:
     @pytest.mark.parametrize("estimator", ESTIMATORS)
     def test_a_frame_with_labels_among_the_features_raises(self, estimator, df):
         message = (
-            "X has values that are not numbers in columns 'bird', 'place' ('owl' is the first): encode them as numbers "
-            "or drop them, as in X=df[features]; targets and attributes go beside X as values, as in y=df['bird']"
+            "X has values that are not numbers in columns 'bird', 'place' ('owl' is the first): encode these columns "
+            "as numbers or drop them, as in X=df[features]; pass targets and attributes separately, as in y=df['bird']"
         )
         frame = df.sort_values("bird", key=lambda bird: bird != "owl")
         with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
@@ -65,11 +65,11 @@ class TestNamesForValues:
     def test_names_of_columns_in_place_of_values_raise(self, estimator, df):
         X, y = df[FEATURES], df["bird"]
         for labels, attributes, text in (
-            ("bird", ["place"], "y is the text 'bird': pass the values of the column, as in y=df['bird'], beside X=df"),
+            ("bird", ["place"], "y is the text 'bird': pass the values of the column, as in y=df['bird'] with X=df"),
             (["bird"], None, "y is ['bird'] but X has 200 rows"),
-            (y, "place", "as in attributes=df['place'], beside X=df[features]; names alone are for a FeatureStore"),
+            (y, "place", "as in attributes=df['place'] with X=df[features]; column names are accepted only with a"),
             (y, ["place"], "attributes is ['place'] but X has 200 rows: pass one value per sample or, if these"),
-            (y, ("place", "sky"), "the columns, as in attributes=df[['place', 'sky']], beside X=df[features]"),
+            (y, ("place", "sky"), "the columns, as in attributes=df[['place', 'sky']] with X=df[features]"),
         ):
             with pytest.raises(InputError, match=sentence(text)):
                 estimator.fit(X, labels, attributes=attributes)
@@ -92,7 +92,9 @@ class TestText:
     def test_one_text_value_in_a_prediction_raises(self, df, framed, nameless):
         bad = df[FEATURES].astype({"b": object})
         bad.loc[7, "b"] = "n/a"
-        message = "X has values that are not numbers in column 'b' ('n/a' is the first): encode or drop them, as for"
+        message = (
+            "X has values that are not numbers in column 'b' ('n/a' is the first): encode or drop these columns as"
+        )
         with pytest.raises(InputError, match=sentence(message)):
             framed.predict(bad)
         with pytest.raises(InputError, match=sentence("in column 1 ('n/a' is the first)")):
@@ -221,7 +223,7 @@ class TestBadInput:
         with pytest.raises(InputError, match=r"X has 3 features, but CRMClassifier is expecting 4 .*pass the columns"):
             clf.predict(X[:, :3])
         named = CRMClassifier().fit(pd.DataFrame(X, columns=list("abcd")), np.arange(len(X)) % 2)
-        with pytest.raises(InputError, match=r"(?s)feature names.*Pass the columns it was fitted on"):
+        with pytest.raises(InputError, match=r"(?s)feature names.*Pass the columns used in fit"):
             named.predict(pd.DataFrame(X[:, :3], columns=list("abc")))
 
     def test_continuous_labels_raise(self, fitted):
@@ -254,10 +256,10 @@ class TestBadInput:
             ({"bias": "extrapolate"}, "did you mean 'extrapolated'"),
             ({"bias": "auto"}, "bias 'auto' is not known"),
             ({"anchor": "mean"}, "anchor 'mean' is not known: use one of 'zero', 'gaussian'"),
-            ({"cross_fit": 1}, "cross_fit is 1: pass True, False, or 2 folds or more"),
+            ({"cross_fit": 1}, "cross_fit is 1: pass True, False, or a number of folds ≥ 2"),
             ({"cross_fit": "auto"}, "cross_fit is 'auto': pass True, False or a number of folds"),
             ({"cross_fit": -3}, "cross_fit is -3"),
-            ({"unseen_offset": "auto"}, "unseen_offset is 'auto': pass a number between ±1e.06 .0 for none."),
+            ({"unseen_offset": "auto"}, "unseen_offset is 'auto': pass a number between ±1e.06 .0 for no offset."),
             ({"unseen_offset": 1e7}, "unseen_offset is 10000000.0"),
         ],
     )
@@ -294,7 +296,9 @@ class TestBadInput:
             CRMClassifier().fit(times, codes[:, 0])
         with pytest.raises(InputError, match="X has values that are not numbers in columns 0, 1, 2, 3"):
             clf.predict(times)
-        with pytest.raises(InputError, match=r"X has values that are not numbers in column 'when' .*encode them"):
+        with pytest.raises(
+            InputError, match=r"X has values that are not numbers in column 'when' .*encode these columns"
+        ):
             CRMClassifier().fit(pd.DataFrame(X).assign(when=times[:, 0]).rename(columns=str), codes[:, 0])
 
     def test_masked_values_raise(self, fitted):

@@ -209,8 +209,8 @@ def nested(depth):
     ("inputs", "message"),
     [
         (nested(100_000), "nested too deeply"),
-        ({"a": "b\udcff"}, "ends in half a character; leave it out"),
-        ({"a": {1, 2}}, "use text, numbers or booleans"),
+        ({"a": "b\udcff"}, "ends in an unpaired surrogate, .*; remove it"),
+        ({"a": {1, 2}}, "use only text, numbers and booleans"),
     ],
 )
 def test_inputs_that_cannot_be_written_as_json(fitted, tmp_path, inputs, message):
@@ -223,7 +223,7 @@ def test_inputs_that_cannot_be_written_as_json(fitted, tmp_path, inputs, message
 def test_classes_with_an_unpaired_surrogate(tmp_path):
     X, codes = make_data()
     clf = CRMClassifier().fit(X, np.array(["a", "b\udcff"], dtype=object)[codes[:, 0]], attributes=codes[:, 1])
-    with pytest.raises(InputError, match="ends in half a character"):
+    with pytest.raises(InputError, match="ends in an unpaired surrogate"):
         clf.save(tmp_path / "m")
 
 

@@ -86,7 +86,7 @@ class TestInput:
             ({"attributes": [None] * 6}, "every row has a missing value among the attributes 'a'"),
             (
                 {"attributes": [(0, None)] * 3 + [(None, 1)] * 3},
-                "every row has a missing value among the attributes 'a1', 'a2': .* pass some, or leave",
+                "every row has a missing value among the attributes 'a1', 'a2', .* pass some complete rows, or leave",
             ),
             (
                 {"attributes": ["s", "t", "s", None, None, None]},
@@ -94,7 +94,10 @@ class TestInput:
             ),
             ({"attributes": ["s", 1, None, "t", "s", "t"]}, "mixes text and numbers"),
             ({"attributes": [0.0, np.inf, np.nan, 0.0, 1.0, 1.0]}, "infinite"),
-            ({"cross_fit": True}, "cross_fit is True and attributes are missing in some rows: use cross_fit=False"),
+            (
+                {"cross_fit": True},
+                "cross_fit=True cannot be used if attributes are missing in some rows: use cross_fit=False",
+            ),
         ],
     )
     def test_bad_input_raises_with_a_remedy(self, change, message):
@@ -107,7 +110,7 @@ class TestInput:
     def test_cross_fitting_raises_before_the_search_begins(self, monkeypatch):
         X, codes = make_data()
         monkeypatch.setattr("compshift.crm.cv.choose", pytest.fail)
-        with pytest.raises(InputError, match="cross_fit is 'auto' and attributes are missing in some rows"):
+        with pytest.raises(InputError, match="cross_fit='auto' cannot be used if attributes are missing in some rows"):
             CRMClassifierCV(cross_fit="auto").fit(X, codes[:, 0], attributes=hide(codes, 0.3))
 
     def test_an_attribute_whose_known_values_hardly_repeat_raises(self):

@@ -113,10 +113,14 @@ def test_dask_collections_in_another_order_raise(frame):
     dd = pytest.importorskip("dask.dataframe")
     lazy = dd.from_pandas(frame.reset_index(drop=True), npartitions=4)
     other = dd.from_pandas(frame.bird.reset_index(drop=True)[::-1], npartitions=4, sort=False)
-    with pytest.raises(InputError, match="y has the index of X in another order, and rows are taken by position"):
+    with pytest.raises(
+        InputError, match="y has the index labels of X in a different order, but rows are matched by position"
+    ):
         CRMClassifier().fit(lazy[list("abcd")], other, attributes=lazy["place"])
     renumbered = dd.from_pandas(frame.bird.set_axis(range(1000, 1000 + len(frame))), npartitions=4)
     CRMClassifier().fit(lazy[list("abcd")], renumbered, attributes=lazy["place"])
     cut = dd.from_pandas(frame.bird.reset_index(drop=True), npartitions=1).repartition([0, 10, 20, 30, len(frame) - 1])
-    with pytest.raises(InputError, match=r"a partition of attributes has 100 rows and that of y \d+: repartition one"):
+    with pytest.raises(
+        InputError, match=r"a partition of attributes has 100 rows but the same partition of y has \d+: repartition"
+    ):
         CRMClassifier().fit(lazy[list("abcd")], cut, attributes=lazy["place"])

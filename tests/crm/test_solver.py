@@ -142,5 +142,7 @@ def test_a_risk_that_overflows_during_the_search_ends_it(finite):
 
 
 def test_a_risk_that_overflows_at_the_start_raises():
-    with pytest.raises(InputError, match="the risk overflows where its search begins: look for features or weights"):
+    with pytest.raises(
+        InputError, match="the risk overflows at the starting point of the search: look for features or"
+    ):
         solve(Overflowing(0), tol=1e-6, max_iter=30)

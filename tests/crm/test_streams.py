@@ -135,7 +135,9 @@ class TestStore:
     def test_a_store_with_splits_warns_unless_one_is_chosen(self, tmp_path):
         X, bird, place = sightings()
         write_store(tmp_path / "s", X, bird, place, split=np.array(["train", "test"])[np.arange(len(X)) % 2])
-        with pytest.warns(UserWarning, match=r"rows of every split are fitted: pass FeatureStore\(…, split='train'\)"):
+        with pytest.warns(
+            UserWarning, match=r"rows of all splits are used for the fit: pass FeatureStore\(…, split='train'\)"
+        ):
             clf = CRMClassifier().fit(FeatureStore(tmp_path / "s"), "bird", attributes="place")
         every = CRMClassifier().fit(FeatureStore(tmp_path / "s", "all"), "bird", attributes="place")
         np.testing.assert_array_equal(clf.coef_, every.coef_)
@@ -201,12 +203,14 @@ class TestStore:
         clf = CRMClassifier()
         for columns, message in (
             (("brid", ["place"]), "did you mean 'bird'"),
-            ((bird, ["place"]), "y is an ndarray: with a FeatureStore, pass the name of a column"),
+            ((bird, ["place"]), "y is an ndarray: with a FeatureStore, pass a column name"),
             (("bird", []), "attributes is \\[\\]: with a FeatureStore"),
         ):
             with pytest.raises(InputError, match=message):
                 clf.fit(store, columns[0], attributes=columns[1])
-        with pytest.raises(InputError, match="CRMClassifierCV needs all rows in memory: fit a CRMClassifier"):
+        with pytest.raises(
+            InputError, match="CRMClassifierCV needs all samples in memory, but X is a FeatureStore: use a CRM"
+        ):
             CRMClassifierCV().fit(store, "bird", attributes=["place"])
         for options in ({"anchor": "gaussian"}, {"cross_fit": True}):
             with pytest.raises(InputError, match="anchor='zero' and cross_fit=False"):
@@ -215,7 +219,7 @@ class TestStore:
             clf.fit(FeatureStore(tmp_path / "none"), "bird")
         with pytest.raises(InputError, match="memory is '1G': pass an integer"):
             FeatureStore(store.path, memory="1G")
-        with pytest.raises(InputError, match="X is a FeatureStore, which can be fitted only"):
+        with pytest.raises(InputError, match="X is a FeatureStore, which only fit accepts"):
             CRMClassifier().fit(store, "bird", attributes=["place"]).predict(store)
         X[3, 2] = np.nan
         broken = write_store(tmp_path / "broken", X, bird, place)
@@ -225,7 +229,7 @@ class TestStore:
         message = r"X has values up to 1e\+308, and sums of values above 1e\+302 may overflow: rescale the features"
         with pytest.raises(InputError, match=message):
             clf.fit(huge, "bird", attributes=["place"])
-        with pytest.raises(InputError, match="times their sample_weight are too large to add up: divide the weights"):
+        with pytest.raises(InputError, match="overflows: divide sample_weight by its mean"):
             clf.fit(store, "bird", attributes=["place"], sample_weight=np.full(700, 1e305))
         (tmp_path / "broken" / "part-00001.parquet").write_bytes(b"PAR1 and no more")
         with pytest.raises(InputError, match="cannot be read as Parquet"):

@@ -73,11 +73,11 @@ class TestFit:
 def test_bad_input_raises_with_a_remedy():
     X, bird, _, frame = frames(n=100)
     features = frame[[f"f{i}" for i in range(6)]]
-    with pytest.raises(InputError, match="X is a Dask collection and y an ndarray: pass a Dask collection for both"):
+    with pytest.raises(InputError, match="X is a Dask collection but y is an ndarray: pass y as a Dask collection"):
         CRMClassifier().fit(features, bird)
-    with pytest.raises(InputError, match="y has 1 partitions and X 4: repartition one like the other"):
+    with pytest.raises(InputError, match="y has 1 partitions but X has 4: repartition y like X"):
         CRMClassifier().fit(features, frame["bird"].repartition(npartitions=1))
-    with pytest.raises(InputError, match="CRMClassifierCV needs all rows in memory"):
+    with pytest.raises(InputError, match="CRMClassifierCV needs all samples in memory"):
         CRMClassifierCV().fit(features, frame["bird"], attributes=frame[["place"]])
     lazy = da.from_array(X, chunks=(25, 6))
     with pytest.raises(InputError, match="y has 50 rows but X has 25"):

@@ -301,9 +301,9 @@ def _checked_space(header: Mapping[str, Any]) -> GroupSpace:
     """Check the header entries ``names`` and ``values``, and return the group space they describe."""
     names, values = header["names"], header["values"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"names is {shown(names)}, but must be a list of names")
+        raise InputError(f"names is {shown(names)} but must be a list of names")
     if not isinstance(values, list) or not all(isinstance(part, list) for part in values):
-        raise InputError(f"values is {shown(values)}, but must be a list of lists of values")
+        raise InputError(f"values is {shown(values)} but must be a list of lists of values")
     return GroupSpace(tuple(names), tuple(tuple(part) for part in values))
 
 

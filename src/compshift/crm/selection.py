@@ -101,7 +101,7 @@ class CombinationScores(NamedTuple):
 
     @property
     def test_scores(self) -> FloatArray:
-        """Accuracy of each setting on each held-out group (s, h), or its score on each fold by the scorer (s, f)."""
+        """Accuracy on each held-out group (s, h), or score by the scorer on each fold (s, folds), of each setting."""
         return self.unseen[:, self.fold >= 0] if self.by_scorer is None else self.by_scorer
 
 
