@@ -125,7 +125,9 @@ class TestStore:
         np.testing.assert_array_equal(found, X)
         assert store.n_rows == 700
 
-    @pytest.mark.parametrize(("rank", "size", "message"), [(0, 0, "size is 0"), (5, 2, "rank is 5 but size is 2: pass")])
+    @pytest.mark.parametrize(
+        ("rank", "size", "message"), [(0, 0, "size is 0"), (5, 2, "rank is 5 but size is 2: pass")]
+    )
     def test_a_rank_outside_the_job_raises(self, stored, rank, size, message):
         with pytest.raises(InputError, match=message):
             list(stored[0].blocks(50, rank, size))
