@@ -4,7 +4,6 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -287,7 +286,7 @@ def result_formats(folder: Path) -> Iterator[Format]:
     yield Format("bench.json", store.about, results, percentages, JSON, 180)
     yield Format("record", sorted((store.path / "jobs").glob("*.json"))[0], results, percentages, JSON, 250)
     cases, log = [GrowthCase(2, 2, share, 0, n_train=100) for share in (0.5, 1.0)], folder / "growth.jsonl"
-    lines = [json.dumps(asdict(GrowthOutcome(case, 1.0, 0.1, 2, 0.5, 0.8, 0.9, 0.7, 0.95))) for case in cases]
+    lines = [GrowthOutcome(case, 1.0, 0.1, 2, 0.5, 0.8, 0.9, 0.7, 0.95).to_line() for case in cases]
     log.write_text("".join(f"{line}\n" for line in lines))
     shares = require(
         lambda found: all(v != v or 0 <= v <= 1 for o in found for v in (o.accuracy, o.accuracy_unseen, o.bayes))
