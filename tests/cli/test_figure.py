@@ -40,15 +40,15 @@ def test_the_hull_growth_figure_has_its_numbers_beside_it(tmp_path, call):
 
 def test_the_growth_figure_resumes_from_its_store(tmp_path, call, monkeypatch):
     pytest.importorskip("matplotlib")
-    jobs = [GrowthCase(2, 3, share, seed, n_train=200) for share in (0.7, 1.0) for seed in range(2)]
-    monkeypatch.setattr("compshift.studies.growth.plan_cases", lambda quick: jobs)  # noqa: ARG005
+    cases = [GrowthCase(2, 3, share, seed, n_train=200) for share in (0.7, 1.0) for seed in range(2)]
+    monkeypatch.setattr("compshift.studies.growth.plan_cases", lambda quick: cases)  # noqa: ARG005
     first = call("figure", "growth", "-o", "growth.png", "--quick", cwd=tmp_path)
     assert first.returncode == 0, first.err
     assert len((tmp_path / "growth.jsonl").read_text().splitlines()) == 4
     assert len(pd.read_csv(tmp_path / "growth.csv")) == 4
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
     assert max(map(len, first.out.splitlines())) <= 80
-    monkeypatch.setattr("compshift.studies.growth.run_case", lambda _: pytest.fail("a finished job ran again"))
+    monkeypatch.setattr("compshift.studies.growth.run_case", lambda _: pytest.fail("a finished case ran again"))
     again = call("figure", "growth", "-o", "growth.png", "--quick", "--json", cwd=tmp_path)
     assert [row["share"] for row in json.loads(again.out)] == [0.7, 0.7, 1.0, 1.0]
 

@@ -1,4 +1,4 @@
-"""Made-up rows around additive means, and tables with some of their values hidden."""
+"""Synthetic rows around additive means, and tables in which some values are missing."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from compshift import GroupSpace
 
 
 def make_data(cardinalities=(2, 3), n=400, p=4, missing=(0,), seed=0):
-    """Features around additive means; the groups with the ``missing`` flat indices have no rows."""
+    """Return features around additive means, and codes; groups whose flat index is in ``missing`` have no rows."""
     rng = np.random.default_rng(seed)
     space = GroupSpace.from_cardinalities(cardinalities)
     codes = space.codes(rng.choice(np.setdiff1d(np.arange(space.n_groups), missing), size=n))
@@ -16,7 +16,7 @@ def make_data(cardinalities=(2, 3), n=400, p=4, missing=(0,), seed=0):
 
 
 def hide(codes, share, seed=0, first=1):
-    """Codes as floats, with NaN in place of a share of the values from column ``first`` on."""
+    """Return the codes from column ``first`` on as floats, with NaN in place of a share of them."""
     table = codes[:, first:].astype(float)
     table[np.random.default_rng(seed).random(table.shape) < share] = np.nan
     return table

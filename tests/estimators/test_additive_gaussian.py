@@ -23,7 +23,7 @@ def test_common_checks(estimator, check):
 
 
 class Truth:
-    """A true model with random parameters, which can be sampled."""
+    """A true model with random parameters; it draws samples and computes their densities."""
 
     def __init__(self, cardinalities=(2, 3), p=2, seed=0, shared=False):
         rng = np.random.default_rng(seed)
@@ -237,7 +237,7 @@ class TestWarnings:
         X, codes = make_data((3, 3), missing=(0, 1, 5, 8))  # (0, 2), (1, 0), (1, 1), (2, 0), (2, 1)
         with pytest.warns(ExtrapolationWarning, match="4 of the 9 candidate groups lie outside the affine hull"):
             model = fit(X, codes)
-        model.set_prior("uniform")  # said once
+        model.set_prior("uniform")  # does not warn again
         assert fit(X, codes, prior="hull").inside_hull_.sum() == 5
 
     def test_a_group_without_a_density_warns_and_gets_no_prior(self):
@@ -307,7 +307,7 @@ def test_bad_input_raises_a_clear_message():
         fit(np.c_[X, X[:, 0]], codes, shrinkage=0)
     with pytest.raises(InputError, match="singular"):
         fit(np.zeros_like(X), codes)
-    with pytest.raises(InputError, match="6 matrices of 7000 × 7000, too many to hold"):
+    with pytest.raises(InputError, match="6 matrices of 7000 × 7000, which would take more than 2 GB"):
         fit(np.zeros((60, 7000)), codes, "per-value")
     with pytest.raises(NotFittedError):
         AdditiveGaussian().sample(3, [0, 0])
@@ -319,15 +319,15 @@ def test_bad_input_raises_a_clear_message():
     with pytest.raises(InputError, match="n is 0"):
         model.sample(0, [0, 0])
     for nothing in ([], np.empty((0, 2), dtype=np.int64)):
-        with pytest.raises(InputError, match="no group is listed: pass at least one"):
+        with pytest.raises(InputError, match="the list of groups is empty: pass at least one group"):
             model.sample(3, nothing)
-        with pytest.raises(InputError, match="no group is listed: pass at least one"):
+        with pytest.raises(InputError, match="the list of groups is empty: pass at least one group"):
             model.log_density(X, nothing)
-    with pytest.raises(InputError, match="no group is listed: pass at least one"):
+    with pytest.raises(InputError, match="the list of groups is empty: pass at least one group"):
         model.sample(3, groups=[])
-    with pytest.raises(InputError, match="pass either codes of groups, or groups="):
+    with pytest.raises(InputError, match="neither codes nor groups is passed: pass codes, or groups as a tuple"):
         model.sample(3)
-    with pytest.raises(InputError, match="pass either codes of groups, or groups="):
+    with pytest.raises(InputError, match="both codes and groups are passed: pass codes, or groups as a tuple"):
         model.log_density(X, [0, 0], groups=(0, 0))
     with pytest.raises(InputError, match="groups is 'land': pass a tuple of values, or a list of such tuples"):
         model.sample(3, groups="land")

@@ -23,7 +23,9 @@ def test_the_bias_is_exact_for_the_energies_of_the_fitted_gaussians():
     model = fit(3 * X + 20, codes)
     centre = np.array([1.0, -2.0, 30.0])
     one_hot = model.space_.one_hot(model.groups_)
-    parts = np.linalg.lstsq(one_hot, model.means_ - centre, rcond=None)[0]  # of the values, adding up to the means
+    parts = np.linalg.lstsq(one_hot, model.means_ - centre, rcond=None)[
+        0
+    ]  # means of the values, which add up to the means of the groups
     coef = -np.linalg.solve(model.covariance_, parts.T).T
     true = -0.5 * np.einsum("gi,gi->g", model.means_ - centre, one_hot @ coef)
     found = model.extrapolated_bias(coef, centre, true[model.seen_])
@@ -33,7 +35,7 @@ def test_the_bias_is_exact_for_the_energies_of_the_fitted_gaussians():
 
 
 def test_covariances_are_averaged_by_weight():
-    """Equal to a loop over candidates and seen groups with very different numbers of rows."""
+    """The bias equals that of a loop over seen groups, which have very different numbers of rows."""
     truth = Truth(seed=3)
     parts = [truth.sample([group], n) for group, n in ((1, 40), (2, 900), (3, 60), (4, 300), (5, 90))]
     X, codes = (np.concatenate(part) for part in zip(*parts, strict=True))

@@ -26,7 +26,7 @@ from compshift.estimators.group_probabilities import group_probabilities
 
 
 class KnownGaussians(ClassifierMixin, BaseEstimator):
-    """The true posterior of Gaussians with these means (k, p) and equal frequencies; it learns nothing.
+    """Predicts the true posterior of Gaussians with these means (k, p) and equal frequencies; it learns nothing.
 
     A ``sharpness`` above 1 makes it overconfident.
     """
@@ -62,7 +62,7 @@ class Secretive(ClassifierMixin, BaseEstimator):
 
 
 def additive(cardinalities=(2, 3), missing=(0,), rows=150, p=4, spread=1.5, seed=0):
-    """Additive Gaussians: training rows of the groups that are not missing, rows of all groups, and the means."""
+    """Return rows of additive Gaussians: of the groups that are not missing, of all groups; then the means of both."""
     rng = np.random.default_rng(seed)
     space = GroupSpace.from_cardinalities(cardinalities)
     groups = space.codes(np.arange(space.n_groups))
@@ -137,7 +137,7 @@ class TestTheEquation:
             return variation.mean(), variation[dropped].mean()
 
         assert max(distances()) < 0.06
-        clf.set_prior("train")  # what the base estimator alone would say
+        clf.set_prior("train")  # close to the base estimator alone
         assert min(distances()) > 0.15
         np.testing.assert_array_equal(~clf.seen_, np.isin(np.arange(len(means)), missing))
         assert clf.inside_hull_.all()
@@ -171,7 +171,9 @@ class TestTheEquation:
         np.testing.assert_allclose(clf.group_log_proba(X_new, clf.groups_[clf.seen_]), calibrated, atol=1e-8)
         if calibration is None:
             np.testing.assert_allclose(np.exp(calibrated), proba, atol=1e-5)
-        elif calibration == "additive":  # its mean posterior is the frequency, so that the train prior gives it back
+        elif (
+            calibration == "additive"
+        ):  # its mean posterior equals the group frequencies, so the train prior restores it
             clf.set_prior("train")
             np.testing.assert_allclose(clf.group_log_proba(X_new, clf.groups_[clf.seen_]), calibrated, atol=1e-3)
 
@@ -194,7 +196,7 @@ class TestUnseenGroups:
         ],
     )
     def test_extrapolation_beats_the_estimator_alone(self, base):
-        effect = np.array([[1.0, 2, 0, 1, 0], [2, 1, 1, 0, 0]])  # of the class, of the attribute
+        effect = np.array([[1.0, 2, 0, 1, 0], [2, 1, 1, 0, 0]])  # effect of the class, effect of the attribute
         rng = np.random.default_rng(0)
         z = np.repeat([[0, 0], [0, 1], [1, 1]], 300, axis=0)
         X = rng.normal(size=(900, 5)) + z @ effect
@@ -251,7 +253,7 @@ class TestParameters:
             ({"cv": 1}, "cv is 1: pass 2 folds or more"),
             ({"cv": 2.5}, "cv is 2.5: pass an integer"),
             ({"floor": 0}, "floor is 0: pass a finite number above 0"),
-            ({"floor": 0.3}, "floor is 0.3 with 5 seen groups: pass a number far below 1/5"),
+            ({"floor": 0.3}, "floor is 0.3, but must be below 1/5 with 5 seen groups"),
             ({"floor": "low"}, "floor is 'low': pass a number above 0, or 'auto'"),
             ({"alpha": -1}, "alpha is -1"),
             ({"prior": "flat"}, "prior 'flat' is not known"),

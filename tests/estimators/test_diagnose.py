@@ -1,4 +1,4 @@
-"""diagnose: additivity, calibration, biases, and what the verdict says about them."""
+"""diagnose: additivity, calibration and biases, and the verdict on them."""
 
 import copy
 import json
@@ -40,7 +40,7 @@ def look(clf, means=ADDITIVE, n=400, seed=1, share=None, cv=3):
 
 
 def with_model(clf, **changes):
-    """The classifier with some of its model's numbers replaced."""
+    """Return a copy of the classifier with some fields of its model replaced."""
     result = copy.copy(clf)
     result._model = replace(clf._model, **changes)
     return result
@@ -211,9 +211,12 @@ def test_bad_input_raises_a_clear_message(monkeypatch):
         diagnose(LogisticRegression(), X, y, a)
     with pytest.raises(InputError, match="attribute 'a' has the unknown value 7"):
         diagnose(clf, X, y, np.where(a == 0, 7, a))
-    with pytest.raises(InputError, match=r"none of the \d+ rows is of a group seen in training, such as \(0, 1\)"):
+    with pytest.raises(InputError, match=r"none of the \d+ rows belongs to a group seen in training, such as \(0, 1\)"):
         diagnose(clf, X[y + a == 0], y[y + a == 0], a[y + a == 0])
-    with pytest.raises(InputError, match="1 of the seen groups have 5 rows or more"):
+    with pytest.raises(
+        InputError,
+        match=r"1 of the seen groups have 5 rows or more in X, but the comparison .* needs two: pass more rows",
+    ):
         diagnose(clf, X[y * a == 1], y[y * a == 1], a[y * a == 1])
     with pytest.raises(InputError, match=r"there are 1 columns .* for 2 attributes"):
         diagnose(clf, X, y)
@@ -230,5 +233,5 @@ def test_bad_input_raises_a_clear_message(monkeypatch):
     with pytest.raises(InputError, match="none of the groups that clf can predict was seen in training"):
         diagnose(unseen, X, y, a)
     monkeypatch.setattr(diagnose_module, "MAX_DIAGNOSED_CELLS", 50)
-    with pytest.raises(InputError, match="are too many to hold: pass a sample of the rows"):
+    with pytest.raises(InputError, match="are too many to hold in memory: pass fewer rows"):
         diagnose(clf, X, y, a)

@@ -17,7 +17,7 @@ from tests.estimators.test_affine_extrapolation import KnownGaussians, Secretive
 
 
 class Weighed(KnownGaussians):
-    """Accepts weights and ignores them."""
+    """KnownGaussians whose ``fit`` accepts weights and ignores them."""
 
     def fit(self, X, y, sample_weight=None):
         assert sample_weight is None or len(sample_weight) == len(y)
@@ -34,7 +34,7 @@ class TestCrossFitting:
 
     def test_memorised_rows_do_not_count_as_confidence(self):
         X, codes, *_ = additive(rows=40)
-        X = np.random.default_rng(1).normal(size=X.shape)  # nothing to learn
+        X = np.random.default_rng(1).normal(size=X.shape)  # features independent of the groups
         clf = AffineExtrapolation(KNeighborsClassifier(1), calibration="temperature", floor=1e-3, random_state=0)
         with pytest.warns(UserWarning, match="80% of the estimator's probabilities are below floor=0.001"):
             fit(clf, X, codes)
@@ -54,7 +54,7 @@ class TestCrossFitting:
         X, codes, *_ = additive(rows=30)
         X = 50 * GroupSpace.from_cardinalities(codes.max(axis=0) + 1).one_hot(codes) + X[:, :1]
         clf = AffineExtrapolation(LogisticRegression(C=1e-3), random_state=0)
-        with pytest.warns(UserWarning, match="tells the seen groups apart without a single error"):
+        with pytest.warns(UserWarning, match="distinguishes the seen groups without a single error"):
             fit(clf, X, codes)
         assert not clf.seen_.all()
         fit(clf.set_params(support=np.unique(codes, axis=0)), X, codes)
@@ -112,7 +112,7 @@ class TestFloor:
 
 
 class Spoilt(GaussianNB):
-    """Applies functions to its classes or its probabilities."""
+    """GaussianNB that applies functions to its classes or its probabilities."""
 
     def __init__(self, classes=None, proba=None):
         super().__init__()
@@ -138,7 +138,7 @@ class TestEstimatorOutput:
         X, codes, *_ = additive(rows=10)
         message = (
             r"estimator \(Spoilt\) has classes_ of .*, but it was fitted to groups numbered from 0 to 4: classes_ "
-            "must be the numbers that its fit got as y"
+            "must hold the numbers that were passed to its fit as y"
         )
         with pytest.raises(InputError, match=message):
             fit(AffineExtrapolation(Spoilt(classes)), X, codes)
@@ -150,7 +150,7 @@ class TestEstimatorOutput:
             (lambda own: own * 0, "gives probabilities that do not sum to 1 at row 0"),
             (lambda own: own + 1e300, "gives probabilities that do not sum to 1 at row 0"),
             (lambda own: own + 1e308, "gives probabilities that do not sum to 1 at row 0"),
-            (lambda own: own * np.nan, "gives a probability that is NaN or infinite at row 0: scale the features"),
+            (lambda own: own * np.nan, "gives a probability that is NaN or infinite at row 0: rescale the features"),
             (lambda own: own[:, 0], r"gives probabilities of shape \(\d+,\) for"),
             (lambda own: np.full(own.shape, "a"), r"the predict_proba of estimator \(Spoilt\) holds"),
         ],
@@ -225,7 +225,7 @@ class TestSampleWeight:
 
     def test_an_estimator_without_sample_weight_is_rejected(self):
         X, codes, *_ = additive(rows=10)
-        with pytest.raises(InputError, match="sample_weight was passed, but the fit of KNeighborsClassifier takes non"):
+        with pytest.raises(InputError, match="sample_weight was passed, but the fit of KNeighborsClassifier does not"):
             fit(AffineExtrapolation(KNeighborsClassifier()), X, codes, sample_weight=np.ones(len(X)))
 
 

@@ -11,7 +11,7 @@ from compshift.metrics import group_report
 
 
 def birds(n=3000, agree=0.95, easy=6.0, hard=1.5, seed=0):
-    """A class that is hard to see and a background that is easy, which agree in most rows."""
+    """Return features, a class that is hard to learn and a background that is easy; the two agree in most rows."""
     rng = np.random.default_rng(seed)
     bird = rng.integers(0, 2, size=n)
     place = np.where(rng.random(n) < agree, bird, 1 - bird)
@@ -45,7 +45,7 @@ def test_crm_gains_by_inferred_attributes():
 
 
 def test_without_an_easy_background_only_hard_rows_are_mistaken():
-    """The attribute then says nothing about the (absent) background."""
+    """The inferred attribute is then unrelated to the background, which the features do not show."""
     X, bird, place = birds(easy=0.0, hard=4.0)
     found = infer_attributes(X, bird)
     assert abs((found == place)[bird == 1].mean() - 0.95) < 0.05
@@ -59,7 +59,7 @@ def test_more_rounds_find_more_of_the_background():
 
 
 def test_the_round_with_the_most_changed_labels_is_returned(monkeypatch):
-    """In three rounds 2, 5 and 3 rows are predicted as the other class; the second counts."""
+    """In three rounds 2, 5 and 3 rows are predicted as the other class; the second round is returned."""
     truth = np.arange(20) % 2
     rounds = [np.where(np.arange(20) < count, 1 - truth, truth) for count in (2, 5, 3) for _ in range(2)]
 
@@ -74,7 +74,7 @@ def test_the_round_with_the_most_changed_labels_is_returned(monkeypatch):
 
 
 def test_no_row_is_predicted_by_a_model_fitted_to_it():
-    """On pure noise half of the predictions are wrong; a model would remember its own rows."""
+    """On pure noise half of the predictions are wrong; a model would predict the rows it was fitted to correctly."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 200)), np.arange(60) % 2
     found = infer_attributes(X, y, rounds=1, alpha=1e-4)
@@ -93,11 +93,14 @@ def test_text_classes_and_random_state():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda X, _: infer_attributes(X, None), "y is None"),
+        (lambda X, _: infer_attributes(X, None), "y is None: pass the class of each row"),
         (lambda X, _: infer_attributes(X, np.zeros(len(X))), "only one class"),
         (lambda X, y: infer_attributes(X, y[:-1]), "y has"),
         (lambda X, y: infer_attributes(X, np.stack([y, y], axis=1)), "y has 2 columns: pass one target"),
-        (lambda X, y: infer_attributes(X, np.where(np.arange(len(y)) < 3, 2, y)), "class 2 has 3 rows"),
+        (
+            lambda X, y: infer_attributes(X, np.where(np.arange(len(y)) < 3, 2, y)),
+            "class 2 has 3 rows, but infer_attributes needs at least 4",
+        ),
         (lambda X, y: infer_attributes(X, y, alpha=0), "alpha is 0"),
         (lambda X, y: infer_attributes(X, y, rounds=0), "rounds is 0"),
         (lambda X, y: infer_attributes(np.where(X > 2, np.nan, X), y), "NaN"),

@@ -34,7 +34,7 @@ def test_without_adjustment_it_is_logistic_regression():
 
 
 def slow_risk(X, y, a, coefficients, intercept, offset):
-    """Mean cross-entropy of adjusted logits, written with loops."""
+    """Return the mean cross-entropy of adjusted logits, computed with loops."""
     total = 0.0
     for row, own, attribute in zip(X, y, a, strict=True):
         logits = [

@@ -104,7 +104,7 @@ def test_confused_groups_are_named():
     clf = fitted(spread=0.3)
     X, _ = rows(SKEWED, spread=0.3)
     with pytest.warns(
-        UserWarning, match=r"hardly tell \(\d, \w+\) from \(\d, \w+\).*the sum of their frequencies is estimated"
+        UserWarning, match=r"hardly distinguish \(\d, \w+\) from \(\d, \w+\).*the sum of their frequencies is estimated"
     ):
         found = estimate_prior(clf, X)
     assert len(found.confused) > 0
@@ -145,7 +145,7 @@ def test_absent_groups_far_from_the_others_leave_every_interval_narrow():
 def test_the_log_likelihood_is_relative_to_the_uniform_prior():
     clf, (X, _) = fitted(), rows(SKEWED, n=200)
     weight = np.random.default_rng(0).uniform(0.5, 2, size=200)
-    log_density = clf.set_prior([0.25] * 4).group_log_proba(X)  # up to a term of x alone
+    log_density = clf.set_prior([0.25] * 4).group_log_proba(X)  # up to a term that depends only on x
     for prior in ([0.25] * 4, [0.1, 0.2, 0.3, 0.4], [0.6, 0.0, 0.3, 0.1]):
         clf.set_prior(prior)
         considered = np.flatnonzero(prior)
@@ -163,9 +163,9 @@ def test_warnings_point_at_the_caller_of_the_function_and_of_the_method(monkeypa
     clf, (X, _) = fitted(spread=0.3), rows(SKEWED, spread=0.3)
     few = functools.partial(prior_estimate.estimate_log_prior, max_iter=1)
     monkeypatch.setattr(prior_estimate, "estimate_log_prior", few)
-    with pytest.warns(UserWarning, match="hardly tell|stopped after 1 iterations") as of_function:
+    with pytest.warns(UserWarning, match="hardly distinguish|stopped after 1 iterations") as of_function:
         estimate_prior(clf, X)
-    with pytest.warns(UserWarning, match="hardly tell|stopped after 1 iterations") as of_method:
+    with pytest.warns(UserWarning, match="hardly distinguish|stopped after 1 iterations") as of_method:
         clf.estimate_prior(X)
     for record in (of_function, of_method):
         assert [str(warning.message).split()[1] for warning in record] == ["inputs", "estimate"]
@@ -189,7 +189,7 @@ def test_every_classifier_over_groups_has_the_method():
 
 
 def test_a_frame_with_the_columns_of_the_fit_does_not_warn():
-    """Warnings are errors here: scikit-learn would warn of features without names."""
+    """Warnings are errors in tests; scikit-learn would warn if column names got lost."""
     rng = np.random.default_rng(0)
     z = np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], 30, axis=0)
     frame = pd.DataFrame(3 * z + rng.normal(size=z.shape), columns=["height", "width"])

@@ -10,7 +10,7 @@ CLOSE = 1e-5
 
 
 def run(model, X, dtype=np.float32, **further):
-    """Return the outputs by name of a file or a model in memory."""
+    """Return the outputs, by name, of an ONNX file or of a model in memory."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1

@@ -19,7 +19,7 @@ from tests.export.onnx_session import CLOSE, run
 
 
 def slow_source(rng, cardinalities, n_targets=1, spread=3.0, keep=1.0):
-    """A source whose energies are the features, with random scores; a share ``keep`` of the groups are candidates."""
+    """Return a source with features as energies, random scores, and a share ``keep`` of the groups as candidates."""
     space = GroupSpace.from_cardinalities(cardinalities)
     kept = np.sort(rng.choice(space.n_groups, size=math.ceil(keep * space.n_groups), replace=False))
     groups = space.codes(kept)
@@ -33,7 +33,7 @@ def slow_source(rng, cardinalities, n_targets=1, spread=3.0, keep=1.0):
 
 
 def slow_probabilities(source, energies, log_prior, target):
-    """Probabilities by the equation, one sample and one value at a time."""
+    """Return the probabilities by the equation, one sample and one value at a time."""
     groups, sizes = source.candidates.groups, source.space.cardinalities
     kept = log_prior > -np.inf
     log_score = (log_prior + source.log_weight)[kept]
@@ -93,7 +93,7 @@ class TestEquations:
 
     @pytest.mark.parametrize("cardinalities", [(3, 2), (12, 7)])
     def test_large_energies_do_not_overflow(self, cardinalities):
-        """Quarters are exact in 32 bits, so that only the sums are tested."""
+        """The energies are multiples of 1/4, exact in float32, so that only the errors of the sums are tested."""
         rng = np.random.default_rng(3)
         source = slow_source(rng, cardinalities, len(cardinalities))
         energies = rng.integers(-2000, 2000, size=(40, source.space.width)) / 4
@@ -103,7 +103,7 @@ class TestEquations:
             np.testing.assert_allclose(found[name], expected, atol=CLOSE)
 
     def test_sums_that_underflow_are_computed_again_in_log_space(self):
-        """The best column of each row is not a group, so that the scaled sums of the other columns underflow."""
+        """In each row the best column has no group, so that the scaled sums of the other columns underflow."""
         space = GroupSpace.from_cardinalities([12, 7])
         rng = np.random.default_rng(0)
         source = slow_source(rng, (12, 7))
@@ -126,7 +126,7 @@ class TestEquations:
         assert expected[np.arange(12), np.arange(12)].min() > 0.99
         np.testing.assert_allclose(found, expected, atol=CLOSE)
         with np.errstate(divide="ignore"):
-            log_prior = np.log(np.where(groups[:, 0] == 3, 0.0, 1.0))  # a row of the table with nothing in it
+            log_prior = np.log(np.where(groups[:, 0] == 3, 0.0, 1.0))  # a row of the table whose prior is 0
         found = run(onnx_model(source), energies, prior=np.exp(log_prior))["probabilities"]
         np.testing.assert_allclose(found, slow_probabilities(source, energies, log_prior, 0), atol=CLOSE)
 
@@ -156,7 +156,7 @@ class TestEquations:
             np.testing.assert_allclose(found, slow_probabilities(source, energies, source.log_prior, 0), atol=1e-13)
 
     def test_many_groups_need_no_column_per_group(self):
-        """With 2¹⁶ groups nothing that the graph computes per sample is longer than 2⁸."""
+        """With 2¹⁶ groups, no array that the graph computes has more than 2⁸ numbers per sample."""
         source = slow_source(np.random.default_rng(0), (2,) * 16)
         model = onnx.shape_inference.infer_shapes(onnx_model(source))
         shapes = [

@@ -1,4 +1,4 @@
-"""The exported file equals the classifier; wrong models, paths and arguments are rejected."""
+"""An exported file predicts what the classifier predicts; wrong models, paths and arguments are rejected."""
 
 import json
 import re
@@ -33,7 +33,7 @@ from tests.export.onnx_session import CLOSE, run
 
 
 def exported(clf, tmp_path, X, **options):
-    """Export; return the outputs of the file for X, and X rounded to the precision of the file."""
+    """Export a model; return the outputs of the file for X, and X rounded to the precision of the file."""
     export_onnx(clf, tmp_path / "model.onnx", **options)
     dtype = np.dtype(options.get("dtype", "float32"))
     return run(tmp_path / "model.onnx", X, dtype), np.asarray(X, dtype).astype(np.float64)
@@ -48,7 +48,7 @@ def fit(cardinalities=(2, 3), n_targets=1, clf=None, shift=0.0, missing=(0,), **
 
 
 class TestClassifier:
-    """Every setting of a classifier is in the file."""
+    """Every parameter of a classifier has its effect in the exported file."""
 
     @pytest.mark.parametrize(
         "options",
@@ -71,7 +71,7 @@ class TestClassifier:
         found, X = exported(clf, tmp_path, X, group_probabilities=True)
         np.testing.assert_allclose(found["probabilities"], clf.predict_proba(X), atol=CLOSE)
         np.testing.assert_allclose(found["group_probabilities"], np.exp(clf.group_log_proba(X)), atol=CLOSE)
-        assert (found["label"] == clf.predict(X)).mean() > 0.99  # all but ties
+        assert (found["label"] == clf.predict(X)).mean() > 0.99  # equal except for ties
         if options and "support" not in options:
             plain, _ = fit()
             assert not np.allclose(found["probabilities"], plain.predict_proba(X), atol=10 * CLOSE)
@@ -175,7 +175,7 @@ class TestClassifier:
     @pytest.mark.parametrize("shift", [1e3, 1e6])
     @pytest.mark.parametrize("cardinalities", [(2, 3), (9, 9)])
     def test_features_far_from_zero(self, cardinalities, shift, tmp_path):
-        """File and classifier agree for the features rounded to 32 bits, at any offset."""
+        """File and classifier agree on features that are rounded to float32, wherever the features are centred."""
         clf, X = fit(cardinalities, shift=shift, n=800)
         found, X32 = exported(clf, tmp_path, X)
         np.testing.assert_allclose(found["probabilities"], clf.predict_proba(X32), atol=CLOSE)
@@ -210,7 +210,7 @@ def test_the_source_does_not_change_the_classifier():
 
 
 class TestRejected:
-    """Models and paths that cannot be exported raise one sentence and leave no file."""
+    """Models that cannot be exported and paths that cannot be written raise one sentence; no file is left."""
 
     @pytest.fixture(autouse=True)
     def nothing_written(self, tmp_path):
@@ -257,13 +257,15 @@ class TestRejected:
     def test_too_many_groups(self, monkeypatch, tmp_path):
         clf, _ = fit()
         monkeypatch.setattr("compshift.export.model.MAX_GROUP_COLUMNS", 5)
-        with pytest.raises(InputError, match="6 groups, and group probabilities are given for 5 at most"):
+        with pytest.raises(
+            InputError, match="6 groups, but group probabilities can be exported for at most 5: export without them"
+        ):
             export_onnx(clf, tmp_path / "model.onnx", group_probabilities=True)
 
     def test_too_large_for_a_file(self, monkeypatch, tmp_path):
         clf, _ = fit()
         monkeypatch.setattr("compshift.export.model.MAX_ONNX_BYTES", 100)
-        with pytest.raises(InputError, match="GB, and an ONNX file holds 2"):
+        with pytest.raises(InputError, match="GB, but an ONNX file holds at most 2 GB: fit with fewer features"):
             export_onnx(clf, tmp_path / "model.onnx")
 
     def test_without_the_package_onnx(self, monkeypatch, tmp_path):
@@ -274,7 +276,7 @@ class TestRejected:
 
 
 def sentence(text):
-    """A pattern for a message that has this text, all on one line."""
+    """Return a pattern that matches a one-line message that contains this text."""
     return rf"^[^\n]*{re.escape(text)}[^\n]*$"
 
 

@@ -14,7 +14,7 @@ from tests.export.onnx_session import CLOSE, run
 
 
 def trained_head(cardinalities, hidden, n=300, p=5):
-    """A head with extrapolated biases, and the features they were computed from."""
+    """Return a head with extrapolated biases, and the features that they were computed from."""
     rng = np.random.default_rng(0)
     space = GroupSpace.from_cardinalities(cardinalities)
     codes = space.codes(rng.integers(1, space.n_groups, size=n))
@@ -29,7 +29,7 @@ def trained_head(cardinalities, hidden, n=300, p=5):
 
 
 class TestHead:
-    """The head in PyTorch against its file."""
+    """Predictions of a PyTorch head against those of its ONNX file."""
 
     @pytest.mark.parametrize("hidden", [None, 8, [8, 6]])
     @pytest.mark.parametrize("cardinalities", [(2, 3), (9, 9)])
@@ -53,7 +53,7 @@ class TestHead:
         with torch.no_grad():
             for layer in head.layers:
                 layer[-1].weight += 4096 * torch.arange(8)
-        head._age = BiasAge()  # its biases are right up to a constant
+        head._age = BiasAge()  # mark the biases as current: they changed only by a constant
         export_onnx(head, tmp_path / "model.onnx")
         found = run(tmp_path / "model.onnx", X.numpy())["probabilities"]
         np.testing.assert_allclose(found, expected, atol=CLOSE)
@@ -86,5 +86,7 @@ class TestHead:
         from tests.training.small_runs import Wobbly, gaussians
 
         model = train(gaussians(), "erm", Wobbly(), Settings(steps=2, eval_every=2), device="cpu")
-        with pytest.raises(InputError, match="trained by 'erm', which predicts classes alone"):
+        with pytest.raises(
+            InputError, match="trained by 'erm', which predicts classes but no groups: train it by 'crm'"
+        ):
             export_onnx(model, tmp_path / "model.onnx")

@@ -1,4 +1,4 @@
-"""A small embedder, and what tells whether two folders of features are the same."""
+"""A small embedder, and digests of shards by which folders of features are compared."""
 
 import hashlib
 

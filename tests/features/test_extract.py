@@ -1,4 +1,4 @@
-"""Features of images and texts against those of the backbone, and samples that cannot be read."""
+"""Extracted features against the outputs of the backbone, and samples that cannot be read."""
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,7 @@ def test_features_are_those_of_the_backbone(home, data, tmp_path):
             pixels = torch.as_tensor(backbone.preprocessing.pixels(read_image(data.samples.path(row))))
             expected = backbone(pixels[None].movedim(-1, 1))[0]
             np.testing.assert_allclose(found.X[row], expected, rtol=1e-4, atol=1e-5)
-    assert found.space == SPACE  # in the data set's order, which is not the alphabet's
+    assert found.space == SPACE  # values keep the data set's order, which is not alphabetical
     np.testing.assert_array_equal(found.codes, data.codes)
     np.testing.assert_array_equal(found.split, data.split)
 
@@ -74,7 +74,9 @@ def test_cached_tokens_give_the_features_of_their_texts(home, texts, tmp_path):
     np.testing.assert_allclose(read_inputs(tmp_path / "a"), read_inputs(tmp_path / "b"), rtol=1e-3, atol=1e-5)
     small = models.bert(tmp_path / "small", vocabulary=100)
     other = Embedder(load_backbone(str(small), "text"))
-    with pytest.raises(InputError, match=r"were made for bert-base-uncased and run to .* has 100"):
+    with pytest.raises(
+        InputError, match=r"were made for bert-base-uncased and go up to .* has 100 tokens: use a backbone with"
+    ):
         extract_features(GroupedDataset(tokens, SPACE, texts.codes), other, tmp_path / "c")
 
 
@@ -131,12 +133,14 @@ def test_broken_images_raise_or_are_skipped(home, data, tmp_path, workers):
 
 def test_an_extraction_without_readable_samples_raises(home, tmp_path):
     missing = GroupedDataset(ImageFiles(tmp_path, np.array(["a.jpg", "b.jpg"])), SPACE, np.zeros((2, 2), int))
-    with pytest.raises(InputError, match=r"not one of the 2 samples could be read; the first: .*a.jpg"):
+    with pytest.raises(
+        InputError, match=r"none of the 2 samples could be read: check the paths and files; the first error: .*a.jpg"
+    ):
         extract_features(missing, embedder(home), tmp_path / "f", skip_broken=True)
 
 
 def test_bad_arguments_raise(home, data, texts, tmp_path):
-    with pytest.raises(InputError, match="takes images, and the samples are text"):
+    with pytest.raises(InputError, match="takes images, but the samples are text: choose a backbone for text"):
         extract_features(texts, embedder(home), tmp_path / "f")
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="is a file: pass a folder"):

@@ -1,4 +1,4 @@
-"""Folders of features: what is computed again, and damaged, locked or interrupted folders."""
+"""Folders of features: which shards are computed again, and damaged, locked or interrupted folders."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def test_a_finished_folder_is_not_computed_again(home, data, tmp_path, monkeypat
     done = extract_features(data, again, tmp_path / "f", shard_rows=10)
     assert (done.reused, done.forward_seconds) == (3, 0)
     assert digests(tmp_path / "f") == before
-    assert extract_features(data, again, tmp_path / "f", shard_rows=5).reused == 3  # the folder's own size is kept
+    assert extract_features(data, again, tmp_path / "f", shard_rows=5).reused == 3  # the folder keeps its shard size
 
 
 def test_only_changed_samples_are_computed_again(home, data, tmp_path):
@@ -87,7 +87,7 @@ def test_complete_shards_are_reused_when_a_table_grows_or_shrinks(home, data, tm
 
 
 def test_other_settings_of_model_or_tokeniser_raise(home, texts, tmp_path):
-    """The digest of the weights does not cover activations or rules of the tokeniser."""
+    """The digest of the weights does not cover the activation function or the rules of the tokeniser."""
     import shutil
 
     for name, old, new in [
@@ -189,7 +189,9 @@ def test_a_killed_extraction_resumes_where_it_stopped(home, tmp_path):
     process.wait()
     finished = {path.name: path.stat().st_mtime_ns for path in killed.glob("part-*.parquet")}
     assert 3 <= len(finished) < 40
-    (killed / ".part-00039.0badc0de.tmp.parquet").write_bytes(b"cut off")  # what a kill in mid-write leaves behind
+    (killed / ".part-00039.0badc0de.tmp.parquet").write_bytes(
+        b"cut off"
+    )  # a file that a process killed while writing leaves behind
 
     again = subprocess.run([*command, "-o", killed], cwd=home, capture_output=True, text=True, check=True)
     assert json.loads(again.stdout)["shards_reused"] == len(finished)

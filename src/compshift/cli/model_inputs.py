@@ -124,7 +124,7 @@ def labelled_rows(model: LoadedModel, source: str, options: TableOptions) -> tup
         else:
             targets = list(model.clf.targets_.names)
             nuisances = [name for name in space.names if name not in targets]
-            data = recipe.load_again(Path(source), target=targets, attributes=nuisances, root=options.root)
+            data = recipe.load_with_same_split(Path(source), target=targets, attributes=nuisances, root=options.root)
             if "shares" in (recipe.split or {}) and data.split is None:
                 typer.echo(
                     f"warning: the model was fitted to a random split of a table, but {source!r} has other rows or "

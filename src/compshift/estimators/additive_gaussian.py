@@ -1,6 +1,6 @@
-"""AdditiveGaussian: a Gaussian density for every group, seen or not, and the classifier they imply.
+"""AdditiveGaussian: a Gaussian density for every group, seen or unseen, and the classifier they imply.
 
-The fits themselves are in ``compshift.crm.gaussian``, the densities in ``compshift.core.gaussian``.
+The code that fits them is in ``compshift.crm.gaussian``, the densities in ``compshift.core.gaussian``.
 """
 
 from __future__ import annotations
@@ -30,31 +30,32 @@ MAX_PRECISION_CELLS = 1 << 28
 
 
 class AdditiveGaussian(GroupClassifier):
-    r"""Classifier with a Gaussian density for every group, seen or not.
+    r"""Classifier with a Gaussian density for every group, seen or unseen.
 
     The energy of a group is the sum of the energies of its values, ``log p(x|z) = −½ x'Λx + η'x − log Z`` with
     ``Λ = Σ_i P_i`` and ``η = Σ_i η_i``. The densities of the seen groups therefore determine the density of every group
     inside their affine hull (Mahajan et al., 2025, Theorem 1 and eq. "test-train-cond-density-rel"). Unlike in
-    ``CRMClassifier`` the partition function has a closed form; in return, features must be roughly Gaussian within
-    groups.
+    ``CRMClassifier``, the partition function has a closed form, but features must be roughly Gaussian within groups.
 
     Parameters
     ----------
     covariance : "shared" or "per-value", default="shared"
         ``"shared"``: one covariance for all groups, and means that are sums over the attributes. This is linear
-        discriminant analysis for combinations, solved in closed form. ``"per-value"``: a precision matrix for each
-        attribute value, which are summed as well. This is a convex problem in ``D p²/2`` parameters.
+        discriminant analysis for combinations, solved in closed form. ``"per-value"``: one precision matrix for each
+        attribute value; the precision of a group is the sum over its values. This is a convex problem in about
+        ``D p²/2`` parameters.
     shrinkage : "auto" or float from 0 to 1, default="auto"
         Shrinkage of the shared covariance towards its mean diagonal, with features in units of their standard
         deviations within groups, so that the units of X do not matter. ``"auto"`` uses Ledoit and Wolf's estimate.
-        Unless it is 0, features may be constant within groups; their variance is then 1/n of that over all rows.
+        Unless ``shrinkage`` is 0, features may be constant within groups; their variance is then taken as 1/n of that
+        over all rows.
     penalty : "auto" or float above 0, default="auto"
-        For ``"per-value"``: strength of the pull towards the shared solution, added to the mean negative
-        log-likelihood, in units of the latter's curvature at that solution. ``"auto"`` is p/n, which corresponds to p
-        additional rows of each value. Raise it if unseen groups have no density.
+        For ``"per-value"``: strength of the penalty that pulls the fit towards the shared solution. It is added to the
+        mean negative log-likelihood, in units of the curvature of that likelihood at the shared solution. ``"auto"`` is
+        p/n, which corresponds to p additional rows of each value. Raise it if unseen groups have no density.
     prior : "uniform", "hull", "train", array or mapping, default="uniform"
-        Probability of each group where the model will be used, as in ``CRMClassifier``. The named priors give
-        groups without a density probability 0.
+        Probability of each group where the model will be used, as in ``CRMClassifier``. The priors with a name set the
+        probability of groups without a density to 0.
     support : "all", "hull" or codes of shape (g, m), default="all"
         Candidate groups, the only ones that can be predicted.
     tol : float, default=1e-6
@@ -80,11 +81,11 @@ class AdditiveGaussian(GroupClassifier):
     group_weight_ : array (g,)
         Number of training rows of each candidate, or the sum of their weights.
     log_prior_ : array (g,)
-        Log prior in use.
+        Current log prior of each candidate.
     means_ : array (g, p)
-        Mean of each candidate; NaN without a density.
+        Mean of each candidate; NaN for a candidate without a density.
     covariance_ : array (p, p)
-        The shared covariance; with ``"per-value"``, the one that the fit is pulled towards.
+        The shared covariance; with ``"per-value"``, that of the solution towards which the penalty pulls the fit.
     precisions_ : array (g, p, p)
         Precision of each candidate, with ``"per-value"`` only.
     shrinkage_ : float
@@ -138,7 +139,7 @@ class AdditiveGaussian(GroupClassifier):
     def fit(
         self, X: Any, y: Any, *, attributes: Any = None, sample_weight: Any = None, space: GroupSpace | None = None
     ) -> Self:
-        """Fit the densities of the seen groups, and compute those of every candidate from them.
+        """Fit the densities of the seen groups, and compute the density of every candidate from them.
 
         Parameters
         ----------
@@ -149,10 +150,10 @@ class AdditiveGaussian(GroupClassifier):
         attributes : array (n,) or (n, s), optional
             Nuisance attributes, needed in training only.
         sample_weight : array (n,), optional
-            Weights of the rows; a weight of 2 gives the same model as the row twice. Only their ratios matter, except
-            that "auto" takes their sum as the number of rows.
+            Weights of the rows; a weight of 2 gives the same model as the row twice. Only the ratios of the weights
+            matter, except that "auto" parameters take their sum as the number of rows.
         space : GroupSpace, optional
-            All attributes and their values, targets first, if there are values that no training row has.
+            All attributes and their values, targets first. Needed if some values are absent from the training rows.
 
         Returns
         -------
@@ -193,7 +194,7 @@ class AdditiveGaussian(GroupClassifier):
             if not self.proper_.all():
                 warnings.warn(
                     f"{int((~self.proper_).sum())} of the {len(self.groups_)} candidate groups have no density, "
-                    f"because their precision is not positive definite, and get no prior: "
+                    f"because their precision is not positive definite, so their prior is set to 0: "
                     f"{self._labels(~self.proper_)}; raise penalty, or use covariance='shared'",
                     ExtrapolationWarning,
                     stacklevel=2,
@@ -201,7 +202,7 @@ class AdditiveGaussian(GroupClassifier):
             return self._use_prior(self.prior)
 
     def _check_parameters(self) -> tuple[float | None, float | None, float, int]:
-        """Check and return the parameters that need no data; None stands for "auto"."""
+        """Check the parameters that do not depend on the data, and return them; None stands for "auto"."""
         check_name("covariance", self.covariance, COVARIANCES)
         self._check_support()
         shrinkage = penalty = None
@@ -214,7 +215,7 @@ class AdditiveGaussian(GroupClassifier):
         return shrinkage, penalty, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
 
     def _adopt_densities(self, shared: SharedGaussians) -> None:
-        """Set the fitted attributes, in the units of X."""
+        """Set the attributes that describe the densities, in the units of X."""
         self._gaussians = self._model.groups(self.groups_)
         self.proper_ = self._gaussians.proper
         self.means_ = self._centre + self._scale * self._gaussians.means
@@ -237,15 +238,17 @@ class AdditiveGaussian(GroupClassifier):
                 )
             log_prior = np.where(lacking, -np.inf, log_prior)
             if not (log_prior > -np.inf).any():
-                raise InputError(f"prior={prior!r} cannot be used: none of its groups has a density")
+                raise InputError(
+                    f"prior={prior!r} cannot be used, because none of its groups has a density: raise penalty"
+                )
             log_prior = log_prior - logsumexp(log_prior, axis=0)
         return log_prior
 
     def log_density(self, X: Any, codes: Any = None, *, groups: Any = None) -> FloatArray:
-        """Log p(x|z) of every candidate group, or of the groups passed, in the units of X.
+        """Return log p(x|z) of every candidate group, or of the groups passed, in the units of X.
 
-        It is NaN for a group without a density. For groups outside the hull it is a number that the training data do
-        not determine.
+        It is NaN for a group without a density. For a group outside the affine hull it is a number, but the training
+        data do not determine it.
 
         Parameters
         ----------
@@ -264,14 +267,14 @@ class AdditiveGaussian(GroupClassifier):
         Raises
         ------
         InputError
-            If both ``codes`` and ``groups`` are passed, or one of them is not a list of groups of this model.
+            If both ``codes`` and ``groups`` are passed, or a group has values that the model does not know.
         """
         X = prediction_features(self, X)
         every = codes is None and groups is None
-        return self._log_densities(X, self._gaussians if every else self._model.groups(self._listed(codes, groups)))
+        return self._log_densities(X, self._gaussians if every else self._model.groups(self._requested(codes, groups)))
 
     def outlier_score(self, X: Any) -> FloatArray:
-        """Score that is high where no group, seen or not, explains a sample: −log Σ_z q(z) p(x|z) under the prior.
+        """Return a score that is high if no group, seen or unseen, explains a sample: −log Σ_z q(z) p(x|z).
 
         Parameters
         ----------
@@ -281,7 +284,7 @@ class AdditiveGaussian(GroupClassifier):
         Returns
         -------
         array (n,)
-            Negative log density of each sample.
+            Negative log density of each sample under the current prior.
         """
         X = prediction_features(self, X)
         result = np.empty(len(X))
@@ -290,7 +293,7 @@ class AdditiveGaussian(GroupClassifier):
         return result
 
     def sample(self, n: int, codes: Any = None, random_state: Any = None, *, groups: Any = None) -> FloatArray:
-        """Draw samples of one group or of several. Pass the groups as ``codes`` or as ``groups``.
+        """Draw samples of one group or of several, passed as ``codes`` or as ``groups``.
 
         Parameters
         ----------
@@ -299,14 +302,14 @@ class AdditiveGaussian(GroupClassifier):
         codes : array (m,) or (q, m), optional
             Integer codes of one group or several.
         random_state : int, RandomState or None, default=None
-            Seed of the samples.
+            Seed of the random numbers.
         groups : tuple, or list of tuples, optional
             One group or several by their values, instead of ``codes``.
 
         Returns
         -------
         array (n, p) or (q, n, p)
-            Samples of the one group, or of each of q groups.
+            Samples of a single group, or of each of q groups.
 
         Raises
         ------
@@ -315,10 +318,10 @@ class AdditiveGaussian(GroupClassifier):
         """
         check_is_fitted(self)
         n = check_count(n, "n")
-        listed = self._listed(codes, groups)
-        gaussians = self._model.groups(listed)
+        requested = self._requested(codes, groups)
+        gaussians = self._model.groups(requested)
         if not gaussians.proper.all():
-            lacking = listing(self.space_.label(code) for code in listed[~gaussians.proper])
+            lacking = listing(self.space_.label(code) for code in requested[~gaussians.proper])
             raise InputError(f"some of the groups passed have no density, {lacking}: leave them out")
         noise = random_numbers(random_state).standard_normal((len(gaussians.means), n, len(self._centre)))
         samples = self._centre + self._scale * gaussians.sample(noise)
@@ -326,10 +329,10 @@ class AdditiveGaussian(GroupClassifier):
         return samples[0] if single else samples
 
     def extrapolated_bias(self, coef: Any, feature_mean: Any, learned_bias: Any) -> FloatArray:
-        """Bias that linear energies ``coef @ (x − feature_mean)`` have under these Gaussians, for each candidate.
+        """Return the bias of each candidate, for energies ``coef @ (x − feature_mean)``, by the fitted Gaussians.
 
-        This is an independent check of ``CRMClassifier.bias_``. There, the bias is a mean over training rows; here the
-        Gaussians of the seen groups, with their covariances averaged, give the log-partition in closed form
+        This is an independent check of ``CRMClassifier.bias_``, which is a mean over training rows. Here the Gaussians
+        of the seen groups, with their covariances averaged, give the log-partition in closed form
         (``compshift.core.bias``). A seen group keeps its learned bias.
 
         Parameters
@@ -365,46 +368,47 @@ class AdditiveGaussian(GroupClassifier):
         bias = cumulant_bias(self.space_, self.groups_, seen, learned_bias, moments)
         if np.isnan(bias).any():
             raise InputError(
-                f"the bias of {len(self.groups_)} candidate groups from {len(seen)} seen ones was not computed: there "
-                f"are more than {MAX_PAIRS:,} pairs of them; list fewer groups in support"
+                f"the bias of {len(self.groups_)} candidate groups from {len(seen)} seen ones needs more than "
+                f"{MAX_PAIRS:,} pairs of a candidate and a seen group: list fewer groups in support"
             )
         return bias
 
-    def _listed(self, codes: Any, groups: Any) -> IntArray:
+    def _requested(self, codes: Any, groups: Any) -> IntArray:
         """Return the codes (q, m) of the groups that the caller passed by codes or by values."""
         if (codes is None) == (groups is None):
-            raise InputError("pass either codes of groups, or groups=, a tuple of values or a list of such tuples")
+            passed = "neither codes nor groups is" if codes is None else "both codes and groups are"
+            raise InputError(f"{passed} passed: pass codes, or groups as a tuple of values or a list of such tuples")
         if groups is None:
-            listed: IntArray = check_codes(codes, self.space_.cardinalities)
+            requested: IntArray = check_codes(codes, self.space_.cardinalities)
         elif isinstance(groups, (tuple, list)):
             keys = [groups] if isinstance(groups, tuple) else groups
-            listed = self.space_._encode_keys(keys, "groups") if keys else np.empty((0, 0), dtype=np.int64)
+            requested = self.space_._encode_keys(keys, "groups") if keys else np.empty((0, 0), dtype=np.int64)
         else:
             raise InputError(f"groups is {groups!r}: pass a tuple of values, or a list of such tuples")
-        if not len(listed):
-            raise InputError("no group is listed: pass at least one")
-        return listed
+        if not len(requested):
+            raise InputError("the list of groups is empty: pass at least one group")
+        return requested
 
     def _log_densities(self, X: FloatArray, gaussians: Gaussians) -> FloatArray:
-        """Log densities in the units of X, (n, q)."""
+        """Return the log densities in the units of X, (n, q)."""
         result = np.empty((len(X), len(gaussians.means)))
         for rows in row_blocks(len(X), X.shape[1] + result.shape[1]):
-            result[rows] = gaussians.log_density(self._standard(X[rows]))
+            result[rows] = gaussians.log_density(self._standardise(X[rows]))
         return np.asarray(result - np.log(self._scale).sum())
 
-    def _standard(self, X: FloatArray) -> FloatArray:
-        """Return the features in the units of the model."""
-        with np.errstate(over="ignore"):  # check_no_overflow reports it
+    def _standardise(self, X: FloatArray) -> FloatArray:
+        """Return the features in the units of the model: centred and divided by their scale."""
+        with np.errstate(over="ignore"):  # check_reach reports it
             standard = (X - self._centre) / self._scale
             check_no_overflow(np.abs(standard).max(initial=0.0) ** 3, "densities")
         return np.asarray(standard)
 
     def _weighted(self, logs: FloatArray) -> FloatArray:
-        """Add log q(z) to log densities (n, g); the sum is −inf, even for NaN, where q(z) is 0."""
+        """Add log q(z) to log densities (n, g). Where q(z) is 0 the result is −inf, even if the log density is NaN."""
         return np.where(self.log_prior_ > -np.inf, self.log_prior_ + logs, -np.inf)
 
-    def _block_log_posterior(self, X: FloatArray) -> FloatArray:
-        return np.asarray(log_softmax(self._weighted(self._gaussians.log_posterior_terms(self._standard(X)))))
+    def _log_joint(self, X: FloatArray) -> FloatArray:
+        return np.asarray(log_softmax(self._weighted(self._gaussians.log_posterior_terms(self._standardise(X)))))
 
     def _labels(self, chosen: Any) -> str:
         return listing(self.space_.label(code) for code in self.groups_[chosen])
@@ -415,22 +419,23 @@ def _check_size(candidates: Candidates, n_features: int) -> None:
     count = max(len(candidates.groups), len(candidates.seen_groups), candidates.space.width)
     if count * n_features**2 > MAX_PRECISION_CELLS:
         raise InputError(
-            f"covariance='per-value' needs {count} matrices of {n_features} × {n_features}, too many to hold: reduce "
-            "the features, for example by PCA, list fewer groups in support, or use covariance='shared'"
+            f"covariance='per-value' needs {count} matrices of {n_features} × {n_features}, which would take more "
+            "than 2 GB: reduce the features, for example by PCA, list fewer groups in support, or use "
+            "covariance='shared'"
         )
 
 
-def _is_auto(value: Any, name: str, otherwise: str) -> bool:
-    """Return whether the value is "auto"; raise if it is any other text."""
+def _is_auto(value: Any, name: str, accepted: str) -> bool:
+    """Return whether the value is "auto"; raise if it is any other text, naming the ``accepted`` numbers."""
     if not isinstance(value, str):
         return False
     if value != "auto":
-        raise InputError(f"{name} is {value!r}: pass 'auto', or a number {otherwise}")
+        raise InputError(f"{name} is {value!r}: pass 'auto', or a number {accepted}")
     return True
 
 
 def _check_array(values: Any, name: str, shape: tuple[int, ...]) -> FloatArray:
-    """Check that an array holds finite numbers of moderate size and has the given shape."""
+    """Check that an array has this shape and holds finite numbers up to ``MAX_EXTENT``."""
     array = check_numbers(values, name, f"pass an array of numbers of shape {shape}")
     if array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}: pass an array of shape {shape}")

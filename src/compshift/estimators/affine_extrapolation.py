@@ -21,60 +21,61 @@ from compshift.crm.inputs import check_jobs, random_numbers, restored_on_error
 from compshift.estimators.group_probabilities import CALIBRATIONS, GroupFits, best_floor, calibrate, group_probabilities
 
 FLOORS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
-"""Candidates of ``floor="auto"``."""
+"""Floors that ``floor="auto"`` chooses from."""
 
 MAX_AFFINE_WEIGHTS = 1 << 27
 """Largest number of affine weights (candidate groups times seen groups) that a fit holds: one gigabyte."""
 
 WARN_FLOORED_SHARE = 0.5
-"""Share of floored probabilities above which a fit warns."""
+"""A fit warns if more than this share of the probabilities is below the floor."""
 
 
 class AffineExtrapolation(GroupClassifier):
-    r"""Extend any probabilistic classifier to combinations of attributes that training lacks.
+    r"""Extend any probabilistic classifier to combinations of attributes that are absent from the training data.
 
-    The estimator learns to predict the seen groups. If energies are additive, the posterior of every group inside the
-    affine hull of the seen ones follows from theirs (paper, eq. "test-train-classifier-rel"):
+    The estimator learns to predict the seen groups. If energies are additive, the posteriors of the seen groups
+    determine that of every group inside their affine hull (paper, eq. "test-train-classifier-rel"):
 
     .. math:: \log q(z'|x) = \log q(z') + \sum_z \alpha_z \log p(z|x)
         - \log \mathbb{E}_x \exp \sum_z \alpha_z \log p(z|x) + \text{const}(x)
 
-    with the affine weights α of z'. The equation holds for the true p(z|x) only. Therefore the probabilities of
-    training rows are predicted out of fold, calibrated on those predictions, and the expectation is taken over them.
+    with the affine weights α of z'. The equation holds only for the true p(z|x). Therefore the probabilities of the
+    training rows are predicted out of fold and calibrated, and the expectation is taken over these rows.
 
     Unlike ``CRMClassifier`` it has no ``save``, ``explain`` or ``group_frame``; store it with ``joblib.dump``.
 
     Parameters
     ----------
     estimator : classifier with ``predict_proba``
-        Cloned, and fitted to the number of each row's seen group.
+        The classifier to extend. Clones of it are fitted to predict the seen group of each row, as an integer.
     weights : "minimum-norm", "minimum-variance" or "sparse", default="minimum-norm"
-        Which affine combination of the seen groups stands for an unseen group: the one with the least Σ α², the one
+        Which affine combination of the seen groups represents an unseen group: the one with the least Σ α², the one
         with the least Σ α²/n, where n is the number of rows of each seen group, or one with few nonzero weights (with
-        two attributes, a shortest path). A seen group always stands for itself. With ``calibration="additive"`` all
-        three give the same predictions.
+        two attributes, a shortest path). A seen group represents itself. With ``calibration="additive"`` all three give
+        the same predictions.
     calibration : "additive", "temperature" or None, default="additive"
-        How out-of-fold probabilities become p(z|x); both are convex fits. ``"temperature"`` divides their logarithms
-        by one number. ``"additive"`` computes the evidence for each attribute value, which is the additive part of
-        log p(z|x) by least squares, and fits CRM to these D numbers. Then p(z|x) is additive, as the equation assumes,
-        and groups that share a value average out the estimator's error in any one of them.
+        How to calibrate the probabilities; both methods are convex fits to the out-of-fold probabilities.
+        ``"temperature"`` divides the log-probabilities by one number. ``"additive"`` computes the evidence for each
+        attribute value, which is the additive part of log p(z|x) by least squares, and fits CRM to these D numbers.
+        Then p(z|x) is additive, as the equation assumes, and the estimator's errors average out over the groups that
+        share a value.
     alpha : float, default=1e-3
         Ridge strength of the additive calibration, as in ``CRMClassifier``.
     cv : int, default=5
         Number of folds, stratified by group.
     floor : float or "auto", default="auto"
-        Smallest probability: lower ones are raised to it, because a probability of 0 with a negative weight would be
-        infinite. ``"auto"`` chooses the power of ten from 1e-2 to 1e-8 with the highest out-of-fold likelihood at its
-        best temperature: high for nearest neighbours, whose zeros mean little, low for boosting.
+        Smallest probability: lower ones are raised to it, because a probability of 0 with a negative weight would give
+        infinity. ``"auto"`` chooses the power of ten from 1e-2 to 1e-8 with the highest out-of-fold likelihood at its
+        best temperature. It is high for nearest neighbours, whose zeros mean little, and low for boosting.
     prior : "uniform", "hull", "train", array or mapping, default="uniform"
         Probability of each group where the model will be used, as in ``CRMClassifier``.
     support : "hull", "all" or codes of shape (g, m), default="hull"
-        Candidate groups, the only ones that can be predicted. All must lie inside the hull, because other groups have
-        no affine weights.
+        Candidate groups, the only ones that can be predicted. All must lie inside the affine hull, because other
+        groups have no affine weights.
     n_jobs : int, optional
         Number of the ``cv + 1`` fits that run in parallel, as in joblib.
     random_state : int, RandomState or None, default=None
-        Seed of the folds. The estimator has its own.
+        Seed of the folds. The random state of the estimator is not changed.
 
     Attributes
     ----------
@@ -97,11 +98,11 @@ class AffineExtrapolation(GroupClassifier):
     effective_sample_size_ : array (g,)
         Effective sample size of that expectation.
     log_prior_ : array (g,)
-        Log prior in use.
+        Current log prior of each candidate.
     temperature_ : float or None
-        Temperature that log-probabilities are divided by, with ``calibration="temperature"``.
+        Temperature by which log-probabilities are divided; None unless ``calibration="temperature"``.
     floor_ : float
-        Floor in use.
+        The floor that was passed or chosen.
     floored_ : float
         Share of the out-of-fold probabilities that were below the floor.
     estimator_ : classifier
@@ -165,9 +166,9 @@ class AffineExtrapolation(GroupClassifier):
         attributes : array (n,) or (n, s), optional
             Nuisance attributes, needed in training only.
         sample_weight : array (n,), optional
-            Weights of the rows. The estimator's ``fit`` must take them too.
+            Weights of the rows. The ``fit`` of the estimator must accept them too.
         space : GroupSpace, optional
-            All attributes and their values, targets first, if there are values that no training row has.
+            All attributes and their values, targets first. Needed if some values are absent from the training rows.
 
         Returns
         -------
@@ -219,18 +220,20 @@ class AffineExtrapolation(GroupClassifier):
             yield rows, affine_log_posterior(log_proba[rows], self.affine_weights_, log_score)
 
     def _floors(self, n_seen: int) -> list[float]:
-        """Return the floors to choose from, all below the mean probability 1/k."""
+        """Return the floors to choose from; all are below 1/k, the mean probability of k seen groups."""
         if isinstance(self.floor, str):
             if self.floor != "auto":
                 raise InputError(f"floor is {self.floor!r}: pass a number above 0, or 'auto'")
             return [floor for floor in FLOORS if floor * n_seen < 1]
         floor = check_positive(self.floor, "floor")
         if floor * n_seen >= 1:
-            raise InputError(f"floor is {floor:g} with {n_seen} seen groups: pass a number far below 1/{n_seen}")
+            raise InputError(
+                f"floor is {floor:g}, but must be below 1/{n_seen} with {n_seen} seen groups: pass, for example, 1e-4"
+            )
         return [floor]
 
     def _check_parameters(self, weighted: bool) -> tuple[float, int]:
-        """Check the parameters that need no data; return ``alpha`` and ``cv``."""
+        """Check the parameters that do not depend on the data; return ``alpha`` and ``cv``."""
         check_name("weights", self.weights, WEIGHTS)
         if self.calibration is not None:
             check_name("calibration", self.calibration, CALIBRATIONS)
@@ -246,8 +249,8 @@ class AffineExtrapolation(GroupClassifier):
             )
         if weighted and not has_fit_parameter(self.estimator, "sample_weight"):
             raise InputError(
-                f"sample_weight was passed, but the fit of {name} takes none: leave it out, or pass an estimator "
-                "that takes it"
+                f"sample_weight was passed, but the fit of {name} does not accept it: leave it out, or pass an "
+                "estimator that accepts it"
             )
         cv = check_count(self.cv, "cv")
         if cv < 2:
@@ -261,30 +264,31 @@ def _check_candidates(candidates: Candidates) -> None:
     if len(outside):
         raise InputError(
             f"{len(outside)} of the {len(candidates.groups)} candidate groups lie outside the affine hull of the seen "
-            f"ones, {candidates.space.label(outside[0])} for example, and no combination of seen groups gives them: "
-            'use support="hull", or collect more combinations'
+            f"ones, {candidates.space.label(outside[0])} for example, so they cannot be extrapolated: use "
+            'support="hull", or collect rows of more groups'
         )
     n_seen = len(candidates.seen_groups)
     if len(candidates.groups) * n_seen > MAX_AFFINE_WEIGHTS:
         raise InputError(
-            f"{len(candidates.groups)} candidate groups have weights on {n_seen} seen ones, too many to hold at once: "
-            "pass support=codes with the groups to predict"
+            f"{len(candidates.groups)} candidate groups with weights on {n_seen} seen ones are too many to hold in "
+            "memory: pass the codes of fewer groups as support"
         )
 
 
 def _warn_about_floor(floored: float, floor: float, position: IntArray) -> None:
-    """Warn if extrapolation rests largely on the floor."""
+    """Warn if extrapolation depends largely on the floor."""
     single = int(np.count_nonzero(np.bincount(position) == 1))
     if single:
         warnings.warn(
-            f"{single} of the seen groups have a single row, for which there is no out-of-fold probability: it counts "
-            f"as floor={floor:g}, and groups that rest on them are uncertain; collect more rows",
+            f"{single} of the seen groups have a single row, which is predicted by a fit without that group: its "
+            f"probability counts as floor={floor:g}, and groups extrapolated from it are uncertain; collect more rows",
             stacklevel=3,
         )
     if floored > WARN_FLOORED_SHARE:
         warnings.warn(
             f"{floored:.0%} of the estimator's probabilities are below floor={floor:g} and were raised to it: "
-            "unseen groups rest on that number; use a smoother estimator, or another floor",
+            "predictions of unseen groups depend on the floor; use an estimator with smoother probabilities, or pass "
+            "another floor",
             stacklevel=3,
         )
 
@@ -293,7 +297,8 @@ def _warn_if_separable(log_proba: FloatArray, position: IntArray) -> None:
     """Warn if every row's group is predicted correctly out of fold."""
     if (log_proba.argmax(axis=1) == position).all():
         warnings.warn(
-            "the estimator tells the seen groups apart without a single error: its probabilities then say little "
-            "about where unseen groups begin, which may take rows of seen ones; compare with a CRMClassifier",
+            "the estimator distinguishes the seen groups without a single error: its probabilities then say little "
+            "about the limits of unseen groups, and rows of seen groups may be predicted as unseen ones; compare with "
+            "a CRMClassifier",
             stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""diagnose: on labelled rows, does additivity hold, and are a model's probabilities calibrated?"""
+"""diagnose: check on labelled rows whether additivity holds and whether a model's probabilities are calibrated."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from compshift.core.columns import read_columns
 from compshift.crm.base import GroupClassifier, check_group_classifier
 from compshift.crm.inputs import prediction_features, seed_of
 from compshift.estimators.diagnosis import Diagnosis, Difference
-from compshift.estimators.interactions import Comparison, compare, own_entries
+from compshift.estimators.interactions import Comparison, compare, entries_at
 
 MAX_DIAGNOSED_CELLS = 1 << 26
 """Largest number of probabilities (rows times seen groups) that ``diagnose`` holds: half a gigabyte."""
 
 MIN_GROUP_ROWS = 5
-"""Smallest number of rows with which a group takes part in the comparison with a saturated model."""
+"""Smallest number of rows of a group in the comparison with a saturated model; smaller groups are left out."""
 
 FREQUENCY_DRAWS = 400
 """Number of random samples from which the chance variation of group frequencies is estimated."""
@@ -43,13 +43,14 @@ def diagnose(
     second over the first is evidence for interactions between attributes. This is a statement about linear energies
     and about this number of rows; weak interactions need more rows. The standard error treats rows as independent
     and ignores that folds share training rows, so a gain counts only beyond three standard errors. Groups with fewer
-    than five rows take no part.
+    than five rows are left out.
 
-    *Biases.* ``|B* − B|`` of seen groups, which is 0 at the optimum; effective sample size and Pareto k̂ of each
-    group, if the classifier has them.
+    *Biases.* ``|B* − B|``, the gap between extrapolated and learned biases of seen groups, which is 0 at the optimum;
+    effective sample size and Pareto k̂ of each group, if the classifier has them.
 
     *Calibration.* Expected calibration error of each attribute's most probable value, in bins of equal count, compared
-    with the error that chance gives if all probabilities are right. It is reported as off beyond the 95 % quantile.
+    with the error that chance gives if all probabilities are right. Above the 95 % quantile of the latter,
+    probabilities are reported as miscalibrated.
 
     Parameters
     ----------
@@ -110,20 +111,20 @@ def diagnose(
     if not known.any():
         example = clf.space_.label(clf.groups_[seen[0]])
         raise InputError(
-            f"none of the {len(X)} rows is of a group seen in training, such as {example}: pass labelled rows of seen "
-            "groups, because additivity is tested on those"
+            f"none of the {len(X)} rows belongs to a group seen in training, such as {example}: pass labelled rows of "
+            "seen groups, because additivity is tested on those"
         )
     X, codes, position = X[known], codes[known], position[known]
     if len(X) * len(seen) > MAX_DIAGNOSED_CELLS:
-        raise InputError(f"{len(X)} rows of {len(seen)} seen groups are too many to hold: pass a sample of the rows")
+        raise InputError(f"{len(X)} rows of {len(seen)} seen groups are too many to hold in memory: pass fewer rows")
     log_proba = _training_log_proba(clf, X, clf.groups_[seen])  # (n, k)
-    judged, compared = _compare(clf, X, position, log_proba, cv, random)
-    by_group, by_group_error = _by_group(compared, position[judged], len(seen))
+    used, compared = _compare(clf, X, position, log_proba, cv, random)
+    by_group, by_group_error = _by_group(compared, position[used], len(seen))
     shift, shift_limit = _shift(clf.group_weight_[seen], position, random)
 
-    def by_candidate(values: Any, otherwise: float) -> Any:
-        """Copy an array over the seen groups (k,) into one over the candidates (g,)."""
-        result = np.full(len(clf.groups_), otherwise, dtype=np.asarray(values).dtype)
+    def by_candidate(values: Any, fill: float) -> Any:
+        """Return an array over the candidates (g,): these values for the seen groups (k,), ``fill`` for the others."""
+        result = np.full(len(clf.groups_), fill, dtype=np.asarray(values).dtype)
         result[seen] = values
         return result
 
@@ -142,8 +143,8 @@ def diagnose(
         bias_gap=by_candidate(gap, np.nan),
         effective_sample_size=getattr(clf, "effective_sample_size_", unknown),
         pareto_k=getattr(clf, "pareto_k_", unknown),
-        log_likelihood=float(own_entries(log_proba, position).mean()),
-        correction=Difference.of(compared.additive, compared.given),
+        log_likelihood=float(entries_at(log_proba, position).mean()),
+        correction=Difference.of(compared.additive, compared.uncorrected),
         interaction=Difference.of(compared.saturated, compared.additive),
         calibration=_calibrations(clf, codes, seen, log_proba, random),
         shift=shift,
@@ -166,7 +167,7 @@ def _codes(clf: GroupClassifier, y: Any, attributes: Any, n_rows: int) -> IntArr
 
 
 def _training_log_proba(clf: GroupClassifier, X: FloatArray, seen_groups: IntArray) -> FloatArray:
-    """Return log p(z|x) of the seen groups under the training prior, with learned biases if there are any, (n, k)."""
+    """Return log p(z|x) of the seen groups, (n, k), under the training prior and, for CRM, with learned biases."""
     reader = copy.copy(clf)
     if hasattr(clf, "learned_bias_"):
         reader.set_params(bias="learned")
@@ -177,40 +178,40 @@ def _training_log_proba(clf: GroupClassifier, X: FloatArray, seen_groups: IntArr
 def _compare(
     clf: GroupClassifier, X: FloatArray, position: IntArray, log_proba: FloatArray, cv: int, random: np.random.Generator
 ) -> tuple[BoolArray, Comparison]:
-    """Select the rows of groups with enough rows, (n,), and compare their likelihoods among those groups."""
+    """Return a mask (n,) of the rows whose groups have enough rows, and the comparison on these rows and groups."""
     count = np.bincount(position, minlength=log_proba.shape[1])
     enough = np.flatnonzero(count >= MIN_GROUP_ROWS)
     if len(enough) < 2:
         raise InputError(
-            f"{len(enough)} of the seen groups have {MIN_GROUP_ROWS} rows or more here: pass rows of at least two such "
-            "groups, so that a saturated model can be fitted"
+            f"{len(enough)} of the seen groups have {MIN_GROUP_ROWS} rows or more in X, but the comparison with a "
+            "saturated model needs two: pass more rows"
         )
-    judged = count[position] >= MIN_GROUP_ROWS
-    among = log_softmax(log_proba[judged][:, enough])
+    used = count[position] >= MIN_GROUP_ROWS
+    among = log_softmax(log_proba[used][:, enough])
     lowest = among[among > -np.inf].min()
-    among = np.maximum(among, lowest)  # no correction could raise a probability of 0
+    among = np.maximum(among, lowest)  # finite, because no correction can raise a probability of 0
     one_hot = clf.space_.one_hot(clf.groups_[np.flatnonzero(clf.seen_)[enough]])
-    within = np.searchsorted(enough, position[judged])
-    return judged, compare(X[judged], within, among, one_hot, cv, random)
+    within = np.searchsorted(enough, position[used])
+    return used, compare(X[used], within, among, one_hot, cv, random)
 
 
 def _by_group(compared: Comparison, position: IntArray, n_groups: int) -> tuple[FloatArray, FloatArray]:
-    """Return the mean gain by interactions and its standard error in each group, (k,) each; NaN without rows."""
+    """Return each group's mean gain by interactions and its standard error, (k,) each; NaN for groups without rows."""
     gain = np.full((2, n_groups), np.nan)
     for group in np.unique(position):
-        own = position == group
-        found = Difference.of(compared.saturated[own], compared.additive[own])
-        gain[:, group] = found.mean, found.error
+        member = position == group
+        difference = Difference.of(compared.saturated[member], compared.additive[member])
+        gain[:, group] = difference.mean, difference.error
     return gain[0], gain[1]
 
 
 def _shift(train_weight: FloatArray, position: IntArray, random: np.random.Generator) -> tuple[float, float]:
-    """Return the total variation distance of group frequencies from training, and its 95 % quantile by chance."""
+    """Return the total variation distance of the group frequencies from training, and its 95 % quantile by chance."""
     expected = train_weight / train_weight.sum()  # (k,)
     n = len(position)
     by_chance = 0.5 * np.abs(random.multinomial(n, expected, size=FREQUENCY_DRAWS) / n - expected).sum(axis=1)
-    found = 0.5 * np.abs(np.bincount(position, minlength=len(expected)) / n - expected).sum()
-    return float(found), float(np.quantile(by_chance, 0.95))
+    distance = 0.5 * np.abs(np.bincount(position, minlength=len(expected)) / n - expected).sum()
+    return float(distance), float(np.quantile(by_chance, 0.95))
 
 
 def _calibrations(
@@ -222,6 +223,6 @@ def _calibrations(
         member = np.where(clf.groups_[seen, attribute][:, None] == np.arange(size), 0.0, -math.inf)
         marginal = np.exp(logmatmulexp(log_proba, member))  # (n, d)
         best = np.argmax(marginal, axis=1)
-        confidence = np.minimum(own_entries(marginal, best), 1.0)
+        confidence = np.minimum(entries_at(marginal, best), 1.0)
         results[name] = calibration(confidence, best == codes[:, attribute], random)
     return results

@@ -1,4 +1,4 @@
-"""Diagnosis: the result of ``diagnose``, as numbers and as sentences that claim no more than the numbers do."""
+"""Diagnosis: the result of ``diagnose``, as numbers and as sentences that claim no more than the numbers show."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ HEAVY_TAIL = 0.7
 """Pareto k̂ above which the mean of importance weights is unreliable."""
 
 SLIGHT = 0.01
-"""Largest gain (nats per row) that is called slight, and largest bias gap that is not mentioned."""
+"""Largest gain, in nats per row, that the verdict calls slight; also the largest bias gap that it does not mention."""
 
 CERTAIN_ERRORS = 3.0
-"""Standard errors above which a difference is stated as a fact; two would be too few, because folds share rows."""
+"""Number of standard errors above which a difference is stated as a fact; more than 2, because folds share rows."""
 
 HINT_ERRORS = 2.0
-"""Standard errors above which a difference is called a hint, or a direction is named."""
+"""Number of standard errors above which a difference is called a hint, or its direction is stated."""
 
 MAX_SENTENCE_GROUPS = 5
 """Largest number of groups that a sentence names."""
@@ -76,22 +76,22 @@ class Diagnosis:
     train_rows: FloatArray  # (g,) rows in training, or the sum of their weights
     rows: IntArray  # (g,) rows used; 0 for unseen groups
     inside_hull: BoolArray  # (g,)
-    interaction_by_group: FloatArray  # (g,) mean gain by interactions in nats; NaN for groups left out
+    interaction_by_group: FloatArray  # (g,) mean gain by interactions, in nats per row; NaN for groups left out
     interaction_error_by_group: FloatArray  # (g,) standard error of that gain
-    bias_gap: FloatArray  # (g,) |B* − B| of seen groups; NaN for others
-    effective_sample_size: FloatArray  # (g,) NaN if the model has none
-    pareto_k: FloatArray  # (g,) NaN if unknown
+    bias_gap: FloatArray  # (g,) |B* − B| of seen groups; NaN for unseen groups
+    effective_sample_size: FloatArray  # (g,) NaN if the classifier has none
+    pareto_k: FloatArray  # (g,) NaN if the classifier has none
     log_likelihood: float  # mean log p(z|x) of the model per row, under the training prior
     correction: Difference  # gain by an additive correction of the model
     interaction: Difference  # further gain by a saturated correction
     calibration: Mapping[str, Calibration]  # by attribute name
-    shift: float  # total variation distance between the group frequencies in training and here
+    shift: float  # total variation distance between the group frequencies in training and in these rows
     shift_limit: float  # 95 % quantile of that distance by chance
     n_unseen: int  # rows left out because their group was not seen in training
 
     @property
     def n_rows(self) -> int:
-        """Number of rows of seen groups."""
+        """Number of rows that were used: those of seen groups."""
         return int(self.rows.sum())
 
     @property
@@ -101,7 +101,7 @@ class Diagnosis:
 
     @property
     def few_samples(self) -> BoolArray:
-        """Whether a group inside the hull has a bias that rests on few samples or on heavy-tailed weights, (g,)."""
+        """Whether the bias of each group inside the hull is a mean of few samples or heavy-tailed weights, (g,)."""
         few = (self.effective_sample_size < ENOUGH_SAMPLES) | (self.pareto_k > HEAVY_TAIL)
         return np.asarray(few & self.inside_hull)
 
@@ -112,7 +112,7 @@ class Diagnosis:
 
     @property
     def additivity_verdict(self) -> str:
-        """The sentences of the verdict on additivity."""
+        """The part of the verdict that concerns additivity."""
         return " ".join(self._additivity_sentences())
 
     def _additivity_sentences(self) -> Iterator[str]:
@@ -126,7 +126,7 @@ class Diagnosis:
         elif gain.mean > max(HINT_ERRORS * gain.error, SLIGHT):
             yield (
                 f"A saturated model fits better than the additive one by {gain}, which hints at interactions but does "
-                "not establish them: look at more rows."
+                "not establish them: pass more rows."
             )
         else:
             favour = "of the saturated one" if gain.mean > 0 else "of the additive one"
@@ -136,8 +136,8 @@ class Diagnosis:
             )
         if self.correction.certain and self.correction.mean > SLIGHT:
             yield (
-                f"An additive correction learned from these rows improves the model by {self.correction}: its alpha, "
-                "its training rows or the group frequencies do not suit them."
+                f"An additive correction learned from these rows improves the model by {self.correction}: the "
+                "alpha, the training rows or the group frequencies of the model do not fit these rows."
             )
 
     def _interaction_sentences(self) -> Iterator[str]:
@@ -172,7 +172,7 @@ class Diagnosis:
         if np.nanmax(self.bias_gap, initial=0.0) > SLIGHT:
             yield (
                 f"Learned and extrapolated biases of seen groups differ by up to {np.nanmax(self.bias_gap):.2g}, which "
-                "should be 0: the fit had not converged."
+                "should be 0: the fit has not converged."
             )
 
     def _calibration_sentences(self) -> Iterator[str]:
@@ -201,7 +201,7 @@ class Diagnosis:
         Returns
         -------
         DataFrame
-            Rows in training and here, gain by interactions, bias gap, effective sample size and Pareto k̂.
+            Rows in training and in the diagnosis, gain by interactions, bias gap, effective sample size and Pareto k̂.
         """
         return self.space.frame(
             self.groups,
@@ -216,12 +216,12 @@ class Diagnosis:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as numbers, text and lists, for JSON.
+        """Return all results as numbers, text and lists that can be written as JSON.
 
         Returns
         -------
         dict
-            None stands for unknown numbers.
+            Results by name; None stands for unknown numbers.
         """
         frame = self.to_frame().replace([np.inf, -np.inf], np.nan).astype(object)
         return {

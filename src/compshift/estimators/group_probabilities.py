@@ -1,7 +1,7 @@
 """Probabilities of the seen groups by any scikit-learn classifier: cross-fitted, floored and calibrated.
 
-``AffineExtrapolation`` computes with them. The probabilities of a training row come from a fit to other rows, because
-probabilities of rows that a classifier was fitted to are overconfident.
+``AffineExtrapolation`` uses them. The probabilities of a training row come from a fit to other rows, because a
+classifier is overconfident on the rows that it was fitted to.
 """
 
 from __future__ import annotations
@@ -27,15 +27,18 @@ from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel
 
 NEGATIVE_TOLERANCE = 1e-6
-"""Largest amount by which a probability may be below 0 and count as rounding."""
+"""Probabilities down to minus this number are accepted as rounding errors."""
 
 SUM_TOLERANCE = 1e-2
 """Largest amount by which the sum of a row's probabilities may differ from 1."""
 
 CALIBRATIONS = ("additive", "temperature")
 
-CALIBRATION_TOL, CALIBRATION_MAX_ITER = 1e-4, 1000
-"""Tolerance and iteration limit of the additive calibration; a tighter fit changes no accuracy."""
+CALIBRATION_TOL = 1e-4
+"""Gradient tolerance of the additive calibration; a smaller one does not change accuracies."""
+
+CALIBRATION_MAX_ITER = 1000
+"""Maximum number of iterations of the additive calibration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +47,8 @@ class GroupFits:
 
     estimator: Any  # unfitted; it is cloned for every fit
     X: FloatArray  # (n, p)
-    position: IntArray  # (n,) seen group of each row
-    sample_weight: FloatArray | None
+    position: IntArray  # (n,) index of each row's seen group, from 0 to k − 1
+    sample_weight: FloatArray | None  # (n,)
     names: Any = None  # (p,) column names, if X was a DataFrame
 
     def cross_fit(self, folds: IntArray, n_jobs: int | None) -> tuple[FloatArray, Any]:
@@ -82,11 +85,11 @@ def group_probabilities(estimator: Any, X: FloatArray, n_groups: int, names: Any
     classes = _fitted_groups(who, getattr(estimator, "classes_", None), n_groups)
     with _report_failure(estimator, "its predict_proba"):
         predicted = estimator.predict_proba(_with_names(X, names))
-    given = check_numbers(predicted, f"the predict_proba of {who}", "it must be numbers")
+    given = check_numbers(predicted, f"the predict_proba of {who}", "it must return an array of numbers")
     if given.shape != (len(X), len(classes)):
         raise InputError(
             f"{who} gives probabilities of shape {given.shape} for {len(X)} rows and {len(classes)} groups: its "
-            "predict_proba must have one column for each of its classes_"
+            "predict_proba must return one column for each of its classes_"
         )
     _check_probabilities(who, given)
     proba = np.zeros((len(X), n_groups))
@@ -95,7 +98,7 @@ def group_probabilities(estimator: Any, X: FloatArray, n_groups: int, names: Any
 
 
 def _with_names(X: FloatArray, names: Any) -> Any:
-    """Return the features as a DataFrame if their columns have names: the estimator may select columns by name."""
+    """Return the features as a DataFrame if they have column names; the estimator may select columns by name."""
     if names is None:
         return X
     import pandas as pd
@@ -105,7 +108,7 @@ def _with_names(X: FloatArray, names: Any) -> Any:
 
 @contextmanager
 def _report_failure(estimator: Any, step: str) -> Iterator[None]:
-    """Turn any exception of a user's estimator into an InputError that names the estimator and the step."""
+    """Turn any exception of the user's estimator into an InputError that names the estimator and the failed step."""
     try:
         yield
     except (InputError, MemoryError):
@@ -113,18 +116,18 @@ def _report_failure(estimator: Any, step: str) -> Iterator[None]:
     except Exception as error:
         raise InputError(
             f"estimator ({type(estimator).__name__}) failed in {step} ({type(error).__name__}: {reason(error)}): "
-            "change its parameters or the features, or choose another"
+            "change its parameters or the features, or choose another estimator"
         ) from error
 
 
 def _fitted_groups(who: str, classes: Any, n_groups: int) -> IntArray:
-    """Check ``classes_`` of a fitted estimator and return it: the group number of each column of ``predict_proba``."""
+    """Check and return ``classes_`` of a fitted estimator, the group index of each column of ``predict_proba``."""
     array = np.asarray(classes)
     distinct_integers = array.ndim == 1 and array.dtype.kind in "iu" and len(np.unique(array)) == len(array)
     if not distinct_integers or not np.isin(array, np.arange(n_groups)).all():
         raise InputError(
             f"{who} has classes_ of {shown(classes)}, but it was fitted to groups numbered from 0 to {n_groups - 1}: "
-            "classes_ must be the numbers that its fit got as y"
+            "classes_ must hold the numbers that were passed to its fit as y"
         )
     return array.astype(np.int64)
 
@@ -137,7 +140,7 @@ def _check_probabilities(who: str, given: FloatArray) -> None:
     negative = finite & (given < -NEGATIVE_TOLERANCE).any(axis=1)
     wrong_sum = finite & ~(np.abs(sums - 1) <= SUM_TOLERANCE)
     for bad, problem, remedy in (
-        (~finite, "a probability that is NaN or infinite", "scale the features"),
+        (~finite, "a probability that is NaN or infinite", "rescale the features"),
         (negative, "a negative probability", "correct its predict_proba"),
         (wrong_sum, "probabilities that do not sum to 1", "correct its predict_proba"),
     ):
@@ -147,7 +150,7 @@ def _check_probabilities(who: str, given: FloatArray) -> None:
 
 
 def best_floor(floors: list[float], proba: FloatArray, position: IntArray, sample_weight: FloatArray) -> float:
-    """Return the floor with the highest likelihood of the rows' groups, each floor at its best temperature.
+    """Return the floor that gives the rows' groups the highest likelihood, each floor at its best temperature.
 
     ``proba`` (n, k) are out-of-fold probabilities.
     """
@@ -167,7 +170,7 @@ class GroupCalibration:
 
     temperature: float | None = None
     value_weights: FloatArray | None = None  # (D, k) weights that give the evidence for each attribute value
-    model: CRMModel | None = None  # CRM fitted to that evidence, with the seen groups as candidates
+    model: CRMModel | None = None  # CRM fitted to that evidence; its candidates are the seen groups
 
     def __call__(self, log_proba: FloatArray) -> FloatArray:
         if self.model is None or self.value_weights is None:

@@ -6,10 +6,10 @@ to the same labelled rows and compared on other rows:
 .. math:: \text{additive: } \log p(z|x) + \langle \sigma(z), V x \rangle + b_z, \qquad
     \text{saturated: } \log p(z|x) + W_z x + b_z
 
-Both are ridge logistic regressions that start from the model, and each chooses its ridge within the rows it is fitted
-to. The saturated one has separate weights for every group. Both repair additive errors of the model alike (too little
-training, too strong a ridge, other group frequencies), so that their difference in likelihood is due to interactions
-between attributes, as far as these rows can show them.
+Both are ridge logistic regressions that start from the model, and each chooses its ridge by a validation part of the
+rows that it is fitted to. The saturated one has separate weights for every group. Both correct additive errors of the
+model equally well (too little training, too strong a ridge, other group frequencies). The difference of their
+likelihoods is therefore due to interactions between attributes, as far as these rows can show them.
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ RIDGES = (100.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 """Ridge strengths that each correction chooses from, strongest first; 100 leaves only the biases free."""
 
 INNER_FOLDS = 4
-"""The ridge is chosen on one of this many parts of the rows, after a fit to the other parts."""
+"""Number of parts into which rows are split to choose the ridge; one part is for validation, the others for fitting."""
 
-CORRECTION_TOL, CORRECTION_MAX_ITER = 1e-3, 300
-"""Tolerance and iteration limit of the corrections; a tighter fit hardly changes their likelihoods."""
+CORRECTION_TOL = 1e-3
+"""Gradient tolerance of the corrections; a smaller one hardly changes their likelihoods."""
+
+CORRECTION_MAX_ITER = 300
+"""Maximum number of iterations of a correction."""
 
 
 class Comparison(NamedTuple):
-    """Log-likelihood of each row's own group, (n,) each; the corrections are predicted out of fold."""
+    """Log-likelihood of each row's group, (n,) each; the corrections were fitted to other rows."""
 
-    given: FloatArray  # by the model without a correction
-    additive: FloatArray
-    saturated: FloatArray
+    uncorrected: FloatArray  # by the model itself
+    additive: FloatArray  # with the additive correction
+    saturated: FloatArray  # with the saturated correction
 
 
 def compare(
@@ -71,16 +74,16 @@ def compare(
             for result, codes in ((additive, one_hot), (saturated, identity)):
                 ridge = _best_ridge(others, inner, codes)
                 correction = next(islice(others.corrections(codes), ridge, None))
-                result[fold == number] = held_out.own_log_proba(codes, correction)
-    return Comparison(own_entries(log_proba, position), additive, saturated)
+                result[fold == number] = held_out.true_log_proba(codes, correction)
+    return Comparison(entries_at(log_proba, position), additive, saturated)
 
 
 def _best_ridge(rows: _GroupRows, held_out: BoolArray, codes: FloatArray) -> int:
-    """Return the position in ``RIDGES`` of the last ridge before the held-out likelihood first falls."""
+    """Return the position in ``RIDGES`` of the last ridge before the held-out likelihood first stops rising."""
     fitting, judging = rows.part(np.flatnonzero(~held_out)), rows.part(np.flatnonzero(held_out))
     best = -np.inf
     for number, correction in enumerate(fitting.corrections(codes)):
-        likelihood = float(judging.own_log_proba(codes, correction).mean())
+        likelihood = float(judging.true_log_proba(codes, correction).mean())
         if likelihood <= best:
             return number - 1
         best = likelihood
@@ -91,18 +94,18 @@ class _GroupRows(NamedTuple):
     """Rows with their groups and the model's log-probabilities."""
 
     features: FloatArray  # (n, p) standardised
-    position: IntArray  # (n,) group of each row, of k
+    position: IntArray  # (n,) index of each row's group, from 0 to k − 1
     log_proba: FloatArray  # (n, k)
-    spread: float  # of the standardised features, for ``LogitProblem``
+    spread: float  # spread of the standardised features, as ``standardise`` returns it
 
     def part(self, rows: IntArray) -> _GroupRows:
         """Select some of the rows."""
         return self._replace(features=self.features[rows], position=self.position[rows], log_proba=self.log_proba[rows])
 
     def corrections(self, codes: FloatArray) -> Iterator[Solution]:
-        """Fit the correction at each of ``RIDGES``, each fit warm-started from the one before.
+        """Yield the correction fitted with each of ``RIDGES``; every fit is warm-started from the previous one.
 
-        ``codes`` (k, d) are one-hot codes for the additive correction, the identity for the saturated one.
+        ``codes`` (k, d) are the groups' one-hot codes for the additive correction, the identity for the saturated one.
         """
         n, k = self.log_proba.shape
         problem = LogitProblem(
@@ -123,12 +126,12 @@ class _GroupRows(NamedTuple):
             start = solution.start
             yield solution
 
-    def own_log_proba(self, codes: FloatArray, correction: Solution) -> FloatArray:
-        """Return the corrected log p(z|x) of each row's own group, (n,)."""
+    def true_log_proba(self, codes: FloatArray, correction: Solution) -> FloatArray:
+        """Return the corrected log p(z|x) of each row's group z, (n,)."""
         logits = self.log_proba + self.features @ (codes @ correction.weight).T + correction.bias
-        return own_entries(log_softmax(logits), self.position)
+        return entries_at(log_softmax(logits), self.position)
 
 
-def own_entries(values: FloatArray, position: IntArray) -> FloatArray:
-    """Return the entry of each row (n, k) at its position (n,)."""
+def entries_at(values: FloatArray, position: IntArray) -> FloatArray:
+    """Return one entry of each row of ``values`` (n, k): the one at the row's ``position`` (n,)."""
     return np.asarray(values[np.arange(len(values)), position])

@@ -1,7 +1,7 @@
 """LogitAdjustedClassifier: the baselines ERM, LC and sLA on fixed features, as a convex problem without PyTorch.
 
-``LogitProblem`` is that problem, a ridge logistic regression with known offsets; ``infer_attributes`` and the test for
-interactions solve it too.
+``LogitProblem`` is that problem, a ridge logistic regression with known offsets. ``infer_attributes`` and the test for
+interactions in ``diagnose`` use it too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from compshift.crm.solver import RiskGradient, solve
 ADJUSTMENTS = ("none", "lc", "sla")
 
 MAX_ADJUSTMENT = 1e12
-"""Largest ``epsilon``, ``tau`` and ``smoothing``; beyond it the data would not matter."""
+"""Largest ``epsilon``, ``tau`` and ``smoothing``; with larger ones the data would have no influence."""
 
 
 class LogitProblem(NamedTuple):
@@ -48,8 +48,8 @@ class LogitProblem(NamedTuple):
 
     features: FloatArray  # (n, p) standardised
     classes: IntArray  # (n,)
-    attribute: IntArray  # (n,) row of ``offset``
-    offset: FloatArray  # (a, c)
+    attribute: IntArray  # (n,) index of each row's attribute combination, a row of ``offset``
+    offset: FloatArray  # (a, c) known offset of each class's logit, by attribute combination
     sample_weight: FloatArray  # (n,) summing to 1
     frequency: FloatArray  # (c,) share of each class
     alpha: float
@@ -57,8 +57,8 @@ class LogitProblem(NamedTuple):
     codes: FloatArray | None = None  # (c, d) if the weights of a class are sums of d shared weight vectors
 
     @property
-    def single_precision(self) -> None:
-        """There is no single-precision version of this problem."""
+    def coarse(self) -> None:
+        """None: this problem has no single-precision version to warm-start from."""
 
     @property
     def curvature(self) -> FloatArray:
@@ -91,23 +91,24 @@ class LogitProblem(NamedTuple):
 class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
     """Logistic regression whose logits are adjusted in training for how often class and attributes occur together.
 
-    These are the baselines of CRM: ``"none"`` is empirical risk minimisation, ``"lc"`` adds ``log(p̂(y, a) + ε)`` (Liu
-    et al., 2022), ``"sla"`` adds ``τ log p̂(y | a)`` with smoothed counts (Tsirigotis et al., 2024). Several attributes
-    count as one whose values are the combinations that occur. Since ``log p̂(a)`` cancels given the attribute, LC and
-    sLA differ only in combinations that training lacks.
+    Its variants are baselines for CRM: ``"none"`` is empirical risk minimisation, ``"lc"`` adds ``log(p̂(y, a) + ε)``
+    (Liu et al., 2022), ``"sla"`` adds ``τ log p̂(y | a)`` with smoothed counts (Tsirigotis et al., 2024). Several
+    attributes count as one whose values are the combinations that occur. Given the attribute, ``log p̂(a)`` cancels, so
+    LC and sLA with τ = 1 differ only by ε and the smoothing, which matter most for combinations absent from the
+    training data.
 
     Parameters
     ----------
     adjustment : "none", "lc" or "sla", default="sla"
-        Which adjustment is added to the logits in training.
+        Adjustment that is added to the logits in training.
     alpha : float, default=1e-2
-        Strength of the ridge penalty, independent of the features' unit, as in ``CRMClassifier``.
+        Strength of the ridge penalty, independent of the units of the features, as in ``CRMClassifier``.
     epsilon : float, default=1e-8
         ε of LC.
     tau : float, default=1.0
         τ of sLA.
     smoothing : float, default=1.0
-        Number that sLA adds to every count.
+        Number that sLA adds to the count of every combination of class and attributes.
     tol : float, default=1e-6
         Largest gradient entry at which the fit counts as converged, as in ``CRMClassifier``.
     max_iter : int, default=1000
@@ -176,7 +177,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
         attributes : array (n,) or (n, s), optional
             Nuisance attributes, needed in training only; ``adjustment="none"`` ignores them.
         sample_weight : array (n,), optional
-            Weights of the rows, in the risk and in the frequencies: a weight of 2 equals the row twice.
+            Weights of the rows, in the risk and in the frequencies; a weight of 2 gives the same fit as the row twice.
 
         Returns
         -------
@@ -204,7 +205,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
             if labels.n_targets != 1:
                 raise InputError(f"y has {labels.n_targets} columns: pass one target, (n,)")
             X, weight = X[keep], weight[keep]
-            attribute = _combination_numbers(labels)
+            attribute = _combination_index(labels)
             counts = np.zeros((labels.space.cardinalities[0], int(attribute.max()) + 1))
             np.add.at(counts, (labels.codes[:, 0], attribute), weight)
             features, standard = standardise(X, weight)
@@ -333,8 +334,8 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
             return np.asarray(check_no_overflow(X @ self.coef_.T + self.intercept_, "logits"))
 
 
-def _combination_numbers(labels: Labels) -> IntArray:
-    """Return the number of each row's attribute combination, (n,); 0 if there are no attributes."""
+def _combination_index(labels: Labels) -> IntArray:
+    """Return the index of each row's attribute combination, (n,); 0 if there are no attributes."""
     if labels.codes.shape[1] == 1:
         return np.zeros(len(labels.codes), dtype=np.int64)
     others = GroupSpace(labels.space.names[1:], labels.space.values[1:])

@@ -1,4 +1,4 @@
-"""estimate_prior: the frequency of each group among unlabelled inputs, by a fitted classifier over groups."""
+"""estimate_prior: estimate how frequent each group is among unlabelled inputs, with a fitted classifier over groups."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_PRIOR_CELLS = 1 << 27
-"""Largest number of probabilities (rows times groups) that an estimate holds: one gigabyte."""
+"""Largest number of probabilities (rows times groups) that are held in memory: one gigabyte."""
 
 MAX_PRIOR_GROUPS = 2000
-"""Largest number of groups, whose information matrix is inverted; a prior over more could not be estimated anyway."""
+"""Largest number of groups: their information matrix, with one row and one column per group, is inverted."""
 
 MAX_CONCENTRATION = 1e12
-"""Largest concentration of the Dirichlet prior; no data would move it."""
+"""Largest concentration of the Dirichlet prior; with a larger one the data would have no influence."""
 
 CONFUSED_BELOW = 0.1
-"""Two groups are confused if the inputs keep less than this share of the information on the split between them."""
+"""Two groups are confused if less than this share of the information on their ratio is left without group labels."""
 
 
 @dataclass(frozen=True, eq=False)
 class EstimatedPrior:
     """Estimated prior over a classifier's candidate groups; ``clf.set_prior(estimate)`` uses it.
 
-    The intervals account for sampling of the inputs only. They assume that the classifier's probabilities are right;
-    if they are not, the estimate is off, and no interval shows it. With the true densities, 90 % intervals contain
-    nine of ten frequencies; on embeddings of real images and texts they contained 39 to 82 %, fewest with a strong
-    ridge (docs/unseen.md).
+    The intervals account only for the random sampling of inputs. They assume that the classifier's probabilities are
+    right; if they are not, the estimate is wrong, and the intervals do not show it. With the true densities, 90 %
+    intervals contain nine of ten frequencies; on embeddings of real images and texts they contained 39 to 82 % of them,
+    least with a strong ridge (docs/unseen.md).
     """
 
     space: GroupSpace
     groups: IntArray  # (g, m) codes of the candidates
-    log_prior: FloatArray  # (g,) −inf for groups whose prior was 0 before
+    log_prior: FloatArray  # (g,) −inf for groups whose prior was 0 in the classifier
     lower: FloatArray  # (g,) lower end of each probability's interval
     upper: FloatArray  # (g,) upper end
-    effective_rows: FloatArray  # (g,) rows with known groups that carry as much information; NaN if the prior is 0
+    effective_rows: FloatArray  # (g,) number of labelled rows with the same information; NaN if the prior is 0
     confused: IntArray  # (q, 2) positions of pairs of groups that the inputs hardly distinguish, worst first
     confidence: float
     concentration: float
-    log_likelihood: float  # of the inputs, minus that under the uniform prior over the same groups
-    gap: float  # upper bound on the distance from the maximum of the objective, in nats
+    log_likelihood: float  # log-likelihood of the inputs minus that under the uniform prior over the same groups
+    gap: float  # upper bound on how far the objective is below its maximum, in nats
     n_iter: int
     converged: bool
 
@@ -101,17 +101,17 @@ def estimate_prior(
     Maximises the likelihood of the inputs over priors, times a Dirichlet prior. Only groups with a nonzero probability
     under the classifier's current prior are considered; that probability itself does not matter.
 
-    **This is never a default, for a reason.** Where test groups were balanced, predicting under an estimated prior
-    lowered the worst-group accuracy in our measurements: noise in the estimate, and errors of the classifier that it
-    amplifies, fall on single groups. Use it to learn about inputs in the wild, or where the prior is known to be far
-    from uniform, average accuracy is what counts, and the intervals are narrow.
+    **Predictions never use an estimated prior by default.** With balanced test groups, it lowered the worst-group
+    accuracy in our measurements: noise in the estimate, and errors of the classifier that it amplifies, harm single
+    groups. Use it to learn about inputs in the wild. Use it for predictions only if the prior is known to be far from
+    uniform, the average accuracy is what counts, and the intervals are narrow.
 
     Parameters
     ----------
     clf : CRMClassifier, AdditiveGaussian, AffineExtrapolation or another classifier over groups
         The fitted model.
     X : array or DataFrame (n, p)
-        Unlabelled inputs from where the model is used.
+        Unlabelled inputs from the population that the model is used on.
     sample_weight : array (n,), optional
         Weights of the rows; a weight of 2 gives the same estimate and intervals as the row twice.
     concentration : float, default=2.0
@@ -159,9 +159,9 @@ def estimate_prior(
     log_ratio = _log_ratios(clf, X, chosen)
     found = estimate_log_prior(log_ratio, weight, concentration=concentration, confidence=confidence)
 
-    def by_candidate(values: FloatArray, otherwise: float) -> FloatArray:
-        """Copy an array over the chosen groups into one over the candidates (g,)."""
-        result = np.full(len(clf.groups_), otherwise)
+    def by_candidate(values: FloatArray, fill: float) -> FloatArray:
+        """Return an array over the candidates (g,) with these values for the chosen groups, and ``fill`` elsewhere."""
+        result = np.full(len(clf.groups_), fill)
         result[chosen] = values
         return result
 
@@ -191,8 +191,8 @@ def _check_size(n_rows: int, n_groups: int) -> None:
     if n_groups > MAX_PRIOR_GROUPS or n_rows * n_groups > MAX_PRIOR_CELLS:
         raise InputError(
             f"a prior over {n_groups} groups from {n_rows} rows is too large to estimate (at most {MAX_PRIOR_GROUPS} "
-            f"groups, and {MAX_PRIOR_CELLS} rows × groups): leave groups out by set_prior first, or pass a sample of "
-            "the rows"
+            f"groups, and {MAX_PRIOR_CELLS} rows × groups): set the prior of some groups to 0 by set_prior, or pass "
+            "fewer rows"
         )
 
 
@@ -202,20 +202,20 @@ def _log_ratios(clf: GroupClassifier, X: FloatArray, chosen: IntArray) -> FloatA
     bad = np.isnan(log_ratio).any(axis=1) | ~(log_ratio > -np.inf).any(axis=1)
     if bad.any():
         raise InputError(
-            f"the classifier has no probabilities at row {int(np.argmax(bad))} of X ({int(bad.sum())} such rows): "
-            "leave those rows out"
+            f"the classifier gives NaN, or probability 0 for every group, at row {int(np.argmax(bad))} of X (and in "
+            f"{int(bad.sum())} rows in total): leave those rows out"
         )
     return log_ratio
 
 
 def _warn(estimate: EstimatedPrior) -> None:
-    """Warn if groups are hardly distinguished, or the search stopped early."""
+    """Warn if the inputs hardly distinguish some groups, or if the estimate has not converged."""
     if len(estimate.confused):
         left, right = (estimate.space.label(estimate.groups[position]) for position in estimate.confused[0])
         more = f", and {len(estimate.confused) - 1} further pairs" if len(estimate.confused) > 1 else ""
         warnings.warn(
-            f"the inputs hardly tell {left} from {right}{more}: the sum of their frequencies is estimated, but the "
-            "split comes mostly from the Dirichlet prior; see the intervals, or leave one of them out by set_prior",
+            f"the inputs hardly distinguish {left} from {right}{more}: the sum of their frequencies is estimated, but "
+            "the split comes mostly from the Dirichlet prior; see the intervals, or set the prior of one of them to 0",
             stacklevel=_level_outside(),
         )
     if not estimate.converged:
@@ -227,7 +227,7 @@ def _warn(estimate: EstimatedPrior) -> None:
 
 
 def _level_outside() -> int:
-    """Return the ``stacklevel`` of the code that called the library, be it by the function or by a method."""
+    """Return the ``stacklevel`` with which a warning names the code that called the library, by function or method."""
     library, level = __name__.partition(".")[0], 0
     frame = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == library:

@@ -1,4 +1,4 @@
-"""The whole ONNX model of CRM: inputs, outputs, labels and metadata around the graph. Needs ``compshift[onnx]``."""
+"""Build a complete ONNX model: the graph with inputs, outputs, labels and metadata. Needs ``compshift[onnx]``."""
 
 from __future__ import annotations
 
@@ -16,47 +16,54 @@ from compshift.export.graph import Nodes, add_probabilities
 from compshift.export.sources import OnnxSource
 
 METADATA_VERSION = 1
-"""Version of the JSON metadata, its ``format_version``."""
+"""Version of the JSON metadata, stored there as ``format_version``."""
 
-OPSET, IR_VERSION = 17, 8
-"""Versions of the operators and of the file format, both from 2022, which runtimes of recent years read."""
+OPSET = 17
+"""Version of the ONNX operators (ONNX 1.12, from 2022): old enough for most runtimes to support it."""
+
+IR_VERSION = 8
+"""Version of the ONNX file format, the one that ONNX 1.12 writes."""
 
 MAX_GROUP_COLUMNS = 1 << 16
-"""Largest number of groups for which the model can output a probability each."""
+"""Largest number of columns of the output ``group_probabilities``, one per group."""
 
 MAX_ONNX_BYTES = (1 << 31) - (1 << 20)
-"""Largest total size of a model's arrays: ONNX files are limited to 2 GB, and the rest needs a little space."""
+"""Largest total size of a model's arrays: the 2 GiB limit of ONNX files, less 1 MiB for nodes and metadata."""
 
 
 def onnx_model(
     source: OnnxSource, *, dtype: str = "float32", group_probabilities: bool = False, fixed_prior: bool = False
 ) -> onnx.ModelProto:
-    """Return the ONNX model. Inputs: ``X`` and, unless it is fixed, ``prior``. Outputs: labels and probabilities."""
+    """Return the ONNX model of a source.
+
+    Its inputs are ``X`` and, unless ``fixed_prior``, ``prior``. Its outputs are a label and probabilities for each
+    target and, if ``group_probabilities``, the probability of each candidate group.
+    """
     n_groups = len(source.candidates.groups)
     if group_probabilities and n_groups > MAX_GROUP_COLUMNS:
         raise InputError(
-            f"the model has {n_groups} groups, and group probabilities are given for {MAX_GROUP_COLUMNS} at most: "
-            "leave them out, or fit with a support of fewer groups"
+            f"the model has {n_groups} groups, but group probabilities can be exported for at most "
+            f"{MAX_GROUP_COLUMNS}: export without them, or fit with a support of fewer groups"
         )
     graph = Nodes(dtype)
-    prior = graph.numbers(np.exp(source.log_prior), "prior")
+    prior = graph.floats(np.exp(source.log_prior), "prior")
     computed = add_probabilities(graph, source, "X", prior, groups=group_probabilities)
     names = output_names(source.space.names[: source.n_targets])
     outputs = []
-    for (label, probabilities), values, share in zip(names, source.space.values, computed.targets, strict=False):
-        graph.add("Identity", share, output=probabilities)
-        best = graph.add("ArgMax", share, axis=1, keepdims=0)
-        classes = graph.values(values)
+    for (label, probabilities), values, marginal in zip(names, source.space.values, computed.targets, strict=False):
+        graph.add("Identity", marginal, output=probabilities)
+        best = graph.add("ArgMax", marginal, axis=1, keepdims=0)
+        classes = graph.labels(values)
         graph.add("Gather", classes, best, output=label)
-        kind = graph.constants[-1].data_type
-        outputs += [helper.make_tensor_value_info(label, kind, ["N"])]
-        outputs += [helper.make_tensor_value_info(probabilities, graph.element, ["N", len(values)])]
+        label_type = graph.constants[-1].data_type
+        outputs += [helper.make_tensor_value_info(label, label_type, ["N"])]
+        outputs += [helper.make_tensor_value_info(probabilities, graph.element_type, ["N", len(values)])]
     if computed.groups is not None:
         graph.add("Identity", computed.groups, output="group_probabilities")
-        outputs += [helper.make_tensor_value_info("group_probabilities", graph.element, ["N", n_groups])]
-    inputs = [helper.make_tensor_value_info("X", graph.element, ["N", len(source.feature_mean)])]
-    if not fixed_prior:  # it is a constant as well, which makes the input optional
-        inputs += [helper.make_tensor_value_info("prior", graph.element, [n_groups])]
+        outputs += [helper.make_tensor_value_info("group_probabilities", graph.element_type, ["N", n_groups])]
+    inputs = [helper.make_tensor_value_info("X", graph.element_type, ["N", len(source.feature_mean)])]
+    if not fixed_prior:  # the constant "prior" above is the input's default value
+        inputs += [helper.make_tensor_value_info("prior", graph.element_type, [n_groups])]
     _check_size(graph)
     model = helper.make_model(
         helper.make_graph(graph.nodes, "compshift", inputs, outputs, graph.constants),
@@ -71,7 +78,7 @@ def onnx_model(
 
 
 def output_names(targets: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return the names of each target's label and probabilities, with the name of the target if there are several."""
+    """Return the output names (label, probabilities) of each target; they contain its name if there are several."""
     if len(targets) == 1:
         return [("label", "probabilities")]
     plain = [re.sub(r"\W", "_", name) for name in targets]
@@ -102,6 +109,6 @@ def _check_size(graph: Nodes) -> None:
     size = sum(len(array.raw_data) for array in graph.constants)
     if size > MAX_ONNX_BYTES:
         raise InputError(
-            f"the model has {size / 1e9:.1f} GB, and an ONNX file holds 2: use fewer features, or a support of fewer "
-            "groups"
+            f"the arrays of the model take {size / 1e9:.1f} GB, but an ONNX file holds at most 2 GB: fit with fewer "
+            "features, or with a support of fewer groups"
         )

@@ -1,7 +1,7 @@
 """export_onnx: write any CRM model, fitted or trained, as one ONNX file.
 
-The model becomes arrays in ``export.sources``, the arrays a graph in ``export.graph``, the graph a whole ONNX model in
-``export.model``. The package onnx is imported only when a model is written.
+``export.sources`` reads the arrays of the model, ``export.graph`` builds a graph from them, and ``export.model`` adds
+inputs, outputs and metadata. The package onnx is imported only when a model is exported.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ def export_onnx(
     """Write a model as one ONNX file, which predicts without compshift, scikit-learn or PyTorch.
 
     The input ``X`` (N, p) holds features, with any number of rows. The outputs are ``label`` (N,), the predicted values
-    themselves (int64, text, booleans or float64), and ``probabilities`` (N, d). With several targets there is such a
-    pair for each, for example ``label_bird`` and ``probabilities_bird``. A second input ``prior`` (g,) is optional and
-    defaults to the prior in use. It holds the probability of each group in the order of ``groups_``, and need not sum
-    to 1. The entry ``compshift`` of the file's metadata is JSON with the attributes, values and order of the groups.
+    themselves (int64, text, booleans or float64), and ``probabilities`` (N, d). With several targets there is one such
+    pair per target, for example ``label_bird`` and ``probabilities_bird``. A second input ``prior`` (g,) holds the
+    probability of each group in the order of ``groups_``. It need not sum to 1; it is optional and defaults to the
+    prior at export. The entry ``compshift`` of the file's metadata is JSON with the attributes, values and order of the
+    groups.
 
     Exporting needs ``compshift[onnx]``.
 
@@ -70,14 +71,16 @@ def export_onnx(
     path : str or path
         Path of the file, ending in ``.onnx``. An existing file is replaced.
     prior : str, array or mapping, optional
-        Prior of the file, as for ``set_prior``; by default the one in use (for a head: ``"uniform"``).
+        Prior of the exported model, as for ``set_prior``. Default: the model's current prior; for a head,
+        ``"uniform"``.
     group_probabilities : bool, default=False
         Whether to add the output ``group_probabilities`` (N, g), in the order of ``groups_``.
     fixed_prior : bool, default=False
         Whether to leave out the input ``prior``. With thousands of groups, this makes predicting single samples faster.
     dtype : "float32", "float64" or a NumPy dtype, default="float32"
-        Precision of inputs, outputs and everything between. In 32 bits, probabilities agree with those of the
-        classifier for the same features within about 1e-6. Features far from zero lose digits when they are rounded.
+        Precision of inputs, outputs and all computations. In float32, probabilities agree with those of the
+        classifier for the same features within about 1e-6. Features far from zero lose precision when they are rounded
+        to float32.
 
     Returns
     -------
@@ -133,7 +136,7 @@ def _check_argument_order(model: Any, path: Any) -> None:
 
 
 def _precision(dtype: Any) -> str:
-    """Return the name of a float type of 32 or 64 bits, given as a name or a NumPy dtype."""
+    """Return "float32" or "float64" for a dtype passed as a name or a NumPy dtype; raise for any other."""
     name = dtype
     with suppress(TypeError, ValueError, SyntaxError):
         name = dtype if dtype is None else np.dtype(dtype).name  # np.dtype(None) would be float64
@@ -144,7 +147,7 @@ def _precision(dtype: Any) -> str:
 def check_onnx_path(path: str | PathLike[str], *sources: str | PathLike[str] | None) -> None:
     """Check that the package onnx is installed, and that a model can be written to the path.
 
-    ``sources`` are files that are read, and must not be overwritten.
+    ``sources`` are files that must not be overwritten, because they are read; None is ignored.
     """
     try:
         import onnx  # noqa: F401

@@ -1,4 +1,4 @@
-"""Input of the ONNX graph: energies, weights and prior of any CRM model, as plain float64 arrays.
+"""Arrays of a CRM model that the ONNX graph needs: energies, weights and prior, in float64.
 
 ``onnx_source`` accepts a fitted classifier, a head, or a classifier trained by CRM. It needs neither the package onnx
 nor, for a fitted classifier, PyTorch.
@@ -37,14 +37,14 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class OnnxSource:
-    """Energies as networks with ReLU between their layers, and the score of every candidate group."""
+    """Arrays of a CRM model: energies as networks with ReLU between layers, log prior and log weight of the groups."""
 
     candidates: Candidates
     n_targets: int
     feature_mean: FloatArray  # (p,)
     networks: tuple[tuple[Layer, ...], ...]  # their concatenated outputs are the energies (n, D)
     log_prior: FloatArray  # (g,)
-    log_weight: FloatArray  # (g,) score of a group without the prior: −B(z), plus the offset of an unseen group
+    log_weight: FloatArray  # (g,) score of each group without its prior: −B(z), plus the offset if the group is unseen
     feature_names: tuple[str, ...] | None = None
 
     @property
@@ -54,7 +54,7 @@ class OnnxSource:
 
 
 def onnx_source(model: Any, prior: Any = None) -> OnnxSource:
-    """Return the source of any model that can be exported, under its prior in use or another one."""
+    """Return the arrays of any model that can be exported; ``prior``, if passed, replaces its current prior."""
     if isinstance(model, CRMClassifier | CRMClassifierCV):
         return classifier_source(model, prior)
     if "compshift.nn.head" in sys.modules:  # otherwise the model cannot be a head, and torch is not imported
@@ -67,8 +67,8 @@ def onnx_source(model: Any, prior: Any = None) -> OnnxSource:
             if isinstance(model.model.head, AdditiveEnergyHead):
                 return _trained_source(model.model.head, model.head_, prior)
             raise InputError(
-                f"the model was trained by {model.method.name!r}, which predicts classes alone: only models trained by "
-                "CRM can be written as ONNX"
+                f"the model was trained by {model.method.name!r}, which predicts classes but no groups: train it by "
+                "'crm', the only method whose models can be written as ONNX"
             )
     given = f"the class {model.__name__}" if isinstance(model, type) else an(type(model).__name__)
     stored = f", for example compshift.load({fspath(model)!r})" if isinstance(model, str | PathLike) else ""
@@ -79,7 +79,7 @@ def onnx_source(model: Any, prior: Any = None) -> OnnxSource:
 
 
 def classifier_source(clf: CRMClassifier | CRMClassifierCV, prior: Any = None) -> OnnxSource:
-    """Return the source of a fitted classifier, under its prior in use or another one."""
+    """Return the arrays of a fitted classifier; ``prior``, if passed, replaces its current prior."""
     check_is_fitted(clf)
     without_prior = copy.copy(clf)
     without_prior.log_prior_ = np.zeros(len(clf.groups_))
@@ -97,12 +97,12 @@ def classifier_source(clf: CRMClassifier | CRMClassifierCV, prior: Any = None) -
 
 
 def _trained_source(head: AdditiveEnergyHead, clf: Any, prior: Any) -> OnnxSource:
-    """Return the source of a trained head, with the prior and the biases of its classifier of features."""
+    """Return the arrays of a trained model: energies from its head, prior and biases from ``clf``, its ``head_``."""
     return replace(classifier_source(clf, prior), feature_mean=np.zeros(head.in_features), networks=_networks(head))
 
 
 def _head_source(head: AdditiveEnergyHead, prior: Any) -> OnnxSource:
-    """Return the source of a head with extrapolated biases; its first attribute is the target."""
+    """Return the arrays of a head whose biases are extrapolated; its first attribute is the target."""
     from compshift.nn.tensors import to_numpy
 
     return OnnxSource(
@@ -111,17 +111,17 @@ def _head_source(head: AdditiveEnergyHead, prior: Any) -> OnnxSource:
         feature_mean=np.zeros(head.in_features),
         networks=_networks(head),
         log_prior=head.candidates.log_prior("uniform" if prior is None else to_numpy(prior, "prior")),
-        log_weight=_array(head.log_score("uniform")),  # −B* plus a constant, which cancels
+        log_weight=_array(head.log_score("uniform")),  # −B* plus a constant that cancels
     )
 
 
 def _networks(head: AdditiveEnergyHead) -> tuple[tuple[Layer, ...], ...]:
-    """Return the layers of each attribute's energies."""
+    """Return, for each attribute, the layers of the network that computes its energies."""
     return tuple(_network(layers) for layers in head.layers)
 
 
 def _network(layers: nn.Module) -> tuple[Layer, ...]:
-    """Return the linear layers of one attribute's energies."""
+    """Return the linear layers of one attribute's network, with the last one centred."""
     from torch import nn
 
     chain = list(layers) if isinstance(layers, nn.Sequential) else [layers]
@@ -139,9 +139,10 @@ def _array(values: Tensor) -> FloatArray:
 
 
 def _centred(weights: FloatArray, cardinalities: tuple[int, ...]) -> FloatArray:
-    """Subtract the mean over each attribute's values from weights (D, q). It cancels in every probability.
+    """Subtract from weights (D, q), for each attribute, their mean over its values.
 
-    Far from the data, a large common part would cost the differences their digits.
+    This shifts the energies of all groups equally, which cancels in every probability. Without it, rounding errors of
+    a large common part would hide the differences between groups, for features far from the training data.
     """
     blocks = np.split(weights, np.cumsum(cardinalities)[:-1])
     return np.concatenate([block - block.mean(axis=0) for block in blocks])

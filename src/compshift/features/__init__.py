@@ -1,4 +1,4 @@
-"""Embeddings of images and texts, computed once and kept. Needs ``compshift[torch]``."""
+"""Embeddings of images and texts, computed once and stored. Needs ``compshift[torch]``."""
 
 from typing import TYPE_CHECKING
 

@@ -32,9 +32,9 @@ DTYPES = ("auto", "float32", "bfloat16")
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """Features of the rows of one group whose samples could be read."""
+    """Features of one block of rows, without the samples that could not be read."""
 
-    rows: IntArray  # (n,)
+    rows: IntArray  # (n,) rows that have features
     features: np.ndarray[Any, np.dtype[np.float32]]  # (n, p)
     digests: list[bytes]  # content digest of every requested row, in order
     broken: list[str]  # one sentence for every sample that was left out
@@ -48,13 +48,13 @@ class Embedder:
     backbone : Backbone
         The network, as ``compshift.nn.load_backbone`` returns. It is moved to the device and put into eval mode.
     device : {"auto", "cpu", "cuda"} or str, default="auto"
-        Device to compute on. "auto" is a GPU if there is one.
+        Device to compute on. "auto" is a GPU if there is one, else the CPU.
     dtype : {"auto", "float32", "bfloat16"}, default="auto"
         Precision of the forward pass. "auto" is bfloat16 on a CUDA device that supports it, and float32 elsewhere.
     batch_size : int, default=32
-        Samples in one forward pass.
+        Number of samples in one forward pass.
     num_workers : int, optional
-        Number of processes that read samples ahead. Default: chosen by the number of cores for images, else 0.
+        Number of processes that read samples ahead. Default: for images all cores but one, at most 4; otherwise 0.
 
     Raises
     ------
@@ -92,12 +92,12 @@ class Embedder:
         self.forward_seconds = 0.0
 
     def about(self) -> dict[str, Any]:
-        """Everything that determines the features besides the samples.
+        """Return everything besides the samples that determines the features.
 
         Returns
         -------
         dict
-            Name and settings of the backbone, digest of its weights, and precision.
+            Name and settings of the backbone, digest of its weights, and precision of the forward pass.
         """
         return {
             "backbone": self.backbone.name,
@@ -114,14 +114,14 @@ class Embedder:
         skip_broken: bool = False,
         progress: Callable[[int], None] = lambda _: None,
     ) -> Iterator[Embedded]:
-        """Compute the features of groups of rows, one group at a time.
+        """Compute the features of blocks of rows, one block at a time.
 
         Parameters
         ----------
         samples : Samples
-            Images, texts or features, of the kind that the backbone takes.
+            Images, texts or features, whichever the backbone takes.
         groups : sequence of array
-            Row numbers. A batch never spans two groups.
+            Blocks of row numbers. A batch never spans two blocks.
         skip_broken : bool, default=False
             Leave out samples that cannot be read, instead of raising.
         progress : callable, optional
@@ -130,17 +130,18 @@ class Embedder:
         Yields
         ------
         Embedded
-            ``rows``, ``features``, ``digests`` and ``broken`` of each group.
+            ``rows``, ``features``, ``digests`` and ``broken`` of each block.
 
         Raises
         ------
         InputError
-            If the samples are of another kind, a sample cannot be read, or the backbone fails.
+            If the backbone takes another kind of samples, a sample cannot be read, or the backbone fails.
         """
         kind = KINDS.get(type(samples), "features")
         if kind != self.backbone.kind:
             raise InputError(
-                f"the backbone {self.backbone.name!r} takes {self.backbone.kind}, and the samples are {kind}"
+                f"the backbone {self.backbone.name!r} takes {self.backbone.kind}, but the samples are {kind}: choose a "
+                f"backbone for {kind}"
             )
         lengths = sample_lengths(samples)
         plan = [batch_rows(rows, lengths, self.batch_size) for rows in groups]
@@ -167,7 +168,7 @@ class Embedder:
             yield Embedded(rows[kept], features[kept], digests, [reasons[row] for row in sorted(reasons)])
 
     def _stream(self, samples: Samples, rows: list[IntArray]) -> Iterator[InputBatch]:
-        """Batches in order; images are read ahead by worker processes."""
+        """Return an iterator over the batches, in order. Worker processes read images ahead."""
         batches = Batches(samples, self.backbone)
         workers = min(reading_workers(samples, self.num_workers), len(rows))
         context = reading_context() if workers else None
@@ -176,21 +177,21 @@ class Embedder:
         )
 
     def _features(self, prepared: dict[str, Tensor]) -> Tensor:
-        """Output of the backbone; its errors are raised again with its name."""
+        """Return the output of the backbone; raise its errors again as an InputError that names the backbone."""
         try:
-            found: Tensor = self.backbone(**prepared)
+            features: Tensor = self.backbone(**prepared)
         except (InputError, MemoryError, torch.OutOfMemoryError):
             raise
-        except Exception as error:  # the user's own network may raise anything
+        except Exception as error:  # a network written by the user may raise anything
             raise InputError(
                 f"the backbone {self.backbone.name!r} failed on a batch ({type(error).__name__}: {reason(error)}): its "
-                "settings are damaged, or it takes other samples; download it again, or choose another"
+                "files may be damaged, or it may expect other inputs; download it again, or choose another backbone"
             ) from error
-        return found
+        return features
 
     @torch.inference_mode()
     def _forward(self, inputs: dict[str, Tensor]) -> Any:
-        """Features (b, p) of a batch, in 32 bits."""
+        """Return the features (b, p) of a batch in float32."""
         moved = {name: tensor.to(self.device, non_blocking=True) for name, tensor in inputs.items()}
         reduced = self.dtype != torch.float32
         context = torch.autocast(self.device.type, self.dtype) if reduced else contextlib.nullcontext()
@@ -201,14 +202,15 @@ class Embedder:
         self.forward_seconds += time.perf_counter() - start
         if not np.isfinite(features).all():
             raise InputError(
-                f"the backbone {self.backbone.name!r} makes features that are not finite: its weights or settings are "
-                "damaged, or need more than the precision in use; download it again, or try dtype='float32'"
+                f"the backbone {self.backbone.name!r} makes features that are not finite: its weights may be damaged, "
+                f"or {str(self.dtype).removeprefix('torch.')} may be too imprecise for it; download it again, or try "
+                "dtype='float32'"
             )
         return features
 
 
 def chosen_device(name: str) -> torch.device:
-    """Device by name, which must be usable; "auto" is a GPU if there is one, else the CPU."""
+    """Return the device with this name and check that it can be used; "auto" is a GPU if there is one, else the CPU."""
     if isinstance(name, str) and name == "auto":
         mps = torch.backends.mps.is_available()
         return torch.device("cuda" if torch.cuda.is_available() else "mps" if mps else "cpu")
@@ -216,14 +218,14 @@ def chosen_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
-        raise InputError(f"the device {name!r} cannot be used ({str(error).splitlines()[0]}): pass cpu") from None
+        raise InputError(f"the device {name!r} cannot be used ({str(error).splitlines()[0]}): choose cpu") from None
     return device
 
 
 def chosen_precision(name: str, device: torch.device) -> torch.dtype:
-    """Data type by name; "auto" is bfloat16 where the device supports it, else float32."""
+    """Return the data type with this name; "auto" is bfloat16 on a CUDA device that supports it, else float32."""
     check_name("dtype", name, DTYPES)
     if name == "auto":
-        able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.bfloat16 if able else torch.float32
+        supported = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if supported else torch.float32
     return torch.bfloat16 if name == "bfloat16" else torch.float32

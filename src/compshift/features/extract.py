@@ -1,8 +1,9 @@
 """``extract_features``: the features of a data set, computed once and stored in Parquet shards.
 
-The manifest ``_features.json`` holds the backbone, its settings and a digest of its weights, all hashed into a key.
-Every shard carries that key and digests of its samples and labels, so a changed backbone, image or text is noticed. A
-killed extraction resumes after its last complete shard. Only one process at a time writes to a folder.
+The manifest ``_features.json`` holds the backbone's name, its settings, a digest of its weights and the precision; all
+but the name are hashed into a key. Every shard carries that key and digests of its samples and labels, so that a
+changed backbone, image, text or label is detected. An extraction that was killed resumes after its last complete shard.
+Only one process at a time writes to a folder.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from compshift.features.embedder import Embedder
 from compshift.features.reading import sample_digests
 
 SHARD_FORMAT = 1
-"""Version of the format, part of every key."""
+"""Version of the shard format, hashed into every key."""
 
 LOCK = "_lock"
 """File that a process locks while it writes to the folder."""
 
 DAMAGED = "damaged"
-"""Stands for the key of a damaged manifest."""
+"""Key that ``_read_manifest`` returns for a damaged manifest."""
 
 RESERVED = ("row", "split", "features")
-"""Columns of a shard that are not attributes."""
+"""Columns of a shard that are not attributes; no attribute may have one of these names."""
 
 SHARD_ROWS = 1024
 """Default number of rows of a shard."""
@@ -54,26 +55,26 @@ class Extraction:
     Parameters
     ----------
     folder : path
-        Folder of the features.
+        Folder that holds the shards.
     rows : int
         Number of rows that have features.
     features : int
         Number of features of a row.
     shards : int
-        Number of files.
+        Number of shards, one file each.
     reused : int
-        Number of files that an earlier extraction had written.
+        Number of shards whose features an earlier extraction had computed.
     broken : tuple of str
         One sentence for every sample that was left out.
     seconds : float
-        Duration.
+        Duration of the extraction.
     forward_seconds : float
         Time spent in the backbone's forward pass.
 
     Examples
     --------
-    >>> found = extract_features(data, embedder, "features")  # doctest: +SKIP
-    >>> found.rows, found.reused  # doctest: +SKIP
+    >>> result = extract_features(data, embedder, "features")  # doctest: +SKIP
+    >>> result.rows, result.reused  # doctest: +SKIP
     (4795, 0)
     """
 
@@ -108,7 +109,7 @@ def extract_features(
     folder : str or path
         Folder of the Parquet shards, which ``FeatureStore`` and all commands read.
     shard_rows : int, default=1024
-        Rows of a shard.
+        Number of rows of a shard. A folder that is resumed keeps its number.
     skip_broken : bool, default=False
         Leave out samples that cannot be read and list them in the result, instead of raising.
     overwrite : bool, default=False
@@ -124,7 +125,8 @@ def extract_features(
     Raises
     ------
     InputError
-        If a sample cannot be read, or the folder holds something else or is in use.
+        If a sample cannot be read, the folder holds other files or features of another network, or another process
+        writes to it.
 
     Examples
     --------
@@ -143,62 +145,64 @@ def extract_features(
     shard_rows = check_count(shard_rows, "shard_rows")
     with open_folder(check_path(folder), about, data.space.names, len(data), shard_rows, overwrite=overwrite) as shards:
         broken: dict[int, list[str]] = {}
-        todo = []
+        missing = []
         for shard in range(shards.n_shards):
-            found = _reused(data, shards, shard, skip_broken=skip_broken)
-            if found is None:
+            stored = _reuse(data, shards, shard, skip_broken=skip_broken)
+            if stored is None:
                 shards.discard(shard)
-                todo.append(shard)
+                missing.append(shard)
             else:
-                broken[shard] = found
+                broken[shard] = stored
                 progress(len(shards.rows(shard)))
-        groups = [shards.rows(shard) for shard in todo]
-        results = embedder.embed(data.samples, groups, skip_broken=skip_broken, progress=progress)
-        for shard, rows, result in zip(todo, groups, results, strict=True):
+        blocks = [shards.rows(shard) for shard in missing]
+        results = embedder.embed(data.samples, blocks, skip_broken=skip_broken, progress=progress)
+        for shard, rows, result in zip(missing, blocks, results, strict=True):
             digests = (_joined(result.digests), _label_digest(data, rows))
             shards.write(shard, result.features, data.rows(result.rows), result.rows, digests, result.broken)
             broken[shard] = result.broken
     left_out = tuple(sentence for shard in sorted(broken) for sentence in broken[shard])
     if len(left_out) == len(data):
-        raise InputError(f"not one of the {len(data)} samples could be read; the first: {left_out[0]}")
+        raise InputError(
+            f"none of the {len(data)} samples could be read: check the paths and files; the first error: {left_out[0]}"
+        )
     return Extraction(
         Path(folder),
         len(data) - len(left_out),
         embedder.backbone.out_features,
         shards.n_shards,
-        shards.n_shards - len(todo),
+        shards.n_shards - len(missing),
         left_out,
         time.perf_counter() - start,
         embedder.forward_seconds,
     )
 
 
-def _reused(data: GroupedDataset, shards: ShardFolder, shard: int, *, skip_broken: bool) -> list[str] | None:
-    """Broken samples of a shard that can be reused; None if it must be computed.
+def _reuse(data: GroupedDataset, shards: ShardFolder, shard: int, *, skip_broken: bool) -> list[str] | None:
+    """Return the errors of a shard's broken samples if its features can be reused; None if they must be computed.
 
     If only labels or splits have changed, the shard is rewritten with its old features.
     """
-    found = shards.finished(shard)
+    about = shards.finished(shard)
     rows = shards.rows(shard)
-    if found is None or (found["broken"] and not skip_broken):
+    if about is None or (about["broken"] and not skip_broken):
         return None
     samples, labels = _joined(sample_digests(data.samples, rows)), _label_digest(data, rows)
-    if found["samples"] != samples:
+    if about["samples"] != samples:
         return None
-    broken: list[str] = found["broken"]
-    if found["labels"] != labels:
+    broken: list[str] = about["broken"]
+    if about["labels"] != labels:
         features, kept = shards.stored(shard)
         shards.write(shard, features, data.rows(kept), kept, (samples, labels), broken)
     return broken
 
 
 def _joined(digests: list[bytes]) -> str:
-    """One digest of several."""
+    """Return one digest of several digests."""
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 def _label_digest(data: GroupedDataset, rows: IntArray) -> str:
-    """Digest of the attributes and splits of some rows."""
+    """Return a digest of the attributes and splits of some rows."""
     digest = hashlib.sha256(repr((data.space.names, data.space.values)).encode())
     digest.update(np.ascontiguousarray(data.codes[rows]).tobytes())
     if data.split is not None:
@@ -207,7 +211,7 @@ def _label_digest(data: GroupedDataset, rows: IntArray) -> str:
 
 
 def network_key(about: dict[str, Any]) -> str:
-    """Digest of everything besides the samples that determines features: settings, weights and precision."""
+    """Return a digest of everything besides the samples that determines features: settings, weights and precision."""
     parts = {name: about[name] for name in ("settings", "weights", "dtype")}
     text = json.dumps({"format_version": SHARD_FORMAT, **parts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -228,24 +232,24 @@ class ShardFolder:
         return math.ceil(self.n_rows / self.shard_rows)
 
     def rows(self, shard: int) -> IntArray:
-        """Rows of the data set that a shard holds."""
+        """Return the rows of the data set that belong to a shard."""
         return np.arange(shard * self.shard_rows, min((shard + 1) * self.shard_rows, self.n_rows))
 
     def path(self, shard: int) -> Path:
-        """File of a shard."""
+        """Return the path of a shard."""
         return self.folder / SHARD.format(shard)
 
     def finished(self, shard: int) -> dict[str, Any] | None:
-        """Metadata of a complete shard with this key; None if there is no such shard."""
+        """Return the metadata of a shard; None if it is missing, damaged, or was computed by another network."""
         content = shard_about(self.path(shard))
         return content if content.get("key") == self.key else None
 
     def discard(self, shard: int) -> None:
-        """Remove an outdated shard, so that nobody reads it until it is rewritten."""
+        """Remove an outdated shard, so that nobody reads it before it is rewritten."""
         self.path(shard).unlink(missing_ok=True)
 
     def stored(self, shard: int) -> tuple[Any, IntArray]:
-        """Features (n, p) and row numbers (n,) of a complete shard."""
+        """Return the features (n, p) and row numbers (n,) of a complete shard."""
         import pyarrow.parquet as pq
 
         table = pq.read_table(self.path(shard), columns=["row", "features"])
@@ -264,7 +268,7 @@ class ShardFolder:
     ) -> None:
         """Write a shard atomically: features (n, p), attributes and split of ``data``, and row numbers.
 
-        ``digests`` are those of the samples and of the labels, ``broken`` a sentence per sample that was left out.
+        ``digests`` are the digest of the samples and that of the labels; ``broken`` has a sentence per sample left out.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -287,10 +291,12 @@ class ShardFolder:
 def open_folder(
     folder: Path, about: dict[str, Any], names: Sequence[str], n_rows: int, shard_rows: int, *, overwrite: bool = False
 ) -> Iterator[ShardFolder]:
-    """Open a new or resumed folder for this process alone; raise if it holds anything else."""
+    """Open a new folder, or one to resume, and lock it; raise if it holds other files or is locked already."""
     taken = [name for name in RESERVED if name in names]
     if taken:
-        raise InputError(f"an attribute is called {taken[0]!r}, which feature files use themselves: rename it")
+        raise InputError(
+            f"an attribute is called {taken[0]!r}, a name that feature files reserve: rename the attribute"
+        )
     check_folder(folder, "to write features to")
     if not os.fsencode(folder).isascii() and str(folder) != os.fsencode(folder).decode("utf-8", "replace"):
         raise InputError(f"{str(folder)!r} is not valid UTF-8, which Parquet needs: pass another folder")
@@ -300,17 +306,17 @@ def open_folder(
     with locked(folder / LOCK) as alone:
         if not alone:
             raise InputError(f"another process is writing features to {str(folder)!r}: wait for it to end")
-        yield _opened(folder, about, n_rows, shard_rows, overwrite=overwrite)
+        yield _prepare(folder, about, n_rows, shard_rows, overwrite=overwrite)
 
 
-def _opened(folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, *, overwrite: bool) -> ShardFolder:
+def _prepare(folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, *, overwrite: bool) -> ShardFolder:
     """Remove outdated files, write the manifest, and return the folder's shards."""
-    for leftover in folder.glob(".*.tmp*"):  # of a process that was killed while writing
+    for leftover in folder.glob(".*.tmp*"):  # left by a process that was killed while writing
         leftover.unlink()
     key = network_key(about)
     before = _read_manifest(folder / MANIFEST)
     if before.get("key") == key:
-        shard_rows = int(before["shard_rows"])  # complete shards stay, so their size stays too
+        shard_rows = int(before["shard_rows"])  # complete shards are kept, so their size must stay the same
     elif before.get("key") == DAMAGED and not overwrite:
         raise InputError(f"{str(folder / MANIFEST)!r} is damaged: compute the features again with overwrite")
     elif before and not overwrite:
@@ -321,9 +327,9 @@ def _opened(folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, *
             "another folder, or overwrite to replace them"
         )
     shards = ShardFolder(folder, key, n_rows, shard_rows)
-    whole = {shards.path(shard) for shard in range(shards.n_shards)} if before.get("key") == key else set()
+    current = {shards.path(shard) for shard in range(shards.n_shards)} if before.get("key") == key else set()
     for path in folder.glob(SHARD.format(0).replace("00000", "*")):
-        if path not in whole:
+        if path not in current:
             path.unlink()
     content = {**about, "key": key, "rows": n_rows, "shard_rows": shard_rows, "shards": shards.n_shards}
     if content != before:
@@ -333,12 +339,12 @@ def _opened(folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, *
 
 
 def _is_foreign(path: Path) -> bool:
-    """Whether a file was not written by an extraction."""
+    """Return whether a file is neither the lock nor a temporary file of an extraction."""
     return path.name != LOCK and not path.match(".*.tmp*")
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    """Content of the manifest; empty if there is none, with the key ``DAMAGED`` if it cannot be read."""
+    """Return the content of the manifest; empty if there is none, with the key ``DAMAGED`` if it cannot be read."""
     if not check_ordinary(path).is_file():
         return {}
     try:

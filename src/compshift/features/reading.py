@@ -1,4 +1,4 @@
-"""Samples as the tensors that a backbone takes, batch by batch, read ahead by worker processes where that helps."""
+"""Batches of samples as the input tensors of a backbone. Worker processes can read images ahead."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ MAX_WORKERS = 4
 
 @dataclass(frozen=True)
 class InputBatch:
-    """Inputs of the backbone for some rows, without those that could not be read."""
+    """Inputs of the backbone for some rows, without the samples that could not be read."""
 
     rows: IntArray  # (b,) rows that were read
     inputs: dict[str, Tensor]  # arguments of ``Backbone.prepare``; images are (b, height, width, 3)
     digests: list[bytes]  # content digest of each requested row, read or not
-    broken: list[tuple[int, str]]  # rows that could not be read, with the reason
+    broken: list[tuple[int, str]]  # each row that could not be read, with the reason
 
 
 class Batches(Dataset[InputBatch]):
-    """Dataset of batches, indexed by their rows. Worker processes return errors as data, in ``broken``."""
+    """Dataset of batches: the index is an array of row numbers, the item is the batch of these rows.
+
+    Images that cannot be read do not raise, because this runs in worker processes; ``InputBatch.broken`` lists them.
+    """
 
     def __init__(self, samples: Samples, backbone: Backbone, *, digests: bool = True) -> None:
         self.samples = samples
@@ -84,12 +87,12 @@ class Batches(Dataset[InputBatch]):
 
 
 def sample_digests(samples: Samples, rows: IntArray) -> list[bytes]:
-    """Digest of each sample's content; unreadable files count as empty."""
+    """Return the digest of each sample's content; an unreadable file counts as empty."""
     return [hashlib.sha256(_content(samples, row)).digest() for row in rows.tolist()]
 
 
 def _content(samples: Samples, row: int) -> bytes:
-    """Bytes of one sample."""
+    """Return the content of one sample as bytes."""
     if isinstance(samples, ImageFiles):
         try:
             return read_bytes(samples.path(row))
@@ -106,7 +109,7 @@ def _content(samples: Samples, row: int) -> bytes:
 
 
 def sample_lengths(samples: Samples) -> IntArray:
-    """Approximate length of each sample, so that texts of similar length can share a batch; 0 for other samples."""
+    """Return the approximate length of each text, so that texts of similar length can share a batch; 0 if not text."""
     if isinstance(samples, Tokens):
         return np.asarray(samples.mask.sum(axis=1, dtype=np.int64))
     if isinstance(samples, Texts):
@@ -118,7 +121,7 @@ def sample_lengths(samples: Samples) -> IntArray:
 
 
 def _token_inputs(tokens: Tokens) -> dict[str, Tensor]:
-    """Ids, mask and segments, cut to the longest text of the batch."""
+    """Return token ids, attention mask and segment ids, cut to the longest text of the batch."""
     length = max(1, int(np.flatnonzero(tokens.mask.any(axis=0)).max(initial=0)) + 1)
     arrays = {"input_ids": tokens.ids, "attention_mask": tokens.mask, "token_type_ids": tokens.segments}
     return {name: torch.from_numpy(array[:, :length].astype(np.int64)) for name, array in arrays.items()}
@@ -126,19 +129,25 @@ def _token_inputs(tokens: Tokens) -> dict[str, Tensor]:
 
 def _check_vocabulary(tokens: Tokens, backbone: Any) -> None:
     """Check that stored token ids belong to the backbone's vocabulary."""
-    top = int(tokens.ids.max(initial=0))
-    first = backbone.tokeniser.cls_token_id
-    if top >= backbone.vocabulary_size or (tokens.ids[:, 0] != first).any():
+    largest, first = int(tokens.ids.max(initial=0)), backbone.tokeniser.cls_token_id
+    remedy = f"use a backbone with the vocabulary of {tokens.vocabulary}, or the raw texts"
+    if largest >= backbone.vocabulary_size:
         raise InputError(
-            f"the token ids were made for {tokens.vocabulary} and run to {top}, and {backbone.name!r} has "
-            f"{backbone.vocabulary_size}: use {tokens.vocabulary}, or the raw texts"
+            f"the token ids were made for {tokens.vocabulary} and go up to {largest}, but the vocabulary of "
+            f"{backbone.name!r} has {backbone.vocabulary_size} tokens: {remedy}"
+        )
+    if (tokens.ids[:, 0] != first).any():
+        raise InputError(
+            f"the token ids were made for {tokens.vocabulary}, but {backbone.name!r} has another vocabulary: its texts "
+            f"start with the id {first}, and not all of these do; {remedy}"
         )
 
 
 def reading_workers(samples: Samples, wanted: int | None) -> int:
-    """Number of processes that read ahead: the given one, or for images all cores but one, at most ``MAX_WORKERS``.
+    """Return the number of processes that read samples ahead: ``wanted``, unless it is None.
 
-    It is 0 in processes that may not have children of their own, such as Dask workers.
+    The default is, for images, all cores but one, at least 1 and at most ``MAX_WORKERS``; for other samples, 0. It is
+    always 0 in daemonic processes such as Dask workers, which may not start processes.
     """
     if multiprocessing.current_process().daemon:
         return 0
@@ -148,7 +157,10 @@ def reading_workers(samples: Samples, wanted: int | None) -> int:
 
 
 def reading_context() -> str | None:
-    """Start method of reading processes: the default, except in loky workers, whose own method works for loky only."""
+    """Return the start method of reading processes; None is the default of the platform.
+
+    In a worker of loky the default is "loky", which only loky can use, so the method is "fork".
+    """
     return "fork" if multiprocessing.get_start_method(allow_none=True) == "loky" else None
 
 

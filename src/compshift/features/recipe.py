@@ -1,4 +1,4 @@
-"""``Recipe``: how columns of a table become features, by a backbone if they hold images or texts."""
+"""``Recipe``: how columns of a table become features; columns of images or texts need a backbone."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 KEYWORDS = {"features": "features", "images": "path", "text": "text"}
 """Kind of samples → parameter of ``load_table`` that names their columns."""
 
-MOST_COLUMNS = {"images": 1, "text": 2}
-"""Largest number of columns of each kind; features may have any number."""
+MAX_COLUMNS = {"images": 1, "text": 2}
+"""Largest number of columns of each kind; there is no limit for features."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,18 @@ class Recipe:
     pooling: str = "auto"
     max_length: int | None = None
     dtype: str = "auto"
-    network: str = ""  # digest of the backbone's weights and settings, once it has been used
-    split: Mapping[str, Any] | None = None  # how the table was split: a column, or shares, seed and a label digest
+    network: str = ""  # digest of the backbone's weights and settings; empty before its first use
+    split: Mapping[str, Any] | None = (
+        None  # how the table was split: by a column, or by shares, a seed and a digest of the labels
+    )
 
     def to_dict(self) -> dict[str, Any]:
-        """Fields as values that JSON can hold."""
+        """Return the fields as a dictionary that can be written as JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Recipe:
-        """Recipe from ``to_dict``'s result, which is checked because it comes from a file."""
+        """Return the recipe of a result of ``to_dict``. The content is checked, because it comes from a file."""
         try:
             recipe = cls(**{**content, "columns": tuple(content["columns"])})
             recipe._check()
@@ -61,29 +63,31 @@ class Recipe:
         return recipe
 
     def _check(self) -> None:
-        """Check the types of all fields."""
+        """Check the types and values of all fields."""
         check_name("the kind", self.kind, tuple(KEYWORDS))
         if not all(isinstance(name, str) for name in self.columns) or len(set(self.columns)) < len(self.columns):
-            raise InputError(f"columns is {shown(list(self.columns))}")
-        most = MOST_COLUMNS.get(self.kind, len(self.columns))
-        if not 1 <= len(self.columns) <= most:
-            raise InputError(f"it names {len(self.columns)} columns of {self.kind}")
+            raise InputError(f"columns is {shown(list(self.columns))}, but must be a list of different names")
+        limit = MAX_COLUMNS.get(self.kind)
+        if not self.columns or (limit is not None and len(self.columns) > limit):
+            expected = "1 or more" if limit is None else " or ".join(map(str, range(1, limit + 1)))
+            raise InputError(f"columns has {len(self.columns)} names, but must have {expected} for {self.kind}")
         for name in ("backbone", "pooling", "dtype", "network"):
             if not isinstance(getattr(self, name), str):
-                raise InputError(f"{name} is {shown(getattr(self, name))}")
+                raise InputError(f"{name} is {shown(getattr(self, name))}, but must be text")
         if self.max_length is not None:
             check_count(self.max_length, "max_length")
         if self.split is not None and not _is_split(self.split):
-            raise InputError(f"split is {shown(self.split)}")
+            raise InputError(f"split is {shown(self.split)}, but must hold a column, or shares, seed and labels")
 
     def load_table(self, table: Any, **options: Any) -> GroupedDataset:
         """Read a labelled table with the recipe's columns as samples."""
         return load_table(table, **self._columns(), **options)
 
-    def load_again(self, table: Any, **options: Any) -> GroupedDataset:
-        """Read a labelled table, and split it as the table that the model was fitted to.
+    def load_with_same_split(self, table: Any, **options: Any) -> GroupedDataset:
+        """Read a labelled table and split it in the same way as the table that the model was fitted to.
 
-        A split column is used if the table has it. A random split is drawn again only if the labels are the same.
+        A split column is used if the table has it. A random split is repeated only if all labels are the same as then;
+        otherwise the table is not split.
         """
         split = self.split or {}
         if "column" in split:
@@ -95,7 +99,7 @@ class Recipe:
         return data
 
     def with_split(self, data: GroupedDataset, split: str | Mapping[str, float] | None, seed: int) -> Recipe:
-        """Copy of the recipe that records how the table was split."""
+        """Return a copy of the recipe that records how the table was split."""
         if isinstance(split, str):
             return replace(self, split={"column": split})
         if split is None:
@@ -103,13 +107,13 @@ class Recipe:
         return replace(self, split={"shares": dict(split), "seed": seed, "labels": _label_digest(data)})
 
     def load_samples(self, table: Any, root: str | PathLike[str] | None = None) -> Samples:
-        """Read the samples of a table, which needs no labels."""
+        """Read the samples of a table; it needs no labels."""
         return load_samples(table, **self._columns(), root=root)
 
     def embedder(self, **options: Any) -> Embedder:
         """Load the backbone into an ``Embedder``; raise if its weights differ from those the model was fitted with."""
         if self.kind == "features":
-            raise InputError("columns of numbers need no backbone")
+            raise InputError("columns of numbers need no backbone: use them as features directly")
         try:
             from compshift.features.embedder import Embedder
         except ModuleNotFoundError as error:
@@ -122,7 +126,7 @@ class Recipe:
         if self.network and network_key(embedder.about()) != self.network:
             raise InputError(
                 f"the backbone {self.backbone!r} has other weights or settings than the one that the model was fitted "
-                "with: install or name that one"
+                "with: install the original version of the backbone, or pass the path of a copy of it"
             )
         return embedder
 
@@ -134,13 +138,16 @@ class Recipe:
         progress: Callable[[int], None] = lambda _: None,
         **options: Any,
     ) -> tuple[Any, IntArray, list[str]]:
-        """Features (n, p) of the samples, their rows, and one sentence for every sample that was left out."""
+        """Return the features (n, p), their rows in ``samples`` (n,), and one sentence for every sample left out."""
         rows = np.arange(len(samples))
         if self.kind == "features":
             return samples, rows, []
         (result,) = self.embedder(**options).embed(samples, [rows], skip_broken=skip_broken, progress=progress)
         if not len(result.rows):
-            raise InputError(f"not one of the {len(rows)} samples could be read; the first: {result.broken[0]}")
+            raise InputError(
+                f"none of the {len(rows)} samples could be read: check the paths and files; the first error: "
+                f"{result.broken[0]}"
+            )
         return result.features, result.rows, result.broken
 
     def cached(
@@ -153,25 +160,29 @@ class Recipe:
         progress: Callable[[int], None] = lambda _: None,
         **options: Any,
     ) -> tuple[GroupedDataset, Recipe, Extraction]:
-        """Replace images or texts by features, which are computed once and stored in ``folder``."""
+        """Compute the features of images or texts, or reuse those that ``folder`` already holds.
+
+        Returns the data set with features in place of its samples; a copy of the recipe that records the digest of the
+        backbone and its precision; and the ``Extraction``, which counts rows and shards and lists broken samples.
+        """
         embedder = self.embedder(**options)
         from compshift.features.extract import extract_features, network_key
 
-        found = extract_features(
+        extraction = extract_features(
             data, embedder, folder, skip_broken=skip_broken, overwrite=overwrite, progress=progress
         )
         features = replace(read_features(folder, data.space.names), targets=data.targets)
         about = embedder.about()
-        return features, replace(self, network=network_key(about), dtype=about["dtype"]), found
+        return features, replace(self, network=network_key(about), dtype=about["dtype"]), extraction
 
     def _columns(self) -> dict[str, Any]:
-        """Keyword arguments of ``load_table`` that name the columns."""
+        """Return the keyword arguments of ``load_table`` that name the columns."""
         columns = self.columns[0] if self.kind == "images" else list(self.columns)
         return {KEYWORDS[self.kind]: columns}
 
 
 def _is_split(split: Any) -> bool:
-    """Whether a value has the form that ``with_split`` records."""
+    """Return whether a value has the form that ``with_split`` records."""
     if not isinstance(split, Mapping):
         return False
     if set(split) == {"column"}:
@@ -186,7 +197,7 @@ def _is_split(split: Any) -> bool:
 
 
 def _label_digest(data: GroupedDataset) -> str:
-    """Digest of all labels, which shows whether a table is the one that was split."""
+    """Return a digest of all labels, by which a table that was split before is recognised."""
     digest = hashlib.sha256(repr((data.space.names, data.space.values)).encode())
     digest.update(np.ascontiguousarray(data.codes).tobytes())
     return digest.hexdigest()

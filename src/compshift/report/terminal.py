@@ -384,9 +384,9 @@ def print_growth(outcomes: Sequence[GrowthOutcome], *, as_json: bool) -> None:
     )
     for heading in ("m", "d", "norm", "kept", "inside", "alpha", "all", "seen", "unseen", "Bayes"):
         table.add_column(heading, justify="right", no_wrap=True)
-    keys = dict.fromkeys((outcome.job.attributes, outcome.job.values, outcome.job.share) for outcome in outcomes)
+    keys = dict.fromkeys((outcome.case.attributes, outcome.case.values, outcome.case.share) for outcome in outcomes)
     for m, d, share in keys:
-        part = [o for o in outcomes if (o.job.attributes, o.job.values, o.job.share) == (m, d, share)]
+        part = [o for o in outcomes if (o.case.attributes, o.case.values, o.case.share) == (m, d, share)]
         unseen = [outcome.accuracy_unseen for outcome in part if not math.isnan(outcome.accuracy_unseen)]
         table.add_row(
             str(m),

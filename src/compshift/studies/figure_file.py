@@ -13,10 +13,14 @@ FIGURE_ENDINGS = (".png", ".svg", ".pdf")
 
 
 def check_figure_path(path: Path, *sources: str | Path | None) -> None:
-    """Raise if a figure cannot be written to ``path``, or if matplotlib is not installed."""
+    """Check that matplotlib is installed and that a figure can be written to ``path``.
+
+    ``sources`` are files that must not be overwritten, because they are read; None is ignored.
+    """
     if path.suffix.lower() not in FIGURE_ENDINGS:
         raise InputError(
-            f"{path.name!r} has the ending {path.suffix!r}: figures are written as {', '.join(FIGURE_ENDINGS)}"
+            f"{path.name!r} has the ending {path.suffix!r}, but figures are written as {', '.join(FIGURE_ENDINGS)}: "
+            "choose a name with one of these endings"
         )
     if find_spec("matplotlib") is None:
         raise InputError("drawing needs matplotlib: pip install 'compshift[plot]'")

@@ -1,7 +1,7 @@
-"""The paper's two-dimensional example, computed and drawn: ERM, CRM with both biases, and the Bayes classifier.
+"""The paper's two-dimensional example: ERM, CRM with learned or extrapolated biases, and the Bayes classifier.
 
-Four Gaussian groups, one of which training lacks. ``run_gaussian2d`` scores every method on all four;
-``draw_gaussian2d`` draws their decision regions side by side.
+There are four Gaussian groups, one of them absent from the training data. ``run_gaussian2d`` scores every method on all
+four; ``draw_gaussian2d`` draws the decision regions of CRM and ERM side by side.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from compshift.metrics import GroupReport, group_report
 from compshift.studies.figure_file import check_figure_path, save_figure
 
 ALPHA = 1e-4
-"""Ridge of the fits: two features and thousands of rows need hardly any penalty."""
+"""Ridge strength of CRM; two features and thousands of rows need hardly any penalty."""
 
 GROUP_COLOURS = ("#cc79a7", "#0072b2", "#e69f00", "#009e73")
-"""Okabe and Ito's colours, which can be distinguished with any colour vision."""
+"""Colours of the four groups, from Okabe and Ito's palette for all kinds of colour vision."""
 
 PLOT_RADIUS = 3.6
-"""Largest coordinate in the figure."""
+"""Largest absolute coordinate in the figure."""
 
 GRID_STEPS = 361
 """Grid points per axis at which decision regions are computed."""
@@ -41,10 +41,10 @@ class Gaussian2DStudy:
 
     data: GroupedDataset
     crm: CRMClassifier
-    crm_train_prior: CRMClassifier  # the same fit under the prior of training
-    erm: tuple[Any, Any]  # a binary classifier of each attribute
-    classes: dict[str, GroupReport]  # predicting z1
-    groups: dict[str, GroupReport]  # predicting (z1, z2)
+    crm_train_prior: CRMClassifier  # the same fit with the prior "train"
+    erm: tuple[Any, Any]  # one binary classifier per attribute
+    classes: dict[str, GroupReport]  # by method, for predicting z1
+    groups: dict[str, GroupReport]  # by method, for predicting (z1, z2)
 
     def numbers(self) -> list[dict[str, Any]]:
         """Return the accuracy of each method on each group, for both tasks, as rows of a table."""
@@ -123,7 +123,7 @@ def draw_gaussian2d(study: Gaussian2DStudy, path: Path) -> None:
 
 
 def _draw_panel(panel: Any, study: Gaussian2DStudy, axis: Any, predicted: Any) -> None:
-    """Draw regions, training points, and a circle of one standard deviation for each group."""
+    """Draw the decision regions, the training points, and a circle of one standard deviation around each group."""
     space = study.crm.space_
     region = space.index(space.encode(predicted)).reshape(GRID_STEPS, GRID_STEPS)
     panel.contourf(axis, axis, region, levels=np.arange(-0.5, 4), colors=GROUP_COLOURS, alpha=0.28)

@@ -1,8 +1,8 @@
-"""How many groups CRM needs: accuracy on all groups when only a share of them is in training, computed and drawn.
+"""How many groups CRM needs: accuracy on all groups when only a share of them is in the training data.
 
-The paper's study with a varying number of groups, on data whose Bayes accuracy is known. ``alpha`` is chosen without
-test data, by the worse of two accuracies: on seen groups that were held out and lie inside the hull of the others, and
-on held-out rows of the others.
+This is the paper's study with a varying number of groups, on data whose Bayes accuracy is known. Each ``alpha`` has two
+validation accuracies: on held-out groups inside the hull of the remaining ones, and on held-out rows of the remaining
+groups. The ``alpha`` with the best lower one of the two is used. Test data play no part in the choice.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from compshift.data.gaussians import AdditiveGaussians
 from compshift.studies.figure_file import check_figure_path, save_figure
 
 STUDY_ALPHAS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.2, 0.4)
-"""Ridges to choose from."""
+"""Values of ``alpha`` to choose from."""
 
 QUICK_CASES = ((2, 10, 0.2), (2, 10, 0.5), (2, 20, 0.1), (2, 20, 0.2), (7, 2, 0.2))
-"""Attributes, values and share of kept groups in the quick version."""
+"""Number of attributes, values per attribute and share of groups kept, for each case of the quick version."""
 
 N_TEST = 20_000
-"""Test rows of a case, uniform over all groups."""
+"""Number of test rows of a case, drawn uniformly over all groups."""
 
 CURVE_COLOURS = {"accuracy": "#0072b2", "bayes": "#d55e00", "inside": "#009e73"}
 
 
 @dataclass(frozen=True)
 class GrowthCase:
-    """One point of the study: numbers of attributes and values, the share of groups kept, and a seed."""
+    """One point of the study: number of attributes, values per attribute, share of groups kept, and seed."""
 
     attributes: int
     values: int
@@ -50,24 +50,29 @@ class GrowthCase:
 class GrowthOutcome:
     """Result of a case. Accuracies are those of predicting z1."""
 
-    job: GrowthCase
-    norm: float
-    alpha: float
+    case: GrowthCase
+    norm: float  # norm of the means of the attribute values
+    alpha: float  # the chosen ridge strength
     groups_kept: int
-    share_inside: float  # share of all groups inside the hull of the kept ones
-    accuracy: float  # over all groups
-    accuracy_seen: float
-    accuracy_unseen: float  # over unseen groups inside the hull; NaN if there is none
-    bayes: float  # on the same test rows
+    share_inside: float  # share of all groups that lie inside the hull of the kept ones
+    accuracy: float  # on rows of all groups
+    accuracy_seen: float  # on rows of the kept groups
+    accuracy_unseen: float  # on rows of the other groups inside the hull; NaN if there are none
+    bayes: float  # accuracy of the Bayes classifier on the same test rows
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the case and its numbers as one flat mapping; None where there is no number."""
-        numbers = {name: value for name, value in asdict(self).items() if name != "job"}
-        return asdict(self.job) | {name: None if value != value else value for name, value in numbers.items()}
+        """Return the case and its numbers as one flat mapping; None stands for NaN."""
+        numbers = {name: value for name, value in asdict(self).items() if name != "case"}
+        return asdict(self.case) | {name: None if value != value else value for name, value in numbers.items()}
+
+    def to_line(self) -> str:
+        """Return the result as a line of the store, which keeps the case under the key "job"."""
+        content = asdict(self)
+        return json.dumps({"job": content.pop("case"), **content})
 
 
 def plan_cases(*, quick: bool) -> list[GrowthCase]:
-    """Return the paper's settings with three seeds, or a few of them with one."""
+    """Return the cases of the paper's settings with three seeds each; if ``quick``, ``QUICK_CASES`` with one seed."""
     if quick:
         return [GrowthCase(m, d, share, 0) for m, d, share in QUICK_CASES]
     shares = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
@@ -78,12 +83,15 @@ def plan_cases(*, quick: bool) -> list[GrowthCase]:
 def run_growth(
     cases: Sequence[GrowthCase], store: Path, finished: Callable[[GrowthOutcome], None] = lambda _: None
 ) -> list[GrowthOutcome]:
-    """Run the cases that the store (a JSON-lines file) lacks, and return the results of all, in order."""
-    known = {outcome.job: outcome for outcome in _read(store)}
+    """Return the results of all cases in order; run only those that are not in the store, a JSON-lines file.
+
+    ``finished`` is called with each result, whether it was run or read.
+    """
+    known = {outcome.case: outcome for outcome in _read(store)}
     for case in cases:
         if case not in known:
             known[case] = run_case(case)
-            append_line(store, json.dumps(asdict(known[case])))
+            append_line(store, known[case].to_line())
         finished(known[case])
     return [known[case] for case in cases]
 
@@ -101,25 +109,25 @@ def run_case(case: GrowthCase) -> GrowthOutcome:
     clf = fit_codes(X, codes, space, alpha)
     test = space.codes(rng.integers(0, space.n_groups, size=N_TEST))
     X_test = source.sample(test, rng)
-    right = clf.predict(X_test) == test[:, 0]
+    correct = clf.predict(X_test) == test[:, 0]
     hull = AffineHull(space, seen)
     was_seen = space.locate(test, seen) >= 0
     unseen = hull.contains(test) & ~was_seen
     return GrowthOutcome(
-        job=case,
+        case=case,
         norm=source.norm,
         alpha=alpha,
         groups_kept=kept,
         share_inside=float(hull.coverage()),
-        accuracy=float(right.mean()),
-        accuracy_seen=float(right[was_seen].mean()),
-        accuracy_unseen=float(right[unseen].mean()) if unseen.any() else float("nan"),
+        accuracy=float(correct.mean()),
+        accuracy_seen=float(correct[was_seen].mean()),
+        accuracy_unseen=float(correct[unseen].mean()) if unseen.any() else float("nan"),
         bayes=float((source.bayes(X_test) == test[:, 0]).mean()),
     )
 
 
 def _read(store: Path) -> Iterator[GrowthOutcome]:
-    """Yield the results in the store; a line that was cut off is skipped, and its case runs again."""
+    """Yield the results in the store. A line that was cut off is skipped, so that its case runs again."""
     if not store.exists():
         return
     for number, line in enumerate(check_ordinary(store).read_bytes().splitlines(), start=1):
@@ -129,30 +137,37 @@ def _read(store: Path) -> Iterator[GrowthOutcome]:
             continue
         outcome = _outcome(content)
         if outcome is None:
-            raise InputError(f"{str(store)!r}, line {number}, is not a result of this study: choose another output")
+            raise InputError(
+                f"{str(store)!r}, line {number}, is not a result of this study: delete the file, or choose another "
+                "output"
+            )
         yield outcome
 
 
 def _outcome(content: Any) -> GrowthOutcome | None:
-    """Return the result in a line of the store; None if it is not one."""
+    """Return the result that a line of the store holds; None if the line is not a valid result."""
     try:
-        outcome = GrowthOutcome(**{**content, "job": GrowthCase(**content["job"])})
-        job, unseen = outcome.job, outcome.accuracy_unseen
-        counts = (job.attributes, job.values, job.seed, job.n_train, outcome.groups_kept)
+        case = GrowthCase(**content["job"])
+        outcome = GrowthOutcome(case, **{name: value for name, value in content.items() if name != "job"})
+        unseen = outcome.accuracy_unseen
+        counts = (case.attributes, case.values, case.seed, case.n_train, outcome.groups_kept)
         shares = (outcome.share_inside, outcome.accuracy, outcome.accuracy_seen, outcome.bayes)
-        finite = all(map(math.isfinite, (job.share, outcome.norm, outcome.alpha)))
-        right = all(0 <= share <= 1 for share in (*shares, 0.0 if math.isnan(unseen) else unseen))
+        finite = all(map(math.isfinite, (case.share, outcome.norm, outcome.alpha)))
+        in_range = all(0 <= share <= 1 for share in (*shares, 0.0 if math.isnan(unseen) else unseen))
     except (KeyError, TypeError, OverflowError):
         return None
-    return outcome if finite and right and all(type(count) is int for count in counts) else None
+    return outcome if finite and in_range and all(type(count) is int for count in counts) else None
 
 
 def draw_growth(outcomes: Sequence[GrowthOutcome], path: Path) -> None:
-    """Draw a panel per setting: accuracy on z1 against the share of groups kept, with Bayes and the hull's share."""
+    """Draw one panel per setting (m, d): accuracy on z1 against the share of groups kept.
+
+    Two further curves are the Bayes accuracy and the share of groups inside the hull.
+    """
     check_figure_path(path)
     from matplotlib.figure import Figure
 
-    settings = sorted({(outcome.job.attributes, outcome.job.values) for outcome in outcomes})
+    settings = sorted({(outcome.case.attributes, outcome.case.values) for outcome in outcomes})
     columns = min(3, len(settings))
     rows = -(-len(settings) // columns)
     figure = Figure(figsize=(2.2 * columns + 0.4, 2.3 * rows + 0.7), layout="constrained")
@@ -160,9 +175,9 @@ def draw_growth(outcomes: Sequence[GrowthOutcome], path: Path) -> None:
     for panel in panels[len(settings) :]:
         panel.set_axis_off()
     for panel, (m, d) in zip(panels, settings, strict=False):
-        chosen = [outcome for outcome in outcomes if (outcome.job.attributes, outcome.job.values) == (m, d)]
-        shares = sorted({outcome.job.share for outcome in chosen})
-        at = [[outcome for outcome in chosen if outcome.job.share == share] for share in shares]
+        chosen = [outcome for outcome in outcomes if (outcome.case.attributes, outcome.case.values) == (m, d)]
+        shares = sorted({outcome.case.share for outcome in chosen})
+        at = [[outcome for outcome in chosen if outcome.case.share == share] for share in shares]
         percent = [100 * share for share in shares]
         means = [np.mean([outcome.accuracy for outcome in part]) for part in at]
         errors = [_standard_error([outcome.accuracy for outcome in part]) for part in at]

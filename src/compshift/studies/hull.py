@@ -1,11 +1,10 @@
-"""Two studies of the affine hull, computed and drawn: the paper's illustration, and how fast the hull grows.
+"""Two studies of the affine hull: the paper's illustration, and the number of random groups that complete the hull.
 
 The illustration ("A Closer Look") is a 6 × 6 grid whose seen groups form two components.
 
-For the growth, groups are drawn uniformly with replacement until every combination is inside the hull. The paper bounds
-the number of draws that suffice with probability 1 − 1/c by 2c(md + d·log d) (theorem "thm4"), 2cd(m + 1 + ln d) (its
-appendix) and, for two attributes, 8cd·log d. At least m(d − 1) + 1 groups are needed; for two attributes 2d − 1
-well-chosen ones suffice.
+In the second study, groups of m attributes with d values each are drawn uniformly with replacement until every group is
+inside the hull. The paper bounds the number of draws that suffice with probability 1 − 1/c by 2c(md + d·log d) (theorem
+"thm4"), 2cd(m + 1 + ln d) (appendix) and, for two attributes, 8cd·log d. No fewer than m(d − 1) + 1 groups can suffice.
 """
 
 from __future__ import annotations
@@ -25,22 +24,28 @@ from compshift.core.span import Span
 from compshift.studies.figure_file import check_figure_path, save_figure
 
 SEEN_CELLS = ((0, 0), (0, 2), (1, 0), (2, 1), (2, 2), (3, 3), (3, 4), (4, 4), (4, 5), (5, 5))
-"""Seen cells of the illustration: two paths, each through three rows and columns. The paper uses other cells."""
+"""Seen cells (row, column) of the illustration. They form two components of three rows and three columns each.
+
+The paper's figure has other cells.
+"""
 
 GROWTH_SETTINGS = ((2, (2, 5, 10, 20, 30, 40, 50)), (3, (2, 5, 10, 20)), (5, (2, 5, 10)), (9, (2, 5)))
-"""Numbers of attributes m, and for each the numbers of values d that are simulated."""
+"""Pairs of a number of attributes m and the numbers of values d that are simulated with it."""
 
 BOUND_C = 10
-"""The paper's c: bounds and quantile hold with probability 1 − 1/c."""
+"""The paper's c. The bounds hold with probability 1 − 1/c, and the reported quantile is that of 1 − 1/c."""
 
 EXAMPLE_COLOURS = (("#f0f0f0", "#f0f0f0"), ("#0072b2", "#9fd0ec"), ("#e69f00", "#fbe3ab"))
-"""Colours of seen and of extrapolable cells: without a component, in the first, in the second."""
+"""Colour of seen cells and colour of extrapolable cells, by component; component 0 stands for cells out of reach."""
 
 GROWTH_COLOURS = {"mean": "#0072b2", "quantile": "#56b4e9", "bound": "#d55e00", "two": "#cc79a7", "least": "#555555"}
 
 
 def hull_example() -> list[dict[str, Any]]:
-    """Return every cell of the grid: seen, extrapolable or out of reach, and its component (0 if out of reach)."""
+    """Return every cell of the grid with its state, its component (0 if out of reach) and, if extrapolable, a witness.
+
+    The state is "seen", "extrapolable" or "out of reach"; the witness is an equation that ``AffineHull.explain`` gives.
+    """
     space = GroupSpace(("z1", "z2"), (tuple(range(1, 7)), tuple(range(1, 7))))
     hull = AffineHull(space, np.array(SEEN_CELLS))
     component = np.zeros(space.cardinalities, dtype=np.int64)
@@ -62,21 +67,21 @@ class HullGrowth:
     attributes: int
     values: int
     groups: int
-    least: int  # m(d − 1) + 1, the fewest groups that can determine all
-    mean: float
-    standard_error: float
-    quantile: float  # draws that sufficed in 1 − 1/c of the trials
+    least: int  # m(d − 1) + 1, the smallest number of groups whose hull can contain all groups
+    mean: float  # mean number of draws
+    standard_error: float  # standard error of the mean; NaN for a single trial
+    quantile: float  # number of draws that sufficed in a share 1 − 1/c of the trials
     bound: float  # 2c(md + d log d)
     appendix_bound: float  # 2cd(m + 1 + ln d)
     two_attribute_bound: float | None  # 8cd log d, if m = 2
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the numbers by name."""
+        """Return the fields as a dictionary."""
         return asdict(self)
 
 
 def run_hull_growth(trials: int = 100, random_state: int = 0) -> list[HullGrowth]:
-    """Simulate every setting."""
+    """Simulate every setting of ``GROWTH_SETTINGS``."""
     check_count(trials, "trials")
     return [
         hull_growth(m, d, trials, np.random.default_rng([random_state, m, d]))
@@ -86,7 +91,7 @@ def run_hull_growth(trials: int = 100, random_state: int = 0) -> list[HullGrowth
 
 
 def hull_growth(m: int, d: int, trials: int, rng: np.random.Generator) -> HullGrowth:
-    """Simulate the draws that complete the hull of m attributes with d values each."""
+    """Simulate how many draws complete the hull of m attributes with d values each."""
     draws = np.array([draws_to_complete(m, d, rng) for _ in range(trials)], dtype=np.float64)
     c = BOUND_C
     return HullGrowth(
@@ -104,7 +109,7 @@ def hull_growth(m: int, d: int, trials: int, rng: np.random.Generator) -> HullGr
 
 
 def draws_to_complete(m: int, d: int, rng: np.random.Generator) -> int:
-    """Draw groups with replacement until every combination is inside the hull, and return how many it took."""
+    """Draw groups with replacement until every group is inside the hull, and return the number of draws."""
     space = GroupSpace.from_cardinalities([d] * m)
     span, full_rank = Span(space.width), m * (d - 1) + 1
     drawn = 0
@@ -116,14 +121,8 @@ def draws_to_complete(m: int, d: int, rng: np.random.Generator) -> int:
         drawn += len(block)
 
 
-def staircase(d: int) -> Any:
-    """Return the paper's construction for two attributes: 2d − 1 groups, (2d − 1, 2), that determine all d²."""
-    steps = [(k // 2 + k % 2, k // 2) for k in range(2 * d - 1)]
-    return np.array(steps, dtype=np.int64)
-
-
 def draw_hull_example(cells: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw two panels: the seen groups by component, and their hull."""
+    """Draw two panels: the seen groups, coloured by component, and their hull."""
     check_figure_path(path)
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -149,18 +148,18 @@ def draw_hull_example(cells: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def _draw_cell(panel: Any, cell: Mapping[str, Any], *, hull: bool) -> None:
-    """Draw a cell of the grid; extrapolable ones are marked if ``hull`` is set."""
+    """Draw a cell of the grid; an extrapolable cell is marked only if ``hull`` is set."""
     from matplotlib.patches import Rectangle
 
-    seen, follows = cell["state"] == "seen", hull and cell["state"] == "extrapolable"
-    colour = EXAMPLE_COLOURS[cell["component"]][0 if seen else 1] if seen or follows else EXAMPLE_COLOURS[0][0]
+    seen, marked = cell["state"] == "seen", hull and cell["state"] == "extrapolable"
+    colour = EXAMPLE_COLOURS[cell["component"]][0 if seen else 1] if seen or marked else EXAMPLE_COLOURS[0][0]
     corner = cell["z2"] - 0.5, cell["z1"] - 0.5
-    hatch = "///" if follows else None
+    hatch = "///" if marked else None
     panel.add_patch(Rectangle(corner, 1, 1, facecolor=colour, edgecolor="white", linewidth=1.5, hatch=hatch))
 
 
 def draw_hull_growth(rows: Sequence[HullGrowth], path: Path) -> None:
-    """Draw a panel per number of attributes: draws that were needed, the bounds, and the fewest possible."""
+    """Draw one panel per number of attributes: the simulated draws, the bounds, and the smallest possible number."""
     check_figure_path(path)
     from matplotlib.figure import Figure
 
@@ -199,5 +198,5 @@ def draw_hull_growth(rows: Sequence[HullGrowth], path: Path) -> None:
 
 
 def _ticks(values: list[int]) -> list[int]:
-    """Return at most five of the values, evenly spaced in order."""
+    """Return at most five of the values: all of them, or every second, third and so on from the first."""
     return values if len(values) <= 5 else values[:: -(-len(values) // 5)]
