@@ -63,13 +63,13 @@ def test_a_table(files, call, tmp_path):
     assert data["seen"] == [code for code in SPACE.codes(np.arange(9)).tolist() if code != [1, 2]]
 
 
-def test_a_model_alone_says_nothing_about_accuracy(files, call, tmp_path):
+def test_a_model_without_labelled_rows_has_no_accuracies(files, call, tmp_path):
     result = call("report", "plain.safetensors", "-o", str(tmp_path / "m.html"), cwd=files)
     assert result.returncode == 0, result.err
-    assert "says nothing about accuracy" in result.err
+    assert "this page has no accuracies" in result.err
     page = page_of(tmp_path / "m.html")
     assert page.text("h2") == "CoverageTrustHow it was made"
-    assert "says nothing about accuracy" in page.text("p")
+    assert "this page has no accuracies" in page.text("p")
 
 
 def test_a_model_with_labelled_rows(files, call, tmp_path):

@@ -160,7 +160,7 @@ def bias_words(size: FloatArray, tail: FloatArray) -> str:
     some = f"biases of {n_uncertain} of the {len(size)} extrapolated groups rest"
     return (
         f"The {every if n_uncertain == len(size) else some} on an effective sample size below {ENOUGH_SAMPLES}, or on "
-        "importance weights with a heavy tail. Collect labelled rows of these groups before relying on the predictions."
+        "importance weights with a heavy tail. Do not rely on the extrapolation without labelled rows to check it."
     )
 
 
