@@ -267,16 +267,9 @@ def result_formats(folder: Path) -> Iterator[Format]:
         write_view(opened)
         return [score.mean for scores in results.stored_results(opened).main.values() for score in scores.values()]
 
-    percentages = require(lambda means: all(np.isnan(mean) or 0 <= mean <= 100 for mean in means))
-    yield Format("bench.json", store.about, results, percentages, JSON, 180)
-    yield Format("record", sorted((store.path / "jobs").glob("*.json"))[0], results, percentages, JSON, 250)
-    cases, log = [GrowthCase(2, 2, share, 0, n_train=100) for share in (0.5, 1.0)], folder / "growth.jsonl"
-    lines = [GrowthOutcome(case, 1.0, 0.1, 2, 0.5, 0.8, 0.9, 0.7, 0.95).to_line() for case in cases]
-    log.write_text("".join(f"{line}\n" for line in lines))
-    shares = require(
-        lambda found: all(v != v or 0 <= v <= 1 for o in found for v in (o.accuracy, o.accuracy_unseen, o.bayes))
-    )
-    yield Format("growth.jsonl", log, lambda: run_growth(cases, log), shares, LINES, 50)
+    percentages = require(lambda found: all(np.isnan(mean) or 0 <= mean <= 100 for mean in found))
+    yield Format("bench.json", store.about, means, percentages, JSON, 180)
+    yield Format("record", sorted((store.path / "jobs").glob("*.json"))[0], means, percentages, JSON, 250)
 
 
 MAKERS = (

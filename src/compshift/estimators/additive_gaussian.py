@@ -398,7 +398,7 @@ class AdditiveGaussian(GroupClassifier):
 
     def _standardise(self, X: FloatArray) -> FloatArray:
         """Return the features in the units of the model: centred and divided by their scale."""
-        with np.errstate(over="ignore"):  # check_reach reports it
+        with np.errstate(over="ignore"):  # check_no_overflow reports it
             standard = (X - self._centre) / self._scale
             check_no_overflow(np.abs(standard).max(initial=0.0) ** 3, "densities")
         return np.asarray(standard)
@@ -407,7 +407,7 @@ class AdditiveGaussian(GroupClassifier):
         """Add log q(z) to log densities (n, g). Where q(z) is 0 the result is −inf, even if the log density is NaN."""
         return np.where(self.log_prior_ > -np.inf, self.log_prior_ + logs, -np.inf)
 
-    def _log_joint(self, X: FloatArray) -> FloatArray:
+    def _block_log_posterior(self, X: FloatArray) -> FloatArray:
         return np.asarray(log_softmax(self._weighted(self._gaussians.log_posterior_terms(self._standardise(X)))))
 
     def _labels(self, chosen: Any) -> str:

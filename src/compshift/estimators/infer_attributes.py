@@ -119,8 +119,8 @@ class _Twins(NamedTuple):
         Each row is predicted by the model of the other half.
         """
         classes, best, most_changed = self.truth, self.truth, -1
-        first_start: Start | None = None
-        second_start: Start | None = None
+        first_start: Parameters | None = None
+        second_start: Parameters | None = None
         for number in range(rounds):
             by_first, first_start = self._fit(~self.second, classes, first_start)
             by_second, second_start = self._fit(self.second, classes, second_start)

@@ -57,8 +57,8 @@ class LogitProblem(NamedTuple):
     codes: FloatArray | None = None  # (c, d) if the weights of a class are sums of d shared weight vectors
 
     @property
-    def coarse(self) -> None:
-        """None: this problem has no single-precision version to warm-start from."""
+    def single_precision(self) -> None:
+        """Always None: this problem has no single-precision version."""
 
     @property
     def curvature(self) -> FloatArray:
