@@ -200,7 +200,7 @@ FIT = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "x
         ((*FIT[:-1], "no/where"), "there is no folder 'no'"),
         (
             ("evaluate", "birds.npz", "birds.npz"),
-            "is a feature file, not a model: pass a file that a model was saved to",
+            "is a feature file, not a model: pass the file of a saved model",
         ),
         (
             ("evaluate", "m.safetensors", "plain.npz"),

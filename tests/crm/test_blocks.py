@@ -109,7 +109,7 @@ def test_a_forked_process_has_threads_of_its_own():
     with threadpool_limits(2, user_api="blas"):
         clf = CRMClassifier(prior="hull").fit(X, codes[:, 0], attributes=codes[:, 1])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is the point
+            warnings.simplefilter("ignore", DeprecationWarning)  # the test forks a process with threads on purpose
             with multiprocessing.get_context("fork").Pool(1) as pool:
                 found = pool.apply_async(clf.predict_proba, (X,)).get(timeout=60)
     np.testing.assert_array_equal(found, clf.predict_proba(X))

@@ -71,7 +71,7 @@ class TestKindsOfLabels:
 
 
 class TestNamesAndOrder:
-    """Names win over positions."""
+    """Columns are matched by name if they have names, otherwise by position."""
 
     @pytest.fixture
     def named(self):

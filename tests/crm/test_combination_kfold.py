@@ -36,7 +36,7 @@ def test_whole_groups_are_held_out_once_inside_the_hull_of_the_rest():
 
 
 def test_groups_outside_the_hull_of_the_rest_stay_in_training():
-    groups = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [2, 1]])  # (2, 1) is the only one of class 2
+    groups = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [2, 1]])  # (2, 1) is the only group of class 2
     X, z = rows(groups)
     tested = {tuple(row) for _, test in _quiet(CombinationKFold(5), X, z) for row in z[test].tolist()}
     assert tested == {(0, 0), (0, 1), (1, 0), (1, 1)}
@@ -75,7 +75,7 @@ def test_tables_several_targets_and_attributes():
 
 
 def test_scikit_learn_accepts_it_as_cv():
-    """Its functions take it as ``cv`` and pass the attributes as ``groups``."""
+    """scikit-learn's functions accept the splitter as ``cv`` and pass the attributes to it as ``groups``."""
     X, z = rows(each=20)
     scores = cross_val_score(LogisticRegression(), X, z[:, 0], groups=z[:, 1], cv=CombinationKFold(4))
     assert scores.shape == (4,)

@@ -24,13 +24,13 @@ def make_data(n=900, p=30, missing=(0, 5, 10), signal=1.3, seed=0, space=SPACE):
 
 
 def fresh(groups, n=4000, **options):
-    """Return samples of some groups alone."""
+    """Return only the samples of some groups."""
     others = np.setdiff1d(np.arange(SPACE.n_groups), groups)
     return make_data(n=n, missing=others, seed=1, **options)
 
 
 PLAIN = {"bias": "extrapolated", "anchor": "zero"}
-"""The settings of a plain CRMClassifier: alpha alone is chosen."""
+"""Settings of a plain CRMClassifier, so that only alpha is chosen."""
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ class TestExpectedAccuracy:
         np.testing.assert_allclose(expected, actual, atol=0.1)
 
     def test_it_holds_under_the_prior_of_the_fit_only(self, fitted):
-        """Under the training prior unseen groups do worse, and are expected to."""
+        """Under the training prior unseen groups are predicted worse, and their expected accuracy is lower too."""
         clf, X, codes = fitted
         trained = clone(clf).set_params(alphas=[clf.alpha_], prior="train", unseen_offset=0.0)
         trained.fit(X, codes[:, 0], attributes=codes[:, 1])

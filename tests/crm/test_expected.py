@@ -91,7 +91,7 @@ class TestFewGroups:
         return extrapolation_leverage(self.hull, self.missing)
 
     def test_accuracy_falls_with_leverage(self):
-        """Held-out groups have a leverage of 3 and score .6, seen ones .87."""
+        """Held-out groups have a leverage of 3 and score .6; seen groups score .87."""
         found = self.predict([0.6] * 4, seen=0.87)
         own = extrapolation_leverage(self.hull, self.hull.observed).mean()
         expected = 0.87 + (0.6 - 0.87) * (self.leverage - own) / (3 - own)
@@ -102,7 +102,7 @@ class TestFewGroups:
         np.testing.assert_allclose(self.predict([0.9] * 4, seen=0.8).accuracy, 0.9)
 
     def test_the_interval_width_interpolates_between_seen_and_held_out_groups(self):
-        """Its variance lies between those of seen and of held-out groups, as its leverage does."""
+        """The variance of an unseen group lies between those of seen and held-out groups, like its leverage."""
         accuracy = [0.5, 0.6, 0.7, 0.6]
         own = extrapolation_leverage(self.hull, self.hull.observed).mean()
         share = (self.leverage - own) / (3 - own)

@@ -166,7 +166,7 @@ class TestBias:
                 np.testing.assert_allclose(found, reference.group_log_posterior(row, (3, 3), clf.groups_, score))
 
     def test_the_cumulant_bias_is_close_to_the_truth_where_samples_are_few(self):
-        """Gaussians far apart: B* of a dropped group rests on a few samples, two moments do not."""
+        """Gaussians far apart: B* of a dropped group depends on few samples, but the bias from two moments does not."""
         X, codes = make_data(n=3000, signal=2.5)
         clf = CRMClassifier(1e-3, anchor="gaussian").fit(X, codes[:, 0], attributes=codes[:, 1])
         unseen = ~clf.seen_
@@ -190,7 +190,7 @@ class TestBias:
         assert gap[0] < gap[1]
 
     def test_the_cumulant_bias_is_bounded_below_by_the_samples(self):
-        """By two moments alone an unseen group far away would be predicted for a fifth of the samples of seen ones."""
+        """With two moments only, a distant unseen group would be predicted for a fifth of the samples of seen groups."""
         codes = np.array([[0, 0], [0, 1], [1, 1], [0, 2], [1, 2]])[np.arange(500) % 5]
         X = np.random.default_rng(0).normal(size=(500, 4)) + 50 * codes @ np.array([[2, 1, 0, 0], [0, 1, 2, 0]])
         clf = CRMClassifier(1e-8, bias="cumulant").fit(X, codes[:, 0], attributes=codes[:, 1])

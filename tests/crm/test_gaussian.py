@@ -247,7 +247,7 @@ class TestAnchor:
             np.testing.assert_allclose(other.bias, plain.bias, rtol=1e-6)
 
     def test_rounding_of_a_constant_column_gets_no_large_weight(self):
-        """0.3 and 0.1 + 0.2 differ by rounding alone."""
+        """0.3 and 0.1 + 0.2 differ only by rounding."""
         X, codes = make_data(n=300, p=3)
         X = np.c_[X, np.where(np.arange(300) % 2, 0.3, 0.1 + 0.2)]
         clf = CRMClassifier(1e-2, anchor="gaussian").fit(X, codes[:, 0], attributes=codes[:, 1])

@@ -1,4 +1,4 @@
-"""Model files: whatever can be saved can be loaded, damaged files raise one clear error, nothing is half written."""
+"""Model files: whatever can be saved can be loaded, damaged files raise one clear error, and files are written atomically."""
 
 import json
 import os
@@ -244,7 +244,7 @@ def test_cross_validated_settings_are_saved(tmp_path):
 
 
 def test_columns_in_inputs_become_feature_names(fitted, tmp_path):
-    """The command line records there which columns of a table were fitted."""
+    """The command line stores in ``inputs`` which columns of a table were used in the fit."""
     X, clf = fitted
     columns = ["a", "b", "c", "d"]
     clf.save(tmp_path / "m", inputs={"kind": "features", "columns": columns})

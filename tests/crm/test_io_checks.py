@@ -23,7 +23,7 @@ def saved(tmp_path):
 
 
 def rewrite(path, **changes):
-    """Write the model again with other header entries or arrays and a checksum that fits."""
+    """Write the model again with other header entries or arrays and a matching checksum."""
     kind, header, arrays = model_file.read(path)
     arrays = {name: changes.pop(name, array) for name, array in arrays.items()}
     header = {
@@ -108,7 +108,7 @@ def test_nan_is_legal_for_unknown_numbers(saved):
 
 
 def test_a_file_without_later_arrays_and_parameters_is_read(saved):
-    """Only the kinds of bias that it lacks raise an error."""
+    """Only kinds of bias that are absent from the file raise an error."""
     reference, X, path = saved
     arrays = load_file(path)
     with safe_open(path, framework="numpy") as stream:

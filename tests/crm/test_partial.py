@@ -264,7 +264,7 @@ class TestClassifier:
 
 
 def additive_gaussians(cardinalities, n, p, spread, dropped, seed):
-    """Return training samples of all groups but one, and test samples of that one."""
+    """Return training samples of all groups but one, and test samples of the left-out group."""
     rng = np.random.default_rng(seed)
     space = GroupSpace.from_cardinalities(cardinalities)
     means = [spread * rng.normal(size=(size, p)) / math.sqrt(p) for size in cardinalities]

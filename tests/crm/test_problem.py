@@ -47,7 +47,7 @@ def test_the_curvature_of_a_softmax_is_at_least_one():
 
 
 def test_the_spread_is_exact_with_every_direction_as_a_probe():
-    """It is the mean of λ² over the mean of λ, which is 1."""
+    """The spread is the mean of λ² over the mean of λ, which is 1."""
     rng = np.random.default_rng(0)
     X, weight = rng.normal(size=(400, 6)) * [1, 2, 4, 8, 1, 1], rng.uniform(0.5, 2, size=400)
     features, _ = standardise(X, weight)
@@ -119,7 +119,7 @@ def test_units_save_evaluations_and_leave_the_solution_unchanged():
 
 @pytest.mark.parametrize("clf", [CRMClassifier(), LogitAdjustedClassifier()], ids=lambda clf: type(clf).__name__)
 def test_denormal_features_raise(clf):
-    """Their weights would be infinite, and every probability NaN."""
+    """The weights of denormal features would be infinite, and every probability NaN."""
     X = np.random.default_rng(0).normal(size=(30, 2))
     codes = np.array([[0, 0], [0, 1], [1, 1]])[np.arange(30) % 3]
     with pytest.raises(InputError, match="rescale the features, for example multiply them by 1e300"):
@@ -167,7 +167,7 @@ def test_a_class_whose_weights_vanish_does_not_count():
 
 @pytest.mark.parametrize("constant", [0.1, 1e-17 * 7, -1 / 3, 1e9 + 0.1])
 def test_a_constant_feature_is_not_taken_for_a_small_one(constant):
-    """Neither is the rounding of its mean."""
+    """Rounding errors in the mean of a constant feature do not trigger the warning either."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4001, 3))
     X[:, 1] = constant

@@ -63,7 +63,7 @@ class TestRules:
         assert joined.unseen.shape == (4, 2)
 
     def test_only_a_clear_gain_without_a_loss_counts(self):
-        """A gain on unseen groups at the cost of seen ones is another prior, not a better model."""
+        """A gain on unseen groups at the cost of seen groups is another prior, not a better model."""
         rng = np.random.default_rng(0)
         base = rng.uniform(0.4, 0.6, size=12)
         gain = rng.uniform(0.05, 0.15, size=12)
@@ -75,12 +75,12 @@ class TestRules:
 
 
 class TestClimb:
-    """Another way to fit is tried around the best alpha of the first, and further while scores rise."""
+    """Another anchor is tried around the best alpha of the first anchor, and at further alphas while scores rise."""
 
     ALPHAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
     def tried(self, accuracy, best_at=2):
-        """Return the alphas that are tried, given the accuracy of the other way at each; the first way has 0.5."""
+        """Return the alphas that are tried, given the other anchor's accuracy at each; the first anchor has 0.5."""
         noise = np.random.default_rng(0).normal(scale=0.01, size=20)
         calls = []
 
@@ -120,8 +120,8 @@ class TestClimb:
     def test_alphas_are_tried_while_scores_rise(self, accuracy, best_at, expected):
         assert self.tried(accuracy, best_at) == expected
 
-    def test_the_climb_starts_at_the_best_alpha_of_the_plain_bias(self):
-        """Each bias is compared with itself, not with one that favours unseen groups."""
+    def test_the_search_starts_at_the_best_alpha_of_the_plain_bias(self):
+        """Each bias is compared with the same bias, not with a bias that favours unseen groups."""
         noise = np.random.default_rng(0).normal(scale=0.01, size=20)
         settings = [Setting(FitParams(alpha), bias) for alpha in self.ALPHAS for bias in ("extrapolated", "cumulant")]
         means = [0.4, 0.5, 0.4, 0.5, 0.5, 0.5, 0.4, 0.9, 0.4, 0.5]  # plain at 1e-1, the other bias at 1

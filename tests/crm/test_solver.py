@@ -1,4 +1,4 @@
-"""Minimisation of convex risks: optimality, precision, and risks that overflow."""
+"""Minimisation of smooth risks: optimality, precision, and risks that overflow."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def additive_problem(cardinalities, n, p, features_as=np.float64):
 
 
 class Mixed:
-    """A problem that notes whether it or its single_precision version is evaluated, and may add noise to the risk."""
+    """A problem that records whether it or its single-precision version is evaluated, and may add noise to the risk."""
 
     def __init__(self, problem, single_precision, asked, noise=0.0):
         self.problem, self.single_precision, self.asked, self.noise = problem, single_precision, asked, noise
@@ -62,7 +62,9 @@ class Mixed:
 def test_a_search_that_begins_in_single_precision_ends_in_double():
     plain, asked = additive_problem([2, 3], 400, 3), []
     assert plain.single_precision is None  # too few samples for a copy to save time
-    single_precision = Mixed(additive_problem([2, 3], 400, 3, np.float16), None, asked)  # coarser than any that is used
+    single_precision = Mixed(
+        additive_problem([2, 3], 400, 3, np.float16), None, asked
+    )  # less precise than any type in use
     found = solve(Mixed(plain, single_precision, asked), tol=1e-8, max_iter=500)
     expected = solve(plain, tol=1e-8, max_iter=500)
     assert found.converged
@@ -87,7 +89,7 @@ def test_single_precision_is_close_and_adds_up_in_double():
     problem, rng = additive_problem([3, 4], 60_000, 5), np.random.default_rng(2)
     weight, bias = rng.normal(size=problem.shape), rng.normal(size=12)
     exact, close = problem.evaluate(weight, bias), problem.single_precision.evaluate(weight, bias)
-    assert close.value == pytest.approx(exact.value, rel=3e-8)  # below the rounding of a single number
+    assert close.value == pytest.approx(exact.value, rel=3e-8)  # below the rounding error of one float32 number
     np.testing.assert_allclose(close.weight_gradient, exact.weight_gradient, atol=1e-6)
     np.testing.assert_allclose(close.bias_gradient, exact.bias_gradient, rtol=1e-4, atol=1e-7)
     assert close.weight_gradient.dtype == close.bias_gradient.dtype == np.float64

@@ -24,7 +24,7 @@ from compshift.distributed import Collective
 CARDINALITIES = (3, 2, 2)
 SPACE = GroupSpace.from_cardinalities(CARDINALITIES)
 SOME = SPACE.codes(np.array([0, 2, 3, 7, 11]))
-"""Candidates that lack some of the seen groups, whose biases are then computed beside them."""
+"""Candidates without some of the seen groups; the biases of these seen groups are computed separately."""
 
 
 class Samples:
@@ -89,7 +89,7 @@ def whole(samples):
 
 
 def check(model, expected, whole):
-    """Compare a model with the loops, and the bias by moments with that of a single block."""
+    """Compare a model with the loops, and the cumulant bias with that of a single block."""
     bias, size, gap = expected
     np.testing.assert_allclose(model.bias, bias, atol=1e-10)
     np.testing.assert_allclose(model.effective_sample_size, size, rtol=1e-9)
@@ -123,7 +123,7 @@ def test_streamed_features_equal_the_loops(samples, expected, whole, threads):
 
 
 class InThread(Collective):
-    """One of several processes, played by threads of this one."""
+    """One of several processes, simulated by threads of this process."""
 
     def __init__(self, rank, shared, barrier):
         self.rank, self.size, self.shared, self.barrier = rank, len(shared), shared, barrier

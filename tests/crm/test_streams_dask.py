@@ -43,7 +43,7 @@ class TestFit:
         np.testing.assert_allclose(clf.group_weight_, plain.group_weight_)
 
     def test_columns_keep_their_own_types(self):
-        """Whole numbers beside fractions stay whole."""
+        """Integers in one column stay integers if another column has fractions."""
         X, bird, place = sightings(n=300)
         labels = pd.DataFrame({"kind": (bird == "owl") * 1, "size": np.where(place == "sea", 0.5, 2.0)})
         frame = dd.from_pandas(pd.concat([pd.DataFrame(X).rename(columns=str), labels], axis=1), npartitions=3)
