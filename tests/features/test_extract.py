@@ -78,6 +78,11 @@ def test_cached_tokens_give_the_features_of_their_texts(home, texts, tmp_path):
         InputError, match=r"were made for bert-base-uncased and go up to .* has 100 tokens: use a backbone with"
     ):
         extract_features(GroupedDataset(tokens, SPACE, texts.codes), other, tmp_path / "c")
+    padded["input_ids"][0, 0] += 1
+    with pytest.raises(
+        InputError, match=r"has another vocabulary: its texts start with the id \d+, and not all of these"
+    ):
+        extract_features(GroupedDataset(tokens, SPACE, texts.codes), embedder(home, "bert"), tmp_path / "d")
 
 
 def test_half_precision_is_close_and_has_another_key(home, data, tmp_path):

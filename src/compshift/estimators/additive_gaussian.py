@@ -180,11 +180,11 @@ class AdditiveGaussian(GroupClassifier):
             self.converged_, self.n_iter_ = True, 1
             if self.covariance == "per-value":
                 penalty = X.shape[1] / float(weight.sum()) if penalty is None else penalty
-                found = fit_per_value(features, position, weight, candidates, shared, penalty, tol, max_iter)
-                self._model, self.converged_, self.n_iter_ = found.model, found.converged, found.n_iter
-                if not found.converged:
+                solution = fit_per_value(features, position, weight, candidates, shared, penalty, tol, max_iter)
+                self._model, self.converged_, self.n_iter_ = solution.model, solution.converged, solution.n_iter
+                if not solution.converged:
                     warnings.warn(
-                        f"the fit stopped after {found.n_iter} steps at a gradient of {found.gradient:.1e} (tol "
+                        f"the fit stopped after {solution.n_iter} steps at a gradient of {solution.gradient:.1e} (tol "
                         f"{tol:g}): raise max_iter (now {max_iter}) or penalty, or loosen tol",
                         ConvergenceWarning,
                         stacklevel=2,

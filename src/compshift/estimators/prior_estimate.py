@@ -157,7 +157,7 @@ def estimate_prior(
     chosen = np.flatnonzero(clf.log_prior_ > -np.inf)
     _check_size(len(X), len(chosen))
     log_ratio = _log_ratios(clf, X, chosen)
-    found = estimate_log_prior(log_ratio, weight, concentration=concentration, confidence=confidence)
+    estimate = estimate_log_prior(log_ratio, weight, concentration=concentration, confidence=confidence)
 
     def by_candidate(values: FloatArray, fill: float) -> FloatArray:
         """Return an array over the candidates (g,) with these values for the chosen groups, and ``fill`` elsewhere."""
@@ -165,22 +165,22 @@ def estimate_prior(
         result[chosen] = values
         return result
 
-    pairs = confused_pairs(found.separability, CONFUSED_BELOW)
+    pairs = confused_pairs(estimate.separability, CONFUSED_BELOW)
     uniform = float(weight @ np.logaddexp.reduce(log_ratio - np.log(len(chosen)), axis=1))
     result = EstimatedPrior(
         space=clf.space_,
         groups=clf.groups_,
-        log_prior=by_candidate(found.log_prior, -np.inf),
-        lower=by_candidate(found.lower, 0.0),
-        upper=by_candidate(found.upper, 0.0),
-        effective_rows=by_candidate(found.effective_rows, np.nan),
+        log_prior=by_candidate(estimate.log_prior, -np.inf),
+        lower=by_candidate(estimate.lower, 0.0),
+        upper=by_candidate(estimate.upper, 0.0),
+        effective_rows=by_candidate(estimate.effective_rows, np.nan),
         confused=chosen[pairs],
         confidence=confidence,
         concentration=concentration,
-        log_likelihood=found.log_likelihood - uniform,
-        gap=found.gap,
-        n_iter=found.n_iter,
-        converged=found.converged,
+        log_likelihood=estimate.log_likelihood - uniform,
+        gap=estimate.gap,
+        n_iter=estimate.n_iter,
+        converged=estimate.converged,
     )
     _warn(result)
     return result

@@ -230,10 +230,10 @@ def _log_sums(graph: Nodes, rows: str, columns: str, cells: str, log_weight: Flo
 
     .. math:: a_j + \log \sum_k \exp(b_k) q_{jk} \exp(w_{jk})
 
-    a (n, q) and b (n, s) are ``rows`` and ``columns``, the negated energies of the table's rows and columns; q (q, s)
-    are ``cells``, the prior; w (q, s) is ``log_weight``. The sums are one matrix product of exponentials, which are
-    scaled to be at most 1. If underflow may have made a sum inaccurate, and the sum is not negligible, all sums are
-    computed again in log space, one row of the table at a time.
+    a (n, q) and b (n, s) are ``rows`` and ``columns``, the negated energies of the table's rows and columns. ``cells``
+    (q, s) holds the prior :math:`q_{jk}`, ``log_weight`` (q, s) is w. The sums are one matrix product of exponentials,
+    which are scaled to be at most 1. If underflow may have made a sum inaccurate, and the sum is not negligible, all
+    sums are computed again in log space, one row of the table at a time.
     """
     scale = log_weight.max(axis=1)  # (q,)
     factors = graph.add("Mul", cells, graph.floats(np.exp(log_weight - scale[:, None])))  # (q, s)
