@@ -1,4 +1,4 @@
-"""Model files: whatever can be saved can be loaded, damaged files raise one clear error, and files are written atomically."""
+"""Model files: what can be saved can be loaded, damaged files raise one clear error, and writes are atomic."""
 
 import json
 import os
