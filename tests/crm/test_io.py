@@ -1,4 +1,4 @@
-"""Model files: whatever can be saved can be loaded, damaged files raise one clear error, and files are written atomically."""
+"""Model files: what is saved can be loaded, damaged files raise one clear error, files are written atomically."""
 
 import json
 import os
