@@ -193,7 +193,7 @@ FIT = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "x
         ((*FIT, "--bias", "cumulative"), "bias"),
         (
             (*FIT, "--unseen-offset", "some"),
-            "unseen_offset is 'some': pass a number between ±1e+06 (0 for none)",
+            "unseen_offset is 'some': pass a number between ±1e+06 (0 for no offset)",
         ),
         ((*FIT, "--prior", "unifrom"), "did you mean 'uniform'"),
         ((*FIT, "--split", "val"), "there are no val rows"),

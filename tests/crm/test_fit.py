@@ -190,7 +190,7 @@ class TestBias:
         assert gap[0] < gap[1]
 
     def test_the_cumulant_bias_is_bounded_below_by_the_samples(self):
-        """With two moments alone, a distant unseen group would be predicted for a fifth of the seen groups' samples."""
+        """With two moments only, a far unseen group would be predicted for a fifth of the samples of seen groups."""
         codes = np.array([[0, 0], [0, 1], [1, 1], [0, 2], [1, 2]])[np.arange(500) % 5]
         X = np.random.default_rng(0).normal(size=(500, 4)) + 50 * codes @ np.array([[2, 1, 0, 0], [0, 1, 2, 0]])
         clf = CRMClassifier(1e-8, bias="cumulant").fit(X, codes[:, 0], attributes=codes[:, 1])

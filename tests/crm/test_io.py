@@ -1,4 +1,4 @@
-"""Model files: what can be saved can be loaded, damaged files raise one clear error, and writes are atomic."""
+"""Model files: what is saved can be loaded, damaged files raise one clear error, files are written atomically."""
 
 import json
 import os

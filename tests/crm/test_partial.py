@@ -224,7 +224,7 @@ class TestClassifier:
         assert np.abs(clf.group_weight_ - complete.group_weight_).max() < 30
 
     def test_expected_counts_are_right_where_values_are_missing_more_in_one_class(self):
-        """The frequencies of the complete samples alone are not."""
+        """The frequencies among the complete samples alone would be wrong."""
         rng = np.random.default_rng(0)
         codes = np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], [300, 100, 100, 300], axis=0)
         X = rng.normal(size=(800, 2)) + 4 * codes

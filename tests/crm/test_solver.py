@@ -62,9 +62,8 @@ class Mixed:
 def test_a_search_that_begins_in_single_precision_ends_in_double():
     plain, asked = additive_problem([2, 3], 400, 3), []
     assert plain.single_precision is None  # too few samples for a copy to save time
-    single_precision = Mixed(
-        additive_problem([2, 3], 400, 3, np.float16), None, asked
-    )  # less precise than any type in use
+    half = additive_problem([2, 3], 400, 3, np.float16)  # less precise than any type in use
+    single_precision = Mixed(half, None, asked)
     found = solve(Mixed(plain, single_precision, asked), tol=1e-8, max_iter=500)
     expected = solve(plain, tol=1e-8, max_iter=500)
     assert found.converged
