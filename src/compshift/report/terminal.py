@@ -350,7 +350,7 @@ def print_hull_growth(rows: Sequence[HullGrowth], *, as_json: bool) -> None:
     table = plain_table("random draws of groups until every group is inside the affine hull")
     table.caption = (
         "m attributes of d values each; groups: number of groups; least: fewest groups that can suffice; mean: draws, "
-        "± standard error over trials; 90 %: draws that sufficed in 90 % of the trials; last two columns: the paper's "
+        "± standard error over trials; 90 %: draws that sufficed in 90 % of trials; last two columns: the paper's "
         "upper bounds on that number, with c = 10 (the second for two attributes only)"
     )
     for heading in ("m", "d", "groups", "least", "mean", "90 %", "2c(md+d log d)", "8cd log d"):
