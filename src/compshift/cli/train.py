@@ -68,8 +68,8 @@ def train(
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="small-cnn, efficientnet-lite0, minilm, linear or mlp (for features), a folder, or a Hugging Face "
-            "model.",
+            help="Network to train: small-cnn, efficientnet-lite0, minilm, linear or mlp (for features), a folder, or "
+            "a Hugging Face model.",
             show_default="depends on the kind of samples",
             rich_help_panel=METHOD,
         ),
