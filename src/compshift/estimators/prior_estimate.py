@@ -157,9 +157,7 @@ def estimate_prior(
     X = known_features(clf, X)
     weight = check_sample_weight(sample_weight, len(X))
     if weight.sum() > MAX_TOTAL_WEIGHT:
-        raise InputError(
-            f"sample_weight adds up to {weight.sum():g}, and each weight counts as that number of rows: divide it by its mean"
-        )
+        raise InputError(f"sample_weight adds up to {weight.sum():g}, but a weight counts rows: divide it by its mean")
     X, weight = X[weight > 0], weight[weight > 0]
     chosen = np.flatnonzero(clf.log_prior_ > -np.inf)
     _check_size(len(X), len(chosen))
