@@ -46,7 +46,8 @@ bench: $(VENV)/.dev ## measure, and print one table
 	$(BIN)/python benchmarks/run.py
 
 hardening: $(VENV)/.dev ## try to break it: bad input, hostile files, faults; one table of counts (SHARE=4: a quarter, SEED=7: others)
-	HARDENING_SHARE=$(SHARE) HARDENING_SEED=$(SEED) $(BIN)/pytest -q -n 2 --dist worksteal -m hardening tests/hardening
+	HARDENING_SHARE=$(SHARE) HARDENING_SEED=$(SEED) $(BIN)/pytest -q -n 2 --dist worksteal \
+		-o faulthandler_timeout=1800 -m hardening tests/hardening
 
 fuzz: $(VENV)/.dev ## look for inputs that break the parsers, guided by coverage; a minute each (atheris: CPython 3.11 to 3.13)
 	$(PIP) atheris

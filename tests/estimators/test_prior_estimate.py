@@ -124,6 +124,8 @@ def test_bad_input_raises_a_clear_message(monkeypatch):
         estimate_prior(clf, X, confidence=1.5)
     with pytest.raises(InputError, match="sample_weight has 3 rows but X has 20"):
         estimate_prior(clf, X, sample_weight=[1, 2, 3])
+    with pytest.raises(InputError, match=r"sample_weight adds up to 2e\+301.*divide it by its mean"):
+        estimate_prior(clf, X, sample_weight=1e300)
     with pytest.raises(InputError, match="X has 1 features"):
         estimate_prior(clf, X[:, :1])
     monkeypatch.setattr(prior_estimate, "MAX_PRIOR_CELLS", 50)

@@ -27,6 +27,9 @@ MAX_PRIOR_CELLS = 1 << 27
 MAX_PRIOR_GROUPS = 2000
 """Largest number of groups: their information matrix, with one row and one column per group, is inverted."""
 
+MAX_TOTAL_WEIGHT = 1e100
+"""Largest total of the sample weights; with larger ones the sums of the EM steps overflow."""
+
 MAX_CONCENTRATION = 1e12
 """Largest concentration of the Dirichlet prior; with a larger one the data would have no influence."""
 
@@ -153,6 +156,8 @@ def estimate_prior(
     check_same_order({"X": X, "sample_weight": sample_weight})
     X = prediction_features(clf, X)
     weight = check_sample_weight(sample_weight, len(X))
+    if weight.sum() > MAX_TOTAL_WEIGHT:
+        raise InputError(f"sample_weight adds up to {weight.sum():g}, but a weight counts rows: divide it by its mean")
     X, weight = X[weight > 0], weight[weight > 0]
     chosen = np.flatnonzero(clf.log_prior_ > -np.inf)
     _check_size(len(X), len(chosen))
