@@ -17,13 +17,13 @@ def fit(cv):
 @pytest.mark.parametrize(
     ("cv", "message"),
     [
-        ([], "cv is .*no splits"),
-        ({}, "cv is .*no splits"),
-        (["zero"], "cv is .*gives no splits .*pass a splitter"),
-        (np.array(0.1), "cv is .*gives no splits"),
-        ([([0, 1], [60])], "split 0 of cv has .*pass indices of the 60 samples"),
-        ([([0.5], [1])], "split 0 of cv has .*pass indices"),
-        ([([[0]], [[1]])], "split 0 of cv has .*pass indices"),
+        ([], "no splits"),
+        ({}, "no splits"),
+        (["zero"], "cv yields splits that cannot be used"),
+        (np.array(0.1), "cv yields splits that cannot be used"),
+        ([([0, 1], [60])], "cv yields splits that cannot be used"),
+        ([([0.5], [1])], "cv yields splits that cannot be used"),
+        ([([[0]], [[1]])], "cv yields splits that cannot be used"),
     ],
 )
 def test_bad_splits_raise(cv, message):

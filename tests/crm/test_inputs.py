@@ -139,7 +139,7 @@ class TestPaths:
             framed.predict("rows.csv")
 
     def test_a_missing_store_raises(self, tmp_path):
-        message = "nope': pass a .parquet file or a folder of them"
+        message = "nope': pass a .parquet file or a folder of .parquet files"
         for path in (tmp_path / "nope", str(tmp_path / "nope")):
             with pytest.raises(InputError, match=sentence(message)):
                 FeatureStore(path)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MODEL = "Model"
 """Help heading for the options of the classifier that are always fixed."""
 
-MODEL_SELECTION = "Model selection"
+MODEL_SELECTION = "Choosing"
 """Help heading for the options of the classifier that held-out groups can choose."""
 
 

@@ -294,13 +294,13 @@ class CRMClassifierCV(CRMClassifier):
         """
         place = np.arange(len(data.X))
         if not hasattr(self.cv, "split") and data.place is not None:
-            place = (
-                data.place
-            )  # an iterable has indices into the rows passed to ``fit``, of which ``data`` may hold only some
+            place = data.place  # an iterable indexes the rows passed to ``fit``, of which ``data`` may hold only some
         try:
             y = data.candidates.seen_groups[data.position, 0]
             for train, test in check_cv(self.cv).split(data.X, y, data.position):
                 train_place, test_place = place[np.asarray(train)], place[np.asarray(test)]
+                if train_place.ndim != 1 or test_place.ndim != 1:
+                    raise ValueError("indices must have one dimension")
                 yield train_place[train_place >= 0], test_place[test_place >= 0]
         except (ValueError, TypeError, IndexError) as error:
             if isinstance(error, InputError):
