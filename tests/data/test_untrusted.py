@@ -126,5 +126,5 @@ def test_pickles_that_would_fill_the_memory_raise(tmp_path, content):
 
 def test_a_pipe_raises_and_is_not_opened_as_an_image(tmp_path):
     os.mkfifo(tmp_path / "a.jpg")
-    with pytest.raises(BrokenImageError, match="no ordinary file"):
+    with pytest.raises(BrokenImageError, match="not a regular file"):
         read_image(tmp_path / "a.jpg")
