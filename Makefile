@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHARE := 1
 SEED := 0
+GALLERY := 1
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
@@ -37,7 +38,7 @@ base: ## build the wheel, use it outside of this folder, and run the tests on it
 	.venv-base/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir out/dist .
 	.venv-base/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --force-reinstall out/dist/*.whl
 	.venv-base/bin/python tests/outside.py
-	.venv-base/bin/pytest -q tests
+	.venv-base/bin/pytest -q -n 2 tests
 
 browser: ## install Chromium and its driver, which the tests of pages need; without them these are skipped (Debian, Ubuntu)
 	{ command -v chromium && command -v chromedriver; } || { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium chromium-driver; }
@@ -54,8 +55,8 @@ fuzz: $(VENV)/.dev ## look for inputs that break the parsers, guided by coverage
 	for format in npz manifest record 'Parquet store' model 'cache 2'; do \
 		$(BIN)/python -m tests.hardening.fuzz "$$format" 60 || exit 1; done
 
-docs: $(VENV)/.dev ## build the documentation with its examples into out/docs; a warning is an error
-	$(BIN)/sphinx-build -W --keep-going -b html docs out/docs
+docs: $(VENV)/.dev ## build the documentation with its examples into out/docs; a warning is an error (GALLERY=0: do not run them)
+	$(BIN)/sphinx-build -W --keep-going -D plot_gallery=$(GALLERY) -b html docs out/docs
 
 coverage: $(VENV)/.dev ## statements of the package that the tests run
 	$(BIN)/pytest -q -n 2 --cov=compshift --cov-report=term:skip-covered --cov-fail-under=96
@@ -85,5 +86,5 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e . pytest hypothesis
+	$(PIP) -e . pytest hypothesis pytest-xdist
 	@touch $@

@@ -125,7 +125,7 @@ def test_features_of_a_download_are_computed_once(tmp_path, call):
         (["birds.npz", "--strict"], "strict needs a data set with origin"),
         (["birds.npz", "--target", "wing"], "attribute 'wing' is not known"),
         (["birds.npz", "--attributes", "wing"], "attribute 'wing' is not known"),
-        (["birds.npz", "--shares", "0.5,0.2,0.3"], "the file has splits"),
+        (["birds.npz", "--shares", "0.5,0.2,0.3"], "which already has splits"),
         (["penguins", "--target", "sex"], "--target is for feature files: leave it out"),
         (["birds.npz", "--backend", "spark"], "backend 'spark' is not known"),
         (["birds.npz", "--scheduler", "a:1"], "scheduler is for the backend 'dask'"),

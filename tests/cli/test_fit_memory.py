@@ -36,7 +36,7 @@ def test_a_streamed_fit_equals_a_fit_in_memory(folder, call):
             ("--memory", "1G", "--alpha", "auto"),
             "first choose the settings without --memory, on rows that fit in memory",
         ),
-        (("--memory", "1G", "--split", "val"), "has no rows of the split 'val': it has 'test', 'train'"),
+        (("--memory", "1G", "--split", "val"), "has no rows of the split 'val': use one of 'test', 'train'"),
         (
             ("--memory", "1G", "--anchor", "gaussian"),
             "--memory cannot be used with --anchor gaussian, which needs all rows",

@@ -50,7 +50,7 @@ def folder(tmp_path):
         (
             "columns.parquet",
             ("--memory", "1G", *MODEL),
-            "a store has a list of numbers there, as pandas writes it from frame.assign(features=list(X))",
+            "write lists of numbers to it, for example with pandas' frame.assign(features=list(X))",
         ),
         (
             "birds",

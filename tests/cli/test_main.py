@@ -186,7 +186,7 @@ FIT = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "x
         (("fit", "nothing.npz", "--target", "bird", "-o", "x"), "there is no file or folder 'nothing.npz'"),
         (("fit", "birds.npz", "--target", "brid", "-o", "x"), "did you mean 'bird'"),
         (("fit", "birds.npz", "--target", ",", "-o", "x"), "--target is empty"),
-        ((*FIT, "--alpha", "-1"), "alpha is -1.0: pass a finite number 0 or more"),
+        ((*FIT, "--alpha", "-1"), "alpha is -1.0: pass a finite number ≥ 0"),
         ((*FIT, "--alpha", "much"), "--alpha is 'much': pass a number, several numbers separated by commas, or auto"),
         ((*FIT, "--alpha", "1,,2"), "--alpha is '1,,2'"),
         ((*FIT, "--anchor", "gausian"), "did you mean 'gaussian'"),

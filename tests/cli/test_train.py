@@ -249,7 +249,7 @@ def test_tensorboard(call, features):
         ([*BIRDS, "--steps", "0", "-o", "r"], "steps is 0"),
         ([*BIRDS, "--optimiser", "adam", "-o", "r"], "optimiser 'adam' is not known"),
         (["birds.npz", "-o", "r"], "--target is missing: name the attribute to predict"),
-        ([*BIRDS, "--shares", "0.8,0.2", "-o", "r"], "the file has splits"),
+        ([*BIRDS, "--shares", "0.8,0.2", "-o", "r"], "which already has splits"),
         ([*BIRDS, "--balance", "all", "-o", "r"], "balance 'all' is not known"),
         (["birds.npz", "--target", "bird,place", "-o", "r"], "training predicts one attribute"),
         (["digits-backgrounds", "--target", "digit", "-o", "r"], "--target is for tables and feature files, but"),
@@ -261,7 +261,7 @@ def test_tensorboard(call, features):
         ([*BIRDS, "--config", "table.toml", "-o", "r"], "hyperparameters is 3: write a TOML table"),
         ([*BIRDS, "--config", "drop.toml", "-o", "r"], "drop is 3: pass a list of groups"),
         ([*BIRDS, "--config", "shares.toml", "-o", "r"], "shares is 0.5: pass text in quotes"),
-        ([*BIRDS, "--seed", "-1", "-o", "r"], "seed is -1: pass a whole number"),
+        ([*BIRDS, "--seed", "-1", "-o", "r"], "seed is -1: pass an integer"),
         ([*BIRDS, "--device", "tpu", "-o", "r"], "device 'tpu' is not known"),
     ],
 )

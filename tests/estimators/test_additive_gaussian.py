@@ -303,7 +303,7 @@ def test_bad_input_raises_a_clear_message():
         AdditiveGaussian().fit(X, codes[:, 0], attributes=[1, 2, 3])
     with pytest.raises(InputError, match="target y is None"):
         AdditiveGaussian().fit(X, None)
-    with pytest.raises(InputError, match="covariance within groups of the 5 features is singular"):
+    with pytest.raises(InputError, match="within-group covariance of the 5 features is singular"):
         fit(np.c_[X, X[:, 0]], codes, shrinkage=0)
     with pytest.raises(InputError, match="singular"):
         fit(np.zeros_like(X), codes)

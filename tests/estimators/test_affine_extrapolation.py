@@ -260,7 +260,7 @@ class TestParameters:
         ):
             with pytest.raises(InputError, match=sentence):
                 fit(AffineExtrapolation(GaussianNB()).set_params(**parameters), X, codes)
-        with pytest.raises(InputError, match="y is None: pass the class of each row"):
+        with pytest.raises(InputError, match="y is None: pass a class for each row"):
             AffineExtrapolation(GaussianNB()).fit(X, None)
         with pytest.raises(NotFittedError):
             AffineExtrapolation(GaussianNB()).set_prior("train")

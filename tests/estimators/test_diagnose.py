@@ -226,7 +226,7 @@ def test_bad_input_raises_a_clear_message(monkeypatch):
         diagnose(clf, X, y, a, cv=2)
     with pytest.raises(InputError, match="y is None"):
         diagnose(clf, X, None, a)
-    with pytest.raises(InputError, match="random_state is 'one': pass a whole number from 0"):
+    with pytest.raises(InputError, match="random_state is 'one': pass an integer from 0"):
         diagnose(clf, X, y, a, random_state="one")
     keep = y + a > 0
     unseen = CRMClassifier(support=[[0, 0]]).fit(X[keep], y[keep], attributes=a[keep])

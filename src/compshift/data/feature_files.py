@@ -107,7 +107,7 @@ def load_features(
     if shares is None:
         return found
     if found.split is not None:
-        raise InputError(f"shares cannot be used with {str(path)!r}, which already has splits: pass shares=None")
+        raise InputError(f"shares cannot be used with {str(path)!r}, which already has splits: leave shares out")
     return replace(found, split=stratified_split(found.space, found.codes, shares, random_state))
 
 
