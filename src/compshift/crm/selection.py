@@ -124,7 +124,7 @@ def choose(
     seed: int,
     n_jobs: int | None,
 ) -> Choice:
-    """Choose the best alpha of each kind of setting, then the best kind that is clearly better than the first, if any.
+    """Choose the best alpha for each kind of setting, then a kind: the first, unless others are clearly better.
 
     A kind is a combination of anchor, cross_fit and bias. The first anchor and cross_fit are tried with every alpha;
     the others only with alphas around the best of these. ``fold`` (k,) is the fold of each seen group, −1 for groups
@@ -181,10 +181,10 @@ def _search_alphas(
     first: CombinationScores,
     scoring: str | Scorer,
 ) -> CombinationScores:
-    """Score another anchor or cross_fit at the best alpha of the first one and, if promising, at alphas around it.
+    """Score the settings of ``path``, another pair of anchor and cross_fit, around the best alpha of the first pair.
 
-    The range of alphas is extended while the best alpha lies at its end. The search stops after the first alpha if
-    every bias is clearly worse there than with the first anchor and cross_fit.
+    The range of alphas is extended while the best alpha lies at its end. The search stops at once if, for every bias,
+    accuracy on held-out groups is clearly lower than with the first pair.
     """
     alphas = [params.alpha for params in path]
     plain = [number for number, setting in enumerate(first.settings) if setting.bias == first.settings[0].bias]
@@ -241,7 +241,7 @@ def _mean_and_error(difference: FloatArray) -> tuple[float, float]:
 
 
 def equalising_offset(offset_accuracies: FloatArray) -> float:
-    """Return the smallest offset, in absolute value, at which held-out and seen groups have equal mean accuracies.
+    """Return the offset of unseen groups, smallest in absolute value, that equalises held-out and seen accuracy.
 
     ``offset_accuracies`` (offsets, 2) are the two mean accuracies at each of OFFSETS. The result is 0 if an accuracy is
     NaN, and the first or last of OFFSETS if no offset within the range is sufficient.
@@ -339,7 +339,7 @@ class Fold:
         return self._accuracy(model.log_sums(self.X, log_score, range(self.n_targets)))
 
     def offset_accuracies(self, model: CRMModel, bias: str) -> FloatArray:
-        """Return ``accuracy`` at each of OFFSETS, (offsets, 2, k), under the prior ``"hull"``."""
+        """Return ``accuracy`` for each offset of unseen groups in OFFSETS, (offsets, 2, k), under the prior ``"hull"``."""
         log_score = self.candidates.log_prior("hull") - model.bias_of(bias)
         of_seen, of_unseen = (
             model.log_sums(self.X, np.where(mask, log_score, -np.inf), range(self.n_targets))

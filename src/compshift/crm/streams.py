@@ -246,7 +246,7 @@ def _columns(values: Any) -> list[Any]:
 
 
 def _index_digests(X: Any, y: Any, attributes: Any, sample_weight: Any) -> dict[str, tuple[bool, int]]:
-    """Return, for each pandas part of a partition, whether its index equals that of X and a digest of its index.
+    """Return two values per pandas part of a partition: whether its index equals that of X, and its index's digest.
 
     The digest does not depend on the order of the rows.
     """

@@ -76,7 +76,7 @@ class CRM(Method):
         return {"bias_gap": energy_head(model).bias_gap}
 
     def predictors(self, model: BackboneClassifier, prior: Any = None) -> dict[str, Predictor]:
-        """Return one predictor per bias and prior, named ``bias-prior``.
+        """Return a predictor for each bias and each prior, with names such as ``extrapolated-uniform``.
 
         The priors are ``self.prior`` and, under the name ``empirical``, the argument ``prior``.
         """
@@ -103,10 +103,10 @@ def energy_head(model: BackboneClassifier) -> AdditiveEnergyHead:
 class CRMResolved(CRM):
     """CRM whose linear head is solved to its optimum on the final features.
 
-    The extrapolated bias assumes a head at the optimum of step 1, but fine-tuning leaves the head far from it. The
-    ridge penalty is ``alpha``; if ``alpha`` is 0, it is the entry of ``RESOLVED_ALPHAS`` that best predicts held-out
-    training groups that lie inside the affine hull of the remaining ones. Checkpoints are selected with the unsolved
-    head, because solving it at every evaluation would take longer than training.
+    The extrapolated bias assumes a head that minimises the training loss (step 1 of CRM), but fine-tuning leaves the
+    head far from it. The ridge penalty is ``alpha``; if ``alpha`` is 0, it is the entry of ``RESOLVED_ALPHAS`` that
+    best predicts held-out training groups inside the affine hull of the remaining ones. Checkpoints are selected with
+    the unsolved head, because solving it at every evaluation would take longer than training.
     """
 
     alpha: float = 0.0
@@ -124,7 +124,7 @@ class CRMResolved(CRM):
             )
 
     def finish(self, model: BackboneClassifier, rows: TrainingRows) -> dict[str, Any]:
-        """Solve step 1 on the final features, then compute the bias of every group from all training rows."""
+        """Fit the head to its optimum on the final features, then compute every group's bias from all training rows."""
         from compshift.crm.cv import choose_alpha, fit_codes
 
         X, group, weight = rows.features(model)

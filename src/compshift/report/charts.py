@@ -330,9 +330,10 @@ def expected_and_actual(rows: Rows, caption: str) -> Chart:
 
 
 def trust_dots(rows: Rows, groups: Sequence[str], field: str, title: str, limit: float, caption: str) -> Chart:
-    """Draw the ``field`` of each group as a dot, with a dashed line at ``limit``, beyond which biases are uncertain.
+    """Draw one diagnostic of each group's bias as a dot, with a dashed line at ``limit``.
 
-    ``field`` is "ess", drawn on a logarithmic axis, or "k". Each row has ``group``, ``state`` ("seen" or "unseen"),
+    ``field`` is "ess" (effective sample size, uncertain below the limit, on a logarithmic axis) or "k" (Pareto k̂,
+    uncertain above the limit). Each row has ``group``, ``state`` ("seen" or "unseen"),
     ``ess`` and ``k``.
     """
     import altair as alt
