@@ -339,7 +339,7 @@ class Fold:
         return self._accuracy(model.log_sums(self.X, log_score, range(self.n_targets)))
 
     def offset_accuracies(self, model: CRMModel, bias: str) -> FloatArray:
-        """Return ``accuracy`` for each offset of unseen groups in OFFSETS, (offsets, 2, k), under the prior ``"hull"``."""
+        """Return ``accuracy`` (offsets, 2, k) at each offset of unseen groups in OFFSETS, for the prior ``"hull"``."""
         log_score = self.candidates.log_prior("hull") - model.bias_of(bias)
         of_seen, of_unseen = (
             model.log_sums(self.X, np.where(mask, log_score, -np.inf), range(self.n_targets))
