@@ -16,7 +16,7 @@ import numpy as np
 from measure import Row
 
 from compshift import GroupSpace
-from compshift.bench.protocol import PAPER_METHODS
+from compshift.bench.paper import PAPER_METHODS
 from compshift.bench.store import Store
 from compshift.report.bench_page import bench_page
 from compshift.report.page import render_page

@@ -16,7 +16,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from compshift.bench.protocol import PAPER_METHODS, VARIANTS, printed
+from compshift.bench.paper import PAPER_METHODS, VARIANTS, printed
 from compshift.bench.records import dropped_accuracy, group_accuracy, reported, scores
 from compshift.bench.selection import choose_draw
 from compshift.bench.store import Store

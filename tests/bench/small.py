@@ -34,6 +34,8 @@ def birds(path: Path, **options):
 class Inline:
     """Executor that runs each job immediately, in this process."""
 
+    devices = ()
+
     def __init__(self, slots=1):
         self.slots = slots
         self.submitted = []

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import compshift as cs
-from compshift.bench.protocol import feature_protocol
+from compshift.bench.protocol import named_protocol
 from compshift.bench.trained_methods import largest_variance, train_method
 from tests.bench.small import birds
 
@@ -27,7 +27,7 @@ def test_training_converges_to_the_solution_of_the_solver(tmp_path, alpha):
     data = birds(tmp_path / "b.npz").load()
     data = data.rows(data.split != 1)  # without validation rows, the last weights are kept
     train, test = data.part("train"), data.part("test")
-    protocol = feature_protocol(steps=3000)
+    protocol = named_protocol(kind="features", steps=3000)
     found = train_method(data, "erm", {}, {"alpha": alpha}, protocol, None, seed=0, folder=tmp_path / "run")
     assert found.detail["gradient"] <= protocol.tolerance
     assert found.detail["steps"] < 3000

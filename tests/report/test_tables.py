@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from compshift.bench.protocol import read_table
+from compshift.bench.paper import read_table
 from compshift.bench.results import Results, Score, paper_results
 from compshift.report.grid import Cell, Grid, to_latex, to_markdown, to_rich
 from compshift.report.tables import _best, make_tables, shown, to_csv

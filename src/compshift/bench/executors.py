@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -37,6 +37,10 @@ class Executor(Protocol):
     def slots(self) -> int:
         """Number of jobs that can run in parallel."""
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that run one job each at a time; empty if jobs choose a device themselves."""
+
     def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
         """Call ``function(argument)`` in a worker, and return a future of the result."""
 
@@ -47,13 +51,15 @@ def start_executor(
     jobs: int,
     *,
     threads: int = 1,
+    devices: Sequence[str] = (),
     scheduler: str | None = None,
     address: str | None = None,
     patience: float = SCHEDULER_PATIENCE,
 ) -> Iterator[Executor]:
     """Start the executor of a backend, and stop it at the end of the block.
 
-    A local executor has ``jobs`` worker processes. ``scheduler`` is the address of a Dask scheduler, and ``address`` is
+    A local executor has ``jobs`` worker processes. ``devices`` are devices that run one job each, as ``bench_devices``
+    returns. ``scheduler`` is the address of a Dask scheduler, and ``address`` is
     the address of a Ray cluster; ``patience`` is the number of seconds to wait for an answer.
     """
     if backend not in BACKENDS:
@@ -63,18 +69,47 @@ def start_executor(
         if value is not None and backend != owner:
             raise InputError(f"{name} is for the backend {owner!r}: leave it out, or use backend {owner!r}")
     if backend == "loky":
-        opened = _loky(jobs)
+        opened = _loky(jobs, tuple(devices))
     elif backend == "dask":
         opened = _dask(jobs, scheduler, patience)
     else:
-        opened = _ray(jobs, threads, address, patience)
+        opened = _ray(jobs, threads, address, patience, gpus=bool(devices))
     with opened as executor:
         yield executor
 
 
+def bench_devices(wanted: str | None, backend: str) -> list[str]:
+    """Return the devices that fine-tuning jobs run on, one job each; an empty list if none are ``wanted``.
+
+    ``wanted`` is "all" or numbers of CUDA devices, separated by commas. Ray itself gives each worker a GPU, which the
+    worker sees as its only one, so with Ray ``wanted`` can only be "all".
+    """
+    if wanted is None:
+        return []
+    if backend == "dask":
+        raise InputError("devices cannot be chosen with the backend 'dask': use 'loky' or 'ray'")
+    if backend == "ray":
+        if wanted != "all":
+            raise InputError(f"devices is {wanted!r}, but Ray itself assigns GPUs to workers: pass 'all'")
+        return ["cuda"]
+    import torch
+
+    from compshift.training.optimiser import check_cuda_number
+
+    count = torch.cuda.device_count()
+    if wanted == "all" and not count:
+        raise InputError("devices is 'all', but PyTorch finds no CUDA device: leave devices out")
+    numbers = map(str, range(count)) if wanted == "all" else wanted.split(",")
+    found = [f"cuda:{check_cuda_number(f'cuda:{number.strip()}')}" for number in numbers]
+    if len(set(found)) < len(found):
+        raise InputError(f"devices is {wanted!r}: list every device once")
+    return found
+
+
 class _LokyExecutor:
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int, devices: tuple[str, ...] = ()) -> None:
         self.slots = jobs
+        self.devices = devices
 
     def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
         return self._executor().submit(function, argument)  # type: ignore[no-any-return]
@@ -111,8 +146,8 @@ def _start_worker(parent: int) -> None:
 
 
 @contextmanager
-def _loky(jobs: int) -> Iterator[Executor]:
-    executor = _LokyExecutor(jobs)
+def _loky(jobs: int, devices: tuple[str, ...]) -> Iterator[Executor]:
+    executor = _LokyExecutor(jobs, devices)
     try:
         with warnings.catch_warnings():
             # loky warns when it replaces a worker that exceeds the memory limit, but no job is lost.
@@ -123,6 +158,8 @@ def _loky(jobs: int) -> Iterator[Executor]:
 
 
 class _DaskExecutor:
+    devices: tuple[str, ...] = ()
+
     def __init__(self, client: Any, patience: float) -> None:
         self.client, self.patience = client, patience
         self.executor = client.get_executor(pure=False)
@@ -184,19 +221,21 @@ def _dask(jobs: int, scheduler: str | None, patience: float) -> Iterator[Executo
 
 
 class _RayExecutor:
-    def __init__(self, slots: int, cpus: int) -> None:
+    def __init__(self, slots: int, cpus: int, *, gpus: bool) -> None:
         self.slots = slots
         self.cpus = cpus  # CPUs per job
+        self.gpus = int(gpus)  # GPUs per job
+        self.devices = ("cuda",) * slots if gpus else ()
 
     def submit(self, function: Callable[[Any], Any], argument: Any) -> Future[Any]:
         import ray
 
-        task = ray.remote(function).options(num_cpus=self.cpus, max_retries=0)
+        task = ray.remote(function).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)
         return task.remote(argument).future()  # type: ignore[no-any-return]
 
 
 @contextmanager
-def _ray(jobs: int, threads: int, address: str | None, patience: float) -> Iterator[Executor]:
+def _ray(jobs: int, threads: int, address: str | None, patience: float, *, gpus: bool) -> Iterator[Executor]:
     _require("ray", "ray")
     if address not in (None, "auto"):
         _check_answers(str(address), "address", patience)
@@ -213,10 +252,15 @@ def _ray(jobs: int, threads: int, address: str | None, patience: float) -> Itera
         remedy = "use another backend" if address is None else "correct address"
         raise InputError(f"{problem} ({_short(error)}): {remedy}") from None
     try:
-        if address is None:
-            yield _RayExecutor(jobs, 1)
+        found = ray.cluster_resources()
+        if gpus:
+            if found.get("GPU", 0) < 1:
+                raise InputError("devices is 'all', but the Ray cluster has no GPUs: leave devices out")
+            yield _RayExecutor(int(found["GPU"]), 1, gpus=True)
+        elif address is None:
+            yield _RayExecutor(jobs, 1, gpus=False)
         else:
-            yield _RayExecutor(max(1, int(ray.cluster_resources().get("CPU", 1)) // threads), threads)
+            yield _RayExecutor(max(1, int(found.get("CPU", 1)) // threads), threads, gpus=False)
     finally:
         with suppress(Exception):
             ray.shutdown()

@@ -35,7 +35,7 @@ from compshift.bench.trained_methods import DivergedError, JobBusyError, train_m
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import GroupedDataset
 from compshift.data.shift import Scenario
-from compshift.methods.sampling import LogUniform
+from compshift.methods.sampling import Fixed, LogUniform
 
 _one_at_a_time = threading.Lock()
 """Lock held while a job runs, because threads of one process share random generators and warning filters."""
@@ -55,7 +55,7 @@ class PlannedMethod:
     """A method of a plan."""
 
     name: str
-    ranges: dict[str, LogUniform] = field(hash=False)  # ranges of the method's own hyper-parameters
+    ranges: dict[str, LogUniform | Fixed] = field(hash=False)  # ranges of the method's own hyper-parameters
     code: str = ""  # hash of a plugin's source code, to distinguish its versions; empty for built-in methods
 
 
@@ -152,6 +152,7 @@ class Work:
     threads: int
     plugins: tuple[tuple[str, str], ...] = ()  # name and source code of each plugin
     folder: str | None = None  # folder for the checkpoints of a training run; None for a temporary folder
+    device: str = "auto"  # device to fine-tune on
 
 
 def run_job(work: Work) -> Record:
@@ -231,7 +232,9 @@ def _fit_and_predict(
         return predicted, fit.detail
     folder = Path(work.folder or tempfile.mkdtemp(prefix="compshift-"))
     known = job.data.source.known
-    trained = train_method(data, job.method.name, own, common, protocol, known, seed=job.run_seed, folder=folder)
+    trained = train_method(
+        data, job.method.name, own, common, protocol, known, seed=job.run_seed, folder=folder, device=work.device
+    )
     predicted = {name: trained.predict(part, part.space.frequencies(part.codes)) for name, part in parts.items()}
     if protocol.mode == "features":  # a fine-tuning run takes hours, so it is kept until its record is written
         shutil.rmtree(folder, ignore_errors=True)

@@ -12,8 +12,8 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from compshift._checks import check_count
 from compshift._errors import ExtrapolationWarning, InputError, unknown_name
 from compshift.bench.convex_methods import CONVEX_METHODS, SAME_ON_FEATURES
 from compshift.bench.jobs import Job, PlannedData, PlannedMethod, Unit
-from compshift.bench.protocol import FURTHER_METHODS, PAPER_METHODS, Protocol, feature_protocol, tuning_protocol
+from compshift.bench.paper import FURTHER_METHODS, PAPER_METHODS
+from compshift.bench.protocol import Protocol, named_protocol
 from compshift.bench.sources import DataSource
 from compshift.bench.store import Store
 from compshift.core.arrays import IntArray
@@ -37,9 +38,6 @@ METHOD_SETS = ("paper", "all")
 
 MAX_SCENARIO_GROUPS = 4
 """Maximum number of dropped groups in the name of a scenario; longer names list two groups and end in a hash."""
-
-SMALL_IMAGE_BACKBONE = "small-cnn"
-"""Default backbone for bundled data sets, whose images are small."""
 
 MAX_DRAWS = 100_000
 """Maximum number of draws, and of seeds, in a plan."""
@@ -77,6 +75,11 @@ class BenchPlan:
         """Data sets of the plan, each once."""
         return list({unit.data.source.label: unit.data for unit in self.units}.values())
 
+    @property
+    def is_tuning(self) -> bool:
+        """Whether any jobs fine-tune a network."""
+        return any(data.protocol.mode == "fine-tuning" for data in self.data)
+
     def store(self, folder: Path) -> Store:
         """Open or create the folder for the results, and add this plan to the plans that it contains."""
         data = {
@@ -100,10 +103,9 @@ class BenchPlan:
         Fits on features are small, so by default one job runs per core, with one thread. Fine-tuning jobs run one at a
         time and use all cores of this machine; on a cluster (``remote``), each has one thread.
         """
-        tuning = any(data.protocol.mode == "fine-tuning" for data in self.data)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        jobs = jobs or (1 if tuning else cores)
-        return jobs, threads or (max(1, cores // jobs) if tuning and not remote else 1)
+        jobs = jobs or (1 if self.is_tuning else cores)
+        return jobs, threads or (max(1, cores // jobs) if self.is_tuning and not remote else 1)
 
     def finished_jobs(self, store: Store | None) -> list[int]:
         """Return the number of finished jobs of each unit in a store, whichever draw was chosen."""
@@ -115,8 +117,11 @@ class BenchPlan:
             finished.append(min(unit.n_jobs, sum(store.has(key) for key in keys)))
         return finished
 
-    def estimate_seconds(self, store: Store | None) -> float:
-        """Estimate the seconds that all unfinished jobs take when run one after the other; 0 if all are finished."""
+    def estimate_seconds(self, store: Store | None, device: str = "auto") -> float:
+        """Estimate the seconds that all unfinished jobs take when run one after the other; 0 if all are finished.
+
+        Training steps are timed on ``device``, which must be a kind of device on which the jobs will run.
+        """
         known = {} if store is None else _mean_seconds(store)
         guesses: dict[str, Callable[[Job], float]] = {}
         total = START_SECONDS
@@ -128,7 +133,7 @@ class BenchPlan:
                 seconds = known[label, unit.method.name]
             else:
                 if label not in guesses:
-                    guesses[label] = _time_jobs(unit.data)
+                    guesses[label] = _time_jobs(unit.data, device)
                 seconds = guesses[label](unit.job(0, 0))
             total += (unit.n_jobs - finished) * seconds
         return total if total > START_SECONDS else 0.0
@@ -137,11 +142,14 @@ class BenchPlan:
 def make_plan(
     sources: Sequence[DataSource],
     methods: Sequence[str] = ("paper",),
-    drops: Sequence[str] = ("each",),
+    drops: Sequence[str] | None = None,
     *,
-    draws: int = 5,
-    seeds: int = 3,
-    select: str = "balanced",
+    yes: bool = False,
+    protocol: str = "compshift",
+    changes: Mapping[str, Any] | None = None,
+    draws: int | None = None,
+    seeds: int | None = None,
+    select: str | None = None,
     plan_seed: int = 0,
     steps: int | None = None,
     backbone: str | None = None,
@@ -151,31 +159,49 @@ def make_plan(
     """Plan every method on every scenario of every data set.
 
     Each of the ``drops`` is ``"each"`` (one scenario per group), ``"none"``, ``"random:0.3"`` (a share of the groups),
-    or groups as text such as ``"3,stripes"``, separated by semicolons if several are dropped together. ``plugins`` are
-    instances of ``compshift.methods.registry.Plugin``.
+    or groups as text such as ``"3,stripes"``, separated by semicolons if several are dropped together. ``protocol``
+    names a protocol, ``changes`` are settings to change in it, and arguments that are None have the protocol's values.
+    ``yes`` allows ``"each"`` for data sets whose published result is a single scenario. ``plugins`` are instances of
+    ``compshift.methods.registry.Plugin``.
     """
-    check_count(draws, "draws")
-    check_count(seeds, "seeds")
-    if max(draws, seeds) > MAX_DRAWS:
-        raise InputError(f"draws is {draws} and seeds is {seeds}: pass at most {MAX_DRAWS} of each")
+    for count, name in ((draws, "draws"), (seeds, "seeds")):
+        if count is not None and check_count(count, name) > MAX_DRAWS:
+            raise InputError(f"{name} is {count}: pass at most {MAX_DRAWS}")
     labels = Counter(source.label for source in sources)
     for label, count in labels.items():
         if count > 1:
             raise InputError(f"{count} data sets are called {label!r}: name each once, or rename the files")
-    if not sources or not drops:
+    if not sources or drops == []:
         raise InputError("there is nothing to run: name at least one data set and one scenario")
     chosen = choose_methods(methods, plugins, tuning=any(not source.features for source in sources))
     units = []
     for source in sources:
         data = source.labels()
-        protocol = _protocol(
-            source, data, steps=steps, backbone=backbone, select=select, plan_seed=plan_seed, strict=strict
+        rules = _protocol(
+            source,
+            data,
+            protocol,
+            changes=changes,
+            steps=steps,
+            backbone=backbone,
+            select=select,
+            plan_seed=plan_seed,
+            strict=strict,
         )
-        shifts = _all_scenarios(data, drops, plan_seed, source.label, draws, strict=strict)
-        planned = PlannedData(source, source.digest(), protocol)
+        n_draws, n_seeds = draws or rules.draws, seeds or rules.seeds
+        shifts = _all_scenarios(data, drops or [rules.scenarios], plan_seed, source.label, n_draws, strict=strict)
+        if rules.scenarios != "each" and "each" in (drops or ()) and not yes:
+            jobs = len(shifts) * len(chosen) * (n_draws + n_seeds - 1)
+            raise InputError(
+                f"{source.label}: its training split itself lacks groups that are tested, so its result is the single "
+                f"scenario {rules.scenarios!r}, but 'each' would drop {len(shifts)} groups in turn ({jobs} jobs): drop "
+                f"{rules.scenarios!r}, or confirm with yes"
+            )
+        planned = PlannedData(source, source.digest(), rules)
+        own = [replace(method, ranges=rules.method_ranges(method.name, method.ranges)) for method in chosen]
         for shift in shifts:
             dropped = tuple(tuple(map(int, code)) for code in shift.dropped)
-            units += [Unit(planned, shift.name, dropped, method, draws, seeds) for method in chosen]
+            units += [Unit(planned, shift.name, dropped, method, n_draws, n_seeds) for method in own]
     return BenchPlan(units, tuple((plugin.name, plugin.source) for plugin in plugins))
 
 
@@ -232,27 +258,19 @@ def _convex_methods(names: Sequence[str], *, tuning: bool) -> list[PlannedMethod
     return [PlannedMethod(name, {}) for name in wanted]
 
 
-def _protocol(
-    source: DataSource, data: GroupedDataset, *, steps: int | None, backbone: str | None, **choices: Any
-) -> Protocol:
+def _protocol(source: DataSource, data: GroupedDataset, name: str, *, backbone: str | None, **options: Any) -> Protocol:
     """Return the protocol for a data set, which depends on the kind of its samples and on the backbone."""
     if source.features:
-        return feature_protocol(steps=steps, **choices)
-    from compshift.data.dataset import DEFAULT_BACKBONES
+        return named_protocol(name, kind="features", dataset=source.name, **options)
     from compshift.nn.backbones import FRESH
 
-    known = source.known
-    bundled = known is not None and known.bundled
-    name = backbone or (SMALL_IMAGE_BACKBONE if bundled else DEFAULT_BACKBONES[data.kind])
-    return tuning_protocol(
-        source.name,
-        data.kind,
-        fresh=name in FRESH,
-        steps=steps,
-        backbone=name,
-        balanced_classes=known is not None and known.balanced_classes,
-        **choices,
-    )
+    about: dict[str, Any] = {
+        "dataset": source.name,
+        "bundled": source.known is not None and source.known.bundled,
+        "kind": data.kind,
+    }
+    used = backbone or named_protocol(name, **about, changes=options["changes"]).backbone
+    return named_protocol(name, **about, fresh=used in FRESH, backbone=backbone, **options)
 
 
 def _all_scenarios(
@@ -322,10 +340,10 @@ def _mean_seconds(store: Store) -> dict[tuple[str, str], float]:
     return {key: sum(values) / len(values) for key, values in seconds.items()}
 
 
-def _time_jobs(data: PlannedData) -> Callable[[Job], float]:
+def _time_jobs(data: PlannedData, device: str) -> Callable[[Job], float]:
     """Return a function that estimates the time of a job in seconds, based on a short measurement on the data."""
     if data.protocol.mode != "features":
-        seconds = data.protocol.steps * _step_seconds(data)
+        seconds = data.protocol.steps * _step_seconds(data, device)
         return lambda _: seconds
     train = data.source.load().part("train")
     if train.kind != "features":  # the features of a download are not computed yet
@@ -342,30 +360,25 @@ def _time_jobs(data: PlannedData) -> Callable[[Job], float]:
     return seconds_of
 
 
-def _step_seconds(data: PlannedData) -> float:
+def _step_seconds(data: PlannedData, device: str) -> float:
     """Return the time in seconds of a forward and a backward pass on a batch of medium size."""
     import torch
 
-    from compshift.nn.networks import named_backbone
+    from compshift.bench.trained_methods import protocol_backbone
+    from compshift.features.embedder import chosen_device
     from compshift.training.batches import Reader
 
-    samples, known = data.source.load(), data.source.known
-    backbone = named_backbone(
-        data.protocol.backbone,
-        samples,
-        0,
-        geometry=None if known is None else known.geometry,
-        default_length=None if known is None else known.max_length,
-    )
-    sizes = data.protocol.ranges["batch_size"]
-    size = int(sizes.base ** ((sizes.low + sizes.high) / 2))
-    rows = np.arange(min(size, len(samples)))
-    reader = Reader(samples.samples, backbone, torch.device("cpu"), 0)
+    samples, where = data.source.load(), chosen_device(device)
+    backbone = protocol_backbone(data.protocol, samples, data.source.known, 0).to(where)
+    rows = np.arange(min(int(data.protocol.ranges["batch_size"].middle), len(samples)))
+    reader = Reader(samples.samples, backbone, where, 0)
     ((_, inputs),) = reader.read([rows])
 
     def step() -> Any:
         features = backbone(**backbone.prepare(inputs))
         features.sum().backward()
+        if where.type == "cuda":
+            torch.cuda.synchronize(where)
 
     return min(_time(step) for _ in range(2))
 

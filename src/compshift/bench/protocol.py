@@ -1,56 +1,27 @@
-"""The paper's protocol: its methods, its printed tables, and the ranges from which hyper-parameters are drawn.
+"""Protocols: everything that decides a number of a benchmark besides its data, scenario, method, draw and seed.
 
-Source: Mahajan, Pezeshki, Arnal, Mitliagkas, Ahuja, Vincent, *Compositional Risk Minimization*, ICML 2025. The tables
-are transcribed as printed, without corrections: accuracies are percentages, and columns that end in ``_se`` are their
-standard errors over three seeds. ``docs/researchers.md`` lists printed numbers that contradict each other.
+``protocols.toml`` holds the named protocols, one table each: ``paper`` does what the paper's text says, ``authors``
+what the authors' public code does, and ``compshift``, the default, what this package recommends. ``named_protocol``
+reads one of them for a data set. ``docs/paper.md`` explains every setting and lists what differs.
 """
 
 from __future__ import annotations
 
-import csv
-from dataclasses import asdict, dataclass, field
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from compshift._checks import check_count
-from compshift._errors import InputError, unknown_name
-from compshift.methods.sampling import LogUniform
+from compshift._errors import InputError, check_name, unknown_name
+from compshift.methods.sampling import Fixed, LogUniform
 
-PAPER_METHODS = {
-    "erm": "ERM",
-    "groupdro": "GroupDRO",
-    "lc": "LC",
-    "sla": "sLA",
-    "irm": "IRM",
-    "vrex": "VREx",
-    "mixup": "Mixup",
-    "crm": "CRM",
-}
-"""The paper's eight methods in the paper's order, with the names in its tables."""
-
-FURTHER_METHODS = {"rwg": "RWG", "subg": "SUBG", "dfr": "DFR", "crm-resolved": "CRM resolved"}
-"""Methods of this package that are absent from the paper's main table, with their names in tables."""
-
-VARIANTS = {
-    "extrapolated-uniform": "CRM",
-    "extrapolated-empirical": "B* + Emp Prior",
-    "learned-uniform": "B_hat + Unf Prior",
-    "learned-empirical": "B_hat + Emp Prior",
-}
-"""CRM's predictors, with their names in the paper's ablation table."""
-
-PAPER_TABLES = (
-    "ablations",
-    "celeba_multi_attribute",
-    "dataset_statistics",
-    "hyperparameters",
-    "main_results",
-    "scenarios",
-    "standard_subpopulation",
-)
-"""Names of the transcribed tables; each is a CSV file in ``paper_tables``."""
+PROTOCOLS = ("compshift", "paper", "authors")
+"""Names of the protocols, the default first."""
 
 SELECTIONS = ("balanced", "worst", "average")
 """Validation accuracies by which a draw can be chosen."""
@@ -58,43 +29,47 @@ SELECTIONS = ("balanced", "worst", "average")
 MODES = ("features", "fine-tuning")
 """Modes of a benchmark: fit linear heads on frozen features, or train a whole network."""
 
-FEATURE_STEPS = 600
-"""Default maximum number of full-batch steps for methods that are trained on features."""
-
-FEATURE_TOLERANCE = 1e-3
-"""Threshold for early stopping on features: training stops once no gradient entry exceeds it."""
-
-SOLVER_TOLERANCE = 1e-4
-"""Convergence threshold of convex fits: a fit has converged once no gradient entry exceeds it."""
-
-FRESH_STEPS = 1000
-"""Default number of steps for a network that starts from random weights."""
-
 PAPER_STEPS = (5000, 10_000)
 """Numbers of steps in the paper's runs."""
 
-RIDGE_RANGES = {"alpha": LogUniform(-4, 0)}
-"""Range of the ridge penalty on features."""
+FIRST_FIELDS = (
+    "mode",
+    "steps",
+    "ranges",
+    "select",
+    "plan_seed",
+    "backbone",
+    "balanced_classes",
+    "strict",
+    "tolerance",
+    "solver_tolerance",
+)
+"""Fields that describe version 1 of ``compshift`` in files; its other fields follow from its name and version.
 
-FRESH_RANGES = {
-    "learning_rate": LogUniform(-2.5, -1),
-    "weight_decay": LogUniform(-6, -2),
-    "batch_size": LogUniform(5, 7, base=2, whole=True),
+Benchmarks from before protocols had names hold only these, and their jobs keep their keys.
+"""
+
+MAX_ROWS = 1 << 31
+"""More rows than any data set has: a limit that uses all of them."""
+
+STATED = ("backbone", "optimiser", "momentum", "ranges", "steps", "select")
+"""Settings of runs that the paper states; its numbers can be compared only with runs that agree in all of them."""
+
+CHOICES = {
+    "select": SELECTIONS,
+    "optimiser": ("sgd", "adamw"),
+    "schedule": ("constant", "linear", "sawtooth"),
+    "draw_generator": ("default_rng", "RandomState"),
+    "decay": ("matrices", "all", "vectors"),
+    "precision": ("auto", "float32", "bfloat16"),
+    "pooling": ("auto", "mean", "cls", "pooler"),
+    "resampling": ("backbone", "bilinear", "bicubic"),
+    "validation_bias": ("extrapolated", "learned"),
+    "validation_prior": ("uniform", "hull", "train"),
+    "validation_rows": ("all",),
+    "weights": ("published",),
 }
-"""Ranges for networks that start from random weights."""
-
-
-def read_table(name: str) -> list[dict[str, str]]:
-    """Return the rows of one of the paper's tables, as printed."""
-    if name not in PAPER_TABLES:
-        raise unknown_name("table", name, PAPER_TABLES)
-    text = files("compshift.bench").joinpath("paper_tables", f"{name}.csv").read_text()
-    return list(csv.DictReader(text.splitlines()))
-
-
-def printed(method: str) -> str:
-    """Return the name of a method in tables; methods of plugins are printed under their own name."""
-    return {**PAPER_METHODS, **FURTHER_METHODS}.get(method, method)
+"""Accepted values of the settings that are names."""
 
 
 @dataclass(frozen=True)
@@ -109,60 +84,276 @@ class Protocol:
     backbone: str | None = None  # network to fine-tune
     balanced_classes: bool = False  # whether classes are sampled equally often
     strict: bool = False  # whether rows of other groups that contain the same sample as a dropped row are dropped too
-    tolerance: float = FEATURE_TOLERANCE  # for early stopping of training on features
-    solver_tolerance: float = SOLVER_TOLERANCE  # for convergence of convex fits
+    tolerance: float = 1e-3  # training on features stops once no gradient entry exceeds it
+    solver_tolerance: float = 1e-4  # a convex fit has converged once no gradient entry exceeds it
+    name: str = "compshift"  # one of PROTOCOLS
+    version: int = 1  # version of the named protocol
+    changed: tuple[str, ...] = ()  # settings that differ from the named protocol
+    weights: str = "published"  # weights of the backbone; their digest is in every record
+    resampling: str = "backbone"  # how images are resized: as the backbone was trained, or by the method named
+    pooling: str = "auto"  # how a text model's outputs become one vector
+    dropout: float = 0.0  # between a text model's pooled output and the head
+    precision: str = "auto"  # of forward passes, in training, selection and reported predictions
+    optimiser: str = "sgd"
+    momentum: float = 0.9  # of sgd
+    schedule: str = "constant"  # of the learning rate
+    warmup: float = 0.0  # steps over which the learning rate rises; below 1 a share of all steps
+    decay: str = "matrices"  # parameters that weight decay applies to
+    clip: float = 0.0  # norm to which gradients are clipped; 0 for no clipping
+    eval_every: float = 0.05  # steps between evaluations; below 1 a share of all steps
+    validation_rows: str = "all"  # rows of the val split that evaluations use
+    bias_rows: int = 5000  # training rows from which CRM's bias is computed at evaluations; 0 for all
+    validation_bias: str = "extrapolated"  # CRM's bias in the predictor that selects checkpoints and draws
+    validation_prior: str = "uniform"  # CRM's prior in that predictor
+    draws: int = 5  # number of hyper-parameter draws
+    seeds: int = 3  # number of seeds at which the chosen draw is run
+    scenarios: str = "each"  # groups to drop, separated by spaces
+    draw_generator: str = "default_rng"  # random generator of NumPy that hyper-parameters are drawn with
+    methods: dict[str, LogUniform | Fixed] = field(default_factory=dict, hash=False)  # by "method.hyper-parameter"
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise unknown_name("mode", self.mode, MODES)
-        if self.select not in SELECTIONS:
-            raise unknown_name("selection", self.select, SELECTIONS)
-        check_count(self.steps, "steps")
+        for name, known in CHOICES.items():
+            check_name("selection" if name == "select" else name, getattr(self, name), known)
+        for name in ("steps", "draws", "seeds"):
+            check_count(getattr(self, name), name)
+        for name in ("dropout", "momentum", "warmup", "clip", "eval_every", "bias_rows"):
+            if not 0 <= getattr(self, name) < (1 if name in ("dropout", "momentum") else np.inf):
+                raise InputError(f"{name} is {getattr(self, name)}: pass a number ≥ 0, and below 1 if it is a share")
         if self.plan_seed < 0:
             raise InputError(f"the seed of the plan is {self.plan_seed}: pass an integer ≥ 0")
 
-    def draw(self, number: int, own: dict[str, LogUniform]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def draw(self, number: int, own: Mapping[str, LogUniform | Fixed]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the hyper-parameters of a draw: those shared by all methods, and those of one method.
 
         ``own`` are the ranges of the latter. The shared values depend only on the plan's seed and the number of the
         draw, so they are the same for all methods.
         """
-        rng = np.random.default_rng([self.plan_seed, number])
+        if self.draw_generator == "RandomState":
+            rng: Any = np.random.RandomState(self.plan_seed + number)
+        else:
+            rng = np.random.default_rng([self.plan_seed, number])
         common = {name: values.draw(rng) for name, values in self.ranges.items()}
-        scaled = (
-            self.mode == "features" or self.steps not in PAPER_STEPS
-        )  # the paper's ranges suit the paper's numbers of steps
+        if self.draw_generator == "RandomState" and self.dropout:
+            rng.choice([0.0, 0.1, 0.5])  # the authors draw a dropout for texts that is never used
+        # The paper's ranges suit the paper's numbers of steps.
+        scaled = self.name == "compshift" and (self.mode == "features" or self.steps not in PAPER_STEPS)
         steps = self.steps if scaled else None
         return common, {name: values.draw(rng, steps) for name, values in own.items()}
 
+    def method_ranges(self, method: str, own: Mapping[str, LogUniform | Fixed]) -> dict[str, LogUniform | Fixed]:
+        """Return the ranges of a method's hyper-parameters: its ``own``, replaced or extended by the protocol's."""
+        prefix = f"{method}."
+        named = {key.removeprefix(prefix): value for key, value in self.methods.items() if key.startswith(prefix)}
+        if self.is_first:  # constants are the method's own defaults, which jobs from before did not list
+            named = {key: value for key, value in named.items() if key in own}
+        return {**own, **named}
+
+    def steps_of(self, name: str) -> int:
+        """Return ``warmup`` or ``eval_every`` in steps; values below 1 are shares of all steps."""
+        value = float(getattr(self, name))
+        return int(value * self.steps) if value < 1 else int(value)
+
+    def training_settings(self) -> dict[str, Any]:
+        """Return the protocol as settings of a training run (``compshift.training.Settings``), without what is drawn.
+
+        Optimiser, schedule and warm-up of version 1 of ``compshift`` are left to the kind of the backbone, as in runs
+        from before.
+        """
+        found: dict[str, Any] = {
+            "eval_every": max(1, self.steps_of("eval_every")),
+            "metric": self.select,
+            "balanced_classes": self.balanced_classes,
+            "precision": self.precision,
+        }
+        if self.is_first:
+            return found
+        return found | {
+            "optimiser": self.optimiser,
+            "momentum": self.momentum,
+            "schedule": self.schedule,
+            "warmup": self.steps_of("warmup"),
+            "decay": self.decay,
+            "clip": self.clip,
+            "refresh_rows": self.bias_rows or MAX_ROWS,
+            "predictor": self.validation_predictor,
+        }
+
+    def backbone_settings(self, kind: str) -> dict[str, Any]:
+        """Return the backbone and its options for ``compshift.nn.networks.named_backbone``."""
+        found: dict[str, Any] = {"backbone": self.backbone}
+        return found | {"pooling": self.pooling} if kind == "text" else found
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is version 1 of ``compshift``, unchanged: its files hold ``FIRST_FIELDS`` alone."""
+        return (self.name, self.version, self.changed) == ("compshift", 1, ())
+
+    @property
+    def validation_predictor(self) -> str:
+        """Name of CRM's predictor that selects checkpoints and draws."""
+        return f"{self.validation_bias}-{self.validation_prior}"
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the protocol as a dictionary that JSON can represent."""
-        return asdict(self)
+        """Return the protocol as a dictionary that JSON can represent; jobs are named by a hash of it."""
+        return {
+            item.name: _plain(getattr(self, item.name))
+            for item in fields(self)
+            if item.name in FIRST_FIELDS or not self.is_first
+        }
+
+    def settings(self) -> dict[str, str]:
+        """Return every setting as text, for listings."""
+        found: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
+        found |= {f"range of {name}": values for name, values in found.pop("ranges").items()}
+        found |= {f"range of {name}": values for name, values in found.pop("methods").items()}
+        found["changed"] = ", ".join(self.changed)
+        return {name: str(value) for name, value in found.items() if value not in (None, "")}
 
 
-def feature_protocol(*, steps: int | None = None, **choices: Any) -> Protocol:
-    """Return the protocol for features: linear heads with a ridge penalty whose strength is drawn at random."""
-    return Protocol("features", FEATURE_STEPS if steps is None else steps, RIDGE_RANGES, **choices)
+def _plain(value: Any) -> Any:
+    """Convert a field of a protocol to values that JSON can represent."""
+    if isinstance(value, LogUniform):
+        return {item.name: getattr(value, item.name) for item in fields(value)}
+    if isinstance(value, Fixed):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    return list(value) if isinstance(value, tuple) else value
 
 
-def tuning_protocol(
-    dataset: str | None, kind: str, *, fresh: bool, steps: int | None = None, **choices: Any
+@cache
+def _tables() -> dict[str, Any]:
+    """Return the content of ``protocols.toml``."""
+    return tomllib.loads(files("compshift.bench").joinpath("protocols.toml").read_text(encoding="utf-8"))
+
+
+def named_protocol(
+    name: str = "compshift",
+    *,
+    kind: str,
+    dataset: str | None = None,
+    bundled: bool = False,
+    fresh: bool = False,
+    changes: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> Protocol:
-    """Return the protocol for fine-tuning, with the paper's ranges for the data set.
+    """Return a named protocol for a data set.
 
-    Data sets that are not in the paper use the paper's ranges for Waterbirds (images) or MultiNLI (text). ``fresh``
-    networks, which start from random weights, need larger learning rates and use ``FRESH_RANGES``.
+    Parameters
+    ----------
+    name : {"compshift", "paper", "authors"}, default="compshift"
+        Name of the protocol.
+    kind : {"images", "text", "features"}
+        Kind of samples that methods are fitted to.
+    dataset : str, optional
+        Name of the data set; others use the settings of their kind.
+    bundled : bool, default=False
+        Whether the data set comes with compshift.
+    fresh : bool, default=False
+        Whether the network starts from random weights.
+    changes : mapping, optional
+        Settings to change, by name, as values or as text: fields of ``Protocol``, names of ``ranges``, or
+        hyper-parameters such as ``"mixup.alpha"``.
+    **options : Any
+        Fields that every protocol lets a caller set: ``steps``, ``select``, ``backbone``, ``plan_seed`` and ``strict``;
+        None leaves the protocol's value.
+
+    Returns
+    -------
+    Protocol
+        The settings; ``changed`` names those that are not the named protocol's.
+
+    Raises
+    ------
+    InputError
+        If the name or a change is not known, or the protocol has no settings for this kind of samples.
     """
-    if fresh:
-        return Protocol("fine-tuning", FRESH_STEPS if steps is None else steps, FRESH_RANGES, **choices)
-    rows = {row["dataset"]: row for row in read_table("hyperparameters")}
-    alike = {"images": "waterbirds", "text": "multinli"}
-    row = rows.get("celeba" if dataset == "celeba5" else str(dataset)) or rows[alike[kind]]
-    ranges = {
-        "learning_rate": LogUniform(float(row["lr_log10_low"]), float(row["lr_log10_high"])),
-        "weight_decay": LogUniform(float(row["weight_decay_log10_low"]), float(row["weight_decay_log10_high"])),
-        "batch_size": LogUniform(
-            float(row["batch_size_log2_low"]), float(row["batch_size_log2_high"]), base=2, whole=True
-        ),
-    }
-    return Protocol("fine-tuning", int(row["epochs"]) if steps is None else steps, ranges, **choices)
+    check_name("protocol", name, PROTOCOLS)
+    table = _tables()[name]
+    features = kind == "features"
+    if features and name != "compshift":
+        raise InputError(
+            f"the protocol {name!r} fine-tunes networks and has no settings for frozen features: use the protocol "
+            "'compshift', or fine-tune"
+        )
+    keys = [key for key in (dataset, "fresh" if fresh else None, "bundled" if bundled else None, kind) if key]
+    values = {key: _entry(value, keys) for key, value in table.items() if key not in ("ranges", "methods")}
+    ranges = {key: _entry(value, keys) for key, value in table["ranges"].items()}
+    if features:
+        values["backbone"] = None
+    protocol = Protocol(
+        mode="features" if features else "fine-tuning",
+        name=name,
+        ranges={key: LogUniform.parse(text) for key, text in ranges.items() if text is not None},
+        methods={key: _range(value) for key, value in table["methods"].items()},
+        **{key: value for key, value in values.items() if value is not None},
+    )
+    given = {key: value for key, value in options.items() if value is not None}
+    own = [key for key in given if key not in ("plan_seed", "strict") and given[key] != getattr(protocol, key)]
+    protocol = replace(protocol, **given, changed=() if name == "compshift" else tuple(sorted(own)))
+    return change_protocol(protocol, changes or {})
+
+
+def protocol_ranges(name: str) -> dict[str, str]:
+    """Return the ranges of all hyper-parameters in a protocol, as text, by name and kind of samples."""
+    found: dict[str, str] = {}
+    for kind in ("images", "text", "features"):
+        if kind != "features" or name == "compshift":
+            protocol = named_protocol(name, kind=kind)
+            found |= {f"{key} ({kind})": str(values) for key, values in protocol.ranges.items()}
+    return found | {key: str(values) for key, values in protocol.methods.items()}
+
+
+def _entry(value: Any, keys: list[str]) -> Any:
+    """Return the entry of a table for the first key that it has, else its ``other``; values that are no table as is."""
+    if not isinstance(value, dict):
+        return value
+    return next((value[key] for key in keys if key in value), value.get("other"))
+
+
+def _range(value: Any) -> LogUniform | Fixed:
+    """Read the range of a hyper-parameter; a number or a name is a fixed value."""
+    return LogUniform.parse(value) if isinstance(value, str) and "^" in value else Fixed(value)
+
+
+def change_protocol(protocol: Protocol, changes: Mapping[str, Any]) -> Protocol:
+    """Return a protocol with some settings changed, given as values or as text; ``changed`` names them."""
+    values: dict[str, Any] = {}
+    ranges, methods = dict(protocol.ranges), dict(protocol.methods)
+    types = {item.name: getattr(protocol, item.name) for item in fields(protocol)}
+    fixed = ("mode", "name", "version", "changed", "ranges", "methods", "plan_seed", "strict")
+    open_names = [name for name in types if name not in fixed]
+    for name, value in changes.items():
+        if name in ranges:
+            ranges[name] = LogUniform.parse(str(value))
+        elif name in methods:
+            methods[name] = _changed_range(name, value, methods[name])
+        elif name in open_names:
+            values[name] = _converted(name, value, types[name])
+        else:
+            raise unknown_name("setting of a protocol", name, (*open_names, *ranges, *methods))
+    changed = tuple(sorted({*protocol.changed, *changes}))
+    return replace(protocol, **values, ranges=ranges, methods=methods, changed=changed)
+
+
+def _changed_range(name: str, value: Any, before: LogUniform | Fixed) -> LogUniform | Fixed:
+    """Read a changed range or value of a hyper-parameter."""
+    if isinstance(value, str) and "^" in value:
+        return LogUniform.parse(value)
+    sample = before.value if isinstance(before, Fixed) else 1 if before.whole else 1.0
+    return Fixed(_converted(name, value, sample))
+
+
+def _converted(name: str, value: Any, sample: Any) -> Any:
+    """Convert a value, which may be text, to the type of ``sample``."""
+    words = {bool: "true or false", int: "an integer", float: "a number"}
+    kind: Any = str if sample is None else type(sample)
+    text = str(value).strip()
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        return kind(text)
+    except (KeyError, ValueError):
+        raise InputError(f"{name} is {text!r}: pass {words[kind]}") from None

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from compshift.bench.protocol import VARIANTS, printed, read_table
+from compshift.bench.paper import VARIANTS, printed, read_table
 from compshift.bench.records import Record, dropped_accuracy, group_accuracy, is_done, n_unseen, reported, scores
 from compshift.bench.selection import (
     ChosenRecords,

@@ -85,9 +85,10 @@ class Runner:
     ) -> None:
         self.store, self.executor, self.threads, self.plugins = store, executor, threads, plugins
         self.listener = listener or BenchListener()
+        self.free_devices = deque(executor.devices)  # devices of their own for jobs, if the executor has any
         self.queue: deque[tuple[Job, _Progress]] = deque()
         self.claimed_by_others: list[tuple[Job, _Progress]] = []  # jobs that other runners are working on
-        self.running: dict[Future[Record], tuple[Job, _Progress, BaseFileLock]] = {}
+        self.running: dict[Future[Record], tuple[Job, _Progress, BaseFileLock, str]] = {}
         self.suspects: deque[tuple[Job, _Progress]] = deque()  # jobs whose worker died; started again one at a time
         self.starts: Counter[str] = Counter()  # number of starts by job key
         self.outcome = Outcome()
@@ -110,7 +111,7 @@ class Runner:
         finally:
             for future in self.running:
                 future.cancel()
-            for job, _, lock in self.running.values():
+            for job, _, lock, _ in self.running.values():
                 self.store.release(job.key, lock)
         return self.outcome
 
@@ -123,7 +124,8 @@ class Runner:
     def _submit_queued(self) -> None:
         """Submit as many jobs as the executor has room for; suspects run alone, so that no other job dies with them."""
         source = self.suspects or self.queue
-        room = (not self.running) if self.suspects else JOBS_PER_SLOT * self.executor.slots - len(self.running)
+        capacity = len(self.executor.devices) or JOBS_PER_SLOT * self.executor.slots
+        room = (not self.running) if self.suspects else capacity - len(self.running)
         while source and room > 0:
             job, progress = source.popleft()
             if self.store.has(job.key):
@@ -143,12 +145,15 @@ class Runner:
         """Submit a claimed job."""
         self.starts[job.key] += 1
         folder = None if job.is_convex else str(self.store.run_path(job.key).resolve())
-        work = Work(job, self.threads, self.plugins, folder)
-        self.running[self.executor.submit(run_job, work)] = (job, progress, lock)
+        device = self.free_devices.popleft() if self.executor.devices else "auto"
+        work = Work(job, self.threads, self.plugins, folder, device)
+        self.running[self.executor.submit(run_job, work)] = (job, progress, lock, device)
 
     def _collect(self, future: Future[Record]) -> None:
         """Write the record of a job that ended, or queue the job again if its worker died."""
-        job, progress, lock = self.running.pop(future)
+        job, progress, lock, device = self.running.pop(future)
+        if self.executor.devices:
+            self.free_devices.append(device)
         try:
             record = future.result()
         except Exception as error:  # the worker died: run_job itself does not raise
@@ -188,7 +193,8 @@ class Runner:
     def _second_stage(self, progress: _Progress) -> None:
         """Queue the chosen draw at the other seeds, unless every draw diverged or failed."""
         progress.second = True
-        chosen = choose_draw(progress.draws, progress.unit.data.protocol.select)
+        protocol = progress.unit.data.protocol
+        chosen = choose_draw(progress.draws, protocol.select, protocol.validation_predictor)
         if chosen is None:
             if progress.draws:
                 self.outcome.all_diverged.append(progress.unit)

@@ -12,7 +12,7 @@ from typing import Any
 
 from compshift._errors import InputError
 from compshift.bench.convex_methods import n_seeds
-from compshift.bench.protocol import FURTHER_METHODS, PAPER_METHODS
+from compshift.bench.paper import FURTHER_METHODS, PAPER_METHODS
 from compshift.bench.records import Record, check_protocol, check_record, is_done, scores
 from compshift.bench.store import Store
 
@@ -26,16 +26,26 @@ UnitRecords = Mapping[UnitKey, Mapping[tuple[int, int], Record]]
 """Records of every unit, by (draw, seed)."""
 
 
-def choose_draw(records: Mapping[int, Record], metric: str) -> int | None:
-    """Return the draw whose reported predictor has the best validation accuracy; among equals, the first.
+def choose_draw(records: Mapping[int, Record], metric: str, predictor: str | None = None) -> int | None:
+    """Return the draw with the best validation accuracy; among equals, the first.
 
-    Draws that diverged are skipped; return None if none remains. A single remaining draw needs no validation rows.
+    The accuracy is that of the method's ``predictor`` of this name, or of the reported predictor if it has none. Draws
+    that diverged are skipped; return None if none remains. A single remaining draw needs no validation rows.
     """
     finished = {draw: record for draw, record in sorted(records.items()) if is_done(record)}
     if len(finished) <= 1:
         return next(iter(finished), None)
-    found = {draw: scores(record, "val")[metric] for draw, record in finished.items()}
+    found = {
+        draw: scores(record, "val", predictor if predictor in record["right"]["val"] else None)[metric]
+        for draw, record in finished.items()
+    }
     return max(found, key=lambda draw: (found[draw], -draw))
+
+
+def selection_rule(protocol: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return the metric and the predictor by which a stored protocol chooses draws; None for the reported predictor."""
+    bias, prior = protocol.get("validation_bias"), protocol.get("validation_prior")
+    return protocol["select"], None if bias is None else f"{bias}-{prior}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +90,8 @@ def chosen_records(store: Store) -> ChosenRecords:
         labels[config["data"], dropped] = config["scenario"]
     order = {name: rank for rank, name in enumerate((*PAPER_METHODS, *FURTHER_METHODS))}
     keys = sorted(units, key=lambda key: (key[0], key[1], order.get(key[2], len(order)), key[2]))
-    select = {label: data["protocol"]["select"] for label, data in about["data"].items()}
-    records = {key: _chosen_seeds(units[key], select[key[0]]) for key in keys}
+    rules = {label: selection_rule(data["protocol"]) for label, data in about["data"].items()}
+    records = {key: _chosen_seeds(units[key], *rules[key[0]]) for key in keys}
     return ChosenRecords(about, {key: units[key] for key in keys}, records, labels, n_foreign)
 
 
@@ -95,9 +105,9 @@ def _belongs(config: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
     )
 
 
-def _chosen_seeds(records: Mapping[tuple[int, int], Record], metric: str) -> dict[int, Record]:
+def _chosen_seeds(records: Mapping[tuple[int, int], Record], metric: str, predictor: str | None) -> dict[int, Record]:
     """Return the "done" records of the chosen draw, by seed."""
-    draw = choose_draw(_first_seed(records), metric)
+    draw = choose_draw(_first_seed(records), metric, predictor)
     return {seed: record for (number, seed), record in sorted(records.items()) if number == draw and is_done(record)}
 
 
@@ -125,14 +135,17 @@ def unfinished_units(about: Mapping[str, Any], units: UnitRecords) -> list[Unfin
         for codes, method, draws, seeds in plan:
             dropped = tuple(sorted(map(tuple, codes)))
             records = units.get((label, dropped, method), {})
-            planned = _planned_runs(records, draws, n_seeds(protocol["mode"], method, seeds), protocol["select"])
+            rule = selection_rule(protocol)
+            planned = _planned_runs(records, draws, n_seeds(protocol["mode"], method, seeds), *rule)
             finished = len(planned & set(records))
             if finished < len(planned):
                 found.append(UnfinishedUnit(label, dropped, method, finished, len(planned)))
     return found
 
 
-def _planned_runs(found: Mapping[tuple[int, int], Record], draws: int, seeds: int, metric: str) -> set[tuple[int, int]]:
+def _planned_runs(
+    found: Mapping[tuple[int, int], Record], draws: int, seeds: int, metric: str, predictor: str | None
+) -> set[tuple[int, int]]:
     """Return all planned (draw, seed) of a unit: every draw at seed 0, and the chosen draw at the other seeds.
 
     While draws are missing, draw 0 stands for the chosen draw. If every draw diverged, no further seeds are planned.
@@ -140,7 +153,7 @@ def _planned_runs(found: Mapping[tuple[int, int], Record], draws: int, seeds: in
     first = {(draw, 0) for draw in range(draws)}
     chosen: int | None = 0
     if first <= set(found):
-        chosen = choose_draw(_first_seed(found), metric)
+        chosen = choose_draw(_first_seed(found), metric, predictor)
     return first if chosen is None else first | {(chosen, seed) for seed in range(seeds)}
 
 

@@ -17,16 +17,32 @@ from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import GroupedDataset
 
 if TYPE_CHECKING:
+    from compshift.nn.backbones import Backbone
     from compshift.training import Settings, TrainedClassifier
 
-EVALUATIONS = 20
-"""Number of evaluations on the validation rows during a run."""
-
 FEATURE_CLIP = 1.0
-"""Gradient norm above which gradients on features are clipped, because drawn penalties may be very strong."""
+"""Maximum gradient norm in training on fixed features; a drawn penalty weight can make gradients very large."""
 
 EVALUATION_BATCH = 256
 """Samples per forward pass when a trained network predicts."""
+
+RECORDED_SETTINGS = (
+    "optimiser",
+    "learning_rate",
+    "weight_decay",
+    "decay",
+    "batch_size",
+    "balanced_classes",
+    "momentum",
+    "schedule",
+    "warmup",
+    "clip",
+    "eval_every",
+    "metric",
+    "predictor",
+    "refresh_rows",
+)
+"""Settings of a fine-tuning run that its record lists."""
 
 
 class DivergedError(Exception):
@@ -40,7 +56,7 @@ class JobBusyError(Exception):
 class TrainedFit(NamedTuple):
     """A trained method."""
 
-    predict: Callable[[GroupedDataset, FloatArray], dict[str, IntArray]]  # rows, group frequencies -> classes (n,)
+    predict: Callable[[GroupedDataset, FloatArray], dict[str, IntArray]]  # rows, frequencies → classes by predictor
     detail: dict[str, Any]  # diagnostics of the run
 
 
@@ -54,26 +70,22 @@ def train_method(
     *,
     seed: int,
     folder: Path,
+    device: str = "auto",
 ) -> TrainedFit:
     """Train a method on the train rows, and keep the checkpoint with the best accuracy on the val rows.
 
-    ``common`` are the hyper-parameters shared by all methods, ``known`` describes a named data set.
+    ``hyperparameters`` are the method's own, ``common`` those shared by all methods. ``known`` describes a named data
+    set and is None for other data. ``detail`` of the result records how the network was trained.
     """
     from compshift.methods.registry import make_method
-    from compshift.nn.networks import named_backbone
     from compshift.training.folder import BusyError, RunFolder, read_json
     from compshift.training.loop import train
     from compshift.training.run import DivergenceError
 
     features = protocol.mode == "features"
     settings = _feature_settings(data, common, protocol, seed) if features else _tuning_settings(common, protocol, seed)
-    backbone = named_backbone(
-        "linear" if features else protocol.backbone,
-        data,
-        seed,
-        geometry=None if known is None else known.geometry,
-        default_length=None if known is None else known.max_length,
-    )
+    backbone = protocol_backbone(protocol, data, known, seed)
+    weights = None if features else backbone.fingerprint()
     try:
         clf = train(
             data,
@@ -81,7 +93,7 @@ def train_method(
             backbone,
             settings,
             folder=folder,
-            device="cpu" if features else "auto",
+            device="cpu" if features else device,
         )
     except DivergenceError as error:
         raise DivergedError(str(error)) from None
@@ -89,13 +101,37 @@ def train_method(
         raise JobBusyError from None
     result = read_json(RunFolder(folder).result_path)
     detail = {name: result[name] for name in ("steps", "best_step", "gradient")}
+    precision = result.get("precision", "float32")  # runs from before do not say, and were in float32 on most machines
+    if not features:
+        resolved = settings.resolved(backbone.kind, pretrained=backbone.pretrained)
+        detail["training"] = {
+            **{name: getattr(resolved, name) for name in RECORDED_SETTINGS},
+            "precision": precision,
+            "backbone": backbone.settings(),
+            "weights": weights,
+        }
     if hasattr(clf.head_, "effective_sample_size_"):
         detail |= {"bias_gap": clf.head_.bias_gap_, "extrapolated": extrapolated_groups(clf.head_)}
-    return TrainedFit(lambda part, frequency: _predict(clf, part, frequency), detail)
+    return TrainedFit(lambda part, frequency: _predict(clf, part, frequency, precision), detail)
+
+
+def protocol_backbone(protocol: Protocol, data: GroupedDataset, known: Benchmark | None, seed: int) -> Backbone:
+    """Return the network that a protocol trains on a data set; ``known`` describes a named data set."""
+    from compshift.nn.networks import named_backbone
+
+    options = {"backbone": "linear"} if protocol.mode == "features" else protocol.backbone_settings(data.kind)
+    return named_backbone(
+        options.pop("backbone"),
+        data,
+        seed,
+        geometry=None if known is None else known.geometry,
+        default_length=None if known is None else known.max_length,
+        **options,
+    )
 
 
 def _feature_settings(data: GroupedDataset, common: dict[str, Any], protocol: Protocol, seed: int) -> Settings:
-    """Return settings for training in full batches; the learning rate is the inverse of a bound on the curvature."""
+    """Return settings for training in full batches; the learning rate is 1 over a bound on the loss's curvature."""
     from compshift.training import Settings
 
     X, alpha = data.part("train").X, common["alpha"]
@@ -103,13 +139,14 @@ def _feature_settings(data: GroupedDataset, common: dict[str, Any], protocol: Pr
         steps=protocol.steps,
         batch_size=len(X),
         optimiser="sgd",
-        learning_rate=1 / (0.5 * largest_variance(X) + alpha),  # the curvature of a softmax is at most 1/2
+        learning_rate=1
+        / (0.5 * largest_variance(X) + alpha),  # no eigenvalue of the Hessian of log-sum-exp exceeds 1/2
         weight_decay=alpha,
         schedule="linear",
         warmup=0,
         clip=FEATURE_CLIP,
         tolerance=protocol.tolerance,
-        eval_every=max(1, protocol.steps // EVALUATIONS),
+        eval_every=max(1, protocol.steps_of("eval_every")),
         metric=protocol.select,
         precision="float32",
         seed=seed,
@@ -120,14 +157,7 @@ def _tuning_settings(common: dict[str, Any], protocol: Protocol, seed: int) -> S
     """Return settings for fine-tuning with the drawn hyper-parameters."""
     from compshift.training import Settings
 
-    return Settings(
-        steps=protocol.steps,
-        **common,
-        eval_every=max(1, protocol.steps // EVALUATIONS),
-        metric=protocol.select,
-        balanced_classes=protocol.balanced_classes,
-        seed=seed,
-    )
+    return Settings(steps=protocol.steps, **common, **protocol.training_settings(), seed=seed)
 
 
 def largest_variance(X: FloatArray) -> float:
@@ -142,15 +172,17 @@ def largest_variance(X: FloatArray) -> float:
     return float(largest**2 / len(X) / mean_square)
 
 
-def _predict(clf: TrainedClassifier, part: GroupedDataset, frequency: FloatArray) -> dict[str, IntArray]:
-    """Return the predicted classes (n,) of each predictor of the method."""
+def _predict(
+    clf: TrainedClassifier, part: GroupedDataset, frequency: FloatArray, precision: str
+) -> dict[str, IntArray]:
+    """Return the predicted classes (n,) of each predictor, in the precision in which the checkpoint was selected."""
     import torch
 
     from compshift.features.embedder import Embedder
 
     device = next(clf.model.parameters()).device
     embedder = Embedder(
-        clf.model.backbone, device=str(device), dtype="float32", batch_size=EVALUATION_BATCH, num_workers=None
+        clf.model.backbone, device=str(device), dtype=precision, batch_size=EVALUATION_BATCH, num_workers=None
     )
     (embedded,) = embedder.embed(part.samples, [np.arange(len(part))])
     if len(embedded.rows) < len(part):

@@ -9,7 +9,7 @@ import typer
 
 from compshift._errors import InputError, unknown_name
 from compshift._files import check_apart, check_target, replacing
-from compshift.cli.options import DATA, MACHINE, Json, Shares, names, read_shares, reject_unused
+from compshift.cli.options import DATA, MACHINE, Json, Shares, assignments, names, read_shares, reject_unused
 
 if TYPE_CHECKING:
     from compshift.bench.sources import DataSource
@@ -42,24 +42,57 @@ def bench(
     drop: Annotated[
         list[str] | None,
         typer.Option(
-            help="Groups to drop: each (one group at a time), none, random:SHARE, or a group as VALUE,VALUE,... (join "
-            "several groups with ; and put a value that contains a comma in double quotes). Repeatable.",
-            show_default="each",
+            help="Groups to drop: each (one group at a time), none, random:SHARE (a random share of the groups), or a "
+            "group as VALUE,VALUE,... (join several groups with ; and put a value that contains a comma in double "
+            "quotes); standard is none with all groups in validation. Repeat the option for several scenarios.",
+            show_default="each; none for nico++",
             rich_help_panel=SCOPE,
+        ),
+    ] = None,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes",
+            metavar="",
+            help="Run --drop each on nico++ too, whose result is one scenario.",
+            rich_help_panel=SCOPE,
+        ),
+    ] = False,
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="Protocol: compshift, paper (what the paper's text says) or authors (what its authors' code does).",
+            rich_help_panel=RUNS,
+        ),
+    ] = "compshift",
+    protocol_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Change a setting of the protocol, such as pooling=mean or mixup.alpha=10^U(-1,1). Repeatable.",
+            show_default=False,
+            rich_help_panel=RUNS,
         ),
     ] = None,
     features: Annotated[
         bool,
         typer.Option("--features", metavar="", help="Fit linear heads on frozen features.", rich_help_panel=SCOPE),
     ] = False,
-    draws: Annotated[int, typer.Option(help="Number of hyper-parameter draws.", rich_help_panel=RUNS)] = 5,
-    seeds: Annotated[int, typer.Option(help="Number of seeds to run the chosen draw with.", rich_help_panel=RUNS)] = 3,
+    draws: Annotated[
+        int | None, typer.Option(help="Number of hyper-parameter draws.", show_default="5", rich_help_panel=RUNS)
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Number of seeds to run the chosen draw with.", show_default="3", rich_help_panel=RUNS),
+    ] = None,
     select: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Validation accuracy used to choose a draw: balanced, worst or average.", rich_help_panel=RUNS
+            help="Validation accuracy used to choose a draw: balanced, worst or average.",
+            show_default="balanced",
+            rich_help_panel=RUNS,
         ),
-    ] = "balanced",
+    ] = None,
     seed: Annotated[
         int, typer.Option(help="Seed for the draws, for random scenarios and for --shares.", rich_help_panel=RUNS)
     ] = 0,
@@ -67,7 +100,7 @@ def bench(
         int | None,
         typer.Option(
             help="Number of steps in a training run.",
-            show_default="the paper's number; 600 on features, 1000 from scratch",
+            show_default="the protocol's; 600 on features, 1000 from scratch",
             rich_help_panel=RUNS,
         ),
     ] = None,
@@ -75,7 +108,7 @@ def bench(
         str | None,
         typer.Option(
             help="Backbone to fine-tune or, with --features, to compute the features of a downloaded data set.",
-            show_default="efficientnet-lite0 for images, minilm for texts; small-cnn for bundled images",
+            show_default="the protocol's; small-cnn for bundled images",
             rich_help_panel=RUNS,
         ),
     ] = None,
@@ -126,6 +159,14 @@ def bench(
         str | None,
         typer.Option(help="Address of a Ray cluster.", show_default="start a local cluster", rich_help_panel=MACHINE),
     ] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            help="Devices to fine-tune on, one job each: all, or numbers of CUDA devices such as 0,1 (loky and ray).",
+            show_default="one device, chosen automatically",
+            rich_help_panel=MACHINE,
+        ),
+    ] = None,
     timeout: Annotated[
         float,
         typer.Option(help="Seconds to wait for a scheduler or cluster to answer.", min=0.1, rich_help_panel=MACHINE),
@@ -148,7 +189,10 @@ def bench(
     ] = None,
     shares: Shares = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Print the number of jobs and the estimated time, then stop.")
+        bool,
+        typer.Option(
+            "--dry-run", metavar="", help="Print the number of jobs, the estimated time and the protocol, then stop."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -161,7 +205,7 @@ def bench(
     If a job fails, its log is written to failures/ in the output folder, the other jobs still run, and the exit code is
     1. Run the same command again to retry failed jobs.
     """
-    from compshift.bench.executors import BACKENDS, start_executor
+    from compshift.bench.executors import BACKENDS, bench_devices, start_executor
     from compshift.bench.plan import make_plan
     from compshift.bench.results import stored_results
     from compshift.bench.runner import Runner
@@ -197,7 +241,10 @@ def bench(
     plan = make_plan(
         data,
         names(methods, "--methods"),
-        drop or ["each"],
+        drop or None,
+        protocol=protocol,
+        changes=assignments(protocol_set, "--protocol-set"),
+        yes=yes,
         draws=draws,
         seeds=seeds,
         select=select,
@@ -211,17 +258,20 @@ def bench(
         X = source.measurements()
         if X is not None:
             warn_of_scales(X, [f"{source.label} f{column}" for column in range(X.shape[1])], "")
-    jobs, threads = plan.workers(jobs, threads, remote=scheduler is not None or address is not None)
+    own = bench_devices(devices, backend)
+    if own and not plan.is_tuning:
+        raise InputError("--devices is for fine-tuning, but every data set has fixed features: leave it out")
+    jobs, threads = plan.workers(jobs or len(own) or None, threads, remote=scheduler is not None or address is not None)
     if dry_run:
         known = Store.open(output) if (output / "bench.json").is_file() else None
         finished = sum(plan.finished_jobs(known))
-        print_plan(plan.units, plan.estimate_seconds(known), jobs, finished, as_json=json)
+        print_plan(plan.units, plan.estimate_seconds(known, own[0] if own else "auto"), jobs, finished, as_json=json)
         return
     store = plan.store(output)
     with (
         resumable(),
         start_executor(
-            backend, jobs, threads=threads, scheduler=scheduler, address=address, patience=timeout
+            backend, jobs, threads=threads, devices=own, scheduler=scheduler, address=address, patience=timeout
         ) as executor,
         bench_listener(plan.units, quiet=json) as listener,
     ):

@@ -70,27 +70,50 @@ def export(
     typer.echo(f"{len(data)} rows of {data.X.shape[1]} features written to {output}")
 
 
-def methods(json: Json = False) -> None:
-    """List the training methods with their hyper-parameters and defaults."""
+def methods(
+    ranges: Annotated[
+        bool,
+        typer.Option(
+            "--ranges", metavar="", help="Print the ranges from which benchmarks draw hyper-parameters, by protocol."
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List the training methods with their hyper-parameters and defaults, or the ranges of every protocol."""
+    from rich.console import Console
+
+    from compshift.report.terminal import plain_table
+
+    if ranges:
+        from compshift.bench.protocol import PROTOCOLS, protocol_ranges
+
+        drawn = {name: protocol_ranges(name) for name in PROTOCOLS}
+        if json:
+            typer.echo(json_format.dumps(drawn))
+            return
+        table = plain_table("ranges of hyper-parameters")
+        for heading in ("hyper-parameter", *PROTOCOLS):
+            table.add_column(heading, overflow="fold")
+        for key in dict.fromkeys(key for found in drawn.values() for key in found):
+            table.add_row(key, *(found.get(key, "") for found in drawn.values()))
+        Console().print(table)
+        return
     from compshift.cli.inputs import require_torch
 
     require_torch()
-    from rich.console import Console
-
     from compshift.methods.registry import METHODS, load_installed
-    from compshift.report.terminal import plain_table
 
     load_installed()
-    found: dict[str, dict[str, Any]] = {
+    about: dict[str, dict[str, Any]] = {
         name: {"summary": kind.summary, "hyperparameters": kind().hyperparameters()} for name, kind in METHODS.items()
     }
     if json:
-        typer.echo(json_format.dumps(found))
+        typer.echo(json_format.dumps(about))
         return
     table = plain_table("methods of compshift train")
     for heading in ("method", "what it does", "--set"):
         table.add_column(heading, overflow="fold")
-    for name, about in found.items():
-        values = " ".join(f"{key}={value}" for key, value in about["hyperparameters"].items())
-        table.add_row(name, about["summary"], values)
+    for name, method in about.items():
+        values = " ".join(f"{key}={value}" for key, value in method["hyperparameters"].items())
+        table.add_row(name, method["summary"], values)
     Console().print(table)

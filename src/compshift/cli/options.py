@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -165,6 +165,17 @@ def names(text: str, option: str) -> list[str]:
         found = [name.strip() for name in text.split(",") if name.strip()]
     if not found:
         raise InputError(f"{option} is empty: pass one or more names separated by commas")
+    return found
+
+
+def assignments(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+    """Parse the values NAME=VALUE of a repeatable option."""
+    found = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"{option} is {text!r}: pass NAME=VALUE")
+        found[name.strip()] = value.strip()
     return found
 
 

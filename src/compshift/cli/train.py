@@ -18,6 +18,7 @@ from compshift.cli.options import (
     SplitColumn,
     TextColumns,
     Workers,
+    assignments,
 )
 
 METHOD = "Method"
@@ -46,6 +47,24 @@ def train(
     config: Annotated[
         Path | None,
         typer.Option(help="TOML file with options; options on the command line override it.", show_default=False),
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="Protocol whose settings are the defaults: compshift, paper or authors; drawn ones are the middle of "
+            "their range.",
+            show_default=False,
+            rich_help_panel=METHOD,
+        ),
+    ] = None,
+    protocol_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Change a setting of the protocol, such as pooling=mean. Repeatable.",
+            show_default=False,
+            rich_help_panel=METHOD,
+        ),
     ] = None,
     method: Annotated[
         str | None,
@@ -259,6 +278,8 @@ def train(
         if name not in ("balance", "config", "output", "set_", "device", "workers", "overwrite", "tensorboard", "json")
         and value not in (None, "")
     }
+    if protocol_set:
+        given["protocol_set"] = assignments(protocol_set, "--protocol-set")
     from compshift.cli.inputs import require_torch
     from compshift.cli.interruption import resumable
 

@@ -11,11 +11,14 @@ from typing import Any
 
 from compshift._errors import InputError, unknown_name
 from compshift._files import check_apart, check_folder, check_ordinary
+from compshift.bench.protocol import Protocol, named_protocol
 from compshift.cli.inputs import TableOptions, load_source, path_of
+from compshift.cli.options import assignments
+from compshift.data.benchmarks import MODULES, benchmark
 from compshift.data.shards import check_readable
 from compshift.data.shift import group_text, parse_groups, scenarios
 from compshift.methods.base import Method
-from compshift.methods.registry import make_method
+from compshift.methods.registry import make_method, method_class
 from compshift.training.settings import Settings
 
 TABLE_KEYS = ("root", "path", "text", "features", "target", "attributes", "split_column", "shares")
@@ -24,13 +27,16 @@ TABLE_KEYS = ("root", "path", "text", "features", "target", "attributes", "split
 BACKBONE_KEYS = ("backbone", "pooling", "max_length")
 """Configuration keys of the backbone."""
 
+PROTOCOL_KEYS = ("protocol", "protocol_set")
+"""Configuration keys of the protocol: its name, and changes of its settings as a table."""
+
 MAX_FILE_BYTES = 1 << 16
 """Maximum size of a configuration file, because parsing deeply nested TOML keys is slow."""
 
 SETTINGS_KEYS = tuple(field.name for field in fields(Settings))
 """Configuration keys of the training loop."""
 
-KEYS = ("data", "method", "hyperparameters", "drop", *BACKBONE_KEYS, *TABLE_KEYS, *SETTINGS_KEYS)
+KEYS = ("data", "method", "hyperparameters", "drop", *PROTOCOL_KEYS, *BACKBONE_KEYS, *TABLE_KEYS, *SETTINGS_KEYS)
 """All keys that a configuration file may have."""
 
 
@@ -65,13 +71,15 @@ class TrainConfig:
         check_readable(output)
         _check_types(options)
         check_apart(output, path_of(options["data"]), options.get("root"), options.get("backbone"))
-        values = dict(options.get("hyperparameters", {}))
-        for text in hyperparameters:
-            name, equals, value = text.partition("=")
-            if not equals:
-                raise InputError(f"--set is {text!r}: pass NAME=VALUE")
-            values[name.strip()] = value.strip()
-        return cls(str(options["data"]), output, make_method(options.get("method", "crm"), values), options)
+        name = options.get("method", "crm")
+        values = {**options.get("hyperparameters", {}), **assignments(hyperparameters, "--set")}
+        if "protocol" in options:
+            protocol = named_protocol(options["protocol"], kind="images", changes=options.get("protocol_set"))
+            own = protocol.method_ranges(name, method_class(name).ranges)
+            values = {**{key: found.middle for key, found in own.items()}, **values}
+        elif "protocol_set" in options:
+            raise InputError("there is no protocol to change: pass --protocol with --protocol-set")
+        return cls(str(options["data"]), output, make_method(name, values), options)
 
     def run(
         self, *, device: str, workers: int | None, overwrite: bool, tensorboard: bool, quiet: bool
@@ -82,25 +90,30 @@ class TrainConfig:
         from compshift.training.folder import RunFolder, read_json
         from compshift.training.loop import train
 
-        settings_given = {name: self.options[name] for name in SETTINGS_KEYS if name in self.options}
+        settings_given: dict[str, Any] = {name: self.options[name] for name in SETTINGS_KEYS if name in self.options}
+        backbone_given: dict[str, Any] = {name: self.options[name] for name in BACKBONE_KEYS if name in self.options}
         Settings.from_dict(settings_given)
         columns = {name: self.options[name] for name in TABLE_KEYS if name in self.options}
         if "root" in columns:
             columns["root"] = Path(columns["root"])
         source = load_source(self.source, TableOptions(**columns, seed=int(settings_given.get("seed", 0))))
-        settings = Settings.from_dict({"balanced_classes": source.balanced_classes, **settings_given})
         data = source.data
+        if "protocol" in self.options:
+            protocol = self._protocol(data.kind)
+            middle = {name: values.middle for name, values in protocol.ranges.items()}
+            settings_given = {"steps": protocol.steps, **middle, **protocol.training_settings(), **settings_given}
+            backbone_given = {**protocol.backbone_settings(data.kind), **backbone_given}
+        settings = Settings.from_dict({"balanced_classes": source.balanced_classes, **settings_given})
         if self.options.get("drop"):
             (scenario,) = scenarios(data, parse_groups(data.space, _listed(self.options["drop"])))
             data = scenario.apply(data)
         backbone = named_backbone(
-            self.options.get("backbone"),
+            backbone_given.pop("backbone", None),
             data,
             settings.seed,
             geometry=source.geometry,
-            max_length=self.options.get("max_length"),
             default_length=source.max_length,
-            pooling=self.options.get("pooling", "auto"),
+            **backbone_given,
         )
         resolved = settings.resolved(backbone.kind, pretrained=backbone.pretrained)
         main = int(os.environ.get("RANK", "0")) == 0
@@ -123,6 +136,25 @@ class TrainConfig:
         about = {"model": str(self.output), "method_name": self.method.name, "held_out": held_out, "new": not finished}
         return {**read_json(RunFolder(self.output).result_path), **about}
 
+    def _protocol(self, kind: str) -> Protocol:
+        """Return the protocol of the run for samples of a kind."""
+        from compshift.nn.backbones import FRESH
+
+        if kind == "features":
+            raise InputError(
+                "protocols of training are for images and texts, but the samples are features: leave out --protocol"
+            )
+        known = benchmark(self.source) if self.source in MODULES else None
+        about: dict[str, Any] = {
+            "kind": kind,
+            "dataset": None if known is None else known.name,
+            "bundled": known is not None and known.bundled,
+            "changes": self.options.get("protocol_set"),
+        }
+        name = self.options["protocol"]
+        network = self.options.get("backbone") or named_protocol(name, **about).backbone
+        return named_protocol(name, **about, fresh=network in FRESH, backbone=self.options.get("backbone"))
+
     def show(self, result: Mapping[str, Any], *, as_json: bool) -> None:
         """Print the results of the run; only the first process prints."""
         from compshift.report.run_progress import print_run
@@ -134,7 +166,8 @@ class TrainConfig:
         """Return the whole configuration as TOML; `compshift train --config` repeats the run with it."""
         import tomli_w
 
-        content = {name: self.options[name] for name in (*TABLE_KEYS, *BACKBONE_KEYS, "drop") if name in self.options}
+        kept = (*TABLE_KEYS, *BACKBONE_KEYS, *PROTOCOL_KEYS, "drop")
+        content = {name: self.options[name] for name in kept if name in self.options}
         content |= {name: str(content[name]) for name in ("root",) if name in content}
         content |= {"data": self.source, "method": self.method.name, "backbone": backbone}
         content |= {name: value for name, value in settings.to_dict().items() if value is not None}
@@ -175,12 +208,14 @@ def _check_types(options: dict[str, Any]) -> None:
             options[name] = ",".join(options[name])
     if isinstance(options.get("root"), Path):
         options["root"] = str(options["root"])
-    type_names = dict.fromkeys(("data", "method", *BACKBONE_KEYS, *TABLE_KEYS), "str") | {"max_length": "int"}
+    type_names = dict.fromkeys(("data", "method", "protocol", *BACKBONE_KEYS, *TABLE_KEYS), "str") | {
+        "max_length": "int"
+    }
     type_names |= {field.name: str(field.type) for field in fields(Settings)}
     for name, value in options.items():
-        if name == "hyperparameters":
+        if name in ("hyperparameters", "protocol_set"):
             if not isinstance(value, dict):
-                raise InputError(f"hyperparameters is {value!r}: write a TOML table, [hyperparameters]")
+                raise InputError(f"{name} is {value!r}: write a TOML table, [{name}]")
             continue
         if name == "drop":
             if not isinstance(value, str | list) or not all(isinstance(group, str | list) for group in value):

@@ -218,14 +218,17 @@ def correction_offset(counts: FloatArray, epsilon: float) -> FloatArray:
         return np.asarray(np.log(counts / counts.sum() + epsilon))
 
 
-def adjustment_offset(counts: FloatArray, tau: float, smoothing: float) -> FloatArray:
+def adjustment_offset(counts: FloatArray, tau: float, smoothing: float, epsilon: float = 0.0) -> FloatArray:
     r"""Return the logit offsets of supervised logit adjustment (Tsirigotis et al., 2024).
 
-    .. math:: \tau \log \hat p(y \mid a)
+    .. math:: \tau \log (\hat p(y \mid a) + \varepsilon)
 
     ``counts`` (c, a) are as in ``correction_offset``, and the offset is used in the same way. ``smoothing`` is added to
-    every count.
+    every count. An attribute without counts has p̂ = 0.
     """
     smooth = counts + smoothing
+    total = smooth.sum(axis=0)
     with np.errstate(divide="ignore"):
-        return np.asarray(tau * (np.log(smooth) - np.log(smooth.sum(axis=0))))
+        if epsilon:
+            return np.asarray(tau * np.log(smooth / np.where(total > 0, total, 1.0) + epsilon))
+        return np.asarray(tau * (np.log(smooth) - np.log(total)))

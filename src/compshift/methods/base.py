@@ -221,6 +221,8 @@ class Method(ABC):
         Whether ``predictors`` uses its argument ``prior``. Default: False.
     ranges : mapping of str to LogUniform
         Ranges from which benchmarks draw hyper-parameters.
+    later : tuple of str
+        Hyper-parameters that run folders of format 1 may lack; at their defaults they are left out of ``identity``.
 
     Examples
     --------
@@ -243,6 +245,7 @@ class Method(ABC):
     summary: ClassVar[str] = ""
     uses_prior: ClassVar[bool] = False
     ranges: ClassVar[Mapping[str, LogUniform]] = {}
+    later: ClassVar[tuple[str, ...]] = ()
 
     def hyperparameters(self) -> dict[str, Any]:
         """Names and values of the hyper-parameters.
@@ -253,6 +256,21 @@ class Method(ABC):
             The fields of the dataclass.
         """
         return dataclasses.asdict(self) if dataclasses.is_dataclass(self) and not isinstance(self, type) else {}
+
+    def identity(self) -> dict[str, Any]:
+        """Return the hyper-parameters that identify a run.
+
+        Returns
+        -------
+        dict
+            All hyper-parameters, without those in ``later`` that have their default.
+        """
+        defaults = {field.name: field.default for field in dataclasses.fields(self)} if self.later else {}  # type: ignore[arg-type]
+        return {
+            name: value
+            for name, value in self.hyperparameters().items()
+            if name not in self.later or value != defaults[name]
+        }
 
     def head(self, in_features: int, task: Task) -> nn.Module:
         """Make the head.

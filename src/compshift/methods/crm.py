@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from compshift._checks import check_positive
 from compshift._errors import ExtrapolationWarning, InputError, check_name
@@ -30,22 +30,30 @@ class CRM(Method):
     """Compositional risk minimisation: additive energies, extrapolated bias, prediction under any prior.
 
     ``prior`` is the prior of the reported predictor. ``hidden`` is the width of the hidden layer between the features
-    and the energies of each attribute; 0 makes the energies linear.
+    and the energies of each attribute; 0 makes the energies linear. ``init`` says how the energies' weights start:
+    "zero", or "random" as PyTorch initialises a layer.
     """
 
     prior: str = "uniform"
     hidden: int = 0
+    init: str = "zero"
 
     uses_prior = True
     name = "crm"
     summary = "additive energies with extrapolated bias"
+    later = ("init",)
 
     def __post_init__(self) -> None:
         check_name("prior", self.prior, PRIORS)
+        check_name("init", self.init, ("zero", "random"))
 
     def head(self, in_features: int, task: Task) -> AdditiveEnergyHead:
         """Make the energy head; its group frequencies are those of the batches, not of the data set."""
         head = AdditiveEnergyHead(in_features, task.space, self.hidden or None)
+        if self.init == "random":
+            for layer in head.layers.modules():
+                if isinstance(layer, nn.Linear):
+                    layer.reset_parameters()
         head.set_train_groups(task.seen, task.weight)
         return head
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from compshift._checks import check_positive
+from compshift._errors import check_name
 from compshift.methods.base import Batch, Method, State, Task
 from compshift.methods.erm import row_losses
 from compshift.methods.sampling import LogUniform
@@ -22,26 +23,31 @@ class GroupDRO(Method):
 
     .. math:: q_g \propto q_g \exp(\eta \bar L_g) \text{ for the groups of the batch}, \qquad L = \sum_g q_g \bar L_g
 
-    Only training groups have a weight: weight on an unseen group would shrink the loss without training anything.
+    By default only training groups have a weight: weight on an unseen group shrinks the loss without training anything.
+    With ``groups="all"`` unseen groups have one too, as in the code of the paper's authors.
     """
 
     eta: float = 0.01
+    groups: str = "seen"
 
     ranges: ClassVar[Mapping[str, LogUniform]] = {"eta": LogUniform(-3, -1)}
 
     name = "groupdro"
     summary = "group losses with weights by exponentiated-gradient ascent"
+    later = ("groups",)
 
     def __post_init__(self) -> None:
         check_positive(self.eta, "eta", allow_zero=True)
+        check_name("groups", self.groups, ("seen", "all"))
 
     def state(self, task: Task) -> State:
-        """Make the initial group weights, which are all equal."""
-        return {"group_weight": torch.full((task.n_groups,), 1 / task.n_groups)}
+        """Make the initial group weights, which are all equal; those of unseen groups, if any, come last."""
+        count = task.space.n_groups if self.groups == "all" else task.n_groups
+        return {"group_weight": torch.full((count,), 1 / count)}
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
         """Weighted sum of the groups' mean losses."""
-        means, _ = batch.means_by(row_losses(model, batch), batch.group, batch.task.n_groups)
+        means, _ = batch.means_by(row_losses(model, batch), batch.group, len(state["group_weight"]))
         # A group without rows in the batch has mean 0, so its weight is multiplied by 1.
         log_weight = state["group_weight"].log() + self.eta * means.detach()
         weight = log_weight.softmax(dim=0)

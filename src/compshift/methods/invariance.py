@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from compshift._checks import check_count, check_positive
+from compshift._errors import check_name
 from compshift.methods.base import Batch, Method, State
 from compshift.methods.erm import row_losses
 from compshift.methods.sampling import LogUniform
@@ -21,11 +22,16 @@ from compshift.nn.networks import BackboneClassifier
 
 @dataclass(frozen=True)
 class Penalised(Method):
-    """Base class of methods whose penalty has weight 1 before step ``anneal`` and weight ``penalty`` from then on."""
+    """Base class of methods whose penalty has weight 1 before step ``anneal`` and weight ``penalty`` from then on.
+
+    ``reset`` says whether the optimiser's moments are cleared at that step: "yes" or "no".
+    """
 
     penalty: float = 100.0
     anneal: int = 500
+    reset: str = "yes"
 
+    later: ClassVar[tuple[str, ...]] = ("reset",)
     ranges: ClassVar[Mapping[str, LogUniform]] = {
         "penalty": LogUniform(-1, 5),
         "anneal": LogUniform(0, 4, whole=True, steps=10_000),
@@ -34,6 +40,7 @@ class Penalised(Method):
     def __post_init__(self) -> None:
         check_positive(self.penalty, "penalty", allow_zero=True)
         check_count(self.anneal, "anneal")
+        check_name("reset", self.reset, ("yes", "no"))
 
     def penalty_weight(self, step: int) -> float:
         """Weight of the penalty in a step."""
@@ -45,7 +52,7 @@ class Penalised(Method):
 
     def resets_optimiser(self, step: int) -> bool:
         """Return whether the penalty's weight changes at this step; earlier moments belong to the previous loss."""
-        return step == self.anneal
+        return self.reset == "yes" and step == self.anneal
 
 
 @dataclass(frozen=True)
@@ -82,14 +89,26 @@ class IRM(Penalised):
 
 @dataclass(frozen=True)
 class VREx(Penalised):
-    """Risk extrapolation: mean of the groups' risks plus their population variance, weighted as a penalty."""
+    """Risk extrapolation: mean of the groups' risks plus their variance, weighted as a penalty.
+
+    ``variance`` is "population" (divided by the number of groups in the batch) or "sample" (by one less).
+    """
+
+    variance: str = "population"
 
     name = "vrex"
     summary = "mean and variance of the risks of groups"
+    later = ("reset", "variance")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_name("variance", self.variance, ("population", "sample"))
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
         """Mean plus weighted variance over the groups of the batch."""
         risks, count = batch.means_by(row_losses(model, batch), batch.group, batch.task.n_groups)
         present = risks[count > 0]
         variance = ((present - present.mean()) ** 2).mean()
+        if self.variance == "sample":
+            variance = variance * len(present) / max(1, len(present) - 1)
         return present.mean() + self.penalty_weight(step) * variance, state

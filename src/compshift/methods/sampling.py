@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
+from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
+
+NUMBER = r"[+-]?\d+(?:\.\d+)?"
+RANGE = re.compile(rf"(int )?({NUMBER})\^U\(({NUMBER}), ?({NUMBER})\)(?: of (\d+) steps)?")
+"""Notation of a ``LogUniform``, such as ``int 2^U(5, 7)`` or ``int 10^U(0, 4) of 10000 steps``."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,52 @@ class LogUniform:
     whole: bool = False
     steps: int | None = None
 
+    @classmethod
+    def parse(cls, text: str) -> LogUniform:
+        """Read the notation that ``str`` gives, such as ``10^U(-5, -3)``."""
+        found = RANGE.fullmatch(text.strip())
+        if found is None or float(found[2]) <= 0 or float(found[3]) > float(found[4]):
+            raise InputError(f"{text!r} is not a range: write one such as 10^U(-5, -3) or int 2^U(5, 7)")
+        whole, base, low, high, steps = found.groups()
+        number = {text: float(text) if "." in text else int(text) for text in (base, low, high)}
+        power = 10.0 if number[base] == 10 else number[base]
+        return cls(number[low], number[high], power, whole is not None, None if steps is None else int(steps))
+
+    def __str__(self) -> str:
+        scale = "" if self.steps is None else f" of {self.steps} steps"
+        return f"{'int ' if self.whole else ''}{self.base:g}^U({self.low:g}, {self.high:g}){scale}"
+
+    @property
+    def middle(self) -> float | int:
+        """Value at the middle of the exponent's range."""
+        value = float(self.base ** ((self.low + self.high) / 2))
+        return max(1, int(value)) if self.whole else value
+
     def draw(self, rng: np.random.Generator, steps: int | None = None) -> float | int:
         """Draw a value; if it is a step number, scale it to a run of ``steps`` steps."""
         value = float(self.base ** rng.uniform(self.low, self.high))
         if self.steps is not None and steps is not None:
             value *= steps / self.steps
         return max(1, int(value)) if self.whole else value
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A hyper-parameter that is not drawn but has the same value in every draw."""
+
+    value: float | int | str
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    @property
+    def middle(self) -> float | int | str:
+        """The value."""
+        return self.value
+
+    def draw(self, rng: np.random.Generator, steps: int | None = None) -> float | int | str:
+        """Return the value; the generator is not used."""
+        return self.value
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from compshift._errors import InputError
-from compshift.bench.protocol import printed
+from compshift.bench.paper import printed
 from compshift.bench.records import Record
 from compshift.bench.results import GroupResults, Results, group_results, paper_results, results_of
 from compshift.bench.selection import ChosenRecords, chosen_records, unfinished_units

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from compshift._errors import InputError
 from compshift.bench.jobs import Job, Unit
-from compshift.bench.protocol import printed
+from compshift.bench.paper import printed
+from compshift.bench.protocol import Protocol
 from compshift.bench.records import Record
 from compshift.bench.results import Results
 from compshift.bench.runner import BenchListener, Outcome
@@ -44,8 +45,11 @@ def print_plan(units: Sequence[Unit], seconds: float, slots: int, stored: int, *
     """Print the jobs of a benchmark and an estimate of their duration, with ``slots`` jobs running at a time."""
     total = sum(unit.n_jobs for unit in units)
     labels = list(dict.fromkeys(unit.data.source.label for unit in units))
+    protocols = {unit.data.source.label: unit.data.protocol for unit in units}
     if as_json:
-        print(json.dumps({"jobs": total, "stored": stored, "seconds": round(seconds / slots, 1), "data": labels}))
+        about = {label: protocol.settings() for label, protocol in protocols.items()}
+        content = {"jobs": total, "stored": stored, "seconds": round(seconds / slots, 1), "data": labels}
+        print(json.dumps({**content, "protocols": about}))
         return
     for label in labels:
         part = [unit for unit in units if unit.data.source.label == label]
@@ -54,9 +58,24 @@ def print_plan(units: Sequence[Unit], seconds: float, slots: int, stored: int, *
         sizes = f"{counted(len(scenarios), 'scenario')} × {counted(len(methods), 'method')}"
         repeats = f"{counted(part[0].draws, 'draw')}, {counted(part[0].seeds, 'seed')}"
         print(f"{label}: {sizes}, {repeats}, {counted(count, 'job')} ({part[0].data.protocol.mode})")
+        print_protocol(protocols[label])
     already = f", {stored} of them already in the folder" if stored else ""
     print(f"{counted(total, 'job')} in all{already}")
     print(f"about {duration(seconds / slots)} with {counted(slots, 'job')} at a time (an estimate)")
+
+
+def print_protocol(protocol: Protocol) -> None:
+    """Print every setting of a protocol; * marks those that were changed."""
+    from rich.console import Console
+
+    found = protocol.settings()
+    changed = set(protocol.changed)
+    table = plain_table(f"protocol {found.pop('name')}, version {found.pop('version')}")
+    table.add_column("setting")
+    table.add_column("value", overflow="fold")
+    for name, value in found.items():
+        table.add_row(name + "*" * (name.removeprefix("range of ") in changed), value)
+    Console().print(table)
 
 
 @contextmanager

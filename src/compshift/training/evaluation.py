@@ -1,7 +1,4 @@
-"""Evaluation of a model during training: accuracy on the validation rows, and calls of the method's hooks.
-
-A ``Listener`` is notified of every step and every evaluation.
-"""
+"""Evaluation of a model during training: accuracy on the validation rows, and calls of the method's hooks."""
 
 from __future__ import annotations
 
@@ -53,14 +50,15 @@ class Inspection:
         with evaluation_mode(self.model), torch.no_grad():
             return self.method.finish(self.model, self.training_rows(None))
 
-    def validate(self, *, first_only: bool) -> dict[str, GroupReport]:
-        """Accuracy of every predictor of the method, or of the first one only, on the validation rows."""
+    def validate(self, *, selecting: bool) -> dict[str, GroupReport]:
+        """Accuracy on the validation rows of every predictor, or only of the one that selects the checkpoint."""
         rows, data = self.data.validation, self.data.data
-        prior = data.space.frequencies(data.codes[rows]) if self.method.uses_prior and not first_only else None
+        prior = data.space.frequencies(data.codes[rows]) if self.method.uses_prior and not selecting else None
         with evaluation_mode(self.model):
             predictors = self.method.predictors(self.model, prior)
-            if first_only:
-                predictors = dict(list(predictors.items())[:1])
+            if selecting:
+                wanted = self.settings.predictor if self.settings.predictor in predictors else next(iter(predictors))
+                predictors = {wanted: predictors[wanted]}
             predicted = predict_classes(
                 self.model,
                 predictors,

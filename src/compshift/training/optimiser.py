@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 DEVICES = ("auto", "cpu", "cuda")
-"""Accepted values of ``device``."""
+"""Accepted values of ``device``, besides ``cuda:0`` and so on."""
 
 MIXED_PRECISION = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
 """Name of each precision in accelerate."""
+
+PRECISION_NAMES = {value: name for name, value in MIXED_PRECISION.items()}
+"""Our name of each of accelerate's precisions."""
 
 
 def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accelerator:
@@ -32,6 +35,9 @@ def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accel
     from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.state import AcceleratorState
 
+    if isinstance(device, str) and device.startswith("cuda:"):
+        torch.cuda.set_device(check_cuda_number(device))  # accelerate then uses this one
+        device = "cuda"
     check_name("device", device, DEVICES)
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("device is 'cuda', but PyTorch finds no CUDA device: pass 'cpu' or 'auto'")
@@ -51,6 +57,15 @@ def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accel
             f"torchrun started {wanted} processes, but {accelerator.num_processes} joined: run torchrun again"
         )
     return accelerator
+
+
+def check_cuda_number(device: str) -> int:
+    """Return the number of a device such as ``cuda:1``, and check that there is such a device."""
+    number, count = device.removeprefix("cuda:"), torch.cuda.device_count()
+    if not number.isdecimal() or int(number) >= count:
+        have = f"finds {count} CUDA device{'s' * (count != 1)}, numbered from 0" if count else "finds no CUDA device"
+        raise InputError(f"device is {device!r}, but PyTorch {have}: pass the number of one of them, 'cpu' or 'auto'")
+    return int(number)
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
@@ -77,18 +92,27 @@ def preserved_rng(device: torch.device) -> Iterator[None]:
         yield
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Split the parameters into weight matrices and kernels, with weight decay, and all others, without."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+def parameter_groups(model: nn.Module, weight_decay: float, decay: str = "matrices") -> list[dict[str, Any]]:
+    """Split the parameters into matrices (and kernels), vectors (biases, normalisation) and the groups' learned biases.
+
+    ``decay`` names those that weight decay applies to: "matrices", "vectors" or "all".
+    """
+    found: dict[str, list[Any]] = {"matrices": [], "vectors": [], "learned": []}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            kind = "matrices" if parameter.ndim > 1 else "learned" if name.endswith("learned_bias") else "vectors"
+            found[kind].append(parameter)
+    if decay != "vectors":  # one group of vectors, as in the checkpoints of runs from before
+        found["vectors"] += found.pop("learned")
     return [
-        {"params": [parameter for parameter in trained if parameter.ndim > 1], "weight_decay": weight_decay},
-        {"params": [parameter for parameter in trained if parameter.ndim <= 1], "weight_decay": 0.0},
+        {"params": parameters, "weight_decay": weight_decay if decay in (kind, "all") else 0.0}
+        for kind, parameters in found.items()
     ]
 
 
 def make_optimiser(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     """Make the optimiser: stochastic gradient descent with momentum, or AdamW."""
-    groups = [group for group in parameter_groups(model, settings.weight_decay) if group["params"]]
+    groups = [group for group in parameter_groups(model, settings.weight_decay, settings.decay) if group["params"]]
     rate = settings.rate(0)
     if settings.optimiser == "sgd":
         return torch.optim.SGD(groups, lr=rate, momentum=settings.momentum)

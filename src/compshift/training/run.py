@@ -33,6 +33,7 @@ from compshift.training.folder import (
     write_tensors,
 )
 from compshift.training.optimiser import (
+    PRECISION_NAMES,
     forget_moments,
     largest_gradient,
     make_accelerator,
@@ -210,7 +211,7 @@ class Run:
         report = None
         if len(self.data.validation):
             self.inspection.refresh()
-            (report,) = self.inspection.validate(first_only=True).values()
+            (report,) = self.inspection.validate(selecting=True).values()
         # Without validation rows, later weights count as better, so the last ones are kept.
         score = getattr(report, self.settings.metric) if report is not None else float(self.step)
         better = score > self.best["score"]
@@ -234,12 +235,13 @@ class Run:
         self._meet()
         load_weights(self.model, read_tensors(self.folder.best_path)[0], self.folder.best_path)
         method_values = self.inspection.finish()
-        reports = self.inspection.validate(first_only=False) if len(self.data.validation) else {}
+        reports = self.inspection.validate(selecting=False) if len(self.data.validation) else {}
         if self.main:
             write_tensors(self.folder.model_path, self.model.state_dict(), {"step": self.best["step"]})
             result = {
                 "steps": self.step,
                 "best_step": self.best["step"],
+                "precision": PRECISION_NAMES[self.accelerator.mixed_precision],
                 "method": method_values,
                 "gradient": self.gradient,
                 "validation": {name: _summary(report) for name, report in reports.items()},
@@ -293,9 +295,9 @@ class Run:
         """Return everything that determines the run's result; a run resumes only if it equals that in the folder."""
         backbone = self.model.backbone
         return {
-            **self.settings.to_dict(),
+            **self.settings.identity(),
             "method": self.method.name,
-            "hyperparameters": self.method.hyperparameters(),
+            "hyperparameters": self.method.identity(),
             "backbone": backbone.name,
             "backbone_settings": backbone.settings(),
             "initial_weights": self.initial_weights,

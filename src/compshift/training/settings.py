@@ -13,10 +13,17 @@ from compshift._checks import MAX_FACTOR, check_count, check_flag, check_positiv
 from compshift._errors import InputError, check_name, unknown_name
 
 OPTIMISERS = ("auto", "sgd", "adamw")
-SCHEDULES = ("auto", "constant", "linear")
+SCHEDULES = ("auto", "constant", "linear", "sawtooth")
 METRICS = ("balanced", "worst", "average")
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
-CHOICES = {"optimiser": OPTIMISERS, "schedule": SCHEDULES, "metric": METRICS, "precision": PRECISIONS}
+DECAYS = ("matrices", "all", "vectors")
+CHOICES = {
+    "optimiser": OPTIMISERS,
+    "schedule": SCHEDULES,
+    "metric": METRICS,
+    "precision": PRECISIONS,
+    "decay": DECAYS,
+}
 """Accepted values of the settings that are names."""
 
 MAX_BATCH = 1 << 24
@@ -31,14 +38,17 @@ FRESH_LEARNING_RATES = {"sgd": 0.05, "adamw": 1e-3}
 WARM_UP = 0.1
 """Default length of the warm-up of a linear schedule, as a fraction of all steps."""
 
+LATER_SETTINGS = ("decay", "predictor")
+"""Settings that run folders of format 1 may lack; at their defaults they are left out of a run's identity."""
+
 
 @dataclass(frozen=True)
 class Settings:
     """Settings of a training run. ``resolved`` replaces ``"auto"`` and None by values that suit the backbone.
 
-    The defaults are the paper's protocol: stochastic gradient descent with momentum for images, AdamW with linear
-    warm-up and decay for texts, one learning rate for backbone and head, weight decay on weight matrices only, and the
-    checkpoint with the best balanced validation accuracy.
+    The defaults are stochastic gradient descent with momentum for images, AdamW with linear warm-up and decay for
+    texts, one learning rate for backbone and head, weight decay on weight matrices only, and the checkpoint with the
+    best balanced validation accuracy. ``compshift train --protocol paper`` uses the paper's settings instead.
 
     Parameters
     ----------
@@ -51,11 +61,13 @@ class Settings:
     learning_rate : float, optional
         Learning rate, after warm-up. Default: depends on the optimiser, and on whether the backbone is pretrained.
     weight_decay : float, default=1e-4
-        Weight decay of weight matrices and kernels; biases and normalisation layers have none.
+        Weight decay of the parameters that ``decay`` names.
     momentum : float, default=0.9
         Momentum of stochastic gradient descent.
-    schedule : {"auto", "constant", "linear"}, default="auto"
-        Learning rate over the steps: constant, or linear warm-up and decay to 0. "auto" is linear for AdamW.
+    schedule : {"auto", "constant", "linear", "sawtooth"}, default="auto"
+        Learning rate over the steps: constant, or linear warm-up and decay to 0. "auto" is linear for AdamW. "sawtooth"
+        is the schedule of the paper's authors for texts: it falls to 0 during the warm-up, starts again at the full
+        rate, and falls by the same amount per step as a decay over all steps.
     warmup : int, optional
         Number of steps over which the learning rate rises. Default: a tenth of the steps of a linear schedule, else 0.
     clip : float, default=0.0
@@ -79,6 +91,12 @@ class Settings:
         Number of training rows from which CRM's bias is computed at evaluations; the final bias uses all rows.
     seed : int, default=0
         Seed of initial weights, batches and dropout.
+    decay : {"matrices", "all", "vectors"}, default="matrices"
+        Parameters that weight decay applies to: weight matrices and kernels, all parameters, or only biases and the
+        parameters of normalisation layers.
+    predictor : str, default=""
+        Name of the method's predictor that selects the checkpoint, such as ``"learned-uniform"`` of CRM; a method
+        without a predictor of that name uses its first one.
 
     Raises
     ------
@@ -110,6 +128,8 @@ class Settings:
     precision: str = "auto"
     refresh_rows: int = 5000
     seed: int = 0
+    decay: str = "matrices"
+    predictor: str = ""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -136,6 +156,8 @@ class Settings:
             check_flag(getattr(self, name), name)
         for name, known in CHOICES.items():
             check_name(name, getattr(self, name), known)
+        if not isinstance(self.predictor, str):
+            raise InputError(f"predictor is {self.predictor!r}: pass the name of a predictor, or ''")
 
     def _check_number(self, name: str, most: float, *, allow_zero: bool = False) -> None:
         """Check a setting's number; convert types that JSON cannot hold, such as Decimal, to float."""
@@ -186,11 +208,29 @@ class Settings:
         """
         assert self.learning_rate is not None
         assert self.warmup is not None
+        if self.schedule == "sawtooth":
+            falling = 1 - step / self.warmup if step < self.warmup else 1 - (step - self.warmup) / self.steps
+            return self.learning_rate * falling
         if step < self.warmup:
             return self.learning_rate * (step + 1) / self.warmup
         if self.schedule == "constant":
             return self.learning_rate
         return self.learning_rate * (self.steps - step) / max(1, self.steps - self.warmup)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings that identify a run, as a dictionary.
+
+        Returns
+        -------
+        dict
+            All settings, without ``LATER_SETTINGS`` that have their default, so that older runs can be resumed.
+        """
+        default = Settings()
+        return {
+            name: value
+            for name, value in self.to_dict().items()
+            if name not in LATER_SETTINGS or value != getattr(default, name)
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the settings to a dictionary.
