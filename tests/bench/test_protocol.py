@@ -96,7 +96,7 @@ def test_shared_ranges_and_steps_are_those_of_the_papers_table(name, dataset):
 def test_the_default_protocol_has_the_ranges_and_constants_of_the_methods_themselves():
     registry = pytest.importorskip("compshift.methods.registry")
     protocol = named_protocol(kind="images")
-    listed = {key: value for key, value in protocol.methods.items()}
+    listed = dict(protocol.methods)
     for name, kind in registry.METHODS.items():
         for key, values in kind.ranges.items():
             assert listed.pop(f"{name}.{key}") == values
@@ -184,7 +184,8 @@ def test_every_field_of_a_protocol_is_in_the_names_of_jobs():
 def test_the_default_protocol_keeps_the_names_that_jobs_had_before_protocols_had_names():
     protocol = named_protocol(kind="images", dataset="waterbirds")
     assert list(protocol.to_dict()) == [
-        "mode", "steps", "ranges", "select", "plan_seed", "backbone", "balanced_classes", "strict", "tolerance", "solver_tolerance",
+        "mode", "steps", "ranges", "select", "plan_seed", "backbone",
+        "balanced_classes", "strict", "tolerance", "solver_tolerance",
     ]  # fmt: skip
     rate = {"low": -5.0, "high": -3.0, "base": 10.0, "whole": False, "steps": None}
     assert json.dumps(protocol.to_dict()["ranges"]["learning_rate"]) == json.dumps(rate)
@@ -212,7 +213,7 @@ def test_changes_are_recorded_and_checked():
     ):
         with pytest.raises(InputError, match=re.escape(sentence)):
             named_protocol("paper", kind="text", changes=change)
-    with pytest.raises(InputError, match="protocol 'papers' is not known.*did you mean 'paper'"):
+    with pytest.raises(InputError, match=r"protocol 'papers' is not known.*did you mean 'paper'"):
         named_protocol("papers", kind="text")
 
 
