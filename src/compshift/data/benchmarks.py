@@ -54,15 +54,36 @@ class Packaging:
     needs: tuple[str, ...] = ()  # other paths below the root folder that must exist
 
 
-def _check_links(path: Path, top: Path) -> None:
-    """Check that no symbolic link in the folders from ``top`` down to ``path`` leads out of ``top``.
+def link_bound(folder: Path, top: Path) -> Path:
+    """Return the folder that no file found in ``folder`` may lead out of: ``top``, or the last linked folder below it.
 
-    ``top`` may itself be a symbolic link, because users keep data on other disks.
+    Users keep data on other disks, so a folder whose path compshift itself names, such as ``celeba/img_align_celeba``,
+    may be a symbolic link. Names that come from a table, and links inside the linked folder, must stay below it.
+    """
+    bound = top
+    for step in reversed([step for step in (folder, *folder.parents) if step.is_relative_to(top)]):
+        if step.resolve().is_relative_to(bound.resolve()):
+            continue
+        if any(inner.resolve().is_relative_to(step.resolve()) for inner in (top, bound)):
+            raise InputError(
+                f"{str(step)!r} is a link to {str(step.resolve())!r}, a folder around the data set: replace it by a "
+                "link to the folder that holds the data"
+            )
+        bound = step
+    return bound
+
+
+def check_links(path: Path, top: Path) -> Path:
+    """Return ``path`` after checking that no file in the folders from ``top`` down to it is a link that leads out.
+
+    Loaders also read files beside ``path``. Folders may be links; ``link_bound`` says what their files must stay in.
     """
     for folder in reversed([parent for parent in path.parents if parent.is_relative_to(top)]):
-        for entry in check_inside(folder, top).iterdir():
-            if entry.is_symlink():
-                check_inside(entry, top)
+        bound = link_bound(folder, top)
+        for entry in check_ordinary(folder).iterdir():
+            if entry.is_symlink() and not entry.is_dir():
+                check_inside(entry, bound)
+    return check_ordinary(path)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,10 +125,11 @@ class Benchmark:
             if all((folder / path).exists() for path in (packaging.marker, *packaging.needs)):
                 top = folder / Path(packaging.marker).parts[0]
                 for path in (packaging.marker, *packaging.needs):
-                    _check_links(check_ordinary(folder / path), top)
+                    check_links(folder / path, top)
                 data = replace(packaging.read(folder), source=f"{packaging.marker} ({packaging.label})")
                 if isinstance(data.samples, ImageFiles):
-                    return replace(data, samples=replace(data.samples, within=top))
+                    within = link_bound(data.samples.root, top)
+                    return replace(data, samples=replace(data.samples, within=within))
                 return data
         probed = ", ".join(" with ".join((packaging.marker, *packaging.needs)) for packaging in self.packagings)
         raise InputError(f"{self.name} was not found below {str(root)!r} (looked for {probed}): {self.download}")

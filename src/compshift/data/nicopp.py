@@ -12,7 +12,7 @@ import numpy as np
 from compshift._errors import InputError, listing
 from compshift._files import check_inside, read_json_object
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmarks import Benchmark, Packaging
+from compshift.data.benchmarks import Benchmark, Packaging, link_bound
 from compshift.data.dataset import GroupedDataset, ImageFiles
 from compshift.data.images import RESIZE_AND_CROP
 from compshift.data.metadata_files import SPLIT_CODES, encode_column, image_files, read_metadata
@@ -78,20 +78,21 @@ def _from_folders(root: Path, folder: str) -> GroupedDataset:
     The split of a group depends on the groups before it, because one generator shuffles them all.
     """
     base = root / "nicopp"
+    bound = link_bound(base / folder, base)
     space = _space(base)
     names: list[str] = []
     values: list[tuple[Any, ...]] = []
     split: list[int] = []
     shuffler = random.Random(666)
     for context in CONTEXTS:
-        found = {path.name for path in check_inside(base / folder / context, base).glob("*") if path.is_dir()}
+        found = {path.name for path in check_inside(base / folder / context, bound).glob("*") if path.is_dir()}
         if found - set(space.values[0]):
             raise InputError(
                 f"{str(base / folder / context)!r} contains {listing(sorted(found - set(space.values[0])))}, which "
                 "dg_label_id_mapping.json does not list: remove it, or download both again"
             )
         for thing in space.values[0]:
-            group_folder = check_inside(base / folder / context / str(thing), base)
+            group_folder = check_inside(base / folder / context / str(thing), bound)
             files = sorted(path.name for path in group_folder.glob("*.jpg"))
             shuffler.shuffle(files)
             held = min(len(files), HELD_OUT)
