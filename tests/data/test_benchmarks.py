@@ -23,6 +23,13 @@ def load(name, root):
     return benchmark(name).load(root)
 
 
+SPARSE = pytest.mark.filterwarnings("ignore:.* of the 18 folders")
+"""For trees of NICO++, which have images of a few groups only."""
+
+SPLIT_ANEW = pytest.mark.filterwarnings("ignore:there is no file .*metadata_random")
+"""For trees of MultiNLI without the table of published splits."""
+
+
 def close(found, expected):
     return all(abs(a - b) <= 12 for a, b in zip(found, expected, strict=True))  # JPEG changes colours slightly
 
@@ -107,6 +114,7 @@ def test_metashift_splits_folders_as_published(tmp_path):
     assert close(trees.pixel(data.samples.path(13)), trees.colour_of(13))
 
 
+@SPARSE
 @pytest.mark.parametrize(("name", "build"), [("metashift", trees.metashift), ("nico++", trees.nicopp)])
 def test_seeded_splits_do_not_depend_on_the_order_of_a_folder(tmp_path, monkeypatch, name, build):
     """The order in which a folder is listed differs from machine to machine."""
@@ -131,6 +139,7 @@ def test_seeded_splits_do_not_depend_on_the_order_of_a_folder(tmp_path, monkeypa
     np.testing.assert_array_equal(first.split, second.split)
 
 
+@SPARSE
 @pytest.mark.parametrize("packaging", ["plain", "track_1", "nested"])
 def test_nicopp_folders(tmp_path, packaging):
     trees.nicopp(tmp_path, packaging)
@@ -201,6 +210,7 @@ def test_multinli_texts_with_the_published_split(tmp_path, folder):
     assert data.samples.second.tolist() == [second for _, second, _ in KEPT]
 
 
+@SPLIT_ANEW
 def test_multinli_texts_split_anew(tmp_path):
     trees.multinli_texts(tmp_path)
     data = load("multinli", tmp_path)
@@ -311,6 +321,73 @@ def test_wrong_lines_of_multinli_are_named(tmp_path, line, message):
         load("multinli", tmp_path)
 
 
+def check_warning(root, name, message):
+    """Check that loading warns and that the sentence ends in a remedy or its consequence."""
+    with pytest.warns(UserWarning, match=message) as caught:
+        data = load(name, root)
+    assert all(": " in str(warning.message) for warning in caught)
+    return data
+
+
+def test_a_table_of_celeba_with_fewer_rows_than_it_announces_warns(tmp_path):
+    trees.celeba(tmp_path, "txt")
+    path = tmp_path / "celeba/list_attr_celeba.txt"
+    path.write_text("\n".join(["202599", *path.read_text().splitlines()[1:]]) + "\n")
+    data = check_warning(tmp_path, "celeba", r"line 1 announces 202599 images, but 24 follow")
+    assert len(data) == trees.FACES
+
+
+@pytest.mark.parametrize("packaging", ["txt", "csv"])
+def test_splits_of_images_without_attributes_warn(tmp_path, packaging):
+    trees.celeba(tmp_path, packaging)
+    path = next(tmp_path.rglob(f"list_eval_partition.{packaging}"))
+    path.write_text(path.read_text() + "900001.jpg,0\n900002.jpg,0\n".replace(",", "," if packaging == "csv" else " "))
+    data = check_warning(tmp_path, "celeba", r"lists 2 images without attributes, such as '900001.jpg'")
+    assert len(data) == trees.FACES
+
+
+@pytest.mark.parametrize(
+    ("name", "packaging", "pattern"),
+    [
+        ("waterbirds", "authors", "*/Bird_1120.jpg"),
+        ("celeba", "txt", "000007.jpg"),
+        ("metashift", "table", "cat(indoor)/003.jpg"),
+        ("nico++", "table", "dim_0005.jpg"),
+    ],
+)
+def test_images_of_a_table_that_are_missing_warn(tmp_path, name, packaging, pattern):
+    getattr(trees, name.replace("+", "p"))(tmp_path, packaging)
+    (gone,) = tmp_path.rglob(pattern)
+    gone.unlink()
+    check_warning(tmp_path, name, rf"1 of the \d+ images is missing from .*, such as '.*{gone.name}'")
+
+
+@SPLIT_ANEW
+@pytest.mark.parametrize("content", ["", json.dumps({"sentence1": "", "sentence2": "", "gold_label": "-"}) + "\n"])
+def test_a_file_of_multinli_without_examples_warns(tmp_path, content):
+    trees.multinli_texts(tmp_path)
+    (tmp_path / "multinli/data/multinli_1.0_dev_mismatched.jsonl").write_text(content)
+    data = check_warning(tmp_path, "multinli", r"dev_mismatched.jsonl' has no examples with a gold label")
+    assert len(data) == len(KEPT) - 1
+
+
+def test_multinli_without_published_splits_warns(tmp_path):
+    trees.multinli_texts(tmp_path)
+    check_warning(tmp_path, "multinli", r"metadata_random.csv': the rows are split at random")
+
+
+def test_groups_of_nicopp_without_images_warn(tmp_path):
+    trees.nicopp(tmp_path, "plain")
+    check_warning(tmp_path, "nico++", r"14 of the 18 folders in .* have no \.jpg file, such as 'autumn/bear'")
+
+
+def test_comments_that_the_table_does_not_list_warn(tmp_path):
+    trees.civilcomments(tmp_path, "subpopbench")
+    path = tmp_path / "civilcomments/metadata_civilcomments_fine.csv"
+    path.write_text("\n".join(path.read_text().splitlines()[:-2]) + "\n")
+    check_warning(tmp_path, "civilcomments", r"metadata_civilcomments_fine.csv' leaves out 2 of the 7 comments")
+
+
 def test_published_counts_agree_with_the_published_totals():
     """The published counts per group and per split come from different tables of the literature."""
     for name in ("waterbirds", "celeba", "metashift", "multinli", "civilcomments"):
@@ -319,6 +396,7 @@ def test_published_counts_agree_with_the_published_totals():
             assert abs(sum(rows) - known.totals[split]) <= 1, (name, split)
 
 
+@SPARSE
 def test_differences_names_groups_with_other_counts_than_published(tmp_path):
     trees.waterbirds(tmp_path, "authors")
     found = benchmark("waterbirds").differences(load("waterbirds", tmp_path))
@@ -352,6 +430,7 @@ def move_and_link(path, target):
 BIRD_FOLDER = "waterbirds/waterbird_complete95_forest2water2"
 
 
+@SPARSE
 @pytest.mark.parametrize(
     ("name", "packaging", "folder"),
     [
@@ -390,6 +469,7 @@ def test_the_folders_of_texts_may_be_links(tmp_path, folder):
     check_multinli(load("multinli", tmp_path / "root"))
 
 
+@pytest.mark.filterwarnings("ignore:.* missing from")
 @pytest.mark.parametrize("linked", [None, BIRD_FOLDER])
 def test_links_inside_an_image_folder_that_lead_out_raise(tmp_path, linked):
     root = tmp_path / "root"
@@ -405,6 +485,7 @@ def test_links_inside_an_image_folder_that_lead_out_raise(tmp_path, linked):
         load("waterbirds", root).samples.path(1)
 
 
+@SPARSE
 @pytest.mark.parametrize(
     ("name", "packaging", "file"),
     [
@@ -453,6 +534,7 @@ def test_penguins_lack_eight_groups():
     assert data.X[0].tolist() == [39.1, 18.7, 181, 3750]
 
 
+@pytest.mark.filterwarnings("ignore:.* missing from")
 def test_a_linked_folder_around_the_data_set_raises(tmp_path):
     trees.celeba(tmp_path / "root", "txt")
     images = tmp_path / "root/celeba/img_align_celeba"

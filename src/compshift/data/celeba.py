@@ -16,7 +16,14 @@ from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset
 from compshift.data.images import CROP_AND_RESIZE
-from compshift.data.metadata_files import BINARY, SPLIT_CODES, encode_column, image_files, read_metadata
+from compshift.data.metadata_files import (
+    BINARY,
+    SPLIT_CODES,
+    encode_column,
+    image_files,
+    read_metadata,
+    warn_incomplete,
+)
 
 DOWNLOAD = (
     "get img_align_celeba.zip, list_attr_celeba.txt and list_eval_partition.txt (mmlab.ie.cuhk.edu.hk/projects/CelebA) "
@@ -59,7 +66,7 @@ def _read_txt(folder: Path, space: GroupSpace, columns: Sequence[str]) -> Groupe
     """Read the published text files: a row count, a line of attribute names, then one line per image."""
     path = folder / "list_attr_celeba.txt"
     with path.open("rb") as stream:
-        stream.readline()
+        announced = stream.readline().strip()
         names = stream.readline().decode(errors="replace").split()
     absent = [name for name in columns if name not in names]
     if absent:
@@ -69,6 +76,11 @@ def _read_txt(folder: Path, space: GroupSpace, columns: Sequence[str]) -> Groupe
     options = {"sep": r"\s+", "header": None}
     table = read_metadata(path, ["file", *columns], skiprows=2, names=["file", *names], **options)
     codes = np.stack([encode_column(table[name], SIGNS, name, path, 3) for name in columns], axis=1)
+    if announced.isdigit() and announced.lstrip(b"0") != str(len(codes)).encode():
+        warn_incomplete(
+            f"{str(path)!r}: line 1 announces {announced.decode()} images, but {len(codes)} follow: unless you "
+            "shortened the table yourself, download it again"
+        )
     partition = folder / "list_eval_partition.txt"
     parts = read_metadata(partition, ["file", "split"], names=["file", "split"], **options)
     split = encode_column(parts["split"], SPLIT_CODES, "split", partition, 1)
@@ -100,6 +112,12 @@ def _dataset(
     if absent:
         raise InputError(
             f"{str(partition)!r} has no split for {listing(absent, 3)}: it is incomplete; download it again"
+        )
+    extra = set(split_of_file).difference(files)
+    if extra:
+        warn_incomplete(
+            f"{str(partition)!r} lists {len(extra)} images without attributes, such as {min(extra)!r}: they are left "
+            "out; unless you shortened the table of attributes yourself, download it again"
         )
     row_split = np.array([split_of_file[file] for file in files], dtype=np.int64)
     return GroupedDataset(image_files(_image_folders(folder), files), space, codes, row_split)

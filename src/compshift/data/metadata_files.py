@@ -1,14 +1,20 @@
-"""Read the metadata tables of published data sets; errors name the file and the line of the wrong entry."""
+"""Read the metadata tables of published data sets; errors name the file and the line of the wrong entry.
+
+A copy that can be read but lacks something, such as images that a table lists, causes a warning (``warn_incomplete``),
+which ``compshift datasets check`` shows.
+"""
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
-from compshift._errors import InputError, listing
+from compshift._errors import InputError, listing, shown
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import PROBED_IMAGES, ImageFiles
 
@@ -82,11 +88,39 @@ def image_files(folders: Iterable[Path], names: Any) -> ImageFiles:
     for folder in probed:
         found = ImageFiles(folder, names, folder)
         if any((folder / name).is_file() for name in found.names[:PROBED_IMAGES]):
+            _warn_of_missing(found)
             return found
     raise InputError(
         f"there is no image {names[0]!r} in {', '.join(repr(str(folder)) for folder in probed)}: the download is "
         "incomplete; download the images again"
     )
+
+
+def _warn_of_missing(images: ImageFiles) -> None:
+    """Warn if images do not exist; each folder is listed once, which is faster than looking up every image."""
+    present: dict[str, set[str]] = {}
+    missing = []
+    for name in images.names:
+        parent, _, file = name.rpartition("/")
+        if parent not in present:
+            try:
+                present[parent] = set(os.listdir(images.root / parent))
+            except OSError:
+                present[parent] = set()
+        if file not in present[parent] and not os.path.isfile(images.root / name):  # file systems can ignore case
+            missing.append(name)
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        warn_incomplete(
+            f"{len(missing)} of the {len(images)} images {verb} missing from {str(images.root)!r}, such as "
+            f"{shown(missing[0])}: download the images again, or leave these rows out with "
+            "skip_broken"
+        )
+
+
+def warn_incomplete(sentence: str) -> None:
+    """Warn that a copy of a data set lacks something that it should have; the rest of it is loaded."""
+    warnings.warn(sentence, UserWarning, stacklevel=3)
 
 
 def strip_folder(names: Any, folder: str, path: Path, first_line: int = 2) -> list[str]:

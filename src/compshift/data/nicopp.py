@@ -15,7 +15,7 @@ from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging, link_bound
 from compshift.data.dataset import GroupedDataset, ImageFiles
 from compshift.data.images import RESIZE_AND_CROP
-from compshift.data.metadata_files import SPLIT_CODES, encode_column, image_files, read_metadata
+from compshift.data.metadata_files import SPLIT_CODES, encode_column, image_files, read_metadata, warn_incomplete
 
 CONTEXTS = ("autumn", "dim", "grass", "outdoor", "rock", "water")
 IMAGES = ("public_dg_0416/train", "track_1/public_dg_0416/train", "track_1/track_1/train")
@@ -83,6 +83,7 @@ def _from_folders(root: Path, folder: str) -> GroupedDataset:
     names: list[str] = []
     values: list[tuple[Any, ...]] = []
     split: list[int] = []
+    empty: list[str] = []
     shuffler = random.Random(666)
     for context in CONTEXTS:
         found = {path.name for path in check_inside(base / folder / context, bound).glob("*") if path.is_dir()}
@@ -94,6 +95,7 @@ def _from_folders(root: Path, folder: str) -> GroupedDataset:
         for thing in space.values[0]:
             group_folder = check_inside(base / folder / context / str(thing), bound)
             files = sorted(path.name for path in group_folder.glob("*.jpg"))
+            empty += [] if files else [f"{context}/{thing}"]
             shuffler.shuffle(files)
             held = min(len(files), HELD_OUT)
             names += [f"{context}/{thing}/{file}" for file in files]
@@ -103,6 +105,11 @@ def _from_folders(root: Path, folder: str) -> GroupedDataset:
         raise InputError(
             f"there are no images in {str(base / folder)!r}: it must contain the folders {listing(CONTEXTS)}, each "
             "with a folder for every object in dg_label_id_mapping.json"
+        )
+    if empty:
+        warn_incomplete(
+            f"{len(empty)} of the {space.n_groups} folders in {str(base / folder)!r} have no .jpg file, such as "
+            f"{empty[0]!r}: the download is incomplete"
         )
     return GroupedDataset(
         ImageFiles(base / folder, np.array(names), base / folder), space, space.encode(values), np.array(split)
