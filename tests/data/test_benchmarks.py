@@ -83,6 +83,55 @@ def test_celeba_with_five_attributes(tmp_path, packaging):
         assert data.split[row] == trees.face(row)[1]
 
 
+@pytest.mark.parametrize("values", ["signs", "bits"])
+@pytest.mark.parametrize("image", ["image_id", "id", "filename"])
+@pytest.mark.parametrize("split", ["partition", "split"])
+def test_public_csv_variants_of_celeba(tmp_path, values, image, split):
+    """Tables that were written with pandas: an index column, other names of columns, 0 and 1 instead of −1 and 1."""
+    trees.celeba(tmp_path, "csv")
+    attributes, partition = (tmp_path / f"celebA/data/list_{name}.csv" for name in ("attr_celeba", "eval_partition"))
+    table = pd.read_csv(attributes)
+    if values == "bits":
+        table.loc[:, trees.CELEBA_NAMES] = (table[trees.CELEBA_NAMES] + 1) // 2
+    expected = load("celeba5", tmp_path)
+    table.rename(columns={"image_id": image}).to_csv(attributes)
+    pd.read_csv(partition).rename(columns={"image_id": image, "partition": split}).to_csv(partition)
+    assert attributes.read_text().startswith(f",{image},")
+    found = load("celeba5", tmp_path)
+    np.testing.assert_array_equal(found.codes, expected.codes)
+    np.testing.assert_array_equal(found.split, expected.split)
+    assert found.samples.names.tolist() == expected.samples.names.tolist()
+
+
+def test_celeba_with_numbers_in_place_of_file_names(tmp_path):
+    trees.celeba(tmp_path, "csv")
+    expected = load("celeba", tmp_path)
+    for path in (tmp_path / "celebA/data").glob("*.csv"):
+        pd.read_csv(path).assign(id=lambda table: table.pop("image_id").str[:-4].astype(int)).to_csv(path, index=False)
+    found = load("celeba", tmp_path)
+    assert found.samples.names.tolist() == expected.samples.names.tolist()
+    np.testing.assert_array_equal(found.split, expected.split)
+
+
+def test_a_number_beside_file_names_is_no_file_name(tmp_path):
+    trees.celeba(tmp_path, "csv")
+    expected = load("celeba", tmp_path)
+    for path in (tmp_path / "celebA/data").glob("*.csv"):
+        pd.read_csv(path).assign(id=range(trees.FACES)).to_csv(path, index=False)
+    assert load("celeba", tmp_path).samples.names.tolist() == expected.samples.names.tolist()
+
+
+def test_subpopbench_with_a_column_partition(tmp_path):
+    trees.celeba(tmp_path, "subpopbench")
+    expected = load("celeba", tmp_path)
+    edit(tmp_path / "celeba/metadata_celeba.csv", "id,filename,split", ",image_id,partition")
+    found = load("celeba", tmp_path)
+    np.testing.assert_array_equal(found.split, expected.split)
+    edit(tmp_path / "celeba/metadata_celeba.csv", "image_id", "picture")
+    with pytest.raises(InputError, match=r"has no column 'image_id' \(or 'filename', 'id'\): its columns are"):
+        load("celeba", tmp_path)
+
+
 def test_celeba5_cannot_come_from_a_table_of_two_attributes(tmp_path):
     trees.celeba(tmp_path, "subpopbench")
     with pytest.raises(InputError, match="celeba5 was not found below"):

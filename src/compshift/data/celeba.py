@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,12 @@ DOWNLOAD = (
 SIGNS = {"-1": 0, "1": 1, "0": 0}
 """Codes of the attribute values: −1 and 0 mean no, 1 means yes."""
 
+IMAGE = ("image_id", "filename", "id")
+"""Names of the column of image files in CSV tables, the likeliest first."""
+
+SPLIT = ("partition", "split")
+"""Names of the column of splits in CSV tables."""
+
 FOLDERS = ("celeba", "celebA/data", "celebA_v1.0", "celebA")
 """Folders below the root folder that may contain the files."""
 
@@ -54,10 +61,11 @@ def _subpopbench(space: GroupSpace) -> Packaging:
 
     def read(root: Path) -> GroupedDataset:
         path = root / "celeba" / "metadata_celeba.csv"
-        table = read_metadata(path, ["filename", "split", "y", "a"])
+        table = read_metadata(path, [IMAGE, SPLIT, "y", "a"])
         codes = np.stack([encode_column(table[name], BINARY, name, path) for name in ("y", "a")], axis=1)
-        split = encode_column(table["split"], SPLIT_CODES, "split", path)
-        return GroupedDataset(image_files(_image_folders(path.parent), table["filename"]), space, codes, split)
+        split = encode_column(table["partition"], SPLIT_CODES, "split", path)
+        images = image_files(_image_folders(path.parent), _file_names(table["image_id"]))
+        return GroupedDataset(images, space, codes, split)
 
     return Packaging("SubpopBench", "celeba/metadata_celeba.csv", read)
 
@@ -88,13 +96,19 @@ def _read_txt(folder: Path, space: GroupSpace, columns: Sequence[str]) -> Groupe
 
 
 def _read_csv(folder: Path, space: GroupSpace, columns: Sequence[str]) -> GroupedDataset:
-    """Read the CSV versions of the two published tables."""
+    """Read the CSV versions of the two published tables, which public copies write in several ways."""
     path, partition = folder / "list_attr_celeba.csv", folder / "list_eval_partition.csv"
-    table = read_metadata(path, ["image_id", *columns])
+    table = read_metadata(path, [IMAGE, *columns])
     codes = np.stack([encode_column(table[name], SIGNS, name, path) for name in columns], axis=1)
-    parts = read_metadata(partition, ["image_id", "partition"])
+    parts = read_metadata(partition, [IMAGE, SPLIT])
     split = encode_column(parts["partition"], SPLIT_CODES, "partition", partition)
-    return _dataset(folder, space, table["image_id"], codes, parts["image_id"], split, partition)
+    files, split_files = _file_names(table["image_id"]), _file_names(parts["image_id"])
+    return _dataset(folder, space, files, codes, split_files, split, partition)
+
+
+def _file_names(values: Any) -> Any:
+    """Return the file names (n,) in a column of names or numbers: image 1 is ``000001.jpg``."""
+    return np.array([f"{value:0>6}.jpg" if value.isdecimal() else value for value in values], dtype=object)
 
 
 def _dataset(

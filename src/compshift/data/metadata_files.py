@@ -28,28 +28,37 @@ BINARY = {"0": 0, "1": 1}
 """Code of each text in a binary column."""
 
 
-def read_metadata(path: Path, columns: Sequence[str], **options: Any) -> dict[str, Any]:
-    """Read columns (n,) of a CSV file as text, NA included; ``options`` are passed to ``pandas.read_csv``."""
+def read_metadata(path: Path, columns: Sequence[str | tuple[str, ...]], **options: Any) -> dict[str, Any]:
+    """Read columns (n,) of a CSV file as text, NA included; ``options`` are passed to ``pandas.read_csv``.
+
+    A tuple names a column that public copies call differently; the result has it under the first name.
+    """
     import pandas as pd
 
     if not path.is_file():
         raise InputError(f"there is no file {str(path)!r}: the download is incomplete; download it again")
     try:
         header = pd.read_csv(path, nrows=0, **options)
-        absent = [name for name in columns if name not in header.columns]
+        known = [(column,) if isinstance(column, str) else column for column in columns]
+        used = {names[0]: next((name for name in names if name in header.columns), None) for names in known}
+        absent = [
+            f"{names[0]!r}" + (f" (or {listing(names[1:])})" if names[1:] else "")
+            for names in known
+            if used[names[0]] is None
+        ]
         if absent:
             raise InputError(
-                f"{str(path)!r} has no column {listing(absent)}: its columns are {listing(header.columns, 12)}; "
+                f"{str(path)!r} has no column {', '.join(absent)}: its columns are {listing(header.columns, 12)}; "
                 "download it again"
             )
-        frame = pd.read_csv(path, usecols=list(columns), dtype=str, keep_default_na=False, **options)
+        frame = pd.read_csv(path, usecols=list(used.values()), dtype=str, keep_default_na=False, **options)
     except InputError:
         raise
     except (OSError, ValueError, OverflowError, MemoryError) as error:
         raise InputError(f"{str(path)!r} cannot be read as a table ({error}): download it again") from None
     if not len(frame):
         raise InputError(f"{str(path)!r} has no rows: the download is incomplete; download it again")
-    return {name: frame[name].to_numpy(dtype=object) for name in columns}
+    return {name: frame[column].to_numpy(dtype=object) for name, column in used.items()}
 
 
 def encode_column(values: Any, codes: Mapping[str, int], column: str, path: Path, first_line: int = 2) -> IntArray:
