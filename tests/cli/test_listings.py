@@ -74,6 +74,16 @@ def test_check_shows_what_the_loader_warns_of(call, tmp_path):
     assert "split at random" in found["warnings"][1]
 
 
+def test_check_shows_images_of_another_size(call, tmp_path):
+    pytest.importorskip("PIL")
+    trees.celeba(tmp_path, "txt", size=(89, 109))
+    found = json.loads(call("datasets", "check", "celeba", "--root", ".", "--json", cwd=tmp_path).out)
+    assert "of 24 images sampled, 24 have 89 × 109 pixels" in found["warnings"][0]
+    trees.celeba(tmp_path, "txt")
+    found = json.loads(call("datasets", "check", "celeba", "--root", ".", "--json", cwd=tmp_path).out)
+    assert not any("pixels" in warning for warning in found["warnings"])
+
+
 def test_check_of_a_missing_download(call, tmp_path):
     result = call("datasets", "check", "metashift", "--root", ".", cwd=tmp_path)
     assert result.returncode == 2

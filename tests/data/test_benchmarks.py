@@ -11,7 +11,7 @@ import pytest
 
 from compshift import AffineHull, InputError
 from compshift.data.benchmarks import benchmark
-from compshift.data.images import broken_samples
+from compshift.data.images import CentreCrop, Resize, broken_samples
 from compshift.data.penguins import load_penguins
 from compshift.data.shift import drop_unseen_from_validation
 from tests.data import trees
@@ -130,6 +130,28 @@ def test_subpopbench_with_a_column_partition(tmp_path):
     edit(tmp_path / "celeba/metadata_celeba.csv", "image_id", "picture")
     with pytest.raises(InputError, match=r"has no column 'image_id' \(or 'filename', 'id'\): its columns are"):
         load("celeba", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["celeba", "celeba5"])
+def test_smaller_images_of_celeba_are_cropped_alike(tmp_path, name):
+    pytest.importorskip("PIL")
+    known = benchmark(name)
+    trees.celeba(tmp_path, "txt")
+    assert known.fitted_geometry(load(name, tmp_path)) is known.geometry
+    trees.celeba(tmp_path, "txt", size=(89, 109))
+    with pytest.warns(UserWarning, match=r"of 24 images sampled, 24 have 89 × 109 pixels; .* have 178 × 218: the same"):
+        found = known.fitted_geometry(load(name, tmp_path))
+    assert found == (CentreCrop(89, 89), Resize(224))
+    trees.image(tmp_path / "celeba/img_align_celeba/000003.jpg", size=(178, 218))
+    (tmp_path / "celeba/img_align_celeba/000004.jpg").write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match=r"of 23 images sampled, 22 have 89 × 109 and 1 has 178 × 218 pixels; "):
+        assert known.fitted_geometry(load(name, tmp_path)) == found
+
+
+def test_data_sets_without_a_published_size_keep_their_geometry(tmp_path):
+    trees.waterbirds(tmp_path, "authors")
+    known = benchmark("waterbirds")
+    assert known.fitted_geometry(load("waterbirds", tmp_path)) is known.geometry
 
 
 def test_celeba5_cannot_come_from_a_table_of_two_attributes(tmp_path):

@@ -71,7 +71,7 @@ def train_method(
         "linear" if features else protocol.backbone,
         data,
         seed,
-        geometry=None if known is None else known.geometry,
+        geometry=None if known is None else known.fitted_geometry(data),
         default_length=None if known is None else known.max_length,
     )
     try:

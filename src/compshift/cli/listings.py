@@ -43,6 +43,8 @@ def check(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         data = known.load(root)
+        if not quick:
+            known.fitted_geometry(data)  # warns of images of another size
     notes = [str(warning.message) for warning in caught]
     broken = []
     if not quick and data.kind == "images":

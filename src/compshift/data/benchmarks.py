@@ -19,7 +19,8 @@ import numpy as np
 from compshift._errors import InputError, check_name
 from compshift._files import check_inside, check_ordinary
 from compshift.data.dataset import GroupedDataset, ImageFiles, Samples
-from compshift.data.images import Geometry
+from compshift.data.images import Geometry, image_sizes, resized
+from compshift.data.metadata_files import warn_incomplete
 from compshift.data.splits import SPLITS
 
 MODULES = {
@@ -39,6 +40,9 @@ MODULES = {
 
 BENCHMARKS = tuple(MODULES)
 """Names of all registered data sets."""
+
+LISTED_SIZES = 3
+"""Maximum number of image sizes that ``Benchmark.fitted_geometry`` names."""
 
 LISTED_GROUPS = 3
 """Maximum number of groups with wrong counts that ``Benchmark.differences`` names per split."""
@@ -100,6 +104,7 @@ class Benchmark:
     published: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # split → row counts of groups 0, 1, …
     totals: Mapping[str, int] = field(default_factory=dict)  # split → row count
     geometry: Geometry | None = None  # published cropping and scaling of images
+    image_size: tuple[int, int] | None = None  # published width and height of all images; None if they vary
     max_length: int | None = None  # published length limit of texts, in tokens
     balanced_classes: bool = False  # whether the protocol samples all classes equally often
     feature_map: Callable[[Samples], Any] | None = None  # computes features of bundled samples
@@ -133,6 +138,25 @@ class Benchmark:
                 return data
         probed = ", ".join(" with ".join((packaging.marker, *packaging.needs)) for packaging in self.packagings)
         raise InputError(f"{self.name} was not found below {str(root)!r} (looked for {probed}): {self.download}")
+
+    def fitted_geometry(self, data: GroupedDataset) -> Geometry | None:
+        """Return the published geometry; if images have another size than the published one, warn and scale the crop.
+
+        The size is that of most images in a sample. Images of the published size keep the published geometry.
+        """
+        if self.geometry is None or self.image_size is None or not isinstance(data.samples, ImageFiles):
+            return self.geometry
+        sizes = image_sizes(data.samples).most_common()
+        if not sizes or [size for size, _ in sizes] == [self.image_size]:
+            return self.geometry
+        (width, height), _ = sizes[0]
+        listed = " and ".join(f"{n} {'has' if n == 1 else 'have'} {w} × {h}" for (w, h), n in sizes[:LISTED_SIZES])
+        more = "" if len(sizes) <= LISTED_SIZES else f" and others {len(sizes) - LISTED_SIZES} more sizes"
+        warn_incomplete(
+            f"of {sum(n for _, n in sizes)} images sampled, {listed} pixels{more}; the published ones have "
+            f"{' × '.join(map(str, self.image_size))}: the same part of the picture is cropped from {width} × {height}"
+        )
+        return resized(self.geometry, self.image_size, (width, height))
 
     def features(self) -> GroupedDataset:
         """Load a bundled data set as features, computed by its feature map if it has one."""

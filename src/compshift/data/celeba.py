@@ -33,6 +33,9 @@ DOWNLOAD = (
 SIGNS = {"-1": 0, "1": 1, "0": 0}
 """Codes of the attribute values: −1 and 0 mean no, 1 means yes."""
 
+IMAGE_SIZE = (178, 218)
+"""Width and height of the published images, which are aligned and cropped."""
+
 IMAGE = ("image_id", "filename", "id")
 """Names of the column of image files in CSV tables, the likeliest first."""
 
@@ -158,6 +161,7 @@ CELEBA = Benchmark(
     },
     totals={"train": 162770, "val": 19867, "test": 19962},
     geometry=CROP_AND_RESIZE,
+    image_size=IMAGE_SIZE,
 )
 
 
@@ -181,4 +185,5 @@ CELEBA5 = Benchmark(
     download=DOWNLOAD,
     totals={"train": 162770, "val": 19867, "test": 19962},
     geometry=CROP_AND_RESIZE,
+    image_size=IMAGE_SIZE,
 )
