@@ -13,7 +13,7 @@ from compshift import AffineHull, InputError
 from compshift.data.benchmarks import benchmark
 from compshift.data.images import CentreCrop, Resize, broken_samples
 from compshift.data.penguins import load_penguins
-from compshift.data.shift import drop_unseen_from_validation
+from compshift.data.shift import scenarios
 from tests.data import trees
 
 DOWNLOADED = ["waterbirds", "celeba", "celeba5", "metashift", "multinli", "civilcomments", "nico++"]
@@ -230,7 +230,10 @@ def test_nicopp_folders(tmp_path, packaging):
     }
     shuffled = [name for name in data.samples.names if name.startswith("autumn/airplane")]
     assert shuffled != sorted(shuffled)
-    reduced = drop_unseen_from_validation(data)
+    (standard,) = scenarios(data, "standard")
+    assert trees.counts(standard.apply(data)) == trees.counts(data)
+    (compositional,) = scenarios(data, "none")
+    reduced = compositional.apply(data)
     assert {key[1:] for key in trees.counts(reduced) if key[0] == 1} == {("airplane", "autumn"), ("bear", "dim")}
     assert (reduced.split == 2).sum() == (data.split == 2).sum()
 
