@@ -282,6 +282,7 @@ class TestImagesAndTexts:
         assert result.returncode == 130
         assert result.err == "interrupted: run the same command again to continue\n"
 
+    @pytest.mark.filterwarnings("default:of 24 images")
     def test_features_of_a_benchmark_use_its_geometry(self, call, home, tmp_path):
         from tests.data import trees
 
@@ -291,6 +292,11 @@ class TestImagesAndTexts:
         assert json.loads(result.out)["rows"] == trees.FACES
         steps = json.loads((tmp_path / "f/_features.json").read_text())["settings"]["preprocessing"]["geometry"]
         assert [(step["step"], step["width"]) for step in steps] == [("CentreCrop", 178), ("Resize", 32)]
+        trees.celeba(tmp_path, "txt", size=(89, 109))
+        result = call("features", "celeba", "--root", ".", *backbone, "-o", "g", "--json", cwd=tmp_path)
+        assert "warning: of 24 images sampled, 24 have 89 × 109 pixels" in result.err
+        steps = json.loads((tmp_path / "g/_features.json").read_text())["settings"]["preprocessing"]["geometry"]
+        assert [(step["step"], step["width"]) for step in steps] == [("CentreCrop", 89), ("Resize", 32)]
 
     def test_features_of_cached_tokens(self, call, home, tmp_path):
         from tests.data import trees

@@ -62,6 +62,28 @@ def test_check_reports_empty_splits_and_untested_groups(call, tmp_path):
     assert "warning: there are no val rows" in result.out
 
 
+def test_check_shows_what_the_loader_warns_of(call, tmp_path):
+    trees.multinli_texts(tmp_path)
+    (tmp_path / "multinli/data/multinli_1.0_dev_mismatched.jsonl").write_text("")
+    result = call("datasets", "check", "multinli", "--root", ".", cwd=tmp_path)
+    assert result.returncode == 0
+    assert "warning: 'multinli/data/multinli_1.0_dev_mismatched.jsonl' has no examples with a gold label" in result.out
+    assert not result.err
+    found = json.loads(call("datasets", "check", "multinli", "--root", ".", "--json", cwd=tmp_path).out)
+    assert "dev_mismatched" in found["warnings"][0]
+    assert "split at random" in found["warnings"][1]
+
+
+def test_check_shows_images_of_another_size(call, tmp_path):
+    pytest.importorskip("PIL")
+    trees.celeba(tmp_path, "txt", size=(89, 109))
+    found = json.loads(call("datasets", "check", "celeba", "--root", ".", "--json", cwd=tmp_path).out)
+    assert "of 24 images sampled, 24 have 89 × 109 pixels" in found["warnings"][0]
+    trees.celeba(tmp_path, "txt")
+    found = json.loads(call("datasets", "check", "celeba", "--root", ".", "--json", cwd=tmp_path).out)
+    assert not any("pixels" in warning for warning in found["warnings"])
+
+
 def test_check_of_a_missing_download(call, tmp_path):
     result = call("datasets", "check", "metashift", "--root", ".", cwd=tmp_path)
     assert result.returncode == 2

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from compshift import InputError
-from compshift.data.images import CROP_AND_RESIZE, RESIZE_AND_CROP, STRETCH_AND_CROP, CentreCrop, Resize, scaled
+from compshift.data.images import (
+    CROP_AND_RESIZE,
+    RESIZE_AND_CROP,
+    STRETCH_AND_CROP,
+    CentreCrop,
+    Resize,
+    resized,
+    scaled,
+)
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -53,6 +61,33 @@ def test_a_geometry_for_another_size():
         Resize(112),
     )  # the crop is in pixels of the original image
     assert scaled(RESIZE_AND_CROP, 224) is RESIZE_AND_CROP
+
+
+@pytest.mark.parametrize(
+    ("size", "geometry"),
+    [
+        ((178, 218), CROP_AND_RESIZE),
+        ((89, 109), (CentreCrop(89, 89), Resize(224))),
+        ((356, 436), (CentreCrop(356, 356), Resize(224))),
+        ((128, 128), (CentreCrop(128, 105), Resize(224, 224))),  # squeezed to a square
+    ],
+)
+def test_a_geometry_for_originals_of_another_size(size, geometry):
+    assert resized(CROP_AND_RESIZE, (178, 218), size) == geometry
+    assert resized(RESIZE_AND_CROP, (178, 218), size) == RESIZE_AND_CROP  # has no crop in pixels of the original
+
+
+@pytest.mark.parametrize("size", [(89, 109), (60, 73), (128, 128)])
+def test_a_smaller_original_shows_the_same_region(size):
+    """A smooth picture, cropped at both sizes, is the same up to the loss of resolution, and nowhere black."""
+    ramp = np.linspace(60, 255, 218)[:, None] * np.linspace(0.5, 1, 178)
+    whole = Image.fromarray(np.repeat(ramp[..., None], 3, axis=2).astype(np.uint8))
+    small = whole.resize(size, Image.Resampling.BILINEAR)
+    expected = ImagePreprocessing(CROP_AND_RESIZE).pixels(whole).astype(int)
+    found = ImagePreprocessing(resized(CROP_AND_RESIZE, whole.size, size)).pixels(small).astype(int)
+    assert found.shape == (224, 224, 3)
+    assert np.abs(found - expected).max() <= 4
+    assert (ImagePreprocessing(CROP_AND_RESIZE).pixels(small) == 0).any()  # the published crop is larger
 
 
 def test_colours_are_normalised():

@@ -101,6 +101,19 @@ def test_a_scenario_drops_unseen_groups_from_validation():
     assert Scenario("none", np.zeros((0, 2), int)).apply(data).X[:, 0].tolist() == [0, 1, 2, 4, 5, 6]
 
 
+def test_the_standard_scenario_keeps_validation_whole():
+    data = make([(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1), (2, 0, 1), (2, 0, 0), (2, 1, 1)])
+    (standard,) = scenarios(data, "standard")
+    assert standard.name == "standard"
+    assert not standard.trim_validation
+    assert standard.apply(data) is data
+    (none,) = scenarios(data, "none")
+    assert none.trim_validation
+    assert none.apply(data).X[:, 0].tolist() == [0, 1, 2, 4, 5, 6]
+    kept = Scenario("one", [(1, 1)], trim_validation=False).apply(data)
+    assert kept.X[:, 0].tolist() == [0, 2, 3, 4, 5, 6]  # the dropped group leaves train; (0, 1) stays in val
+
+
 def test_a_dropped_group_without_test_rows_warns():
     data = make([(0, 0, 0), (0, 1, 1), (2, 1, 1)])
     with pytest.warns(ExtrapolationWarning, match=r"1 dropped group has no test rows.*\(landbird, land\)"):

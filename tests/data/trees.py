@@ -83,12 +83,12 @@ def face(row):
     }, row % 3
 
 
-def celeba(root: Path, packaging: str):
+def celeba(root: Path, packaging: str, size=(178, 218)):
     folder = root / {"txt": "celeba", "csv": "celebA/data", "wilds": "celebA_v1.0", "subpopbench": "celeba"}[packaging]
     images = folder / "img_align_celeba" / ("img_align_celeba" if packaging == "csv" else "")
     files = [f"{row + 1:06d}.jpg" for row in range(FACES)]
     for row, name in enumerate(files):
-        image(images / name, colour_of(row), (178, 218))
+        image(images / name, colour_of(row), size)
     signs = [[str(2 * face(row)[0].get(name, row % 2) - 1) for name in CELEBA_NAMES] for row in range(FACES)]
     splits = [face(row)[1] for row in range(FACES)]
     if packaging == "txt":

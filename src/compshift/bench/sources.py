@@ -80,7 +80,7 @@ class DataSource:
         network = load_backbone(
             backbone or DEFAULT_BACKBONES[data.kind],
             data.kind,
-            geometry=self.known.geometry,
+            geometry=self.known.fitted_geometry(data),
             default_length=self.known.max_length,
         )
         target = folder / self.label

@@ -124,7 +124,7 @@ def protocol_backbone(protocol: Protocol, data: GroupedDataset, known: Benchmark
         options.pop("backbone"),
         data,
         seed,
-        geometry=None if known is None else known.geometry,
+        geometry=None if known is None else known.fitted_geometry(data),
         default_length=None if known is None else known.max_length,
         **options,
     )

@@ -123,9 +123,10 @@ def load_source(source: str, table: TableOptions) -> Source:
         further = {"--attributes": table.attributes, "--split-column": table.split_column, "--shares": table.shares}
         reject_unused({**columns, **further}, f"for tables and feature files, but {source} is a named data set")
         known = benchmark(source)
+        data = known.load(table.root)
         return Source(
-            known.load(table.root),
-            geometry=known.geometry,
+            data,
+            geometry=known.fitted_geometry(data),
             max_length=known.max_length,
             balanced_classes=known.balanced_classes,
         )

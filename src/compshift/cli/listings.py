@@ -1,6 +1,7 @@
 """``compshift datasets`` lists, checks and exports named data sets; ``compshift methods`` lists training methods."""
 
 import json as json_format
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,12 +40,17 @@ def check(
     from compshift.report.terminal import print_check, progress_bar
 
     known = benchmark(name)
-    data = known.load(root)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        data = known.load(root)
+        if not quick:
+            known.fitted_geometry(data)  # warns of images of another size
+    notes = [str(warning.message) for warning in caught]
     broken = []
     if not quick and data.kind == "images":
         with progress_bar("decoding", len(data)) as advance:
             broken = list(broken_samples(data, advance))
-    print_check(known, data, broken, as_json=json)
+    print_check(known, data, notes, broken, as_json=json)
     if broken:
         raise typer.Exit(1)
 

@@ -19,7 +19,8 @@ import numpy as np
 from compshift._errors import InputError, check_name
 from compshift._files import check_inside, check_ordinary
 from compshift.data.dataset import GroupedDataset, ImageFiles, Samples
-from compshift.data.images import Geometry
+from compshift.data.images import Geometry, image_sizes, resized
+from compshift.data.metadata_files import warn_incomplete
 from compshift.data.splits import SPLITS
 
 MODULES = {
@@ -40,6 +41,9 @@ MODULES = {
 BENCHMARKS = tuple(MODULES)
 """Names of all registered data sets."""
 
+LISTED_SIZES = 3
+"""Maximum number of image sizes that ``Benchmark.fitted_geometry`` names."""
+
 LISTED_GROUPS = 3
 """Maximum number of groups with wrong counts that ``Benchmark.differences`` names per split."""
 
@@ -54,15 +58,36 @@ class Packaging:
     needs: tuple[str, ...] = ()  # other paths below the root folder that must exist
 
 
-def _check_links(path: Path, top: Path) -> None:
-    """Check that no symbolic link in the folders from ``top`` down to ``path`` leads out of ``top``.
+def link_bound(folder: Path, top: Path) -> Path:
+    """Return the folder that no file found in ``folder`` may lead out of: ``top``, or the last linked folder below it.
 
-    ``top`` may itself be a symbolic link, because users keep data on other disks.
+    Users keep data on other disks, so a folder whose path compshift itself names, such as ``celeba/img_align_celeba``,
+    may be a symbolic link. Names that come from a table, and links inside the linked folder, must stay below it.
+    """
+    bound = top
+    for step in reversed([step for step in (folder, *folder.parents) if step.is_relative_to(top)]):
+        if step.resolve().is_relative_to(bound.resolve()):
+            continue
+        if any(inner.resolve().is_relative_to(step.resolve()) for inner in (top, bound)):
+            raise InputError(
+                f"{str(step)!r} is a link to {str(step.resolve())!r}, a folder around the data set: replace it by a "
+                "link to the folder that holds the data"
+            )
+        bound = step
+    return bound
+
+
+def check_links(path: Path, top: Path) -> Path:
+    """Return ``path`` after checking that no file in the folders from ``top`` down to it is a link that leads out.
+
+    Loaders also read files beside ``path``. Folders may be links; ``link_bound`` says what their files must stay in.
     """
     for folder in reversed([parent for parent in path.parents if parent.is_relative_to(top)]):
-        for entry in check_inside(folder, top).iterdir():
-            if entry.is_symlink():
-                check_inside(entry, top)
+        bound = link_bound(folder, top)
+        for entry in check_ordinary(folder).iterdir():
+            if entry.is_symlink() and not entry.is_dir():
+                check_inside(entry, bound)
+    return check_ordinary(path)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,6 +104,7 @@ class Benchmark:
     published: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # split → row counts of groups 0, 1, …
     totals: Mapping[str, int] = field(default_factory=dict)  # split → row count
     geometry: Geometry | None = None  # published cropping and scaling of images
+    image_size: tuple[int, int] | None = None  # published width and height of all images; None if they vary
     max_length: int | None = None  # published length limit of texts, in tokens
     balanced_classes: bool = False  # whether the protocol samples all classes equally often
     feature_map: Callable[[Samples], Any] | None = None  # computes features of bundled samples
@@ -104,13 +130,33 @@ class Benchmark:
             if all((folder / path).exists() for path in (packaging.marker, *packaging.needs)):
                 top = folder / Path(packaging.marker).parts[0]
                 for path in (packaging.marker, *packaging.needs):
-                    _check_links(check_ordinary(folder / path), top)
+                    check_links(folder / path, top)
                 data = replace(packaging.read(folder), source=f"{packaging.marker} ({packaging.label})")
                 if isinstance(data.samples, ImageFiles):
-                    return replace(data, samples=replace(data.samples, within=top))
+                    within = link_bound(data.samples.root, top)
+                    return replace(data, samples=replace(data.samples, within=within))
                 return data
         probed = ", ".join(" with ".join((packaging.marker, *packaging.needs)) for packaging in self.packagings)
         raise InputError(f"{self.name} was not found below {str(root)!r} (looked for {probed}): {self.download}")
+
+    def fitted_geometry(self, data: GroupedDataset) -> Geometry | None:
+        """Return the published geometry; if images have another size than the published one, warn and scale the crop.
+
+        The size is that of most images in a sample. Images of the published size keep the published geometry.
+        """
+        if self.geometry is None or self.image_size is None or not isinstance(data.samples, ImageFiles):
+            return self.geometry
+        sizes = image_sizes(data.samples).most_common()
+        if not sizes or [size for size, _ in sizes] == [self.image_size]:
+            return self.geometry
+        (width, height), _ = sizes[0]
+        listed = " and ".join(f"{n} {'has' if n == 1 else 'have'} {w} × {h}" for (w, h), n in sizes[:LISTED_SIZES])
+        more = "" if len(sizes) <= LISTED_SIZES else f" and others {len(sizes) - LISTED_SIZES} more sizes"
+        warn_incomplete(
+            f"of {sum(n for _, n in sizes)} images sampled, {listed} pixels{more}; the published ones have "
+            f"{' × '.join(map(str, self.image_size))}: the same part of the picture is cropped from {width} × {height}"
+        )
+        return resized(self.geometry, self.image_size, (width, height))
 
     def features(self) -> GroupedDataset:
         """Load a bundled data set as features, computed by its feature map if it has one."""

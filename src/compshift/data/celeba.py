@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,14 @@ from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset
 from compshift.data.images import CROP_AND_RESIZE
-from compshift.data.metadata_files import BINARY, SPLIT_CODES, encode_column, image_files, read_metadata
+from compshift.data.metadata_files import (
+    BINARY,
+    SPLIT_CODES,
+    encode_column,
+    image_files,
+    read_metadata,
+    warn_incomplete,
+)
 
 DOWNLOAD = (
     "get img_align_celeba.zip, list_attr_celeba.txt and list_eval_partition.txt (mmlab.ie.cuhk.edu.hk/projects/CelebA) "
@@ -24,6 +32,15 @@ DOWNLOAD = (
 )
 SIGNS = {"-1": 0, "1": 1, "0": 0}
 """Codes of the attribute values: −1 and 0 mean no, 1 means yes."""
+
+IMAGE_SIZE = (178, 218)
+"""Width and height of the published images, which are aligned and cropped."""
+
+IMAGE = ("image_id", "filename", "id")
+"""Names of the column of image files in CSV tables, the likeliest first."""
+
+SPLIT = ("partition", "split")
+"""Names of the column of splits in CSV tables."""
 
 FOLDERS = ("celeba", "celebA/data", "celebA_v1.0", "celebA")
 """Folders below the root folder that may contain the files."""
@@ -47,10 +64,11 @@ def _subpopbench(space: GroupSpace) -> Packaging:
 
     def read(root: Path) -> GroupedDataset:
         path = root / "celeba" / "metadata_celeba.csv"
-        table = read_metadata(path, ["filename", "split", "y", "a"])
+        table = read_metadata(path, [IMAGE, SPLIT, "y", "a"])
         codes = np.stack([encode_column(table[name], BINARY, name, path) for name in ("y", "a")], axis=1)
-        split = encode_column(table["split"], SPLIT_CODES, "split", path)
-        return GroupedDataset(image_files(_image_folders(path.parent), table["filename"]), space, codes, split)
+        split = encode_column(table["partition"], SPLIT_CODES, "split", path)
+        images = image_files(_image_folders(path.parent), _file_names(table["image_id"]))
+        return GroupedDataset(images, space, codes, split)
 
     return Packaging("SubpopBench", "celeba/metadata_celeba.csv", read)
 
@@ -59,7 +77,7 @@ def _read_txt(folder: Path, space: GroupSpace, columns: Sequence[str]) -> Groupe
     """Read the published text files: a row count, a line of attribute names, then one line per image."""
     path = folder / "list_attr_celeba.txt"
     with path.open("rb") as stream:
-        stream.readline()
+        announced = stream.readline().strip()
         names = stream.readline().decode(errors="replace").split()
     absent = [name for name in columns if name not in names]
     if absent:
@@ -69,6 +87,11 @@ def _read_txt(folder: Path, space: GroupSpace, columns: Sequence[str]) -> Groupe
     options = {"sep": r"\s+", "header": None}
     table = read_metadata(path, ["file", *columns], skiprows=2, names=["file", *names], **options)
     codes = np.stack([encode_column(table[name], SIGNS, name, path, 3) for name in columns], axis=1)
+    if announced.isdigit() and announced.lstrip(b"0") != str(len(codes)).encode():
+        warn_incomplete(
+            f"{str(path)!r}: line 1 announces {announced.decode()} images, but {len(codes)} follow: unless you "
+            "shortened the table yourself, download it again"
+        )
     partition = folder / "list_eval_partition.txt"
     parts = read_metadata(partition, ["file", "split"], names=["file", "split"], **options)
     split = encode_column(parts["split"], SPLIT_CODES, "split", partition, 1)
@@ -76,13 +99,19 @@ def _read_txt(folder: Path, space: GroupSpace, columns: Sequence[str]) -> Groupe
 
 
 def _read_csv(folder: Path, space: GroupSpace, columns: Sequence[str]) -> GroupedDataset:
-    """Read the CSV versions of the two published tables."""
+    """Read the CSV versions of the two published tables, which public copies write in several ways."""
     path, partition = folder / "list_attr_celeba.csv", folder / "list_eval_partition.csv"
-    table = read_metadata(path, ["image_id", *columns])
+    table = read_metadata(path, [IMAGE, *columns])
     codes = np.stack([encode_column(table[name], SIGNS, name, path) for name in columns], axis=1)
-    parts = read_metadata(partition, ["image_id", "partition"])
+    parts = read_metadata(partition, [IMAGE, SPLIT])
     split = encode_column(parts["partition"], SPLIT_CODES, "partition", partition)
-    return _dataset(folder, space, table["image_id"], codes, parts["image_id"], split, partition)
+    files, split_files = _file_names(table["image_id"]), _file_names(parts["image_id"])
+    return _dataset(folder, space, files, codes, split_files, split, partition)
+
+
+def _file_names(values: Any) -> Any:
+    """Return the file names (n,) in a column of names or numbers: image 1 is ``000001.jpg``."""
+    return np.array([f"{value:0>6}.jpg" if value.isdecimal() else value for value in values], dtype=object)
 
 
 def _dataset(
@@ -100,6 +129,12 @@ def _dataset(
     if absent:
         raise InputError(
             f"{str(partition)!r} has no split for {listing(absent, 3)}: it is incomplete; download it again"
+        )
+    extra = set(split_of_file).difference(files)
+    if extra:
+        warn_incomplete(
+            f"{str(partition)!r} lists {len(extra)} images without attributes, such as {min(extra)!r}: they are left "
+            "out; unless you shortened the table of attributes yourself, download it again"
         )
     row_split = np.array([split_of_file[file] for file in files], dtype=np.int64)
     return GroupedDataset(image_files(_image_folders(folder), files), space, codes, row_split)
@@ -126,6 +161,7 @@ CELEBA = Benchmark(
     },
     totals={"train": 162770, "val": 19867, "test": 19962},
     geometry=CROP_AND_RESIZE,
+    image_size=IMAGE_SIZE,
 )
 
 
@@ -149,4 +185,5 @@ CELEBA5 = Benchmark(
     download=DOWNLOAD,
     totals={"train": 162770, "val": 19867, "test": 19962},
     geometry=CROP_AND_RESIZE,
+    image_size=IMAGE_SIZE,
 )

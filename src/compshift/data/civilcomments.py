@@ -10,7 +10,15 @@ from compshift._errors import InputError
 from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import Benchmark, Packaging
 from compshift.data.dataset import GroupedDataset, Texts
-from compshift.data.metadata_files import BINARY, SPLIT_CODES, SPLIT_WORDS, encode_column, parse_numbers, read_metadata
+from compshift.data.metadata_files import (
+    BINARY,
+    SPLIT_CODES,
+    SPLIT_WORDS,
+    encode_column,
+    parse_numbers,
+    read_metadata,
+    warn_incomplete,
+)
 
 IDENTITIES = ("male", "female", "LGBTQ", "christian", "muslim", "other_religions", "black", "white")
 SPACE = GroupSpace(("toxicity", "identity"), (("not toxic", "toxic"), IDENTITIES))
@@ -45,6 +53,11 @@ def _subpopbench(root: Path) -> GroupedDataset:
     codes = np.stack(
         [encode_column(table["y"], BINARY, "y", path), encode_column(table["a"], identities, "a", path)], axis=1
     )
+    unused = len(texts) - len(np.unique(row))
+    if unused:
+        warn_incomplete(
+            f"{str(path)!r} leaves out {unused} of the {len(texts)} comments of {text_path.name!r}: download both again"
+        )
     chosen = texts[row]
     origin = pd.factorize(chosen)[0]
     return GroupedDataset(

@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import io
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -93,6 +94,22 @@ def _scaled_step(step: Step, factor: float) -> Step:
     return type(step)(round(step.width * factor), height)  # type: ignore[arg-type] # a crop always has a height
 
 
+def resized(geometry: Geometry, published: tuple[int, int], size: tuple[int, int]) -> Geometry:
+    """Adapt a geometry to originals of another width and height: crop the same share of the picture.
+
+    Only crops before the first resize change. If the cropped share is no square any more, because the originals were
+    squeezed, the resize after it stretches it back.
+    """
+    crop, *rest = geometry
+    if size == published or not isinstance(crop, CentreCrop):
+        return geometry
+    width = max(1, round(crop.width * size[0] / published[0]))
+    height = max(1, round(crop.height * size[1] / published[1]))
+    if width != height and crop.width == crop.height:
+        rest = [Resize(step.width, step.width) if step == Resize(step.width) else step for step in rest]
+    return (CentreCrop(width, height), *rest)
+
+
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean RGB values of ImageNet, between 0 and 1."""
 
@@ -116,6 +133,9 @@ MAX_IMAGE_BYTES = 1 << 29
 
 CHECKED_AT_ONCE = 256
 """Number of images that ``broken_samples`` submits to its thread pool at a time."""
+
+SAMPLED_SIZES = 100
+"""Number of images whose width and height ``image_sizes`` reads."""
 
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """Names of Pillow's resampling filters."""
@@ -249,6 +269,15 @@ def _decoding(path: Path) -> Iterator[None]:
     except Exception as error:  # a damaged file can raise almost anything
         reason = str(error).split("<_io")[0].strip() or type(error).__name__
         raise BrokenImageError(f"the image {str(path)!r} cannot be decoded ({reason})") from None
+
+
+def image_sizes(samples: ImageFiles) -> Counter[tuple[int, int]]:
+    """Count the widths and heights of up to ``SAMPLED_SIZES`` evenly spaced images that can be read."""
+    found: Counter[tuple[int, int]] = Counter()
+    for row in np.linspace(0, len(samples) - 1, min(len(samples), SAMPLED_SIZES)).astype(int).tolist():
+        with suppress(InputError):
+            found[read_image(samples.path(row)).size] += 1
+    return found
 
 
 def broken_samples(data: GroupedDataset, progress: Callable[[int], None] = lambda _: None) -> Iterator[str]:

@@ -1,14 +1,20 @@
-"""Read the metadata tables of published data sets; errors name the file and the line of the wrong entry."""
+"""Read the metadata tables of published data sets; errors name the file and the line of the wrong entry.
+
+A copy that can be read but lacks something, such as images that a table lists, causes a warning (``warn_incomplete``),
+which ``compshift datasets check`` shows.
+"""
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
-from compshift._errors import InputError, listing
+from compshift._errors import InputError, listing, shown
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import PROBED_IMAGES, ImageFiles
 
@@ -22,28 +28,37 @@ BINARY = {"0": 0, "1": 1}
 """Code of each text in a binary column."""
 
 
-def read_metadata(path: Path, columns: Sequence[str], **options: Any) -> dict[str, Any]:
-    """Read columns (n,) of a CSV file as text, NA included; ``options`` are passed to ``pandas.read_csv``."""
+def read_metadata(path: Path, columns: Sequence[str | tuple[str, ...]], **options: Any) -> dict[str, Any]:
+    """Read columns (n,) of a CSV file as text, NA included; ``options`` are passed to ``pandas.read_csv``.
+
+    A tuple names a column that public copies call differently; the result has it under the first name.
+    """
     import pandas as pd
 
     if not path.is_file():
         raise InputError(f"there is no file {str(path)!r}: the download is incomplete; download it again")
     try:
         header = pd.read_csv(path, nrows=0, **options)
-        absent = [name for name in columns if name not in header.columns]
+        known = [(column,) if isinstance(column, str) else column for column in columns]
+        used = {names[0]: next((name for name in names if name in header.columns), None) for names in known}
+        absent = [
+            f"{names[0]!r}" + (f" (or {listing(names[1:])})" if names[1:] else "")
+            for names in known
+            if used[names[0]] is None
+        ]
         if absent:
             raise InputError(
-                f"{str(path)!r} has no column {listing(absent)}: its columns are {listing(header.columns, 12)}; "
+                f"{str(path)!r} has no column {', '.join(absent)}: its columns are {listing(header.columns, 12)}; "
                 "download it again"
             )
-        frame = pd.read_csv(path, usecols=list(columns), dtype=str, keep_default_na=False, **options)
+        frame = pd.read_csv(path, usecols=list(used.values()), dtype=str, keep_default_na=False, **options)
     except InputError:
         raise
     except (OSError, ValueError, OverflowError, MemoryError) as error:
         raise InputError(f"{str(path)!r} cannot be read as a table ({error}): download it again") from None
     if not len(frame):
         raise InputError(f"{str(path)!r} has no rows: the download is incomplete; download it again")
-    return {name: frame[name].to_numpy(dtype=object) for name in columns}
+    return {name: frame[column].to_numpy(dtype=object) for name, column in used.items()}
 
 
 def encode_column(values: Any, codes: Mapping[str, int], column: str, path: Path, first_line: int = 2) -> IntArray:
@@ -82,11 +97,39 @@ def image_files(folders: Iterable[Path], names: Any) -> ImageFiles:
     for folder in probed:
         found = ImageFiles(folder, names, folder)
         if any((folder / name).is_file() for name in found.names[:PROBED_IMAGES]):
+            _warn_of_missing(found)
             return found
     raise InputError(
         f"there is no image {names[0]!r} in {', '.join(repr(str(folder)) for folder in probed)}: the download is "
         "incomplete; download the images again"
     )
+
+
+def _warn_of_missing(images: ImageFiles) -> None:
+    """Warn if images do not exist; each folder is listed once, which is faster than looking up every image."""
+    present: dict[str, set[str]] = {}
+    missing = []
+    for name in images.names:
+        parent, _, file = name.rpartition("/")
+        if parent not in present:
+            try:
+                present[parent] = set(os.listdir(images.root / parent))
+            except OSError:
+                present[parent] = set()
+        if file not in present[parent] and not os.path.isfile(images.root / name):  # file systems can ignore case
+            missing.append(name)
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        warn_incomplete(
+            f"{len(missing)} of the {len(images)} images {verb} missing from {str(images.root)!r}, such as "
+            f"{shown(missing[0])}: download the images again, or leave these rows out with "
+            "skip_broken"
+        )
+
+
+def warn_incomplete(sentence: str) -> None:
+    """Warn that a copy of a data set lacks something that it should have; the rest of it is loaded."""
+    warnings.warn(sentence, UserWarning, stacklevel=3)
 
 
 def strip_folder(names: Any, folder: str, path: Path, first_line: int = 2) -> list[str]:

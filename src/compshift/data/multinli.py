@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError
-from compshift._files import check_inside, parse_json
+from compshift._files import parse_json
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmarks import Benchmark, Packaging
+from compshift.data.benchmarks import Benchmark, Packaging, check_links
 from compshift.data.dataset import GroupedDataset, Texts, Tokens
 from compshift.data.glue_cache import read_glue_cache
-from compshift.data.metadata_files import BINARY, SPLIT_CODES, encode_column, read_metadata
+from compshift.data.metadata_files import BINARY, SPLIT_CODES, encode_column, read_metadata, warn_incomplete
 
 LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
 SPACE = GroupSpace(("label", "negation"), (tuple(LABELS), ("no negation", "negation")))
@@ -100,10 +100,13 @@ def _raw(root: Path, folder: str) -> GroupedDataset:
         path = root / folder / name
         if not path.is_file():
             raise InputError(f"there is no file {str(path)!r}: the download is incomplete; download it again")
+        before = len(rows)
         with path.open("rb") as stream:
             for line_number, line in enumerate(stream, start=1):
                 rows += _example(number, line, path, line_number)
                 number += 1
+        if len(rows) == before:
+            warn_incomplete(f"{str(path)!r} has no examples with a gold label: the download is incomplete")
     if not rows:
         raise InputError(
             f"the files beside {str(root / folder / TEXTS[0])!r} contain no gold labels: download them again"
@@ -112,8 +115,14 @@ def _raw(root: Path, folder: str) -> GroupedDataset:
     codes = np.array(
         [(LABELS[label], has_negation(text)) for label, text in zip(labels, hypotheses, strict=True)], dtype=np.int64
     )
-    table = check_inside(root / METADATA, root / "multinli")
-    split = _published_split(table, numbers, codes) if table.is_file() else _random_split(len(codes))
+    table = root / METADATA
+    if table.parent.is_dir():
+        check_links(table, root / "multinli")
+    if table.is_file():
+        split = _published_split(table, numbers, codes)
+    else:
+        warn_incomplete(f"there is no file {str(table)!r}: the rows are split at random, not as published")
+        split = _random_split(len(codes))
     return GroupedDataset(Texts(np.array(premises, object), np.array(hypotheses, object)), SPACE, codes, split)
 
 

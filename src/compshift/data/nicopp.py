@@ -12,10 +12,10 @@ import numpy as np
 from compshift._errors import InputError, listing
 from compshift._files import check_inside, read_json_object
 from compshift.core.groups import GroupSpace
-from compshift.data.benchmarks import Benchmark, Packaging
+from compshift.data.benchmarks import Benchmark, Packaging, link_bound
 from compshift.data.dataset import GroupedDataset, ImageFiles
 from compshift.data.images import RESIZE_AND_CROP
-from compshift.data.metadata_files import SPLIT_CODES, encode_column, image_files, read_metadata
+from compshift.data.metadata_files import SPLIT_CODES, encode_column, image_files, read_metadata, warn_incomplete
 
 CONTEXTS = ("autumn", "dim", "grass", "outdoor", "rock", "water")
 IMAGES = ("public_dg_0416/train", "track_1/public_dg_0416/train", "track_1/track_1/train")
@@ -78,21 +78,24 @@ def _from_folders(root: Path, folder: str) -> GroupedDataset:
     The split of a group depends on the groups before it, because one generator shuffles them all.
     """
     base = root / "nicopp"
+    bound = link_bound(base / folder, base)
     space = _space(base)
     names: list[str] = []
     values: list[tuple[Any, ...]] = []
     split: list[int] = []
+    empty: list[str] = []
     shuffler = random.Random(666)
     for context in CONTEXTS:
-        found = {path.name for path in check_inside(base / folder / context, base).glob("*") if path.is_dir()}
+        found = {path.name for path in check_inside(base / folder / context, bound).glob("*") if path.is_dir()}
         if found - set(space.values[0]):
             raise InputError(
                 f"{str(base / folder / context)!r} contains {listing(sorted(found - set(space.values[0])))}, which "
                 "dg_label_id_mapping.json does not list: remove it, or download both again"
             )
         for thing in space.values[0]:
-            group_folder = check_inside(base / folder / context / str(thing), base)
+            group_folder = check_inside(base / folder / context / str(thing), bound)
             files = sorted(path.name for path in group_folder.glob("*.jpg"))
+            empty += [] if files else [f"{context}/{thing}"]
             shuffler.shuffle(files)
             held = min(len(files), HELD_OUT)
             names += [f"{context}/{thing}/{file}" for file in files]
@@ -102,6 +105,11 @@ def _from_folders(root: Path, folder: str) -> GroupedDataset:
         raise InputError(
             f"there are no images in {str(base / folder)!r}: it must contain the folders {listing(CONTEXTS)}, each "
             "with a folder for every object in dg_label_id_mapping.json"
+        )
+    if empty:
+        warn_incomplete(
+            f"{len(empty)} of the {space.n_groups} folders in {str(base / folder)!r} have no .jpg file, such as "
+            f"{empty[0]!r}: the download is incomplete"
         )
     return GroupedDataset(
         ImageFiles(base / folder, np.array(names), base / folder), space, space.encode(values), np.array(split)

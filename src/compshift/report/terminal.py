@@ -232,10 +232,15 @@ def print_benchmarks(benchmarks: Sequence[Benchmark], *, as_json: bool) -> None:
     Console().print(table)
 
 
-def print_check(known: Benchmark, data: GroupedDataset, broken: Sequence[str], *, as_json: bool) -> None:
-    """Print the number of rows of each group and split, differences from the published data, and broken samples."""
+def print_check(
+    known: Benchmark, data: GroupedDataset, notes: Sequence[str], broken: Sequence[str], *, as_json: bool
+) -> None:
+    """Print the number of rows of each group and split, what is missing or differs from the published data, and errors.
+
+    ``notes`` are the warnings of the loader, ``broken`` the errors of samples that cannot be read.
+    """
     groups, counts = _split_counts(data)
-    warnings = known.differences(data)
+    warnings = [*notes, *known.differences(data)]
     untested = [group for group, row in zip(groups, counts, strict=True) if not row[2]]
     if untested and "test" in data.splits:
         listed = ", ".join(data.space.label(code) for code in untested[:4])
