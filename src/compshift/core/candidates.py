@@ -1,7 +1,7 @@
 """Candidate groups (the groups that a fitted model can predict), priors over them, and logit offsets.
 
 A prior is a name (``PRIORS``), an array over all groups, or a Series or mapping from groups to probabilities. The logit
-offsets correct a classifier during training for the numbers of samples of each class and attribute.
+offsets correct a classifier during training for unequal numbers of samples per class and attribute.
 """
 
 from __future__ import annotations
@@ -128,7 +128,10 @@ def uniform_log_prior(chosen: BoolArray) -> FloatArray:
 
 
 def given_log_prior(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArray:
-    """Return the log prior (g,) of ``groups`` from a mapping or Series over values, or an array over all groups."""
+    """Return the log prior (g,) of ``groups`` from a given prior.
+
+    ``prior`` is a mapping or Series from groups (tuples of values) to probabilities, or an array over all groups.
+    """
     if hasattr(prior, "columns"):
         raise InputError("prior is a table: pass a Series or mapping from groups to probabilities, or an array")
     if hasattr(prior, "to_dict") and hasattr(prior, "index"):  # a pandas Series
