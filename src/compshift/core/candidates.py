@@ -212,10 +212,10 @@ def correction_offset(counts: FloatArray, epsilon: float) -> FloatArray:
 
     .. math:: \log(\hat p(y, a) + \varepsilon)
 
-    ``counts`` (c, a) are the numbers of training samples of each class and attribute; the result has the same shape.
-    The training loss is the cross-entropy of ``logits + offset[:, a]``; predictions use the logits alone. ``log
-    p̂(a)`` cancels in the softmax, so with τ = 1 this offset is equivalent to ``adjustment_offset``, except for ε and
-    smoothing.
+    ``counts`` (c, a) are the numbers of training samples of each class and each combination of the other attributes;
+    the result has the same shape. The training loss is the cross-entropy of ``logits + offset[:, a]``; predictions use
+    the logits alone. ``log p̂(a)`` cancels in the softmax, so with τ = 1 this offset is equivalent to
+    ``adjustment_offset``, except for ε and smoothing.
     """
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(counts / counts.sum() + epsilon))
