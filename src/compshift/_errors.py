@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 MAX_MESSAGE = 800
-"""Maximum length of a message in characters; the middle of a longer message is replaced by […]."""
+"""Number of characters above which the middle of a message is replaced by […]."""
 
 
 def one_line(text: str) -> str:

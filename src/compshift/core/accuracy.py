@@ -109,15 +109,18 @@ def importance_accuracy(
     sample_weight: FloatArray,
     log_marginals: list[FloatArray],
 ) -> FloatArray:
-    r"""Return the accuracy (g,) that a model expects on each group: the mean probability of the group's targets.
+    r"""Return the accuracy (g,) that a model expects on each group.
+
+    It is the mean probability that the model gives to the group's true targets y_z:
 
     .. math:: a(z) = \frac{\sum_x \omega_x w_x(z) \, \hat q(y_z | x)}{\sum_x \omega_x w_x(z)}, \qquad
         w_x(z) = \exp(-\langle \sigma(z), E(x) \rangle - c(x))
 
     The importance weights w turn an average over p(x) into one over the model's p(x|z), as in the bias B*.
-    ``groups`` is (g, m). The other arguments describe the training samples: ``energies`` (n, D), ``log_evidence`` (n,),
-    ``sample_weight`` (n,) ω, and ``log_marginals``, one array log q̂(z_i|x) (n, d_i) per target. The result is correct
-    if the model is correct; if not, it still allows a comparison between groups.
+    ``groups`` is (g, m). The other arguments describe the training samples: ``energies`` (n, D) E(x), ``log_evidence``
+    (n,) c(x), ``sample_weight`` (n,) ω, and ``log_marginals``, one array log q̂(z_i|x) (n, d_i) per target; the targets
+    are the first attributes, and q̂(y_z|x) is the product of their marginals. The result is correct if the model is
+    correct; if not, it still allows a comparison between groups.
     """
     n = len(energies)
     log_sample = safe_log(sample_weight) - log_evidence  # (n,)

@@ -22,7 +22,7 @@ from compshift.core.groups import GroupSpace, check_space, distinct_codes, locat
 from compshift.core.hull import AffineHull
 
 WEIGHTS = ("minimum-norm", "minimum-variance", "sparse")
-"""Names of the rules that choose one of several combinations: least Σ α², least Σ α²/n, or few groups."""
+"""Rules that choose one of several combinations: least Σ α², least Σ α²/n for n samples per group, or few groups."""
 
 MIN_INVERSE_TEMPERATURE = 1e-3
 """Smallest inverse temperature that ``inverse_temperature`` returns."""
@@ -35,9 +35,9 @@ ADDITIVE_TOLERANCE = 1e-9
 
 
 def affine_weights(hull: AffineHull, codes: IntArray, kind: str, seen_weight: FloatArray) -> FloatArray:
-    """Return the weights α (g, k) that express each group (g, m), all inside the hull, by the seen groups.
+    """Return the weights α (g, k) of the seen groups that give each of the groups (g, m), all inside the hull.
 
-    A seen group has weight 1 on itself. ``kind`` chooses one of the combinations that give an unseen group:
+    A seen group has weight 1 on itself. ``kind``, one of ``WEIGHTS``, chooses a combination for an unseen group:
     ``"minimum-norm"`` has the least Σ α², ``"minimum-variance"`` the least Σ α²/n, where n are the sample counts
     ``seen_weight`` (k,) of the seen groups, and ``"sparse"`` is ``hull.weights``: with two attributes, a shortest path.
     """
@@ -77,7 +77,8 @@ def value_weights(hull: AffineHull) -> FloatArray:
 
     .. math:: F_v = \sum_z (S^+)_{vz} \, \ell_z
 
-    F has one entry per attribute value; the sum of the entries of a group's values approximates ℓ.
+    S (k, D) are the seen codes. F has one entry per attribute value; the entries of a group's values add up to
+    approximately its ℓ.
     """
     return _pseudo_inverse(hull.space._one_hot(hull.observed), hull.rank)
 
@@ -103,19 +104,19 @@ def log_floored(probabilities: FloatArray, floor: float) -> tuple[FloatArray, Bo
 
 
 def log_loss(logits: FloatArray, position: IntArray, sample_weight: FloatArray) -> float:
-    """Return the weighted mean negative log-likelihood of the groups ``position`` (n,) under logits (n, k)."""
+    """Return the weighted mean negative log-likelihood of the samples' groups ``position`` (n,) under logits (n, k)."""
     log_likelihood = log_softmax(logits)[np.arange(len(position)), position]
     return -float(np.average(log_likelihood, weights=sample_weight))
 
 
 def inverse_temperature(log_proba: FloatArray, position: IntArray, sample_weight: FloatArray) -> float:
-    r"""Return the β between 1e-3 and 1e3 that maximises the likelihood of ``softmax(β · log_proba)``.
+    r"""Return the β between 1e-3 and 1e3 with which ``softmax(β · log_proba)`` gives the highest likelihood.
 
     .. math:: \min_\beta \; -\sum_x \omega_x \, \log \mathrm{softmax}(\beta \, \ell(x))_{z(x)}
 
-    Here ℓ is ``log_proba`` (n, k), and z(x) is the true group of a sample, given by ``position`` (n,). The objective is
-    convex in β. Its derivative is the mean of ℓ under the model minus the mean of ℓ at the true groups; its second
-    derivative is the variance of ℓ under the model. The minimum is found by Newton steps inside a bracket.
+    Here ℓ is ``log_proba`` (n, k), z(x) is the true group of a sample, ``position`` (n,), and ω its weight. The
+    objective is convex in β. Its derivative is the mean of ℓ under the model minus the mean of ℓ at the true groups;
+    its second derivative is the variance of ℓ under the model. The minimum is found by Newton steps inside a bracket.
     """
     weight = sample_weight / sample_weight.sum()
     observed = float(weight @ log_proba[np.arange(len(position)), position])
@@ -165,8 +166,8 @@ def affine_log_posterior(log_proba: FloatArray, weights: FloatArray, log_score: 
 
         \log q(z'|x) = \log q(z') + s(x, z') - \log \mathbb{E}_{x \sim p(x)} \exp s(x, z') + \text{const}(x)
 
-    Paper, eq. "test-train-classifier-rel", with s(x, z') as in ``log_partition``. ``weights`` (g, k) are α, and
-    ``log_score`` (g,) is log q(z') minus the log partition.
+    Paper, label "test-train-classifier-rel" in docs/maths.md, with s(x, z') as in ``log_partition``. ``weights`` (g, k)
+    are α, and ``log_score`` (g,) is log q(z') minus the log partition.
     """
     return np.asarray(log_softmax(log_proba @ weights.T + log_score))
 

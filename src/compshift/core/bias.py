@@ -5,10 +5,10 @@ r"""Step 2: the bias of every group, seen or not, from the energies of the train
     B^*(z) = \log \frac{\sum_x \omega_x w_x(z)}{\sum_x \omega_x}, \qquad
     w_x(z) = \exp(-\langle \sigma(z), E(x) \rangle - c(x))
 
-Paper, eq. "qz"; ω are the sample weights, and c(x) must come from a classifier trained with them. The sums are computed
-block by block, in one process or several: ``block_sums`` for each block, ``merge_sums`` for two results,
-``extrapolated_bias`` at the end. ``cumulant_bias`` is an approximation of lower variance, and ``tail_indices`` returns
-the Pareto k̂ of the importance weights w.
+Paper, label "qz" in docs/maths.md. E are the energies, ω the sample weights, and c(x) is the log evidence of step 1,
+from a classifier trained with the same weights. The sums are computed block by block, in one process or several:
+``block_sums`` for each block, ``merge_sums`` for two results, ``extrapolated_bias`` at the end. ``cumulant_bias`` is an
+approximation of lower variance, and ``tail_indices`` returns the Pareto k̂ of the importance weights w.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_PAIRS = 50_000_000
 """Largest number of (candidate, seen group) pairs for which ``cumulant_bias`` is computed."""
 
 STANDARD_ERRORS = 3.0
-"""Number of standard errors by which a bias may lie below B*. It is also log 20; see ``no_lower_than_samples``."""
+"""Number of standard errors by which a bias may lie below B*. It is about log 20 too; see ``no_lower_than_samples``."""
 
 WEIGHT_TIE = 1e-12
 """Largest difference at which ``pareto_k`` treats two log weights as equal."""
@@ -149,7 +149,8 @@ def cumulant_bias(
 ) -> FloatArray:
     r"""Return the bias of each of the groups (g, m) from the bias (k,) and energy moments of the seen groups (k, m).
 
-    With p(x|z) = h(x) exp(−E_z(x) − B(z)), for any h and any seen group s,
+    Let E_z(x) = ⟨σ(z), E(x)⟩ be the energy of group z. With p(x|z) = h(x) exp(−E_z(x) − B(z)), for any h and any seen
+    group s,
 
     .. math::
 

@@ -1,7 +1,7 @@
 """Candidate groups (the groups that a fitted model can predict), priors over them, and logit offsets.
 
 A prior is a name (``PRIORS``), an array over all groups, or a Series or mapping from groups to probabilities. The logit
-offsets correct a classifier during training for the numbers of samples of each class and attribute.
+offsets correct a classifier during training for unequal numbers of samples per class and attribute.
 """
 
 from __future__ import annotations
@@ -128,7 +128,10 @@ def uniform_log_prior(chosen: BoolArray) -> FloatArray:
 
 
 def given_log_prior(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArray:
-    """Return the log prior (g,) of ``groups`` from a mapping or Series over values, or an array over all groups."""
+    """Return the log prior (g,) of ``groups`` from a given prior.
+
+    ``prior`` is a mapping or Series from groups (tuples of values) to probabilities, or an array over all groups.
+    """
     if hasattr(prior, "columns"):
         raise InputError("prior is a table: pass a Series or mapping from groups to probabilities, or an array")
     if hasattr(prior, "to_dict") and hasattr(prior, "index"):  # a pandas Series
@@ -209,10 +212,10 @@ def correction_offset(counts: FloatArray, epsilon: float) -> FloatArray:
 
     .. math:: \log(\hat p(y, a) + \varepsilon)
 
-    ``counts`` (c, a) are the numbers of training samples of each class and attribute; the result has the same shape.
-    The training loss is the cross-entropy of ``logits + offset[:, a]``; predictions use the logits alone. ``log
-    p̂(a)`` cancels in the softmax, so with τ = 1 this offset is equivalent to ``adjustment_offset``, except for ε and
-    smoothing.
+    ``counts`` (c, a) are the numbers of training samples of each class and each combination of the other attributes;
+    the result has the same shape. The training loss is the cross-entropy of ``logits + offset[:, a]``; predictions use
+    the logits alone. ``log p̂(a)`` cancels in the softmax, so with τ = 1 this offset is equivalent to
+    ``adjustment_offset``, except for ε and smoothing.
     """
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(counts / counts.sum() + epsilon))

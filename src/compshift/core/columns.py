@@ -283,7 +283,7 @@ def _exact_array(name: str, values: Sequence[Any]) -> Any:
 
 
 def check_attribute_values(name: str, given: Any) -> tuple[Hashable, ...]:
-    """Check that an attribute's values are distinct scalars of one kind and return them as Python scalars."""
+    """Check that an attribute's values are distinct and all text or all numbers; return them as Python scalars."""
     if isinstance(given, str) or not hasattr(given, "__iter__"):
         raise InputError(f"attribute {name!r} has the values {given!r}: pass a list or tuple of values")
     values = tuple(plain_value(value) for value in given)

@@ -1,7 +1,7 @@
 r"""Energies of groups and step 1: the risk of the additive energy classifier over the seen groups.
 
 A group's energy is the sum of one energy per attribute value. For seen groups z, with ``log_score``
-s(z) = log p̂(z) − B(z) (paper, eq. "phat" and "CRM1"),
+s(z) = log p̂(z) − B(z) (paper, labels "phat" and "CRM1" in docs/maths.md),
 
 .. math::
 
@@ -58,7 +58,7 @@ def group_energies(energies: Array, space: GroupSpace, codes: IntArray) -> Array
 
     .. math:: \langle \sigma(z), E(x) \rangle = \sum_i E_i(x, z_i)
 
-    Paper, eq. "n2". ``energies`` (n, D), ``codes`` (q, m); the result is (n, q), and each column is contiguous.
+    Paper, label "n2". ``energies`` (n, D), ``codes`` (q, m); the result is (n, q), and each column is contiguous.
     """
     return _column_sums(energies, codes + space.offsets)
 
@@ -206,7 +206,7 @@ class Risk(NamedTuple):
 
 
 def step_one_risk(energies: Array, position: Array, sample_weight: Array, seen: GroupTable, log_score: Array) -> Risk:
-    r"""Return the risk of step 1 and its gradient (paper, eq. "CRM1").
+    r"""Return the risk of step 1 and its gradient (paper, label "CRM1").
 
     .. math::
 

@@ -19,9 +19,9 @@ def combination_folds(space: GroupSpace, groups: IntArray, n_splits: int, rng: n
 
     Removing a fold does not lower the rank of the codes, so every group of the fold is inside the hull of the
     remaining groups. A group is in a fold exactly if it is inside the hull of all other groups. There are ``n_splits``
-    folds, or fewer if fewer groups can be removed, or more if the rank requires it. Groups are assigned in random
-    order, each to the smallest fold that can take it. If that gives more than ``n_splits`` folds, up to ``MAX_ORDERS``
-    orders are tried and the assignment with the fewest folds is used.
+    folds: fewer if fewer groups can be removed, more if the groups of so few folds could not be removed together.
+    Groups are assigned in random order, each to the smallest fold that can take it. If that gives more than
+    ``n_splits`` folds, up to ``MAX_ORDERS`` orders are tried and the assignment with the fewest folds is used.
     """
     columns = groups + space.offsets
     removable = can_be_removed(space, groups)
@@ -64,7 +64,10 @@ def can_be_removed(space: GroupSpace, groups: IntArray) -> BoolArray:
 
 
 class _Remaining:
-    """The groups that remain when a fold is removed, and a basis of their codes; other groups can be removed freely."""
+    """The groups that remain when a fold is removed, and a basis of their codes.
+
+    Removing a group that is not in the basis does not lower the rank, so it needs no new basis.
+    """
 
     def __init__(self, columns: IntArray, width: int) -> None:
         self.columns, self.width = columns, width

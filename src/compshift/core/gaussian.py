@@ -6,8 +6,9 @@ Value v of attribute i contributes a precision P and a natural parameter η. A g
     \log p(x|z) = \tfrac12 \log|\Lambda_z| - \tfrac p2 \log 2\pi - \tfrac12 x^\top \Lambda_z x + \eta_z^\top x
     - \tfrac12 \eta_z^\top \Lambda_z^{-1} \eta_z
 
-This is an additive energy distribution (paper, eq. "n2") with a partition function in closed form; unseen groups have
-the density of eq. "test-train-cond-density-rel". A whitening matrix W has W'W = Λ, so W(x − μ) is standard normal.
+This is an additive energy distribution (paper, label "n2" in docs/maths.md) with a partition function in closed form;
+unseen groups have the density labelled "test-train-cond-density-rel". A whitening matrix W has W'W = Λ, so W(x − μ) is
+standard normal.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.groups import GroupSpace, one_hot_rows
 from compshift.core.span import Span
 
-CANCELLED = 1e6
-"""Size of the terms of a difference, relative to the result, above which it is recomputed to avoid cancellation."""
+CANCELLATION_THRESHOLD = 1e6
+"""Size above which the terms of a difference make it lose digits, so that it is recomputed in another way.
+
+``squared_distances`` measures the size relative to the result (or to 1, if that is larger), ``relative_exponents``
+absolutely.
+"""
 
 
 class GroupMoments(NamedTuple):
@@ -36,7 +41,10 @@ class GroupMoments(NamedTuple):
 
 
 def group_means(X: FloatArray, position: IntArray, sample_weight: FloatArray) -> FloatArray:
-    """Return the weighted mean of each group, (k, p); ``position`` (n,) is the group of each sample, none empty."""
+    """Return the weighted mean of each group, (k, p).
+
+    ``position`` (n,) is the group of each sample, a number from 0 to k − 1; every group must have samples.
+    """
     order = np.argsort(position, kind="stable")
     starts = np.searchsorted(position[order], np.arange(position.max() + 1))
     sums = np.add.reduceat(sample_weight[order, None] * X[order], starts, axis=0)
@@ -53,7 +61,9 @@ def second_moments(X: FloatArray, position: IntArray, sample_weight: FloatArray)
 
 
 def ledoit_wolf_shrinkage(residuals: FloatArray, sample_weight: FloatArray) -> float:
-    r"""Return the shrinkage (0 to 1) towards a multiple of the identity that minimises the expected squared error.
+    r"""Return the weight (0 to 1) with which to shrink a covariance towards a multiple of the identity.
+
+    This weight gives the least expected squared error:
 
     .. math:: \frac{\tfrac1n (\overline{\|r\|^4} - \|S\|^2)}{\|S - \tfrac{\operatorname{tr} S}{p} I\|^2}
 
@@ -84,7 +94,10 @@ class Gaussians:
         return np.asarray(constant + self._exponents(X))
 
     def log_posterior_terms(self, X: FloatArray) -> FloatArray:
-        """Return log p(x|z), (n, q), up to a term that depends on x alone and would cost digits far from the means."""
+        """Return log p(x|z), (n, q), up to a term that depends on x alone and so cancels in posteriors.
+
+        If all groups share W, the large ‖Wx‖² is left out this way, which avoids rounding errors far from the means.
+        """
         if len(self.whitening) == 1:
             return relative_exponents(*self._white(X))
         return np.asarray(self._exponents(X) + self._log_determinants())
@@ -119,7 +132,7 @@ class SharedGaussians:
     """Gaussians whose means are sums over attribute values, with one covariance for all groups."""
 
     space: GroupSpace
-    value_means: FloatArray  # (D, p) part of each attribute value
+    value_means: FloatArray  # (D, p) contribution of each attribute value
     covariance: FloatArray  # (p, p)
 
     def groups(self, codes: IntArray) -> Gaussians:
@@ -157,12 +170,12 @@ class PerValueGaussians:
         return Gaussians(means, whitening, proper)
 
 
-def sums_over_values(parts: FloatArray, space: GroupSpace, codes: IntArray) -> FloatArray:
-    """Return (q, …): for each group (q, m), the sum of the parts (D, …) of its attribute values."""
+def sums_over_values(contributions: FloatArray, space: GroupSpace, codes: IntArray) -> FloatArray:
+    """Return (q, …): for each group (q, m), the sum of the contributions (D, …) of its attribute values."""
     columns = codes + space.offsets  # (q, m)
-    total = parts[columns[:, 0]]
+    total = contributions[columns[:, 0]]
     for column in columns.T[1:]:
-        total = total + parts[column]
+        total = total + contributions[column]
     return np.asarray(total)
 
 
@@ -174,7 +187,7 @@ def squared_distances(points: FloatArray, centres: FloatArray) -> FloatArray:
     """
     size = (points**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1)
     result = size - 2.0 * (points @ centres.T)
-    cancelled = size > CANCELLED * np.maximum(result, 1.0)
+    cancelled = size > CANCELLATION_THRESHOLD * np.maximum(result, 1.0)
     for centre in np.flatnonzero(cancelled.any(axis=0)):
         rows = cancelled[:, centre]
         result[rows, centre] = ((points[rows] - centres[centre]) ** 2).sum(axis=1)
@@ -190,7 +203,7 @@ def relative_exponents(points: FloatArray, centres: FloatArray) -> FloatArray:
     between them would lose digits.
     """
     result = points @ centres.T - 0.5 * (centres**2).sum(axis=1)
-    if np.abs(result).max(initial=0.0) > CANCELLED:
+    if np.abs(result).max(initial=0.0) > CANCELLATION_THRESHOLD:
         nearest = result.argmax(axis=1)  # (n,)
         for origin in np.unique(nearest):
             rows, offset = nearest == origin, centres - centres[origin]
@@ -213,15 +226,16 @@ class PerValueRisk:
     .. math:: -\sum_s f_s \mathrm E_s \log p(x|s)
         + \tfrac\lambda2 \sum_{i,v} \left(\tfrac12 \|P_{i,v} - P^0_{i,v}\|^2 + \|\eta_{i,v} - \eta^0_{i,v}\|^2\right)
 
-    The risk is infinite if a seen group's Λ is not positive definite. Scale the features so that the covariance of the
-    groups is about the identity: the penalty is then in units of the curvature of the likelihood.
+    Here f_s is the weight of the seen group s, E_s the mean over its samples, and λ is ``penalty``. P⁰ and η⁰ are the
+    parameters towards which the penalty pulls. The risk is infinite if a seen group's Λ is not positive definite. Scale
+    the features so that the covariance within groups is about the identity; then one λ suits data of any scale.
     """
 
     one_hot: FloatArray  # (k, D) one-hot rows of the seen groups
     moments: GroupMoments
     start_precision: FloatArray  # (D, p, p) P⁰
     start_natural: FloatArray  # (D, p) η⁰
-    penalty: float
+    penalty: float  # λ
 
     def at(self, precision: FloatArray, natural: FloatArray) -> RiskPoint | None:
         """Return the risk and the Gaussians at P (D, p, p) and η (D, p), or None if the risk is infinite."""
@@ -254,7 +268,7 @@ class PerValueRisk:
     def hessian_product(
         self, precision: FloatArray, natural: FloatArray, point: RiskPoint
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the product of the Hessian with a direction in P (D, p, p) and η (D, p)."""
+        """Return the product of the Hessian at ``point`` with a direction: changes of P (D, p, p) and of η (D, p)."""
         change, eta = self._sums(precision), self.one_hot @ natural
         mean = eta - np.einsum("kij,kj->ki", change, point.mean)
         mean = np.einsum("kij,kj->ki", point.covariance, mean)  # (k, p)
@@ -276,22 +290,23 @@ class PerValueRisk:
 
 
 def additive_means(space: GroupSpace, groups: IntArray, weight: FloatArray, mean: FloatArray) -> FloatArray:
-    r"""Return the part M (D, p) of each attribute value in additive group means, by weighted least squares.
+    r"""Return the contribution M (D, p) of each attribute value to additive group means, by weighted least squares.
 
     .. math:: \min_M \sum_s f_s \, \| m_s - \sigma(s)^\top M \|^2
 
-    Of all minimisers, the one of least norm is returned: the codes are rank deficient, but the means of groups inside
-    the hull are determined. ``groups`` (k, m) are distinct, ``weight`` (k,) is f > 0, ``mean`` (k, p) is m. If all
-    groups have the same covariance, this is maximum likelihood.
+    ``groups`` (k, m) are the distinct groups s, ``weight`` (k,) is f > 0, ``mean`` (k, p) is m. The codes σ are rank
+    deficient, so there are many minimisers, which agree on the means of groups inside the hull; the one of least norm
+    is returned. If all groups have the same covariance, this is maximum likelihood.
 
-    The weights may differ by any factor. The fitted means θ of a basis B of the seen groups determine the means Tθ of
-    the remaining groups R. If B is the heaviest basis, each remaining group depends only on heavier groups (otherwise
-    it could replace a lighter one in B), and the normal equations
+    The result is accurate even if the weights differ by many orders of magnitude. The fitted means θ of a basis B of
+    the seen groups determine the means Tθ of the remaining groups R. If B is the heaviest basis, each remaining group
+    depends only on heavier groups (otherwise it could replace a lighter one in B), and the normal equations
 
     .. math:: (W_B + T^\top W_R T) \, (\theta - m_B) = T^\top W_R \, (m_R - T m_B)
 
-    are well conditioned in units of 1/√W_B for any weights. A pseudo-inverse of the weighted codes is not: rounding
-    errors of heavy groups would swamp the light groups.
+    with W the diagonal matrices of the weights, are well conditioned once θ is measured in units of 1/√W_B. A
+    pseudo-inverse of the weighted codes would be inaccurate: the rounding errors of heavy groups would be larger than
+    the contributions of light groups.
     """
     order = np.argsort(-weight, kind="stable")
     columns = groups[order] + space.offsets

@@ -1,7 +1,7 @@
 """Groups: combinations of attribute values, as values, integer codes, flat indices and one-hot rows.
 
-The public methods of ``GroupSpace`` check their arguments. The functions above it are for internal use and do not:
-their codes must be (n, m) int64 arrays within the cardinalities.
+The public methods of ``GroupSpace`` check their arguments. The functions before it are for internal use and do not
+check theirs: codes must be (n, m) int64 arrays within the cardinalities.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class GroupSpace:
     Raises
     ------
     InputError
-        If names repeat, or if the values of an attribute are missing, repeated or of different kinds.
+        If names repeat, or if the values of an attribute are missing or repeated, or mix text and numbers.
 
     Examples
     --------

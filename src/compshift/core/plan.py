@@ -23,7 +23,7 @@ MAX_CANDIDATES = 1_000_000
 """Largest number of groups for which all groups are candidates by default."""
 
 MAX_STARS = 100
-"""Maximum number of seen groups whose neighbours are candidates if there are more than ``MAX_CANDIDATES`` groups."""
+"""Maximum number of seen groups around which ``_stars`` builds candidates, with over ``MAX_CANDIDATES`` groups."""
 
 
 class Plan(np.ndarray[Any, np.dtype[np.int64]]):
@@ -92,9 +92,7 @@ def target_plan(space: GroupSpace, span: Span, seen: IntArray, wanted: IntArray,
     columns = wanted + space.offsets
     grown = span.copy()
     grown.add_all(columns)
-    needed = (
-        grown.rank - span.rank
-    )  # a plan must raise the rank by at least this, and each group raises it by at most 1
+    needed = grown.rank - span.rank  # minimum number of groups: each raises the rank by at most 1
     useful = offers.costs[~span.contains(offers.columns)]
     bound = float(useful[:needed].sum())
     if len(space.names) == 2 and len(wanted) == 1:
@@ -152,7 +150,10 @@ def make_offers(
 
 
 def _stars(space: GroupSpace, seen: IntArray, target: IntArray | None) -> IntArray:
-    """Return the target groups, and all groups that differ from a seen group in one value; they complete any hull."""
+    """Return the target groups, and all groups that differ in at most one value from one of ``MAX_STARS`` seen groups.
+
+    The groups around a single seen group already complete the hull.
+    """
     stars = [] if target is None else [target]
     for centre in seen[:MAX_STARS] if len(seen) else np.zeros((1, len(space.names)), dtype=np.int64):
         for attribute, size in enumerate(space.cardinalities):
@@ -174,7 +175,7 @@ def _checked_costs(costs: list[Any]) -> FloatArray:
 
 
 def _until_inside(span: Span, columns: IntArray, offers: Offers, order: IntArray) -> list[int] | None:
-    """Take offers in the given order until the wanted codes are inside, then drop unneeded offers, dearest first.
+    """Take offers in the given order until the wanted codes are inside, then drop unneeded offers, costliest first.
 
     Return None if the wanted codes stay outside.
     """

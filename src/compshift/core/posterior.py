@@ -1,6 +1,6 @@
 r"""Posteriors of groups and attributes under any prior, and the risk of partially labelled samples.
 
-With ``log_score`` s(z) = log q(z) − B*(z) over the candidate groups (paper, eq. "hatq"),
+With ``log_score`` s(z) = log q(z) − B*(z) over the candidate groups (paper, label "hatq" in docs/maths.md),
 
 .. math:: \log \hat q(z|x) = -\langle \sigma(z), E(x) \rangle + s(z) - \log \sum_{z'} \exp(\ldots)
 """
@@ -42,7 +42,8 @@ def marginal_log_posterior(energies: Array, table: GroupTable, log_score: Array,
 def marginal_log_sums(energies: Array, table: GroupTable, log_score: Array, attribute: int) -> Array:
     """Return the unnormalised log posterior of every value of one attribute, (n, d_i).
 
-    It is the log-sum-exp of s(z) − E_z(x) over the groups z with that value, up to a term that depends on x alone.
+    It is the log-sum-exp of s(z) − ⟨σ(z), E(x)⟩ over the groups z with that value, up to a term that depends on x
+    alone.
     """
     log_left, log_right = table.halves(above_lowest(energies, table.space))
     scores = table.fill(like(log_score, energies))  # (l, r)
@@ -69,7 +70,7 @@ class Pattern(NamedTuple):
 
 
 def known_patterns(space: GroupSpace, seen_groups: IntArray, codes: IntArray) -> tuple[Pattern, ...]:
-    """Group the rows of ``codes`` (n, m), in which −1 marks a missing value, by their known values.
+    """Return the rows of ``codes`` (n, m), in which −1 marks a missing value, collected by their known values.
 
     Raise if no group of ``seen_groups`` (k, m) has the known values of a row.
     """

@@ -169,10 +169,10 @@ def _likelihood_excess(mixture: Mixture, prior: FloatArray, squared: float) -> F
 
     .. math:: 2 (N - \sum_x \omega_x s_z) \, p + k p^2 = z^2
 
-    where k is the information along the direction of least decrease: p for the group and p d for the present groups,
-    with Σ d = −1. For a group that is never confused, p is z²/2N. Wilson's upper end at 0 is z²/2N + √(z⁴/4N² + z²
-    c/N); the excess c is chosen so that the square root equals p. Probability that an absent group may take from the
-    present groups adds d² c to their excess.
+    where s_z is as in ``_information`` and k is the information along the direction of least decrease: the group gains
+    p and each present group changes by p d, with Σ d = −1. For a group that is never confused, p is z²/2N. Wilson's
+    upper end at 0 is z²/2N + √(z⁴/4N² + z² c/N); the excess c is chosen so that the square root equals p. Probability
+    that an absent group may take from the present groups adds d² c to their excess.
     """
     total, present = mixture.total, _present(mixture, prior)
     information, excess = _information(mixture, prior), np.empty(len(prior))
@@ -206,10 +206,10 @@ def _information(mixture: Mixture, prior: FloatArray) -> FloatArray:
 
 
 def _axes(information: FloatArray, prior: FloatArray, total: float) -> tuple[FloatArray, FloatArray]:
-    """Return g − 1 uncorrelated directions (g − 1, g), each with sum 0, and the information along each, (g − 1,).
+    """Return the information (g − 1,) along g − 1 uncorrelated directions, and the directions (g − 1, g), of sum 0.
 
-    The information comes first. In units of √π the information of labelled samples is N times the identity, so rare
-    groups lose no digits. Information below 1e-12 of the total weight is returned as 0.
+    In units of √π the information of labelled samples is N times the identity, so rare groups lose no digits.
+    Information below 1e-12 of the total weight is returned as 0.
     """
     unit = np.sqrt(prior)
     normal = unit / np.linalg.norm(unit)  # changes of π sum to 0, so in these units they are orthogonal to √π

@@ -16,7 +16,7 @@ from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, BoolArray, IntArray
 
 INT64_ROOM = 2**30
-"""Limit on m times the largest entry up to which a step of the elimination cannot overflow int64."""
+"""Upper limit on m times the largest entry; up to it, a step of the elimination cannot overflow int64."""
 
 
 class Span:
@@ -30,9 +30,8 @@ class Span:
     def __init__(self, width: int) -> None:
         self.vectors: Any = np.eye(width, dtype=np.int64)  # (D, nullity), one vector per column
         self.basis: list[IntArray] = []  # columns of the codes that enlarged the span
-        self.functionals: list[
-            Any
-        ] = []  # for each code of ``basis``, a vector orthogonal to the earlier codes but not to it
+        # for each code of ``basis``, a vector that is orthogonal to the codes before it, but not to this code
+        self.functionals: list[Any] = []
 
     @property
     def rank(self) -> int:

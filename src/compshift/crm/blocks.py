@@ -80,7 +80,7 @@ class ArrayRows:
     features: FloatArray  # (n, p); float32 in the single-precision copy
     position: IntArray  # (n,)
     weight: FloatArray  # (n,)
-    block_rows: int = 0  # minimum number of samples per block, larger if merging is expensive
+    block_rows: int = 0  # samples per block, if above BLOCK_ROWS: for contributions that are expensive to merge
 
     @property
     def single_precision(self) -> ArrayRows | None:
@@ -214,9 +214,8 @@ class _ThreadLimit:
         paths = [library["filepath"] for library in libraries if library["user_api"] == "blas"]
         selected = [path for path in paths if self._applies_to(Path(path))]
         counts = [library["num_threads"] for library in libraries if library["filepath"] in selected]
-        self._allowed = max(
-            counts, default=os.cpu_count() or 1
-        )  # a BLAS that threadpoolctl does not know cannot be limited
+        # threadpoolctl lists no library if it does not know the BLAS, which then cannot be limited
+        self._allowed = max(counts, default=os.cpu_count() or 1)
         self._limit = _controller().select(filepath=selected).limit(limits=1)
 
 

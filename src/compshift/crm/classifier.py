@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KIND = "CRMClassifier"
-"""Kind of model stored in the header of a model file."""
+"""Value of ``kind`` in the header of a model file that stores such a classifier."""
 
 
 class CRMClassifier(GroupClassifier):
@@ -46,11 +46,10 @@ class CRMClassifier(GroupClassifier):
         dimensionless: scaling all features by one factor, or repeating all samples, does not change the predictions.
     prior : "uniform", "hull", "train", array or mapping, default="uniform"
         Probability of each group in the population in which the model will be used. ``"uniform"``: the same for every
-        candidate;
-        ``"hull"``: the same for every candidate inside the affine hull of the seen groups; ``"train"``: as in training;
-        an array of shape ``space_.cardinalities`` or ``(space_.n_groups,)``; or a mapping or Series from tuples of
-        values to probabilities, where groups that are not listed have probability 0 and named levels of a Series are
-        matched to the attributes. ``set_prior`` changes it without refitting.
+        candidate; ``"hull"``: the same for every candidate inside the affine hull of the seen groups; ``"train"``: as
+        in training; an array of shape ``space_.cardinalities`` or ``(space_.n_groups,)``; or a mapping or Series from
+        tuples of values to probabilities, where groups that are not listed have probability 0 and named levels of a
+        Series are matched to the attributes. ``set_prior`` changes it without refitting.
     bias : "extrapolated", "cumulant", "shrunk" or "learned", default="extrapolated"
         How the bias of a group is computed. ``"extrapolated"``: B*, an importance-weighted mean over the training
         samples. ``"cumulant"``: extrapolated from the seen groups by the first two moments of the energies, which is
@@ -71,8 +70,9 @@ class CRMClassifier(GroupClassifier):
         million), pass the codes of the groups to predict.
     tol : float, default=1e-6
         The fit has converged if no scaled gradient entry exceeds ``tol``. Entries of weights of the standardised
-        features are multiplied by 1e-2 / alpha if alpha is below 1e-2; entries of biases are divided by their group's
-        frequency. After convergence the learned and the extrapolated bias of each seen group agree to ``tol``.
+        features are multiplied by 1e-2 / alpha (at most by 1e6) if alpha is below 1e-2 and not 0; entries of biases are
+        divided by their group's frequency. After convergence the learned and the extrapolated bias of each seen group
+        agree to ``tol``.
     max_iter : int, default=1000
         Maximum number of iterations of the optimiser.
     verbose : bool or int, default=False
@@ -430,7 +430,7 @@ class CRMClassifier(GroupClassifier):
         return self._model.best_group(X, self._log_score())
 
     def _log_score(self) -> FloatArray:
-        """Return log q(z) − B(z) of each candidate, (g,), plus the unseen offset (paper, eq. "hatq")."""
+        """Return log q(z) − B(z) of each candidate, (g,), plus the unseen offset (paper, label "hatq")."""
         bias, offset = self._bias_and_offset()
         return self.log_prior_ + offset * ~self.seen_ - self._model.bias_of(bias)
 

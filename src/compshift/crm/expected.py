@@ -32,11 +32,11 @@ from compshift.crm.model import CRMModel
 from compshift.crm.selection import ROW_PARTS, Fold, row_parts
 
 MAX_FOLDS = 30
-"""Maximum number of folds. Each fold costs one fit."""
+"""Number of folds if there are more seen groups than this; otherwise one fold per group. Each fold costs one fit."""
 
 EXPECTED_TOL = 1e-3
-"""Tolerance of the fits without a fold. They are warm-started from the fit to all groups; with a larger tolerance they
-would still depend on the held-out groups."""
+"""Tolerance of the fits that leave out a fold. They are warm-started from the fit to all groups; with a larger
+tolerance they would still depend on the held-out groups."""
 
 MIN_REGRESSION_GROUPS = 8
 """Smallest number of held-out groups for which the regression is fitted."""

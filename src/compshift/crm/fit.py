@@ -135,7 +135,7 @@ class StandardisedRows(NamedTuple):
 
 
 class LinearEnergies(NamedTuple):
-    """Energies as a linear function of the original features: they are standardised, then multiplied by weights."""
+    """Energies as a linear function of the original features, which are standardised and multiplied by weights."""
 
     standard: Standard
     weight: FloatArray  # (D, p)
@@ -264,10 +264,10 @@ def step_two_sums(
     n_seen: int = 0,
     keep_evidence: bool = False,
 ) -> StepTwoSums:
-    """Return the contribution of a block to B* (paper, eq. "qz") of the groups of each table.
+    """Return the contribution of a block to B* (paper, label "qz" in docs/maths.md) of the groups of each table.
 
-    ``log_score`` (k,) is log p̂(z) − B(z) of the seen groups. If ``n_seen`` is their number k, and not 0, the moments of
-    the energies within the seen groups are summed too.
+    ``log_score`` (k,) is log p̂(z) − B(z) of the seen groups. If ``n_seen`` is their number k, and not 0, the moments
+    of the energies within the seen groups are summed too.
     """
     energies = block.features if linear is None else linear.of(block.features)  # (b, D)
     parts = [

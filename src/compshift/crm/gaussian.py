@@ -122,9 +122,8 @@ def _units_within_groups(
     For a column that does not vary within groups, its root mean square replaces the standard deviation, or 1 if that is
     0.
     """
-    noise = np.maximum(
-        rounding, ROUNDING * math.sqrt(len(X)) * np.abs(X).max(axis=0)
-    )  # sums of n terms accumulate rounding errors
+    accumulated = ROUNDING * math.sqrt(len(X)) * np.abs(X).max(axis=0)  # rounding errors of sums of n terms
+    noise = np.maximum(rounding, accumulated)
     within, overall = np.sqrt(share @ residuals**2), np.sqrt(share @ X**2)
     varies = within > noise
     return np.where(varies, within, np.where(overall > rounding, overall, 1.0)), varies
@@ -240,7 +239,8 @@ def gaussian_energies(
 
     .. math:: \log p(x|z) = \langle \sigma(z), M C^{-1} x \rangle - \tfrac12 \mu_z^\top C^{-1} \mu_z + \ldots
 
-    All are 0 if the within-group covariance is singular. ``sample_weight`` (n,) sums to 1.
+    The rows of M (D, p) are the contributions μ_{i, v} of the attribute values to the means. Weights and biases are all
+    0 if the within-group covariance C is singular. ``sample_weight`` (n,) sums to 1.
     """
     try:
         model, _ = fit_shared(features, position, sample_weight * len(features), seen.space, seen.codes, None)

@@ -173,7 +173,7 @@ def softmax_curvature(frequency: FloatArray, spread: float, alpha: float) -> Flo
 
 @dataclass(frozen=True, eq=False)
 class StepOneProblem:
-    """Risk of step 1 (paper, eq. "CRM1") for energies ``features · weightᵀ``, with a ridge towards the anchor.
+    """Risk of step 1 (paper, label "CRM1" in docs/maths.md) for energies ``features · weightᵀ``, with a ridge.
 
     Each evaluation is one pass over the samples.
     """
@@ -186,9 +186,7 @@ class StepOneProblem:
     standard: Standard | None = None  # centre and scale of the features; None if they are standardised already
     total_weight: float = 1.0  # sum of the samples' weights
     spread: float = 1.0  # unevenness of the features, see ``_spread``
-    precision: type = (
-        np.float64
-    )  # dtype to which features are converted after standardising; unused without ``standard``
+    precision: type = np.float64  # dtype of the standardised features; unused without ``standard``
 
     @property
     def shape(self) -> tuple[int, int]:

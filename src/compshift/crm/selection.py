@@ -315,7 +315,10 @@ def row_parts(position: IntArray, seed: int) -> IntArray:
 
 
 class Fold:
-    """One fold: its training samples, and the held-out samples of some groups and of one part of the other groups."""
+    """One fold: its training samples, and its held-out samples.
+
+    Held out are all samples of ``held_groups``, and those samples of the other groups that are ``in_part``.
+    """
 
     def __init__(self, data: LabelledSamples, held_groups: BoolArray, in_part: BoolArray, prior: Any) -> None:
         held = held_groups[data.position]
@@ -327,9 +330,7 @@ class Fold:
         self.candidates = Candidates.of(data.candidates.space, self.groups[kept], kept_weight, data.candidates.groups)
         self.rows = StandardisedRows.of(data.X[train], position, weight, self.candidates)
         self.log_prior = self.candidates.log_prior(prior)
-        self.unseen_candidates = (
-            self.candidates.in_seen < 0
-        )  # (g,) whether a candidate is absent from the training samples
+        self.unseen_candidates = self.candidates.in_seen < 0  # (g,) without training samples
         self.X, self.weight = data.X[~train], data.sample_weight[~train]
         self.position, self.unseen = data.position[~train], held[~train]
 

@@ -61,7 +61,8 @@ class RiskGradient(NamedTuple):
 class Problem(Protocol):
     """Smooth penalised risk as a function of weights (d, p) of standardised features and of k biases.
 
-    It is convex unless attributes are missing (``partial.PartialProblem``).
+    There is one row of weights for each attribute value or class, and one bias for each group or class. The risk is
+    convex unless attributes are missing (``partial.PartialProblem``).
     """
 
     @property
@@ -115,8 +116,9 @@ def solve(problem: Problem, *, tol: float, max_iter: int, start: Parameters | No
     """Minimise the penalised risk, from ``start`` or from zero, until no scaled gradient entry exceeds ``tol``.
 
     Gradient entries with respect to weights are multiplied by ``WEAK_RIDGE / alpha`` if that factor is above 1, but at
-    most by ``MAX_GRADIENT_FACTOR``. Entries with respect to biases are divided by their group's frequency; they then
-    equal 1 − exp(B* − B), so that the learned and the extrapolated bias of a seen group agree to ``tol``.
+    most by ``MAX_GRADIENT_FACTOR``, and not at all if alpha is 0. Entries with respect to biases are divided by their
+    group's frequency; they then equal 1 − exp(B* − B), so that the learned and the extrapolated bias of a seen group
+    agree to ``tol``.
     """
     search = _Search(problem, tol, max_iter, start)
     if not math.isfinite(search.gradient_norm):
@@ -150,9 +152,7 @@ class _Search:
         self.problem, self.tol, self.max_iter = problem, tol, max_iter
         self.shape = problem.shape
         self.n_weights = math.prod(self.shape)
-        frequency = np.maximum(
-            problem.frequency, np.finfo(np.float64).tiny
-        )  # avoids a division by 0 if a frequency underflows
+        frequency = np.maximum(problem.frequency, np.finfo(np.float64).tiny)  # a frequency may underflow to 0
         curvatures = np.concatenate([np.repeat(problem.curvature, self.shape[1]), frequency])
         self.unit = 1 / np.sqrt(curvatures)  # (d p + k,)
         weight_scale = (

@@ -246,9 +246,9 @@ def _columns(values: Any) -> list[Any]:
 
 
 def _index_digests(X: Any, y: Any, attributes: Any, sample_weight: Any) -> dict[str, tuple[bool, int]]:
-    """Return two values per pandas part of a partition: whether its index equals that of X, and its index's digest.
+    """Return, for each pandas argument, whether its index equals that of X, and a digest of its index.
 
-    The digest does not depend on the order of the rows.
+    The arguments are one partition of each collection. The digest does not depend on the order of the rows.
     """
     import pandas as pd
 

@@ -136,7 +136,10 @@ Samples = Any
 
 
 def _text_array(values: Any, name: str) -> np.ndarray[Any, Any]:
-    """Check texts and return them as an object array; in a fixed-width array, one long text widens every entry."""
+    """Check that all values are text and return them as an array of objects.
+
+    In a fixed-width array of text, one long text would widen every entry.
+    """
     array = np.empty(len(values), dtype=object)
     array[:] = values
     for row, value in enumerate(array):
@@ -356,11 +359,11 @@ def in_space(data: GroupedDataset, space: GroupSpace) -> GroupedDataset:
 
 
 def as_known(value: Hashable, known: Collection[Hashable]) -> Hashable:
-    """Return the known value whose text equals that of ``value``; ``value`` itself if none or several do.
+    """Return the known value that is written like ``value``; ``value`` itself if none or several are.
 
-    The type of a text column is inferred from each file separately: if the training file contains 1, 2 and 3b, its
-    values are text, but a test file with only 1 and 2 is read as integers. So 1 matches ``"1"`` and ``1.0``, but
-    ``"01"`` matches neither.
+    The types of a text file's columns are inferred for each file separately: if the training file contains 1, 2 and 3b,
+    these values are text, but in a test file with only 1 and 2 they are integers. So the integer 1 matches a known
+    ``"1"`` or ``1.0``; the text ``"01"`` matches neither.
     """
     if value in known:
         return value
@@ -371,7 +374,7 @@ def as_known(value: Hashable, known: Collection[Hashable]) -> Hashable:
 
 
 def _normal_text(value: Hashable) -> str:
-    """Return a value as text: booleans in lower case, decimals without trailing zeros."""
+    """Return a value as text for comparisons: booleans in lower case, decimals without trailing zeros."""
     text = str(value)
     if text.lower() in ("true", "false"):
         return text.lower()

@@ -202,8 +202,8 @@ class FeatureStore:
         block_rows : int
             Maximum number of rows in a block.
         rank, size : int, default=0, 1
-            Number of this process and number of processes. Each of the processes 0 to ``size`` − 1 reads other rows;
-            together they read all rows.
+            Number of this process and number of processes. Each of the processes 0 to ``size`` − 1 reads different
+            rows; together they read all rows.
 
         Yields
         ------

@@ -1,7 +1,7 @@
 """Find and check Parquet data on disk: a file, or a folder of shards with or without a manifest.
 
-``compshift features`` writes a folder of numbered shards with a manifest that states their number; the folder is read
-only if all of them exist. Other folders of Parquet files are read in the order of their names.
+``compshift features`` writes a folder of numbered shards with a manifest that states their number; a folder with
+missing shards is rejected. Other folders of Parquet files are read in the order of their names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ SHARD = "part-{:05d}.parquet"
 """Pattern of the file names of feature shards, formatted with the number of the shard."""
 
 SHARD_METADATA = b"compshift"
-"""Name of an entry in the schema metadata of a feature shard: a JSON object with the same ``key`` as the manifest."""
+"""Name of an entry in the schema metadata of a feature shard: a JSON object with the same ``key`` as the manifest.
+
+The key is a digest of the backbone's settings, weights and precision: shards of another backbone have another key.
+"""
 
 MAX_SHARDS = 100_000
 """Maximum number of shards in a folder, because their file names have five digits."""
@@ -41,7 +44,10 @@ def is_parquet(path: Path) -> bool:
 
 @contextmanager
 def reading(path: str | PathLike[str], kind: str = "Parquet") -> Iterator[None]:
-    """Turn exceptions that a damaged file causes inside the block into an InputError that names the file."""
+    """Turn exceptions that a damaged file causes inside the block into an InputError that names the file.
+
+    ``kind`` says in the message what the file was read as.
+    """
     import pyarrow as pa
 
     try:
@@ -84,7 +90,7 @@ def shard_files(path: Path) -> list[Path]:
         if len(complete) < manifest["shards"]:
             raise InputError(
                 f"{str(path)!r} has {len(complete)} of {manifest['shards']} shards: run the same `compshift features` "
-                "again to finish it"
+                "command again to finish it"
             )
         return complete
     if not files:
@@ -106,7 +112,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     except ValueError:
         content = {}
     if type(content.get("shards")) is not int or content["shards"] < 1 or not isinstance(content.get("key"), str):
-        raise InputError(f"{str(path)!r} is damaged: compute the features again with overwrite")
+        raise InputError(f"{str(path)!r} is damaged: compute the features again with overwrite=True")
     return content
 
 

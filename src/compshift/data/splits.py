@@ -18,7 +18,7 @@ SPLITS = ("train", "val", "test")
 TRAIN, VAL, TEST = range(len(SPLITS))  # split codes
 
 DEFAULT_SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
-"""Default share of the rows in each split of a random split."""
+"""Default shares of the rows for a random split."""
 
 Rows = BoolArray | IntArray | slice
 """Selection of rows: a mask, row numbers or a slice."""

@@ -67,8 +67,8 @@ def load_table(
         Column that contains train, val, test or 0, 1, 2; or shares, for example ``{"train": 0.7, "test": 0.3}``, for a
         random split of every group. By default, the column ``split`` if there is one.
     root : str or path, optional
-        Folder that image paths are relative to; images outside it are not read. By default, paths are relative to the
-        folder of the table and may lead out of it.
+        Folder that image paths are relative to; an image outside it raises an InputError. By default, paths are
+        relative to the folder of the table, or to the current folder if the table is in memory, and may lead out of it.
     random_state : int, default=0
         Seed of the random split.
 
@@ -120,7 +120,7 @@ def load_samples(
     features: Any = None,
     root: str | PathLike[str] | None = None,
 ) -> Samples:
-    """Read the samples of a table without labels.
+    """Read only the samples of a table; it needs no label columns.
 
     Parameters
     ----------
@@ -133,8 +133,8 @@ def load_samples(
     features : str, sequence of str or array (n, p), optional
         Names of columns of numbers, or a matrix.
     root : str or path, optional
-        Folder that image paths are relative to; images outside it are not read. By default, paths are relative to the
-        folder of the table and may lead out of it.
+        Folder that image paths are relative to; an image outside it raises an InputError. By default, paths are
+        relative to the folder of the table, or to the current folder if the table is in memory, and may lead out of it.
 
     Returns
     -------
@@ -195,7 +195,7 @@ class _Source:
         self.names = column_names(self._path) if self._path is not None else [str(key) for key in self._keys]
 
     def read(self, columns: Sequence[str], free_text: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
-        """Read the named columns; raise an InputError if a column is named twice."""
+        """Read the named columns; see ``read_table`` for ``free_text`` and ``labels``."""
         if len(set(columns)) < len(columns):
             repeated = next(name for name in columns if columns.count(name) > 1)
             raise InputError(f"the column {repeated!r} is used twice: name each column once")
@@ -213,7 +213,7 @@ class _Source:
         return {name: table.column(name).to_pandas().to_numpy() for name in columns}
 
     def check_order(self, features: Any) -> None:
-        """Check that features in a DataFrame do not have the index labels of the table in a different order."""
+        """Check that features passed as a DataFrame do not have the table's index labels in another order."""
         if self._path is None:
             check_same_order({"table": self._table, "features": features})
 
@@ -284,8 +284,8 @@ def _matrix(features: Any) -> Any:
         for name, values in features.items():
             if values.dtype.kind not in "fiub":
                 raise InputError(
-                    f"the feature column {name!r} has {shown(_first_non_number(values))}: it must contain "
-                    "numbers, with decimal points"
+                    f"the feature column {name!r} has {shown(_first_non_number(values))}: it must contain only "
+                    "numbers, with a point before decimals"
                 )
             if np.isnan(values.astype(np.float64)).any():
                 row = int(np.argmax(np.isnan(values.astype(np.float64))))

@@ -18,7 +18,8 @@ def read_table(
     """Read the named columns of a table, which must have at least one row.
 
     In a CSV or TSV file, empty entries and words like NA are missing values, except in ``free_text`` columns. A column
-    in ``labels`` is converted to numbers only if the conversion keeps values distinct, unlike 01 and 1.
+    in ``labels`` is converted to numbers only if printing the numbers gives the same texts, so that 01 and 1 stay
+    distinct.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

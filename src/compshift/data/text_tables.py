@@ -145,7 +145,7 @@ def _parse_options(path: Path) -> Any:
 
 
 def _infer_type(column: Any) -> Any:
-    """Convert a text column to integers or floats if they are written as the same texts, or true/false to booleans."""
+    """Convert a text column to integers or floats if printing them gives the same texts, or true/false to booleans."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -32,9 +32,9 @@ MAX_PRECISION_CELLS = 1 << 28
 class AdditiveGaussian(GroupClassifier):
     r"""Classifier with a Gaussian density for every group, seen or unseen.
 
-    The energy of a group is the sum of the energies of its values, ``log p(x|z) = −½ x'Λx + η'x − log Z`` with
-    ``Λ = Σ_i P_i`` and ``η = Σ_i η_i``. The densities of the seen groups therefore determine the density of every group
-    inside their affine hull (Mahajan et al., 2025, Theorem 1 and eq. "test-train-cond-density-rel"). Unlike in
+    The energy of a group is the sum of the energies of its values, ``log p(x|z) = −½ x'Λx + η'x − log Z`` with sums Λ
+    and η over the values. The densities of the seen groups therefore determine the density of every group inside their
+    affine hull (Mahajan et al., 2025, Theorem 1 and label "test-train-cond-density-rel" in docs/maths.md). Unlike in
     ``CRMClassifier``, the partition function has a closed form, but features must be roughly Gaussian within groups.
 
     Parameters
@@ -45,18 +45,18 @@ class AdditiveGaussian(GroupClassifier):
         attribute value; the precision of a group is the sum over its values. This is a convex problem in about
         ``D p²/2`` parameters.
     shrinkage : "auto" or float from 0 to 1, default="auto"
-        Shrinkage of the shared covariance towards its mean diagonal, with features in units of their standard
-        deviations within groups, so that the units of X do not matter. ``"auto"`` uses Ledoit and Wolf's estimate.
-        Unless ``shrinkage`` is 0, features may be constant within groups; their variance is then taken as 1/n of that
-        over all rows.
+        Shrinkage of the shared covariance towards the identity, after each feature is divided by its standard deviation
+        within groups, so that the units of X do not matter. ``"auto"`` uses Ledoit and Wolf's estimate. Unless
+        ``shrinkage`` is 0, features may be constant within groups; their variance is then taken as 1/n of that over all
+        rows.
     penalty : "auto" or float above 0, default="auto"
         For ``"per-value"``: strength of the penalty that pulls the fit towards the shared solution. It is added to the
         mean negative log-likelihood, in units of the curvature of that likelihood at the shared solution. ``"auto"`` is
         p/n, which corresponds to p additional rows of each value. Raise it if unseen groups have no density.
     prior : "uniform", "hull", "train", array or mapping, default="uniform"
-        Probability of each group where the model will be used, as in ``CRMClassifier``. The priors with a name set the
-        probability of groups without a density to 0.
-    support : "all", "hull" or codes of shape (g, m), default="all"
+        Probability of each group where the model will be used, as in ``CRMClassifier``. ``"uniform"``, ``"hull"`` and
+        ``"train"`` give groups without a density probability 0.
+    support : "all", "hull", "observed", or codes of shape (g, m), default="all"
         Candidate groups, the only ones that can be predicted.
     tol : float, default=1e-6
         For ``"per-value"``: largest gradient entry at which the fit counts as converged, with features whitened by the
@@ -329,7 +329,7 @@ class AdditiveGaussian(GroupClassifier):
         return samples[0] if single else samples
 
     def extrapolated_bias(self, coef: Any, feature_mean: Any, learned_bias: Any) -> FloatArray:
-        """Return the bias of each candidate, for energies ``coef @ (x − feature_mean)``, by the fitted Gaussians.
+        """Return the bias of each candidate, for energies ``coef @ (x − feature_mean)``, under the fitted Gaussians.
 
         This is an independent check of ``CRMClassifier.bias_``, which is a mean over training rows. Here the Gaussians
         of the seen groups, with their covariances averaged, give the log-partition in closed form

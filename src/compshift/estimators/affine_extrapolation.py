@@ -34,7 +34,7 @@ class AffineExtrapolation(GroupClassifier):
     r"""Extend any probabilistic classifier to combinations of attributes that are absent from the training data.
 
     The estimator learns to predict the seen groups. If energies are additive, the posteriors of the seen groups
-    determine that of every group inside their affine hull (paper, eq. "test-train-classifier-rel"):
+    determine that of every group inside their affine hull (paper, label "test-train-classifier-rel" in docs/maths.md):
 
     .. math:: \log q(z'|x) = \log q(z') + \sum_z \alpha_z \log p(z|x)
         - \log \mathbb{E}_x \exp \sum_z \alpha_z \log p(z|x) + \text{const}(x)
@@ -56,9 +56,9 @@ class AffineExtrapolation(GroupClassifier):
     calibration : "additive", "temperature" or None, default="additive"
         How to calibrate the probabilities; both methods are convex fits to the out-of-fold probabilities.
         ``"temperature"`` divides the log-probabilities by one number. ``"additive"`` computes the evidence for each
-        attribute value, which is the additive part of log p(z|x) by least squares, and fits CRM to these D numbers.
-        Then p(z|x) is additive, as the equation assumes, and the estimator's errors average out over the groups that
-        share a value.
+        attribute value (the additive function that is closest to log p(z|x), by least squares) and fits CRM to these D
+        numbers. Then p(z|x) is additive, as the equation assumes, and the estimator's errors average out over the
+        groups that share a value.
     alpha : float, default=1e-3
         Ridge strength of the additive calibration, as in ``CRMClassifier``.
     cv : int, default=5
@@ -69,7 +69,7 @@ class AffineExtrapolation(GroupClassifier):
         best temperature. It is high for nearest neighbours, whose zeros mean little, and low for boosting.
     prior : "uniform", "hull", "train", array or mapping, default="uniform"
         Probability of each group where the model will be used, as in ``CRMClassifier``.
-    support : "hull", "all" or codes of shape (g, m), default="hull"
+    support : "hull", "all", "observed", or codes of shape (g, m), default="hull"
         Candidate groups, the only ones that can be predicted. All must lie inside the affine hull, because other
         groups have no affine weights.
     n_jobs : int, optional
@@ -259,7 +259,7 @@ class AffineExtrapolation(GroupClassifier):
 
 
 def _check_candidates(candidates: Candidates) -> None:
-    """Check that every candidate has affine weights, and that they fit into memory."""
+    """Check that every candidate is inside the hull, and that the affine weights of all fit into memory."""
     outside = candidates.groups[~candidates.inside_hull]
     if len(outside):
         raise InputError(
@@ -298,7 +298,7 @@ def _warn_if_separable(log_proba: FloatArray, position: IntArray) -> None:
     if (log_proba.argmax(axis=1) == position).all():
         warnings.warn(
             "the estimator distinguishes the seen groups without a single error: its probabilities then say little "
-            "about the limits of unseen groups, and rows of seen groups may be predicted as unseen ones; compare with "
+            "about where unseen groups begin, and rows of seen groups may be predicted as unseen ones; compare with "
             "a CRMClassifier",
             stacklevel=3,
         )

@@ -164,7 +164,7 @@ class Diagnosis:
             more = f" and {len(order) - MAX_SENTENCE_GROUPS} more" if len(order) > MAX_SENTENCE_GROUPS else ""
             yield (
                 f"The extrapolated biases of {len(order)} of {len(self.groups)} groups rest on few samples or a heavy "
-                f"tail (effective samples): {', '.join(named)}{more}."
+                f"tail (with effective sample sizes): {', '.join(named)}{more}."
             )
         outside = int(np.count_nonzero(~self.inside_hull))
         if outside:

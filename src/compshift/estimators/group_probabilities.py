@@ -27,7 +27,7 @@ from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel
 
 NEGATIVE_TOLERANCE = 1e-6
-"""Probabilities down to minus this number are accepted as rounding errors."""
+"""Largest size of a negative probability that is accepted as a rounding error."""
 
 SUM_TOLERANCE = 1e-2
 """Largest amount by which the sum of a row's probabilities may differ from 1."""

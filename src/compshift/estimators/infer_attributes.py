@@ -35,7 +35,7 @@ def infer_attributes(
     """Infer an attribute for each row where none is recorded: the class that a biased model predicts for it.
 
     Two logistic regressions are each fitted to one half of the rows and predict the other half. Where a prediction
-    differs from the label, it replaces the label of the next round, with a probability that grows with its confidence.
+    differs from the label, it replaces the label in the next round, with a probability that grows with its confidence.
     Both models thus rely more and more on the feature that is easiest to learn among those that correlate with the
     class. The inferred attribute of a row is the prediction of the model that was not fitted to it. If it equals the
     class, the row has the value that usually occurs with its class; if not, the row is an exception (cross-mistakes;
@@ -111,7 +111,7 @@ class _Twins(NamedTuple):
     n_classes: int
     second: BoolArray  # (n,) whether a row is in the second half
     alpha: float
-    spread: float  # spread of the standardised features, as ``standardise`` returns it
+    spread: float  # unevenness of the features' variance over directions, see ``Standard.spread``
 
     def run(self, rounds: int, random: np.random.RandomState) -> IntArray:
         """Return the predictions (n,) of the round in which most of them differ from the classes.

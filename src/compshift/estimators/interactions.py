@@ -96,7 +96,7 @@ class _GroupRows(NamedTuple):
     features: FloatArray  # (n, p) standardised
     position: IntArray  # (n,) index of each row's group, from 0 to k − 1
     log_proba: FloatArray  # (n, k)
-    spread: float  # spread of the standardised features, as ``standardise`` returns it
+    spread: float  # unevenness of the features' variance over directions, see ``Standard.spread``
 
     def part(self, rows: IntArray) -> _GroupRows:
         """Select some of the rows."""

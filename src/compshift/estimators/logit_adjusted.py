@@ -53,7 +53,7 @@ class LogitProblem(NamedTuple):
     sample_weight: FloatArray  # (n,) summing to 1
     frequency: FloatArray  # (c,) share of each class
     alpha: float
-    spread: float = 1.0  # spread of the features, as ``standardise`` returns it
+    spread: float = 1.0  # unevenness of the features' variance over directions, see ``Standard.spread``
     codes: FloatArray | None = None  # (c, d) if the weights of a class are sums of d shared weight vectors
 
     @property
@@ -277,7 +277,10 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[best]
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Return the probability of each class; with an adjustment, as if class and attributes were independent.
+        """Return the probability of each class.
+
+        With ``"lc"``, and with ``"sla"`` and τ = 1, these are the probabilities if all classes were equally frequent
+        within every combination of attributes, apart from the effect of ε and of smoothing.
 
         Parameters
         ----------
@@ -335,7 +338,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _combination_index(labels: Labels) -> IntArray:
-    """Return the index of each row's attribute combination, (n,); 0 if there are no attributes."""
+    """Return the index of each row's combination of the attributes other than the class, (n,); 0 if there are none."""
     if labels.codes.shape[1] == 1:
         return np.zeros(len(labels.codes), dtype=np.int64)
     others = GroupSpace(labels.space.names[1:], labels.space.values[1:])

@@ -34,7 +34,7 @@ MAX_CONCENTRATION = 1e12
 """Largest concentration of the Dirichlet prior; with a larger one the data would have no influence."""
 
 CONFUSED_BELOW = 0.1
-"""Two groups are confused if less than this share of the information on their ratio is left without group labels."""
+"""Separability (0 to 1, see ``core.prior_em.separability``) below which two groups are reported as confused."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +101,8 @@ def estimate_prior(
 ) -> EstimatedPrior:
     r"""Estimate the frequency of each group among unlabelled inputs by EM (Saerens, Latinne, Decaestecker, 2002).
 
-    Maximises the likelihood of the inputs over priors, times a Dirichlet prior. Only groups with a nonzero probability
-    under the classifier's current prior are considered; that probability itself does not matter.
+    The estimate maximises the likelihood of the inputs times the density of a Dirichlet prior. Only groups with a
+    nonzero probability under the classifier's current prior are considered; that probability itself does not matter.
 
     **Predictions never use an estimated prior by default.** With balanced test groups, it lowered the worst-group
     accuracy in our measurements: noise in the estimate, and errors of the classifier that it amplifies, harm single

@@ -1,6 +1,7 @@
 r"""Build the ONNX graph that computes the probabilities of a CRM model. Needs ``compshift[onnx]``.
 
-With :math:`s(z) = \log q(z) + w(z)`, where w is −B(z) plus the offset of unseen groups (paper, eq. "hatq"),
+With :math:`s(z) = \log q(z) + w(z)`, where w is −B(z) plus the offset of unseen groups (paper, label "hatq" in
+docs/maths.md),
 
 .. math:: \hat q(z_i = v | x) \propto \sum_{z: z_i = v} \exp(-\langle \sigma(z), E(x) \rangle + s(z))
 

@@ -34,7 +34,7 @@ MAX_ONNX_BYTES = (1 << 31) - (1 << 20)
 def onnx_model(
     source: OnnxSource, *, dtype: str = "float32", group_probabilities: bool = False, fixed_prior: bool = False
 ) -> onnx.ModelProto:
-    """Return the ONNX model of a source.
+    """Return the ONNX model of a classifier, given by its arrays ``source``.
 
     Its inputs are ``X`` and, unless ``fixed_prior``, ``prior``. Its outputs are a label and probabilities for each
     target and, if ``group_probabilities``, the probability of each candidate group.

@@ -97,7 +97,7 @@ def classifier_source(clf: CRMClassifier | CRMClassifierCV, prior: Any = None) -
 
 
 def _trained_source(head: AdditiveEnergyHead, clf: Any, prior: Any) -> OnnxSource:
-    """Return the arrays of a trained model: energies by its network; prior and biases by ``clf``, its ``head_``."""
+    """Return the arrays of a trained model: energies of its network; prior and biases of ``clf``, its ``head_``."""
     return replace(classifier_source(clf, prior), feature_mean=np.zeros(head.in_features), networks=_networks(head))
 
 

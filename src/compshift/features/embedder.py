@@ -155,8 +155,8 @@ class Embedder:
                 batch = next(stream)
                 if batch.broken and not skip_broken:
                     raise InputError(
-                        f"{batch.broken[0][1]}: repair it, remove it, or leave out samples that cannot be read with "
-                        "skip_broken"
+                        f"{batch.broken[0][1]}: repair it, remove it, or leave out samples that cannot be read, with "
+                        "skip_broken=True"
                     )
                 reasons |= dict(batch.broken)
                 for row, digest in zip(wanted.tolist(), batch.digests, strict=True):

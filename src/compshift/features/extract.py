@@ -39,7 +39,7 @@ LOCK = "_lock"
 """File that a process locks while it writes to the folder."""
 
 DAMAGED = "damaged"
-"""Key that ``_read_manifest`` returns for a damaged manifest."""
+"""Value of ``key`` that ``_read_manifest`` returns for a damaged manifest."""
 
 RESERVED = ("row", "split", "features")
 """Columns of a shard that are not attributes; no attribute may have one of these names."""
@@ -318,13 +318,13 @@ def _prepare(folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, 
     if before.get("key") == key:
         shard_rows = int(before["shard_rows"])  # complete shards are kept, so their size must stay the same
     elif before.get("key") == DAMAGED and not overwrite:
-        raise InputError(f"{str(folder / MANIFEST)!r} is damaged: compute the features again with overwrite")
+        raise InputError(f"{str(folder / MANIFEST)!r} is damaged: compute the features again with overwrite=True")
     elif before and not overwrite:
         names = ("backbone", "settings", "weights", "dtype")
         changed = ", ".join(name for name in names if before.get(name) != about[name])
         raise InputError(
             f"{str(folder)!r} holds features of another network (they differ in {changed or 'their format'}): pass "
-            "another folder, or overwrite to replace them"
+            "another folder, or overwrite=True to replace them"
         )
     shards = ShardFolder(folder, key, n_rows, shard_rows)
     current = {shards.path(shard) for shard in range(shards.n_shards)} if before.get("key") == key else set()

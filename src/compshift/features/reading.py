@@ -20,7 +20,7 @@ from compshift.data.images import BrokenImageError, decode_image, read_bytes
 from compshift.nn.backbones import Backbone
 
 MAX_WORKERS = 4
-"""Largest number of worker processes that is chosen automatically."""
+"""Largest number of worker processes if the caller does not choose it."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class InputBatch:
 class Batches(Dataset[InputBatch]):
     """Dataset of batches: the index is an array of row numbers, the item is the batch of these rows.
 
-    Images that cannot be read do not raise, because this runs in worker processes; ``InputBatch.broken`` lists them.
+    An image that cannot be read is listed in ``InputBatch.broken``. It raises no error, which would end the worker
+    process.
     """
 
     def __init__(self, samples: Samples, backbone: Backbone, *, digests: bool = True) -> None:
@@ -144,10 +145,11 @@ def _check_vocabulary(tokens: Tokens, backbone: Any) -> None:
 
 
 def reading_workers(samples: Samples, wanted: int | None) -> int:
-    """Return the number of processes that read samples ahead: ``wanted``, unless it is None.
+    """Return the number of processes that read samples ahead.
 
-    The default is, for images, all cores but one, at least 1 and at most ``MAX_WORKERS``; for other samples, 0. It is
-    always 0 in daemonic processes such as Dask workers, which may not start processes.
+    It is 0 in daemonic processes, such as Dask workers, because they may not start processes. Otherwise it is
+    ``wanted``. If that is None, it is one less than the number of cores, but from 1 to ``MAX_WORKERS``, for images, and
+    0 for other samples.
     """
     if multiprocessing.current_process().daemon:
         return 0

@@ -41,10 +41,8 @@ class Recipe:
     pooling: str = "auto"
     max_length: int | None = None
     dtype: str = "auto"
-    network: str = ""  # digest of the backbone's weights and settings; empty before its first use
-    split: Mapping[str, Any] | None = (
-        None  # how the table was split: by a column, or by shares, a seed and a digest of the labels
-    )
+    network: str = ""  # digest of the backbone's weights, settings and precision; empty before its first use
+    split: Mapping[str, Any] | None = None  # how the table was split, as ``with_split`` records it
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a dictionary that can be written as JSON."""
@@ -99,7 +97,11 @@ class Recipe:
         return data
 
     def with_split(self, data: GroupedDataset, split: str | Mapping[str, float] | None, seed: int) -> Recipe:
-        """Return a copy of the recipe that records how the table was split."""
+        """Return a copy of the recipe that records how the table was split.
+
+        It records the column if ``split`` is the name of one, and otherwise the shares, the seed and a digest of the
+        labels.
+        """
         if isinstance(split, str):
             return replace(self, split={"column": split})
         if split is None:

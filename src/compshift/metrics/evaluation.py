@@ -17,7 +17,7 @@ class Evaluation:
     """Accuracy of each group and its role in training; all fields are in the order of ``report.groups``."""
 
     report: GroupReport
-    states: tuple[str, ...]  # (g,) "562 rows", "extrapolated", "outside the hull" or "not a candidate"
+    states: tuple[str, ...]  # (g,) "562 rows", "extrapolated", "outside the hull", "not a candidate" or "no rows"
     effective_sample_size: FloatArray  # (g,) NaN for groups that are not candidates
     expected: FloatArray  # (g, 3) accuracy expected by the model, lower and upper end; NaN without an estimate
 

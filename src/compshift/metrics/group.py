@@ -165,8 +165,8 @@ def group_report(
         True attributes.
     group_log_proba : array (n, g) or (n,), optional
         log p(z|x) of every group, (n, g), in the order of ``space.index``; or only of the true group of each sample,
-        (n,). For the columns of a classifier's ``group_log_proba`` pass ``space=clf.space_``: the default space has
-        only the values that occur, in ascending order.
+        (n,). To pass the result of a classifier's ``group_log_proba``, pass ``space=clf.space_`` too: the default space
+        has only the values that occur in the data, so its groups may be fewer or in another order.
     space : GroupSpace, optional
         Targets and attributes with all their values; by default the values that occur in the data.
     prior : array, Series or mapping, optional
@@ -187,7 +187,7 @@ def group_report(
 
     Notes
     -----
-    The compositional risk (paper, eq. "comp-risk-justification") is
+    The compositional risk (paper, label "comp-risk-justification" in docs/maths.md) is
 
     .. math:: R_{comp} = \sum_z q(z) \; \mathrm{mean}_{x \in z} (-\log p(z|x))
 

@@ -159,8 +159,8 @@ def draw_hull(audit: Audit, path: Path) -> None:
     """Draw seen, extrapolable and out-of-reach groups (paper, "A Closer Look").
 
     With one or two attributes the picture is one panel; with more, it has a panel for each pair. A cell counts the rows
-    of all groups with its two values; without rows, it shows whether the group is extrapolable whose other attributes
-    have the values of the largest group.
+    of all groups with its two values. A cell without rows stands for the group that has its two values and, for the
+    other attributes, those of the largest group; its colour says whether this group is extrapolable.
     """
     check_figure_path(path)
     from matplotlib.figure import Figure

@@ -25,7 +25,7 @@ from compshift.report.terminal import counted, duration
 from compshift.report.trust_section import MAX_DOTS, bias_charts, bias_words, convergence_words
 
 UNFINISHED = ("not finished", "failed", "diverged", "left out", "several versions")
-"""A note that contains one of these words is shown as a warning at the top of the page."""
+"""A note that contains one of these phrases is shown as a warning at the top of the page."""
 
 MAX_UNFINISHED_ROWS = 200
 """Maximum number of unfinished combinations of data set, scenario and method in the table."""

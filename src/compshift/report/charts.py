@@ -333,8 +333,7 @@ def trust_dots(rows: Rows, groups: Sequence[str], field: str, title: str, limit:
     """Draw one diagnostic of each group's bias as a dot, with a dashed line at ``limit``.
 
     ``field`` is "ess" (effective sample size, uncertain below the limit, on a logarithmic axis) or "k" (Pareto k̂,
-    uncertain above the limit). Each row has ``group``, ``state`` ("seen" or "unseen"),
-    ``ess`` and ``k``.
+    uncertain above the limit). Each row has ``group``, ``state`` ("seen" or "unseen"), ``ess`` and ``k``.
     """
     import altair as alt
 

@@ -115,18 +115,18 @@ class Card:
 
 @dataclass(frozen=True)
 class Page:
-    """Content of a page, from top to bottom."""
+    """Content of a page."""
 
     title: str
     kind: str  # subject of the report: benchmark, model or table
     lead: Sequence[str]
     sections: Sequence[Section]
-    cards: Sequence[Card] = ()
-    warnings: Sequence[str] = field(default_factory=tuple)
+    cards: Sequence[Card] = ()  # shown above the sections
+    warnings: Sequence[str] = field(default_factory=tuple)  # shown below the lead
 
 
 def check_report_packages() -> None:
-    """Raise an InputError that names the packages needed for pages that are not installed."""
+    """Check that the packages that pages need are installed; the InputError names those that are not."""
     missing = [name for name in ("altair", "jinja2", "vl_convert") if find_spec(name) is None]
     if missing:
         raise InputError(f"a report needs {' and '.join(missing)}: pip install 'compshift[report]'")

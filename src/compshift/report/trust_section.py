@@ -24,7 +24,7 @@ from compshift.report.grid import Cell, Grid
 from compshift.report.page import Block, Chart, Charts, Numbers, Section, Words
 
 MAX_DOTS = 40
-"""Maximum number of groups in the charts of effective sample size and k̂; those with the fewest samples are shown."""
+"""Maximum number of groups in the charts of effective sample size and k̂: those with the smallest effective size."""
 
 MAX_GROUP_ROWS = 500
 """Maximum number of rows in the table of groups."""
@@ -33,10 +33,10 @@ MAX_DIAGNOSED_ROWS = 2000
 """Maximum number of data rows in the test of additivity; if there are more, a random sample is used."""
 
 MAX_DEFAULT_WORK = 5e6
-"""Maximum rows × features × seen groups for which additivity is tested by default; it takes about ten seconds."""
+"""Maximum of rows × features × seen groups up to which additivity is tested by default, in about ten seconds."""
 
 OVERCONFIDENCE_Z = 2.0
-"""Probabilities are called too high or too low if mean confidence and accuracy differ by more standard errors."""
+"""Standard errors between mean confidence and accuracy above which probabilities are called too high or too low."""
 
 MAX_BIAS_GAP = 0.01
 """Maximum |B* − B| over seen groups, in nats, at which a fit counts as converged."""
