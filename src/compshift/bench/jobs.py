@@ -37,6 +37,12 @@ from compshift.data.dataset import GroupedDataset
 from compshift.data.shift import Scenario
 from compshift.methods.sampling import Fixed, LogUniform
 
+STANDARD = ((),)
+"""Dropped groups of the scenario "standard": none, and val keeps the groups that train lacks.
+
+It differs from "none", which is written as no groups at all, by one empty group.
+"""
+
 _one_at_a_time = threading.Lock()
 """Lock held while a job runs, because threads of one process share random generators and warning filters."""
 
@@ -202,7 +208,8 @@ def _result(work: Work) -> Record:
     dropped = np.array(job.dropped, dtype=np.int64).reshape(-1, len(whole.space.names))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # planning has already warned about dropped groups without test rows
-        data = Scenario(job.scenario, dropped).apply(whole, strict=protocol.strict)
+        scenario = Scenario(job.scenario, dropped, trim_validation=job.dropped != STANDARD)
+        data = scenario.apply(whole, strict=protocol.strict)
     parts = {name: data.part(name) for name in data.splits if name != "train"}
     predicted, detail = _fit_and_predict(work, data, parts)
     return {"detail": detail, **_counts(whole, data, parts, predicted)}

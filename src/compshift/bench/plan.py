@@ -23,7 +23,7 @@ import numpy as np
 from compshift._checks import check_count
 from compshift._errors import ExtrapolationWarning, InputError, unknown_name
 from compshift.bench.convex_methods import CONVEX_METHODS, SAME_ON_FEATURES
-from compshift.bench.jobs import Job, PlannedData, PlannedMethod, Unit
+from compshift.bench.jobs import STANDARD, Job, PlannedData, PlannedMethod, Unit
 from compshift.bench.paper import FURTHER_METHODS, PAPER_METHODS
 from compshift.bench.protocol import Protocol, named_protocol
 from compshift.bench.sources import DataSource
@@ -31,7 +31,7 @@ from compshift.bench.store import Store
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
-from compshift.data.shift import Scenario, parse_groups, scenarios, split_groups
+from compshift.data.shift import Scenario, drop_unseen_from_validation, parse_groups, scenarios, split_groups
 
 METHOD_SETS = ("paper", "all")
 """Names that stand for several methods: the paper's eight methods, and all known methods."""
@@ -158,7 +158,8 @@ def make_plan(
 ) -> BenchPlan:
     """Plan every method on every scenario of every data set.
 
-    Each of the ``drops`` is ``"each"`` (one scenario per group), ``"none"``, ``"random:0.3"`` (a share of the groups),
+    Each of the ``drops`` is ``"each"`` (one scenario per group), ``"none"``, ``"standard"`` (none, with groups in
+    validation that training lacks), ``"random:0.3"`` (a share of the groups),
     or groups as text such as ``"3,stripes"``, separated by semicolons if several are dropped together. ``protocol``
     names a protocol, ``changes`` are settings to change in it, and arguments that are None have the protocol's values.
     ``yes`` allows ``"each"`` for data sets whose published result is a single scenario. ``plugins`` are instances of
@@ -189,18 +190,18 @@ def make_plan(
             strict=strict,
         )
         n_draws, n_seeds = draws or rules.draws, seeds or rules.seeds
-        shifts = _all_scenarios(data, drops or [rules.scenarios], plan_seed, source.label, n_draws, strict=strict)
-        if rules.scenarios != "each" and "each" in (drops or ()) and not yes:
+        shifts = _all_scenarios(data, drops or rules.scenarios.split(), plan_seed, source.label, n_draws, strict=strict)
+        if "each" not in rules.scenarios.split() and "each" in (drops or ()) and not yes:
             jobs = len(shifts) * len(chosen) * (n_draws + n_seeds - 1)
             raise InputError(
-                f"{source.label}: its training split itself lacks groups that are tested, so its result is the single "
-                f"scenario {rules.scenarios!r}, but 'each' would drop {len(shifts)} groups in turn ({jobs} jobs): drop "
-                f"{rules.scenarios!r}, or confirm with yes"
+                f"{source.label}: its training split itself lacks groups that are tested, so its published result is a "
+                f"single scenario, 'none', but 'each' would drop {len(shifts)} groups in turn ({jobs} jobs): drop "
+                "'none', or confirm with yes"
             )
         planned = PlannedData(source, source.digest(), rules)
         own = [replace(method, ranges=rules.method_ranges(method.name, method.ranges)) for method in chosen]
         for shift in shifts:
-            dropped = tuple(tuple(map(int, code)) for code in shift.dropped)
+            dropped = tuple(tuple(map(int, code)) for code in shift.dropped) if shift.trim_validation else STANDARD
             units += [Unit(planned, shift.name, dropped, method, n_draws, n_seeds) for method in own]
     return BenchPlan(units, tuple((plugin.name, plugin.source) for plugin in plugins))
 
@@ -284,14 +285,16 @@ def _all_scenarios(
     found: dict[tuple[Any, ...], Scenario] = {}
     try:
         for drop in drops:
-            by_name = drop in ("each", "none") or drop.startswith("random:")
+            by_name = drop in ("each", "none", "standard") or drop.startswith("random:")
             wanted: Any = drop if by_name else parse_groups(data.space, split_groups(drop))
             reasons: dict[str, str] = {}
             for shift in scenarios(data, wanted, random_state=plan_seed):
-                scenario = Scenario(scenario_name(data.space, shift.dropped), shift.dropped)
+                whole = drop == "standard" and _has_unseen_validation(data)  # otherwise the same as none
+                name = "standard" if whole else scenario_name(data.space, shift.dropped)
+                scenario = Scenario(name, shift.dropped, trim_validation=not whole)
                 reason = _missing_rows(scenario.apply(data, strict=strict), draws)
                 if reason is None:
-                    found[tuple(map(tuple, scenario.dropped.tolist()))] = scenario
+                    found[whole, *map(tuple, scenario.dropped.tolist())] = scenario
                 else:
                     reasons[scenario.name] = reason
             if reasons and (drop != "each" or not found):
@@ -309,6 +312,11 @@ def _all_scenarios(
     except InputError as error:
         raise InputError(f"{label}: {error}") from None
     return list(found.values())
+
+
+def _has_unseen_validation(data: GroupedDataset) -> bool:
+    """Return whether the val split has groups that the train split lacks."""
+    return len(drop_unseen_from_validation(data)) < len(data)
 
 
 def scenario_name(space: GroupSpace, dropped: IntArray) -> str:

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from compshift.bench.comparison import paper_differences
+from compshift.bench.jobs import STANDARD
 from compshift.bench.paper import VARIANTS, printed, read_table
 from compshift.bench.records import Record, dropped_accuracy, group_accuracy, is_done, n_unseen, reported, scores
 from compshift.bench.selection import (
@@ -73,6 +75,9 @@ class Results:
     extent: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # number of scenarios, fewest draws
     partial: set[tuple[str, str]] = field(default_factory=set)  # (data set, method) with missing scenarios or seeds
     named: set[str] = field(default_factory=set)  # named data sets, as opposed to feature files
+    modes: dict[str, str] = field(default_factory=dict)  # data set: "fine-tuned" or "frozen features"
+    lacking: dict[str, int] = field(default_factory=dict)  # data set: tested groups that its own train split lacks
+    differences: dict[str, list[str]] = field(default_factory=dict)  # data set: why its runs are not the paper's
     notes: list[str] = field(default_factory=list)  # sentences to print below the tables
 
     @property
@@ -82,11 +87,14 @@ class Results:
 
     def of(self, data: str) -> Results:
         """Return the results of one data set; ``partial``, ``named`` and ``notes`` still cover all data sets."""
-        parts = {
+        parts: dict[str, Any] = {
             name: {key: value for key, value in getattr(self, name).items() if key[0] == data}
             for name in ("main", "standard", "scenarios", "ablations", "labels", "extent")
         }
-        return Results(**parts, partial=self.partial, named=self.named, notes=self.notes)
+        kept: dict[str, Any] = {
+            name: getattr(self, name) for name in ("partial", "named", "modes", "lacking", "differences", "notes")
+        }
+        return Results(**parts, **kept)
 
 
 def stored_results(store: Store) -> Results:
@@ -112,12 +120,19 @@ def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
     for data in dict.fromkeys(key[0] for key in chosen):
         _add_data_set(results, data, {key[1:]: found for key, found in chosen.items() if key[0] == data})
         draws = {key[1:]: sum(seed == 0 for _, seed in units[key]) for key in chosen if key[0] == data}
-        _add_extent(results, data, draws, _describe_protocol(about["data"][data]["protocol"]))
+        protocol = about["data"][data]["protocol"]
+        results.modes[data] = "frozen features" if protocol["mode"] == "features" else "fine-tuned"
+        _add_extent(results, data, draws, _describe_protocol(protocol))
         results.notes += _outside_hull(
             data, {key[1]: next(iter(chosen[key].values())) for key in chosen if key[0] == data}
         )
         if about["data"][data].get("name") == data:
             results.named.add(data)
+            record = next(iter(next(found for key, found in chosen.items() if key[0] == data).values()))
+            scores_of = [*results.scenarios.items(), *results.standard.items()]
+            seeds = min(score.seeds for key, found in scores_of if key[0] == data for score in found.values())
+            n_draws = min(count for (label, _), (_, count) in results.extent.items() if label == data)
+            results.differences[data] = paper_differences(data, protocol, record, draws=n_draws, seeds=seeds)
     results.notes += unfinished_notes(about, unfinished_units(about, units))
     if folder.n_foreign:
         results.notes.append(
@@ -172,18 +187,24 @@ def _describe_protocol(protocol: Mapping[str, Any]) -> str:
     """Describe a protocol in a few words."""
     if protocol["mode"] == "features":
         return "linear heads on fixed features"
-    return f"fine-tuning of {protocol['backbone']}, {protocol['steps']} steps"
+    named = f", protocol {protocol['name']}" if "name" in protocol else ""
+    changed = f" with another {', '.join(protocol['changed'])}" if protocol.get("changed") else ""
+    return f"fine-tuning of {protocol['backbone']}, {protocol['steps']} steps{named}{changed}"
 
 
 def _add_data_set(results: Results, data: str, units: Mapping[tuple[DroppedGroups, str], Mapping[int, Record]]) -> None:
     """Add all numbers of one data set to ``results``.
 
-    If no scenario drops a group but the training split itself lacks tested groups, the data set as it is counts as the
-    only scenario.
+    If the training split itself lacks tested groups, dropping no group is a compositional shift too, and only the
+    scenario "standard", whose validation has those groups, is the result without one.
     """
-    shifts = list(dict.fromkeys(dropped for dropped, _ in units if dropped))
-    if not shifts:
-        shifts = [() for (_, _), found in list(units.items())[:1] if n_unseen(next(iter(found.values())))]
+    shifts = list(dict.fromkeys(dropped for dropped, _ in units if dropped not in ((), STANDARD)))
+    plain = next((found for (dropped, _), found in units.items() if dropped in ((), STANDARD)), {})
+    lacking = max((n_unseen(record) for record in plain.values()), default=0)
+    if lacking:
+        results.lacking[data] = lacking
+        shifts += [()] if any(not dropped for dropped, _ in units) else []
+    unshifted = [STANDARD] if () in shifts else [(), STANDARD]
     for method in dict.fromkeys(method for _, method in units):
         name = printed(method)
         if any((dropped, method) not in units for dropped in shifts):
@@ -194,7 +215,7 @@ def _add_data_set(results: Results, data: str, units: Mapping[tuple[DroppedGroup
         for predictor, label in variants.items():
             by_scenario = {
                 dropped: {seed: _scores(record, predictor) for seed, record in units[dropped, method].items()}
-                for dropped in (*shifts, *(() if () in shifts else ((),)))
+                for dropped in (*shifts, *unshifted)
                 if (dropped, method) in units and (predictor is None or _has(units[dropped, method], predictor))
             }
             mean = _over_scenarios([by_scenario[dropped] for dropped in shifts if dropped in by_scenario])
@@ -207,8 +228,9 @@ def _add_data_set(results: Results, data: str, units: Mapping[tuple[DroppedGroup
                     results.scenarios[data, dropped, name] = _over_seeds(by_scenario[dropped].values())
             if mean:
                 results.main[data, name] = mean
-            if () in by_scenario and () not in shifts:
-                results.standard[data, name] = _over_seeds(by_scenario[()].values())
+            for dropped in unshifted:
+                if dropped in by_scenario:
+                    results.standard[data, name] = _over_seeds(by_scenario[dropped].values())
 
 
 def _has(records: Mapping[int, Record], predictor: str) -> bool:

@@ -27,13 +27,17 @@ METRIC_NOTES = {
     "weighted": "Weighted: mean over groups, weighted by their training frequencies before any group was dropped.",
     "unseen": "Unseen groups: accuracy on test rows of groups that are absent from training.",
 }
-STANDARD_NOTE = "None dropped: worst-group accuracy when every group is in training."
+STANDARD_NOTE = "None dropped: worst-group accuracy when no group is dropped from training."
 SOLVED_NOTE = "Methods that are solved to the optimum are deterministic and have no standard error."
 ONE_SEED_NOTE = "There is one seed, so there is no standard error."
 PARTIAL_NOTE = "* Some scenarios or seeds are missing."
 COMPARED_NOTE = (
     "Test accuracy in percent: mean (standard error) over seeds. The third column of each metric is our number minus "
     "the paper's, divided by the standard error of this difference."
+)
+APART_NOTE = (
+    "Test accuracy in percent: mean (standard error) over seeds. The paper's numbers follow another protocol and must "
+    "not be compared with ours."
 )
 ABLATION_NOTE = (
     "CRM: extrapolated bias B*, uniform prior. B_hat: learned bias, 0 for unseen groups. Emp Prior: group frequencies "
@@ -107,14 +111,30 @@ def _main(results: Results) -> Grid:
             extra = [results.standard.get((data, name), {}).get("worst")] if standard else []
             mark = "*" if (data, name) in results.partial else ""
             rows.append((name + mark, [*(scores.get(metric) for metric in columns), *extra]))
-        _block(grid, [*columns, *["none dropped"] * standard], data, rows)
+        _block(grid, [*columns, *["none dropped"] * standard], _label(results, data), rows)
     meanings = [text for metric, text in METRIC_NOTES.items() if metric in columns]
     seeds = {score.seeds for row in results.main.values() for score in row.values()}
     once = [SOLVED_NOTE] if len(seeds) > 1 else [ONE_SEED_NOTE] if seeds == {1} else []
     partial = [PARTIAL_NOTE] if results.partial & {*results.main} else []
     also = [STANDARD_NOTE] if standard else []
-    grid.notes = [" ".join([UNIT_NOTE, *meanings, *also, *once, *partial]), *results.notes]
+    sentences = [UNIT_NOTE, *meanings, *also, *once, *partial]
+    grid.notes = [" ".join(sentences), *(_lacking_notes(results) if standard else ()), *results.notes]
     return grid
+
+
+def _lacking_notes(results: Results) -> list[str]:
+    """Return a sentence for each data set in the standard table whose own training split lacks groups."""
+    return [
+        f"{data}: its training split lacks {count} tested groups; where no group is dropped, validation has them."
+        for data, count in results.lacking.items()
+        if any(key[0] == data for key in results.standard)
+    ]
+
+
+def _label(results: Results, data: str) -> str:
+    """Return the name of a data set, with the mode of its runs if the table has runs of several modes."""
+    mixed = len({results.modes.get(name) for name in results.datasets}) > 1
+    return f"{data} ({results.modes[data]})" if mixed and data in results.modes else data
 
 
 def _methods(results: Results, data: str) -> list[str]:
@@ -174,7 +194,7 @@ def _ablations(results: Results) -> Grid:
             for (label, variant), scores in results.ablations.items()
             if label == data
         ]
-        _block(grid, columns, data, rows)
+        _block(grid, columns, _label(results, data), rows)
     grid.notes = [ABLATION_NOTE]
     return grid
 
@@ -189,39 +209,61 @@ def _standard(results: Results) -> Grid:
             for (label, name), scores in results.standard.items()
             if label == data
         ]
-        _block(grid, columns, data, rows)
+        _block(grid, columns, _label(results, data), rows)
     grid.notes = [
-        "Test accuracy in percent: mean (standard error) over seeds. Every group is in training.",
+        "Test accuracy in percent: mean (standard error) over seeds. No group is dropped from training.",
+        *_lacking_notes(results),
         *results.notes,
     ]
     return grid
 
 
 def _compared(ours: Results, paper: Results) -> Iterable[Grid]:
-    """Yield tables that compare our numbers with the paper's, for rows that are in both.
+    """Yield tables of our numbers and the paper's, for rows that are in both.
 
-    Means over scenarios are compared only if both have the same scenarios. The paper has no scenarios of ``celeba5``:
-    its means are compared if each of our scenarios drops one group.
+    Numbers that may be compared stand beside each other with their difference. The others have a table of their own
+    that says why the paper's are not from the same protocol. Means over scenarios need the same scenarios; the paper
+    has none of ``celeba5``, whose means are shown if each of our scenarios drops one group.
     """
-    same = {data for data in ours.named & paper.named if _scenarios(ours, data) == _scenarios(paper, data)}
-    same |= {"celeba5"} & ours.named if all(len(dropped) == 1 for dropped in _scenarios(ours, "celeba5")) else set()
-    comparable = {"main": same, "ablations": same, "standard": ours.named & paper.named}
-    pairs = (
-        ("main", "Compositional shift", "method", ours.main, paper.main),
-        ("ablations", "Ablations of CRM", "variant", ours.ablations, paper.ablations),
-        ("standard", "No group dropped", "method", ours.standard, paper.standard),
+    named = ours.named & paper.named
+    same = {data for data in named if _scenarios(ours, data) == _scenarios(paper, data)}
+    same |= {"celeba5"} & named if all(len(dropped) == 1 for dropped in _scenarios(ours, "celeba5")) else set()
+    notes = [
+        *ours.notes,
+        *(_other_scenarios(ours, paper, data) for data in sorted(named - same) if data in ours.datasets),
+    ]
+    pairs: tuple[tuple[str, str, list[str], Any, Any, set[str]], ...] = (
+        ("main", "Compositional shift", ["method"], ours.main, paper.main, same),
+        ("ablations", "Ablations of CRM", ["variant"], ours.ablations, paper.ablations, same),
+        ("standard", "No group dropped", ["method"], ours.standard, paper.standard, named),
+        ("scenarios", "Each scenario", ["dropped", "method"], ours.scenarios, paper.scenarios, named),
     )
-    for name, title, kind, mine, theirs in pairs:
-        shared = [key for key in mine if key in theirs and key[0] in comparable[name]]
-        if shared:
-            labels = [[key[0], key[1]] for key in shared]
-            rows = [(mine[key], theirs[key]) for key in shared]
-            yield _beside(name, title, ["data set", kind], labels, rows, ours.notes)
-    shared_scenarios = [key for key in ours.scenarios if key in paper.scenarios and key[0] in ours.named]
-    if shared_scenarios:
-        labels = [[key[0], scenario_label(ours, key[0], key[1]), key[2]] for key in shared_scenarios]
-        rows = [(ours.scenarios[key], paper.scenarios[key]) for key in shared_scenarios]
-        yield _beside("scenarios", "Each scenario", ["data set", "dropped", "method"], labels, rows, ours.notes)
+    for name, title, kinds, mine, theirs, sets in pairs:
+        shared = [key for key in mine if key in theirs and key[0] in sets]
+        for alike in (True, False):
+            keys = [key for key in shared if alike != bool(ours.differences.get(key[0]))]
+            if keys:
+                labels = [
+                    [key[0], scenario_label(ours, key[0], key[1]), key[2]] if name == "scenarios" else list(key)
+                    for key in keys
+                ]
+                rows = [(mine[key], theirs[key]) for key in keys]
+                reasons = [] if alike else [_reasons(ours, data) for data in dict.fromkeys(key[0] for key in keys)]
+                yield _beside(name, title, ["data set", *kinds], labels, rows, [*reasons, *notes], alike=alike)
+
+
+def _other_scenarios(ours: Results, paper: Results, data: str) -> str:
+    """Return why a data set's means over scenarios are not shown beside the paper's."""
+    found, expected = len(_scenarios(ours, data)), len(_scenarios(paper, data))
+    return (
+        f"{data}: our means are over {found} scenario{'s' * (found != 1)} and the paper's over {expected or 1}, not the "
+        "same ones, so they are not shown together."
+    )
+
+
+def _reasons(ours: Results, data: str) -> str:
+    """Return why a data set's numbers must not be compared with the paper's."""
+    return f"{data}, not the same protocol: {'; '.join(ours.differences[data])}."
 
 
 def _scenarios(results: Results, data: str) -> set[DroppedGroups]:
@@ -236,11 +278,18 @@ def _beside(
     labels: Sequence[list[str]],
     rows: Sequence[tuple[Scores, Scores]],
     notes: Sequence[str],
+    *,
+    alike: bool,
 ) -> Grid:
-    """Return one table that compares our numbers with the paper's; ``rows`` are pairs of our and the paper's scores."""
+    """Return one table of our numbers and the paper's; ``rows`` are pairs of our and the paper's scores.
+
+    ``alike`` says whether they may be compared. If not, their differences are left out.
+    """
     metrics = [metric for metric in HEADINGS if any(metric in own and metric in theirs for own, theirs in rows)]
-    headings = [part for metric in metrics for part in (f"{HEADINGS[metric]}: ours", "paper", "difference / s.e.")]
-    grid = Grid(name, f"{title}, beside the paper", [*keys, *headings], len(keys))
+    columns = ("paper", "difference / s.e.") if alike else ("paper (not the same protocol)",)
+    headings = [part for metric in metrics for part in (f"{HEADINGS[metric]}: ours", *columns)]
+    where = "beside the paper" if alike else "and the paper's under another protocol"
+    grid = Grid(name, f"{title}, {where}", [*keys, *headings], len(keys))
     previous = None
     for label, (own, theirs) in zip(labels, rows, strict=True):
         if previous not in (None, label[0]):
@@ -249,10 +298,12 @@ def _beside(
         for metric in metrics:
             mine, printed = own.get(metric), theirs.get(metric)
             distance = None if mine is None or printed is None else mine.distance(printed)
-            cells += [Cell(shown(mine)), Cell(shown(printed)), Cell("" if distance is None else f"{distance:+.1f}")]
+            cells += [Cell(shown(mine)), Cell(shown(printed))]
+            if alike:
+                cells.append(Cell("" if distance is None else f"{distance:+.1f}"))
         grid.add([label[0] if label[0] != previous else "", *label[1:]], cells)
         previous = label[0]
-    grid.notes = [COMPARED_NOTE, *notes]
+    grid.notes = [COMPARED_NOTE if alike else APART_NOTE, *notes]
     return grid
 
 
@@ -261,7 +312,8 @@ def to_csv(results: Results, paper: Results | None = None, only: str | None = No
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     key_columns = ("source", "table", "dataset", "dropped", "codes", "method", "metric")
-    writer.writerow([*key_columns, "mean", "standard_error", "seeds", "scenarios", "draws", "complete"])
+    numbers = ("mean", "standard_error", "seeds", "scenarios", "draws", "complete")
+    writer.writerow([*key_columns, *numbers, "differences_from_paper"])
     for source, found in (("ours", results), *([("paper", paper)] if paper is not None else [])):
         flat: list[tuple[str, str, str, str, str, Scores]] = [
             (table, data, "", "", name, scores)
@@ -282,7 +334,8 @@ def to_csv(results: Results, paper: Results | None = None, only: str | None = No
                     error = "" if score.error is None else repr(score.error)
                     key = [source, table, data, dropped, codes, name, metric]
                     size = [1 if table == "scenarios" else scenarios, draws, complete]
-                    writer.writerow([*key, repr(score.mean), error, score.seeds, *size])
+                    reasons = "; ".join(found.differences.get(data, []))
+                    writer.writerow([*key, repr(score.mean), error, score.seeds, *size, reasons])
     return stream.getvalue()
 
 

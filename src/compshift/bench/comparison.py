@@ -1,0 +1,90 @@
+"""Which of our numbers may be compared with the paper's: the reasons why a data set's runs are not the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from compshift._errors import InputError
+from compshift.bench.paper import read_table
+from compshift.bench.protocol import PROTOCOLS, STATED, Protocol, named_protocol
+from compshift.bench.records import Record
+from compshift.core.groups import flat_index
+from compshift.data.benchmarks import benchmark
+
+SPLIT_ROWS = {"train": "train_rows", "val": "val", "test": "test"}
+"""Entry of a record with the number of rows of each group, by split; those of val and test are below ``rows``."""
+
+
+def paper_differences(data: str, protocol: Mapping[str, Any], record: Record, *, draws: int, seeds: int) -> list[str]:
+    """Return why a data set's numbers must not be compared with the paper's; an empty list if they may be.
+
+    ``protocol`` is the stored protocol, ``record`` any finished record, and ``draws`` and ``seeds`` are the fewest of
+    any method. Which scenarios were run is not considered here, because a single scenario can be compared with the
+    paper's number for the same one.
+    """
+    named = {row["dataset"] for row in read_table("main_results")} | {"celeba5"}
+    if data not in named:
+        return ["the paper does not have this data set"]
+    paper = named_protocol("paper", kind=benchmark(data).kind, dataset=data)
+    found = list(_incomplete(data, record))
+    if protocol["mode"] == "features":
+        found.append(f"linear heads on frozen features, where the paper fine-tunes {_network(paper.backbone)}")
+    else:
+        found += _other_settings(protocol, paper, data)
+    for count, expected, name in ((draws, paper.draws, "draw"), (seeds, paper.seeds, "seed")):
+        if count < expected:
+            found.append(f"{count} {name}{'s' * (count != 1)}, where the paper has {expected}")
+    return found
+
+
+def _incomplete(data: str, record: Record) -> Iterator[str]:
+    """Yield a sentence for each split whose rows are not those of the published data set."""
+    known = benchmark(data)
+    shape = tuple(len(values) for values in record["values"])
+    codes = np.array(record["groups"], dtype=np.int64)
+    for split, name in SPLIT_ROWS.items():
+        rows = record["train_rows"] if split == "train" else record["rows"].get(name, [])
+        counts = np.array(rows, dtype=np.int64)
+        if split in known.published and len(counts):
+            try:
+                expected = np.array(known.published[split])[flat_index(codes, shape)]
+            except (IndexError, InputError):
+                yield f"{split} has other groups than the published data set"
+                continue
+            # Groups that a scenario drops are absent from val.
+            wrong = (counts != expected) & ((counts > 0) | (split != "val"))
+            if wrong.any():
+                yield f"{split} has {counts.sum()} rows, the published data set {sum(known.published[split])}"
+        elif split in known.totals and split != "val" and counts.sum() != known.totals[split]:
+            yield f"{split} has {counts.sum()} rows, the published data set {known.totals[split]}"
+
+
+def _other_settings(stored: Mapping[str, Any], paper: Protocol, data: str) -> Iterator[str]:
+    """Yield a sentence for each setting that the paper states and the stored protocol has otherwise."""
+    name = stored.get("name", "compshift")
+    own = named_protocol(name if name in PROTOCOLS else "compshift", kind=benchmark(data).kind, dataset=data)
+    expected = paper.to_dict()
+    for setting in STATED:
+        value = stored.get(setting, own.to_dict().get(setting, getattr(own, setting)))
+        if setting == "backbone" and str(value).rsplit("/", 1)[-1] == str(paper.backbone).rsplit("/", 1)[-1]:
+            same = "/" not in str(paper.backbone) or value == paper.backbone
+        else:
+            same = value == expected[setting]
+        if same:
+            continue
+        if setting == "ranges":
+            yield "other ranges of hyper-parameters"
+        elif setting == "backbone":
+            yield f"the network {value}, where the paper has {_network(paper.backbone)}"
+        else:
+            yield f"{setting} {value}, where the paper has {expected[setting]}"
+
+
+def _network(backbone: str | None) -> str:
+    """Return the name by which the paper calls its network."""
+    return {"torchvision/resnet50": "torchvision's ResNet-50", "bert-base-uncased": "BERT"}.get(
+        str(backbone), str(backbone)
+    )
