@@ -67,7 +67,7 @@ def test_a_feature_that_is_not_a_number_is_shown(tmp_path, value):
     pd.DataFrame({"x": ["1", value, "2"], "y": list("aba"), "site": list("uvu")}).to_csv(
         tmp_path / "a.csv", index=False
     )
-    with pytest.raises(InputError, match=rf"the feature column 'x' has '{value}': it must contain numbers"):
+    with pytest.raises(InputError, match=rf"the feature column 'x' has '{value}': it must contain only numbers"):
         load_table(tmp_path / "a.csv", **LABELLED)
 
 
@@ -76,7 +76,9 @@ def test_numbers_that_tables_do_not_use_raise(tmp_path, odd):
     values = ["0.25"] * 50
     values[41] = odd
     pd.DataFrame({"bird": ["a", "b"] * 25, "x": values}).to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(InputError, match=re.escape(f"the feature column 'x' has {odd!r}: it must contain numbers")):
+    with pytest.raises(
+        InputError, match=re.escape(f"the feature column 'x' has {odd!r}: it must contain only numbers")
+    ):
         load_table(tmp_path / "t.csv", target="bird", features=["x"])
 
 

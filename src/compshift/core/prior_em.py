@@ -114,9 +114,9 @@ def separability(log_ratio: FloatArray, sample_weight: FloatArray, log_prior: Fl
     return result
 
 
-def confused_pairs(separability: FloatArray, share: float) -> IntArray:
-    """Return the pairs of groups (q, 2) whose separability is below ``share``, lowest first."""
-    left, right = np.nonzero(np.triu(separability < share, k=1))
+def confused_pairs(separability: FloatArray, threshold: float) -> IntArray:
+    """Return the pairs of groups (q, 2) whose separability is below ``threshold``, lowest first."""
+    left, right = np.nonzero(np.triu(separability < threshold, k=1))
     order = np.argsort(separability[left, right], kind="stable")
     return np.stack([left[order], right[order]], axis=1)
 

@@ -181,8 +181,8 @@ class CRMClassifier(GroupClassifier):
         ----------
         X : array, DataFrame (n, p), FeatureStore, or Dask array or DataFrame
             Features, all finite numbers. A ``compshift.data.FeatureStore`` is read in blocks, once per evaluation of
-            the risk; under torchrun each process reads a share of it. ``y`` and ``attributes`` are then column names of
-            the store. The partitions of a Dask collection stay with its workers; ``y``, ``attributes`` and
+            the risk; under torchrun each process reads some of its rows. ``y`` and ``attributes`` are then column names
+            of the store. The partitions of a Dask collection stay with its workers; ``y``, ``attributes`` and
             ``sample_weight`` must then be Dask collections with the same rows in each partition.
         y : (n,) or (n, t)
             Classes to predict: one target or several. Text, numbers, booleans or pandas categoricals.

@@ -299,7 +299,7 @@ def combination_scores(
 
 
 def row_parts(position: IntArray, seed: int) -> IntArray:
-    """Return the part of each sample, (n,).
+    """Return the number of the part that each sample belongs to, (n,), from 0 to ``ROW_PARTS`` − 1.
 
     The samples of every group are divided among ``ROW_PARTS`` parts, except for one random sample per group, which is
     in no part (−1), so that it is always available for training.

@@ -1,7 +1,7 @@
 """Training samples that are not loaded into the memory of this process: feature stores and Dask collections.
 
 Labels are read once. The features of a store are read from disk block by block in every pass; under torchrun each
-process reads a share of them. The partitions of a Dask collection stay with its workers, which sum over them. Both
+process reads some of the rows. The partitions of a Dask collection stay with its workers, which sum over them. Both
 implement ``blocks.SummableRows``, the sums over blocks that ``fit.fit_streamed`` needs.
 """
 
@@ -88,7 +88,7 @@ def _read_store(
 
 @dataclass(frozen=True, eq=False)
 class StoreBlocks:
-    """Blocks of this process's share of a store, without samples of weight 0."""
+    """Blocks of the rows of a store that this process reads, without samples of weight 0."""
 
     store: FeatureStore
     position: IntArray  # (n,) index of each sample's seen group; −1 for samples of weight 0
@@ -140,7 +140,7 @@ class DaskRows:
     n_features: int
 
     def total(self, part: Part[T], merge: Merge[T], *arguments: Any) -> T:
-        """Merge ``part(block, *arguments)`` over all blocks, in order; each part is computed on its block's worker."""
+        """Merge ``part(block, *arguments)`` over all blocks, in order, each computed on its block's worker."""
         dask = _dask()
         shared = dask.delayed(arguments, traverse=False)
         contributions: list[T] = dask.compute(*(dask.delayed(_apply)(part, block, shared) for block in self.blocks))

@@ -94,7 +94,7 @@ class Explorer:
 
 
 Block = Words | Heading | Charts | Numbers | Facts | Explorer
-"""A part of a section; its ``template`` renders it."""
+"""One piece of content of a section; its ``template`` renders it."""
 
 
 @dataclass(frozen=True)
