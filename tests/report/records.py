@@ -30,10 +30,14 @@ class Made:
     seeds: int = 1
     name: str | None = None  # name of the published data set, if it is one
     mode: str = "fine-tuning"
+    settings: Mapping[str, Any] | None = None  # whole protocol; None for the parts that tables and pages read
+    counts: Mapping[str, Sequence[int]] | None = None  # rows of every group by split; None for random numbers
 
     @property
     def protocol(self) -> dict[str, Any]:
-        """Return the parts of the protocol that tables and pages read."""
+        """Return the protocol."""
+        if self.settings is not None:
+            return dict(self.settings)
         return {"mode": self.mode, "select": "balanced", "backbone": "small-cnn", "steps": 20}
 
     @property
@@ -57,6 +61,9 @@ class Made:
         groups = space.codes(np.arange(space.n_groups))
         train = rng.integers(5, 90, size=len(groups))
         rows = {split: rng.integers(4, 60, size=len(groups)) for split in ("val", "test")}
+        if self.counts is not None:
+            train, *others = (np.array(self.counts[split]) for split in ("train", "val", "test"))
+            rows = dict(zip(("val", "test"), others, strict=True))
         runs = [(draw, 0) for draw in range(self.draws)] + [(0, seed) for seed in range(1, self.seeds)]
         return [
             self._record(rng, space, groups, train, rows, label, dropped, method, run)
@@ -77,14 +84,15 @@ class Made:
             "seed": run[1],
             "protocol": self.protocol,
         }
-        unseen = np.isin(space.index(groups), space.index(dropped)) if len(dropped) else np.zeros(len(groups), bool)
+        codes = [code for code in dropped if len(code)]  # the scenario "standard" drops one empty group
+        unseen = np.isin(space.index(groups), space.index(codes)) if codes else np.zeros(len(groups), bool)
         detail = {}
         if method == "crm":
             tail = [float(rng.uniform(0, 1)) if rng.random() < 0.7 else None for _ in dropped]
             size = rng.uniform(5, 300, size=len(dropped)).tolist()
             detail = {
                 "bias_gap": float(rng.uniform(0, 0.02)),
-                "extrapolated": [[list(code), n, k] for code, n, k in zip(dropped, size, tail, strict=True)],
+                "extrapolated": [[list(code), n, k] for code, n, k in zip(dropped, size, tail, strict=True) if code],
             }
         right = {
             split: {name: rng.integers(0, count + 1).tolist() for name in PREDICTORS.get(method, ("default",))}

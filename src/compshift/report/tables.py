@@ -228,10 +228,8 @@ def _compared(ours: Results, paper: Results) -> Iterable[Grid]:
     named = ours.named & paper.named
     same = {data for data in named if _scenarios(ours, data) == _scenarios(paper, data)}
     same |= {"celeba5"} & named if all(len(dropped) == 1 for dropped in _scenarios(ours, "celeba5")) else set()
-    notes = [
-        *ours.notes,
-        *(_other_scenarios(ours, paper, data) for data in sorted(named - same) if data in ours.datasets),
-    ]
+    apart = [data for data in ours.datasets if data in named - same and any(key[0] == data for key in ours.main)]
+    notes = [*ours.notes, *(_other_scenarios(ours, paper, data) for data in apart)]
     pairs: tuple[tuple[str, str, list[str], Any, Any, set[str]], ...] = (
         ("main", "Compositional shift", ["method"], ours.main, paper.main, same),
         ("ablations", "Ablations of CRM", ["variant"], ours.ablations, paper.ablations, same),
@@ -256,8 +254,8 @@ def _other_scenarios(ours: Results, paper: Results, data: str) -> str:
     """Return why a data set's means over scenarios are not shown beside the paper's."""
     found, expected = len(_scenarios(ours, data)), len(_scenarios(paper, data))
     return (
-        f"{data}: our means are over {found} scenario{'s' * (found != 1)} and the paper's over {expected or 1}, not the "
-        "same ones, so they are not shown together."
+        f"{data}: our means are over {found} scenario{'s' * (found != 1)} and the paper's over {expected or 1}, not "
+        "the same ones, so they are not shown together."
     )
 
 
