@@ -7,7 +7,7 @@ import time
 import pytest
 
 from compshift import InputError
-from compshift.bench.executors import start_executor
+from compshift.bench.executors import bench_devices, start_executor
 
 
 def test_addresses_without_a_server_raise_in_time():
@@ -85,3 +85,53 @@ def test_a_lost_scheduler_raises_one_sentence():
     executor.patience = 0.2
     with pytest.raises(InputError, match="the connection to the Dask scheduler is lost"):
         executor.submit(print, None)
+
+
+@pytest.fixture
+def three_gpus(monkeypatch):
+    """Let PyTorch report three CUDA devices."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+
+
+def test_devices_are_all_or_listed(three_gpus):
+    assert bench_devices(None, "loky") == []
+    assert bench_devices("all", "loky") == ["cuda:0", "cuda:1", "cuda:2"]
+    assert bench_devices("2, 0", "loky") == ["cuda:2", "cuda:0"]
+    assert bench_devices("all", "ray") == ["cuda"]
+    for wanted, backend, sentence in (
+        ("3", "loky", "PyTorch finds 3 CUDA devices, numbered from 0"),
+        ("one", "loky", "device is 'cuda:one'"),
+        ("1,1", "loky", "list every device once"),
+        ("0", "ray", "Ray itself assigns GPUs to workers: pass 'all'"),
+        ("all", "dask", "use 'loky' or 'ray'"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            bench_devices(wanted, backend)
+
+
+def test_devices_need_a_machine_that_has_some(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(InputError, match="devices is 'all', but PyTorch finds no CUDA device"):
+        bench_devices("all", "loky")
+    with pytest.raises(InputError, match="PyTorch finds no CUDA device"):
+        bench_devices("0", "loky")
+
+
+def test_a_worker_trains_on_the_device_of_its_job(three_gpus, monkeypatch):
+    import torch
+
+    from compshift.training.optimiser import make_accelerator
+
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    with pytest.raises(InputError, match="PyTorch finds no CUDA device"):  # this machine has none
+        make_accelerator("cuda:2", "float32", find_unused=False)
+    assert chosen == [2]
+
+
+def test_ray_without_gpus_says_so():
+    pytest.importorskip("ray")
+    with pytest.raises(InputError, match="the Ray cluster has no GPUs"), start_executor("ray", 1, devices=["cuda"]):
+        pass

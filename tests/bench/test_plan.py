@@ -8,8 +8,10 @@ import pytest
 from compshift import ExtrapolationWarning, InputError
 from compshift.bench.plan import BenchPlan, choose_methods, make_plan, scenario_name
 from compshift.bench.protocol import Protocol
-from compshift.bench.sources import DataSource, file_source
+from compshift.bench.results import stored_results
+from compshift.bench.sources import DataSource, file_source, named_source
 from tests.bench.small import birds, run, write_birds
+from tests.data import trees
 
 
 def test_scenarios(tmp_path):
@@ -133,3 +135,38 @@ def test_finished_jobs_are_not_in_the_estimate(tmp_path):
     store, _, _ = run(tmp_path / "out", [source], ("erm", "crm"), ("water,sea",))
     assert plan.finished_jobs(store) == [2, 2]
     assert plan.estimate_seconds(store) == 0
+
+
+def test_nicopp_is_one_scenario_unless_every_group_is_asked_for(tmp_path):
+    pytest.importorskip("torch")
+    trees.nicopp_whole(tmp_path)
+    source = named_source("nico++", tmp_path, features=False)
+    plan = make_plan([source])
+    assert (plan.n_jobs, {unit.scenario for unit in plan.units}) == (56, {"none"})
+    sentence = (
+        r"its published result is a single scenario, 'none', but 'each' would drop 337 groups in turn \(18872 jobs\)"
+    )
+    with pytest.raises(InputError, match=sentence):
+        make_plan([source], drops=["each"])
+    assert make_plan([source], ["erm"], ["each"], yes=True).n_jobs == 337 * 7
+    both = make_plan([source], ["erm"], protocol="paper")
+    assert [unit.scenario for unit in both.units] == ["none", "standard"]
+    assert len({unit.job(0, 0).key for unit in both.units}) == 2
+
+
+def test_validation_of_the_standard_scenario_has_every_group(tmp_path):
+    """The groups that train lacks are in the validation of "standard" and not in that of "none"."""
+    archive = dict(np.load(write_birds(tmp_path / "birds.npz")))
+    kept = ~((archive["Z"] == [1, 2]).all(axis=1) & (archive["split"] == 0))
+    cut = {name: archive[name][kept] for name in ("X", "Z", "split")}
+    np.savez(tmp_path / "cut.npz", **{**archive, **cut})
+    source = file_source(str(tmp_path / "cut.npz"), None, None, None, 0)
+    store, outcome, _ = run(tmp_path / "out", [source], ["erm"], ["none", "standard"])
+    assert not outcome.failures
+    rows = {record["config"]["scenario"]: record["rows"]["val"] for record in store.records()}
+    assert (rows["none"][5], rows["standard"][5] > 0) == (0, True)
+    assert rows["none"][:5] == rows["standard"][:5]
+    results = stored_results(store)
+    assert set(results.main) == set(results.standard) == {("cut", "ERM")}
+    whole = make_plan([birds(tmp_path / "birds.npz")], ["erm"], ["none", "standard"])
+    assert [unit.scenario for unit in whole.units] == ["none"]  # where train has every group, both are the same

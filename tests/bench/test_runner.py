@@ -204,3 +204,33 @@ def test_a_failed_job_has_a_readable_log(tmp_path, monkeypatch):
     monkeypatch.undo()
     run(tmp_path / "out", [source], ("erm",), ("water,sea",), draws=1)
     assert not log.exists()
+
+
+class WithDevices(Inline):
+    """Executor with devices, which records the device of each job."""
+
+    def __init__(self, devices):
+        super().__init__(slots=len(devices))
+        self.devices, self.used = tuple(devices), []
+
+    def submit(self, function, argument):
+        self.used.append(argument.device)
+        return super().submit(function, argument)
+
+
+def test_every_job_has_a_device_of_its_own(tmp_path):
+    plan = make_plan([birds(tmp_path / "birds.npz")], ["erm"], ["none"], draws=5, seeds=1)
+    executor = WithDevices(["cuda:0", "cuda:1"])
+    runner = Runner(plan.units, plan.store(tmp_path / "out"), executor)
+    in_flight = []
+    submit = runner._submit
+
+    def watched(*arguments):
+        submit(*arguments)
+        in_flight.append(sorted(device for *_, device in runner.running.values()))
+
+    runner._submit = watched
+    assert not runner.run().failures
+    assert set(executor.used) == {"cuda:0", "cuda:1"}
+    assert all(len(set(devices)) == len(devices) for devices in in_flight)  # never two jobs on one device
+    assert sorted(runner.free_devices) == ["cuda:0", "cuda:1"]
