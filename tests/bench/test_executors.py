@@ -94,7 +94,8 @@ def three_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
 
 
-def test_devices_are_all_or_listed(three_gpus):
+@pytest.mark.usefixtures("three_gpus")
+def test_devices_are_all_or_listed():
     assert bench_devices(None, "loky") == []
     assert bench_devices("all", "loky") == ["cuda:0", "cuda:1", "cuda:2"]
     assert bench_devices("2, 0", "loky") == ["cuda:2", "cuda:0"]
@@ -119,7 +120,8 @@ def test_devices_need_a_machine_that_has_some(monkeypatch):
         bench_devices("0", "loky")
 
 
-def test_a_worker_trains_on_the_device_of_its_job(three_gpus, monkeypatch):
+@pytest.mark.usefixtures("three_gpus")
+def test_a_worker_trains_on_the_device_of_its_job(monkeypatch):
     import torch
 
     from compshift.training.optimiser import make_accelerator

@@ -56,6 +56,17 @@ def test_groupdro_gives_no_weight_to_unseen_groups():
     assert state["group_weight"][0].item() == pytest.approx(grown / (grown + 2), abs=1e-6)
 
 
+def test_groupdro_over_all_groups_by_hand():
+    """The fourth group is unseen: its loss is 0, so it keeps weight and shrinks the loss."""
+    eta = 0.5
+    means = [*GROUP_MEANS, 0.0]
+    weights = np.exp(eta * np.array(means))
+    weights /= weights.sum()
+    value, state = loss_of(GroupDRO(eta, groups="all"))
+    assert value == pytest.approx(float(weights @ means), abs=1e-6)
+    np.testing.assert_allclose(state["group_weight"], weights, atol=1e-6)
+
+
 def test_lc_by_hand():
     """Attribute 0 has p(y, a) = .6 and 0; attribute 1 has .3 and .1."""
     epsilon = 1e-3
@@ -74,6 +85,23 @@ def test_sla_by_hand():
     three, one = tau * math.log(4 / 6), tau * math.log(2 / 6)
     last = [math.log1p(math.exp(1.0 + one - three)), math.log1p(math.exp(1.0 + three - (-1.0 + one)))]
     assert loss_of(SLA(tau))[0] == pytest.approx(np.mean(first + last), abs=1e-6)
+
+
+@pytest.mark.parametrize("method", [LC(1e-4, "batch"), SLA(0.5, 0.0, 1e-4, "batch")])
+def test_frequencies_of_the_batch_by_hand(method):
+    """The batch has (y, a) = (0, 0) twice, (0, 1) once and (1, 1) once, unlike the training counts 6, 3 and 1."""
+    joint = {(0, 0): 2 / 4, (1, 0): 0.0, (0, 1): 1 / 4, (1, 1): 1 / 4}
+    attribute = {0: 2 / 4, 1: 2 / 4}
+    expected = []
+    for logits, group in zip(LOGITS, GROUPS, strict=True):
+        y, a = SEEN[group]
+        if method.name == "lc":
+            offset = [math.log(joint[c, a] + 1e-4) for c in (0, 1)]
+        else:
+            offset = [0.5 * math.log(joint[c, a] / attribute[a] + 1e-4) for c in (0, 1)]
+        shifted = [logit + shift for logit, shift in zip(logits, offset, strict=True)]
+        expected.append(math.log(math.exp(shifted[0]) + math.exp(shifted[1])) - shifted[y])
+    assert loss_of(method)[0] == pytest.approx(np.mean(expected), abs=1e-6)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=8, max_size=8), st.lists(st.integers(1, 50), min_size=4, max_size=4))
@@ -130,6 +158,31 @@ def test_vrex_by_hand():
     mean, variance = np.mean(GROUP_MEANS), np.var(GROUP_MEANS)
     for step, weight in ((0, 1.0), (10, 7.0)):
         assert loss_of(VREx(7.0, 10), step=step)[0] == pytest.approx(mean + weight * variance, abs=1e-5)
+
+
+def test_vrex_with_the_sample_variance_by_hand():
+    value, _ = loss_of(VREx(7.0, 10, variance="sample"), step=10)
+    assert value == pytest.approx(np.mean(GROUP_MEANS) + 7.0 * np.var(GROUP_MEANS, ddof=1), abs=1e-5)
+    lone, _ = loss_of(VREx(7.0, 1, variance="sample"), LOGITS[:2], GROUPS[:2], step=1)
+    assert lone == pytest.approx((A + B) / 2, abs=1e-6)  # one group has no variance
+
+
+def test_the_optimiser_is_not_reset_if_asked():
+    assert not any(kind(7.0, 10, "no").resets_optimiser(step) for kind in (IRM, VREx) for step in (9, 10, 11))
+
+
+def test_energies_start_at_zero_or_at_random():
+    assert not any(parameter.any() for parameter in CRM().head(2, task()).layers.parameters())
+    assert all(parameter.all() for parameter in CRM(init="random").head(2, task()).layers.parameters())
+
+
+def test_runs_from_before_have_the_same_identity():
+    """Hyper-parameters that were added later are left out while they have their default."""
+    assert LC().identity() == {"epsilon": 1e-8}
+    assert SLA().identity() == {"tau": 1.0, "smoothing": 1.0}
+    assert VREx().identity() == IRM().identity() == {"penalty": 100.0, "anneal": 500}
+    assert (GroupDRO().identity(), CRM().identity()) == ({"eta": 0.01}, {"prior": "uniform", "hidden": 0})
+    assert LC(frequencies="batch").identity() == {"epsilon": 1e-8, "frequencies": "batch"}
 
 
 def test_penalties_of_weight_zero_leave_the_mean_risk():

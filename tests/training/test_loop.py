@@ -147,6 +147,22 @@ def test_the_checkpoint_that_is_best_on_validation_is_kept(tmp_path):
     assert short["steps"] == short["best_step"] + 3
 
 
+def test_another_predictor_can_select_the_checkpoint(tmp_path):
+    """The score of the kept checkpoint is that of the named predictor; methods without it use their first one."""
+    data = gaussians(drop=None)
+    for predictor in ("extrapolated-uniform", "learned-uniform"):
+        settings = replace(QUICK, steps=40, eval_every=2, predictor=predictor)
+        train(data, "crm", "linear", settings, folder=tmp_path / predictor, device="cpu")
+        lines = (tmp_path / predictor / "metrics.jsonl").read_text().splitlines()
+        scores = [json.loads(line)["balanced"] for line in lines]
+        result = json.loads((tmp_path / predictor / "result.json").read_text())
+        assert result["best_step"] == 2 + 2 * int(np.argmax(scores))
+        if predictor == "learned-uniform":  # the other bias is computed anew from all rows at the end
+            assert result["validation"][predictor]["balanced"] == max(scores)
+        assert result["precision"] == "float32"
+    train(data, "erm", "linear", replace(QUICK, predictor="learned-uniform"), device="cpu")
+
+
 def test_without_validation_rows_the_last_weights_are_kept(tmp_path):
     data = gaussians(drop=None)
     train(replace(data, split=None), "crm", "mlp", QUICK, folder=tmp_path, device="cpu")

@@ -27,6 +27,22 @@ def test_weight_decay_leaves_out_biases_and_normalisation():
         assert [group["weight_decay"] for group in optimiser.param_groups] == [0.1, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("decay", "decayed"),
+    [
+        ("all", {"body.weight", "body.bias", "norm.weight", "norm.bias", "head.layers.0.weight", "head.learned_bias"}),
+        ("vectors", {"body.bias", "norm.weight", "norm.bias"}),
+        ("matrices", {"body.weight", "head.layers.0.weight"}),
+    ],
+)
+def test_weight_decay_of_other_parameters(decay, decayed):
+    model = nn.ModuleDict({"body": nn.Linear(3, 4), "norm": nn.LayerNorm(4), "head": AdditiveEnergyHead(4, [2])})
+    optimiser = make_optimiser(model, Settings(weight_decay=0.1, decay=decay).resolved("images", pretrained=True))
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found = {names[id(p)]: group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
+    assert found == {name: 0.1 if name in decayed else 0.0 for name in names.values()}
+
+
 def test_the_largest_gradient_includes_weight_decay():
     model = torch.nn.Linear(3, 2)
     settings = Settings(optimiser="sgd", learning_rate=0.1, weight_decay=0.5).resolved("features", pretrained=False)

@@ -20,7 +20,24 @@ def test_linear_schedules_warm_up_and_decay():
     assert [constant.rate(step) for step in (0, 9)] == [1.0, 1.0]
 
 
-def test_the_papers_optimisers():
+def test_the_authors_schedule_falls_twice():
+    """It falls to 0 over the warm-up, starts again at the full rate and ends at a third, as their code does."""
+    saw = Settings(steps=9999, warmup=3333, learning_rate=1.0, schedule="sawtooth").resolved("text", pretrained=True)
+    expected = [1 - step / 3333 if step < 3333 else 1 - (step - 3333) / 9999 for step in (0, 1000, 3332, 3333, 9998)]
+    np.testing.assert_allclose([saw.rate(step) for step in (0, 1000, 3332, 3333, 9998)], expected)
+    assert (saw.rate(3333), round(saw.rate(9998), 3)) == (1.0, 0.333)
+
+
+def test_settings_added_later_are_left_out_of_the_identity_at_their_defaults():
+    assert "decay" not in Settings().identity()
+    assert Settings(decay="all", predictor="x").identity() == {
+        **Settings().identity(),
+        "decay": "all",
+        "predictor": "x",
+    }
+
+
+def test_the_default_optimisers():
     images = Settings().resolved("images", pretrained=True)
     assert (images.optimiser, images.schedule, images.warmup, images.learning_rate) == ("sgd", "constant", 0, 1e-3)
     text = Settings(steps=200).resolved("text", pretrained=True)
@@ -46,6 +63,8 @@ def test_the_papers_optimisers():
         ("optimiser", "adam", "optimiser 'adam' is not known: use one of 'auto', 'sgd', 'adamw'"),
         ("metric", "f1", "metric 'f1' is not known"),
         ("precision", "int8", "precision 'int8' is not known"),
+        ("decay", "none", "decay 'none' is not known: use one of 'matrices', 'all', 'vectors'"),
+        ("predictor", 3, "predictor is 3: pass the name of a predictor"),
     ],
 )
 def test_settings_are_checked(name, value, sentence):
