@@ -84,13 +84,16 @@ def test_an_infinite_risk_is_valid_json_and_printed_in_words(folder, call):
     assert "compositional risk infinite: a group with rows has probability 0" in result.out
 
 
-@pytest.mark.parametrize("width", ["120", "80", "60", "45"])
+@pytest.mark.parametrize("width", ["120", "80", "64", "45"])
 def test_narrow_terminals_keep_the_groups(folder, call, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", width)
     lines = call("evaluate", "m.safetensors", "birds.npz", cwd=folder).out.splitlines()
     assert sum(line.startswith(("landbird", "waterbir")) for line in lines) == 6
-    assert ("90% interval" in lines[1]) == (int(width) >= 80)
-    assert any("--json lists the intervals" in line for line in lines) == (int(width) < 80)
+    assert max(map(len, lines[:9])) <= int(width)
+    assert ("90% interval" in lines[1]) == (int(width) >= 64)
+    notes = [line for line in lines if line.startswith("not shown")]
+    lost = {"120": [], "80": [], "64": ["ESS"], "45": ["90% interval, ESS"]}[width]
+    assert notes == [f"not shown in this width: {names}; use a wider terminal or --json" for names in lost]
 
 
 def test_tables_in_files_and_pipes_are_not_wrapped(folder, call, monkeypatch):
@@ -100,7 +103,13 @@ def test_tables_in_files_and_pipes_are_not_wrapped(folder, call, monkeypatch):
     assert heading == "bird place rows accuracy 90% interval expected ESS in training"
     monkeypatch.setenv("COLUMNS", "80")
     heading = " ".join(call("evaluate", "a", "birds.npz", cwd=folder).out.splitlines()[1].split())
-    assert heading == "bird place rows accuracy 90% interval in training"
+    assert heading == "bird place rows accuracy 90% interval expected ESS in training"
+    monkeypatch.setenv("COLUMNS", "64")
+    result = call("evaluate", "a", "birds.npz", cwd=folder).out
+    assert "not shown in this width: expected, ESS; use a wider terminal or --json" in result
+    groups = json.loads(call("evaluate", "a", "birds.npz", "--json", cwd=folder).out)["groups"]
+    assert all("effective_sample_size" in group for group in groups)
+    assert sum("expected_accuracy" in group for group in groups) == 1  # the unseen group
 
 
 def test_values_unknown_to_the_model_raise(folder, call):
@@ -186,14 +195,14 @@ FIT = ("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "x
         (("fit", "nothing.npz", "--target", "bird", "-o", "x"), "there is no file or folder 'nothing.npz'"),
         (("fit", "birds.npz", "--target", "brid", "-o", "x"), "did you mean 'bird'"),
         (("fit", "birds.npz", "--target", ",", "-o", "x"), "--target is empty"),
-        ((*FIT, "--alpha", "-1"), "alpha is -1.0: pass a finite number ≥ 0"),
+        ((*FIT, "--alpha", "-1"), "--alpha is -1.0: pass a finite number ≥ 0"),
         ((*FIT, "--alpha", "much"), "--alpha is 'much': pass a number, several numbers separated by commas, or auto"),
         ((*FIT, "--alpha", "1,,2"), "--alpha is '1,,2'"),
         ((*FIT, "--anchor", "gausian"), "did you mean 'gaussian'"),
         ((*FIT, "--bias", "cumulative"), "bias"),
         (
             (*FIT, "--unseen-offset", "some"),
-            "unseen_offset is 'some': pass a number between ±1e+06 (0 for no offset)",
+            "--unseen-offset is 'some': pass a number between ±1e+06 (0 for no offset)",
         ),
         ((*FIT, "--prior", "unifrom"), "did you mean 'uniform'"),
         ((*FIT, "--split", "val"), "there are no val rows"),

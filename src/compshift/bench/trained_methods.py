@@ -78,9 +78,9 @@ def train_method(
     set and is None for other data. ``detail`` of the result records how the network was trained.
     """
     from compshift.methods.registry import make_method
+    from compshift.training.finetuning import train
     from compshift.training.folder import BusyError, RunFolder, read_json
-    from compshift.training.loop import train
-    from compshift.training.run import DivergenceError
+    from compshift.training.loop import DivergenceError
 
     features = protocol.mode == "features"
     settings = _feature_settings(data, common, protocol, seed) if features else _tuning_settings(common, protocol, seed)

@@ -87,8 +87,8 @@ class TrainConfig:
         """Train, and return the results of the run."""
         from compshift.nn.networks import named_backbone
         from compshift.report.run_progress import run_listener
+        from compshift.training.finetuning import train
         from compshift.training.folder import RunFolder, read_json
-        from compshift.training.loop import train
 
         settings_given: dict[str, Any] = {name: self.options[name] for name in SETTINGS_KEYS if name in self.options}
         backbone_given: dict[str, Any] = {name: self.options[name] for name in BACKBONE_KEYS if name in self.options}

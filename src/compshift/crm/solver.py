@@ -62,7 +62,7 @@ class Problem(Protocol):
     """Smooth penalised risk as a function of weights (d, p) of standardised features and of k biases.
 
     There is one row of weights for each attribute value or class, and one bias for each group or class. The risk is
-    convex unless attributes are missing (``partial.PartialProblem``).
+    convex unless attributes are missing (``missing_attributes.PartialProblem``).
     """
 
     @property
