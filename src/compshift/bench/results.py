@@ -112,7 +112,7 @@ def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
     for data in dict.fromkeys(key[0] for key in chosen):
         _add_data_set(results, data, {key[1:]: found for key, found in chosen.items() if key[0] == data})
         draws = {key[1:]: sum(seed == 0 for _, seed in units[key]) for key in chosen if key[0] == data}
-        _add_extent(results, data, draws, _describe_protocol(about["data"][data]["protocol"]))
+        _add_extent(results, data, draws, describe_protocol(about["data"][data]["protocol"]))
         results.notes += _outside_hull(
             data, {key[1]: next(iter(chosen[key].values())) for key in chosen if key[0] == data}
         )
@@ -168,7 +168,7 @@ def _outside_hull(data: str, records: Mapping[DroppedGroups, Record]) -> list[st
     ]
 
 
-def _describe_protocol(protocol: Mapping[str, Any]) -> str:
+def describe_protocol(protocol: Mapping[str, Any]) -> str:
     """Describe a protocol in a few words."""
     if protocol["mode"] == "features":
         return "linear heads on fixed features"
