@@ -46,6 +46,9 @@ GROWTH_CAPTION = (
     "training; m attributes with d values each."
 )
 
+LOG_TICKS = (5, 10, 20, 50, 100)
+"""Percentages that are marked on logarithmic axes."""
+
 CURVE_COLOURS = {"accuracy": "#0072b2", "bayes": "#d55e00", "inside": "#009e73"}
 
 
@@ -215,11 +218,12 @@ def draw_growth(outcomes: Sequence[GrowthOutcome], path: Path, *, caption: bool 
         panel.set(title=f"$m = {m}$, $d = {d}$", xlabel="groups kept (%)", ylim=(0, 1.04))
         panel.grid(alpha=0.25)
         if m > 2:
-            panel.set(xscale="log", xticks=percent, xticklabels=[f"{share:g}" for share in percent])
+            panel.set(xscale="log", xlim=(4, 120), xticks=LOG_TICKS, xticklabels=LOG_TICKS)
             panel.minorticks_off()
         else:
             panel.set_xlim(0, 104)
-    panels[0].set_ylabel("accuracy on $z_1$")
+    for panel in panels[::columns]:
+        panel.set_ylabel("accuracy on $z_1$")
     save_figure(figure, path, legend=panels[0].get_legend_handles_labels(), columns=min(3, columns))
 
 
