@@ -39,6 +39,9 @@ def test_from_a_feature_file_to_tables_without_torch(tmp_path, call):
     assert call("tables", "out", "--format", "latex", "-o", "t.tex", cwd=tmp_path).returncode == 0
     assert (tmp_path / "t.tex").read_text().count(r"\begin{tabular}") == text.count("### ")
     rows = list(csv.DictReader(io.StringIO(call("tables", "out", "--format", "csv", cwd=tmp_path).out)))
+    assert "| birds | 2 | 6 | 65 | 65 | 65 |" in call("tables", "out", "--table", "statistics", cwd=tmp_path).out
+    ranges = call("tables", "out", "--table", "hyperparameters", "--format", "csv", cwd=tmp_path).out
+    assert "ours,birds,alpha,10,-4,0" in ranges
     assert {row["table"] for row in rows} == {"main", "standard", "scenarios", "ablations"}
 
 
@@ -61,6 +64,8 @@ def test_tables_of_an_unfinished_benchmark_say_so(tmp_path, call):
 def test_the_papers_tables_alone_and_beside(tmp_path, call):
     alone = call("tables", "--paper", "--table", "ablations", cwd=tmp_path).out
     assert "| waterbirds | CRM | 87.1 (0.7) | **87.8 (0.1)** | **78.7 (1.6)** |" in alone
+    sizes = call("tables", "--paper", "--table", "statistics", cwd=tmp_path).out
+    assert "| waterbirds | 2 | 4 | 4795 | 1199 | 5794 |" in sizes
     write_birds(tmp_path / "birds.npz")
     assert call("bench", "birds.npz", *SOLVED, "-o", "out", cwd=tmp_path).returncode == 0
     result = call("tables", "out", "--paper", cwd=tmp_path)
@@ -170,6 +175,7 @@ def test_bad_input(tmp_path, call, arguments, sentence):
 def test_bad_tables(tmp_path, call):
     for arguments, sentence in (
         ([], "pass the folder of a benchmark, or --paper"),
+        (["--table", "statistics"], "pass the folder of a benchmark, or --paper"),
         (["."], "holds no benchmark"),
         ([".", "--format", "html"], "format 'html' is not known"),
         ([".", "--table", "best"], "table 'best' is not known"),

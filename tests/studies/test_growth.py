@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,7 +8,15 @@ import pytest
 from compshift import InputError
 from compshift.crm.cv import choose_alpha
 from compshift.data.gaussians import AdditiveGaussians
-from compshift.studies.growth import GrowthCase, GrowthOutcome, plan_cases, run_case, run_growth
+from compshift.studies.growth import (
+    GrowthCase,
+    GrowthOutcome,
+    draw_growth,
+    plan_cases,
+    run_case,
+    run_growth,
+    training_rows,
+)
 
 SMALL = [GrowthCase(2, 3, 0.7, seed, n_train=300) for seed in range(3)]
 
@@ -64,6 +73,36 @@ def test_plans_cover_the_papers_settings():
     }
     assert {case.seed for case in cases} == {0, 1, 2}
     assert set(plan_cases(quick=True)) <= set(cases)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_rows_per_group_replace_the_fixed_total(quick):
+    cases, fixed = plan_cases(quick=quick, rows_per_group=100), plan_cases(quick=quick)
+    assert {case.n_train for case in fixed} == {8000}
+    assert [replace(case, n_train=8000) for case in cases] == fixed
+    for case in cases:
+        assert case.n_train == 100 * max(2, round(case.share * case.values**case.attributes))
+    with pytest.raises(InputError, match="rows per group"):
+        plan_cases(quick=True, rows_per_group=0)
+
+
+def test_every_group_has_its_rows_and_the_sentence_says_so():
+    outcomes = [run_case(GrowthCase(2, 3, share, 0, n_train=30 * kept)) for share, kept in ((0.7, 6), (1.0, 9))]
+    assert [outcome.groups_kept for outcome in outcomes] == [6, 9]
+    assert training_rows(outcomes) == "Every group in training has 30 training rows."
+    assert training_rows([run_case(case) for case in SMALL[:2]]) == "Every point has 300 training rows in total."
+
+
+def test_the_axis_is_logarithmic_for_more_than_two_attributes(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    saved = []
+    monkeypatch.setattr("compshift.studies.growth.save_figure", lambda figure, *_, **__: saved.append(figure))
+    cases = [GrowthCase(m, d, share, 0) for m, d in ((2, 10), (7, 2)) for share in (0.1, 1.0)]
+    draw_growth(
+        [GrowthOutcome(case, 1.0, 0.1, case.n_kept, 1.0, 0.9, 0.9, 0.9, 0.98) for case in cases], tmp_path / "g.png"
+    )
+    scales = {panel.get_title(): panel.get_xscale() for panel in saved[0].axes}
+    assert scales == {"$m = 2$, $d = 10$": "linear", "$m = 7$, $d = 2$": "log"}
 
 
 @pytest.mark.slow

@@ -2,16 +2,45 @@ import numpy as np
 import pytest
 
 from compshift import AffineHull, GroupSpace
-from compshift.studies.hull import draws_to_complete, hull_growth, run_hull_growth
+from compshift.studies.hull import deterministic_groups, draws_to_complete, hull_growth, hull_steps, run_hull_growth
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 7, 20])
-def test_a_staircase_of_2d_minus_1_groups_completes_the_hull(d):
-    """The paper's construction for two attributes; with one group fewer, the hull is not complete."""
-    staircase = np.array([(k // 2 + k % 2, k // 2) for k in range(2 * d - 1)])
-    space = GroupSpace.from_cardinalities([d, d])
-    assert AffineHull(space, staircase).is_complete
-    assert d == 1 or not AffineHull(space, staircase[:-1]).is_complete
+def paper_procedure(d):
+    """The deterministic procedure as the paper's appendix lists it, with values from 1: one list of groups per step."""
+    yield [(1, 1), (1, 2), (2, 1)]
+    for i in range(2, d):
+        yield [(1, i + 1), (i + 1, 1)]
+
+
+@pytest.mark.parametrize("d", [2, 3, 7, 20])
+def test_the_deterministic_procedure_is_the_papers(d):
+    listed = [group for step in paper_procedure(d) for group in step]
+    assert (deterministic_groups(2, d) + 1).tolist() == [list(group) for group in listed]
+    assert len(listed) == 2 * d - 1
+
+
+@pytest.mark.parametrize(("m", "d"), [(2, 2), (2, 7), (3, 4), (5, 2)])
+def test_each_round_of_the_procedure_makes_the_hull_one_value_wider(m, d):
+    space = GroupSpace.from_cardinalities([d] * m)
+    every, groups = space.codes(np.arange(space.n_groups)), deterministic_groups(m, d)
+    assert len(groups) == m * (d - 1) + 1
+    for i in range(1, d + 1):  # values from 0 to i − 1
+        inside = AffineHull(space, groups[: m * (i - 1) + 1]).contains(every)
+        np.testing.assert_array_equal(inside, (every < i).all(axis=1))
+    assert not AffineHull(space, groups[:-1]).is_complete
+
+
+def test_the_steps_of_the_figure_are_the_papers():
+    """The cells of the paper's three panels: a base set of 2 × 2 cells, two blue cells, three yellow cells."""
+    cells = hull_steps(4)
+    by_step = {n: {(cell["z1"], cell["z2"]) for cell in cells if cell["step"] == n} for n in range(1, 6)}
+    assert by_step[1] == {(1, 1), (1, 2), (2, 1), (2, 2)}
+    assert by_step[2] == {(1, 3), (2, 3)}
+    assert by_step[3] == {(3, 1), (3, 2), (3, 3)}
+    assert by_step[4] == {(1, 4), (2, 4), (3, 4)}
+    assert by_step[5] == {(4, 1), (4, 2), (4, 3), (4, 4)}
+    added = {(cell["z1"], cell["z2"]) for cell in cells if cell["state"] == "added"}
+    assert added == {(1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (1, 4), (4, 1)}
 
 
 @pytest.mark.parametrize(("m", "d"), [(2, 4), (3, 3)])

@@ -122,7 +122,7 @@ def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
         draws = {key[1:]: sum(seed == 0 for _, seed in units[key]) for key in chosen if key[0] == data}
         protocol = about["data"][data]["protocol"]
         results.modes[data] = "frozen features" if protocol["mode"] == "features" else "fine-tuned"
-        _add_extent(results, data, draws, _describe_protocol(protocol))
+        _add_extent(results, data, draws, describe_protocol(protocol))
         results.notes += _outside_hull(
             data, {key[1]: next(iter(chosen[key].values())) for key in chosen if key[0] == data}
         )
@@ -183,7 +183,7 @@ def _outside_hull(data: str, records: Mapping[DroppedGroups, Record]) -> list[st
     ]
 
 
-def _describe_protocol(protocol: Mapping[str, Any]) -> str:
+def describe_protocol(protocol: Mapping[str, Any]) -> str:
     """Describe a protocol in a few words."""
     if protocol["mode"] == "features":
         return "linear heads on fixed features"

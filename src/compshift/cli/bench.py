@@ -23,8 +23,8 @@ RUNS = "Runs"
 TABLE_FORMATS = ("markdown", "latex", "csv")
 """Values of --format."""
 
-TABLE_NAMES = ("all", "main", "scenarios", "ablations", "standard")
-"""Values of --table."""
+TABLE_NAMES = ("all", "main", "scenarios", "ablations", "standard", "statistics", "hyperparameters")
+"""Values of --table; the last two are not results, so "all" leaves them out."""
 
 
 def bench(
@@ -310,7 +310,13 @@ def tables(
     format_: Annotated[
         str, typer.Option("--format", help="Format of the tables: markdown, latex or csv.")
     ] = "markdown",
-    table: Annotated[str, typer.Option(help="Table to print: all, main, scenarios, ablations or standard.")] = "all",
+    table: Annotated[
+        str,
+        typer.Option(
+            help="Table to print: main, scenarios, ablations, standard, or all of these; statistics (sizes of the data "
+            "sets); hyperparameters (the ranges they are drawn from)."
+        ),
+    ] = "all",
     paper: Annotated[
         bool,
         typer.Option("--paper", metavar="", help="Add the paper's numbers; without DIR, print only the paper's."),
@@ -333,6 +339,9 @@ def tables(
 
     if output is not None:
         check_target(output, folder)
+    if table in ("statistics", "hyperparameters"):
+        _write(_setup_text(folder, table, format_, paper=paper), output)
+        return
     printed = paper_results() if paper else None
     results = stored_results(Store.open(folder)) if folder is not None else Results()
     if format_ == "csv":
@@ -343,6 +352,24 @@ def tables(
         if not grids:
             raise InputError(_no_tables(results.datasets, paper=paper))
         text = "\n".join((to_markdown if format_ == "markdown" else to_latex)(grid) for grid in grids)
+    _write(text, output)
+
+
+def _setup_text(folder: Path | None, table: str, format_: str, *, paper: bool) -> str:
+    """Return the sizes of the data sets or the ranges of the hyper-parameters as text."""
+    from compshift.bench.selection import chosen_records
+    from compshift.bench.store import Store
+    from compshift.report.grid import to_latex, to_markdown
+    from compshift.report.setup_tables import setup_table
+
+    found = setup_table(table, None if folder is None else chosen_records(Store.open(folder)), paper=paper)
+    if format_ == "csv":
+        return found.to_csv()
+    return (to_markdown if format_ == "markdown" else to_latex)(found.to_grid())
+
+
+def _write(text: str, output: Path | None) -> None:
+    """Write text to a file or, if there is none, to standard output."""
     if output is None:
         typer.echo(text, nl=False)
         return

@@ -29,9 +29,13 @@ LATEX_ESCAPES = {
     "−": "$-$",
     "±": r"$\pm$",
     "×": r"$\times$",
+    "≥": r"$\geq$",
     MARK: r"$\blacktriangledown$",
 }
 """LaTeX commands for characters that are special in LaTeX or absent from its fonts."""
+
+POWER = re.compile(r"(\d+\^U\([^()]*\))")
+"""Matches a range such as 10^U(−5, −3): a number to a power drawn uniformly."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +87,16 @@ def to_latex(grid: Grid) -> str:
     """Return the table as a LaTeX ``table`` with ``booktabs`` rules; title and notes form the caption."""
 
     def escaped(text: str) -> str:
+        parts = POWER.split(text)  # text and powers in turn
+        return "".join(power(part) if number % 2 else plain(part) for number, part in enumerate(parts))
+
+    def plain(text: str) -> str:
         signs = "".join(LATEX_ESCAPES.get(sign, sign) for sign in text)
         return signs.replace(r"B\_hat", r"$\hat{B}$").replace("B*", "$B^*$")
+
+    def power(text: str) -> str:
+        base, exponent = text.replace("−", "-").split("^")
+        return f"${base}^{{{exponent}}}$"
 
     def shown(cell: Cell) -> str:
         text = rf"\textbf{{{escaped(cell.text)}}}" if cell.best and cell.text else escaped(cell.text)

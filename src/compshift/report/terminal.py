@@ -1,17 +1,16 @@
 """Print the results of commands as text or as JSON, with helpers shared by all terminal output.
 
 The helpers are plain tables, unwrapped lines, the progress bar, durations and counts. ``run_progress`` prints training
-runs and benchmarks, ``predictions`` prints evaluations, and ``audit`` prints audits.
+runs and benchmarks, ``predictions`` evaluations, ``audit`` audits, and ``studies`` the paper's studies.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from compshift.data.dataset import GroupedDataset
     from compshift.export.onnx import OnnxFile
     from compshift.features.extract import Extraction
-    from compshift.studies.gaussian2d import Gaussian2DStudy
-    from compshift.studies.growth import GrowthOutcome
-    from compshift.studies.hull import HullGrowth
 
 MAX_ROWS = 200
 """Maximum number of groups in a printed table; --json lists all of them."""
@@ -295,114 +291,3 @@ def _split_counts(data: GroupedDataset) -> tuple[IntArray, IntArray]:
     split = np.zeros(len(data), dtype=np.int64) if data.split is None else data.split
     counts = np.bincount(position * len(SPLITS) + split, minlength=len(groups) * len(SPLITS))
     return groups, counts.reshape(len(groups), len(SPLITS))
-
-
-def print_gaussian2d(study: Gaussian2DStudy, *, as_json: bool) -> None:
-    """Print the accuracy of every method on every group of the two-dimensional example."""
-    if as_json:
-        content: dict[str, Any] = {
-            task: {name: report.to_dict() for name, report in reports.items()}
-            for task, reports in (("z1", study.classes), ("group", study.groups))
-        }
-        print(json.dumps(content))
-        return
-    from rich.console import Console
-
-    console = Console()
-    for title, reports in (("predicting z1", study.classes), ("predicting the group (z1, z2)", study.groups)):
-        table = plain_table(f"accuracy when {title}")
-        table.add_column("group")
-        for name in reports:
-            table.add_column(name, justify="right")
-        space = next(iter(reports.values())).space
-        missing = ~study.crm.seen_
-        for position, code in enumerate(study.crm.groups_):
-            label = space.label(code) + (" never seen" if missing[position] else "")
-            table.add_row(label, *(f"{report.accuracy[position]:.3f}" for report in reports.values()))
-        table.add_section()
-        table.add_row("average", *(f"{report.average:.3f}" for report in reports.values()))
-        table.add_row("worst group", *(f"{report.worst:.3f}" for report in reports.values()))
-        console.print(table, "")
-
-
-def print_hull_example(cells: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
-    """Print the numbers of seen and of extrapolable cells in each connected component of the example grid."""
-    if as_json:
-        print(json.dumps(list(cells)))
-        return
-    from rich.console import Console
-
-    table = plain_table("cells of the 6 × 6 grid")
-    table.add_column("component")
-    for heading in ("seen", "can be extrapolated"):
-        table.add_column(heading, justify="right")
-    for number in sorted({cell["component"] for cell in cells} - {0}):
-        states = [cell["state"] for cell in cells if cell["component"] == number]
-        table.add_row(str(number), str(states.count("seen")), str(states.count("extrapolable")))
-    console = Console()
-    console.print(table)
-    outside = sum(not cell["component"] for cell in cells)
-    print_lines(console, f"{outside} cells are outside the affine hull of the seen cells and cannot be extrapolated")
-
-
-def print_hull_growth(rows: Sequence[HullGrowth], *, as_json: bool) -> None:
-    """Print the number of random draws that complete the affine hull, next to the paper's bounds."""
-    if as_json:
-        print(json.dumps([row.to_dict() for row in rows]))
-        return
-    from rich.console import Console
-
-    table = plain_table("random draws of groups until every group is inside the affine hull")
-    table.caption = (
-        "m attributes of d values each; groups: number of groups; least: fewest groups that can suffice; mean: draws, "
-        "± standard error over trials; 90 %: draws that sufficed in 90 % of trials; last two columns: the paper's "
-        "upper bounds on that number, with c = 10 (the second for two attributes only)"
-    )
-    for heading in ("m", "d", "groups", "least", "mean", "90 %", "2c(md+d log d)", "8cd log d"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            str(row.attributes),
-            str(row.values),
-            str(row.groups),
-            str(row.least),
-            f"{row.mean:.1f} ± {row.standard_error:.1f}",
-            f"{row.quantile:.0f}",
-            f"{row.bound:.0f}",
-            "" if row.two_attribute_bound is None else f"{row.two_attribute_bound:.0f}",
-        )
-    Console().print(table)
-
-
-def print_growth(outcomes: Sequence[GrowthOutcome], *, as_json: bool) -> None:
-    """Print the accuracy of predicting z1 for every setting and share of kept groups, averaged over seeds."""
-    if as_json:
-        print(json.dumps([outcome.to_dict() for outcome in outcomes], allow_nan=False))
-        return
-    from rich.console import Console
-
-    table = plain_table("accuracy of predicting z1 when only a share of the groups is in training")
-    table.caption = (
-        "m attributes of d values each; norm: norm of the values' means; kept: share of groups in training; inside: "
-        "share of all groups inside the affine hull of the kept ones; alpha: median of the chosen ridges; all, seen, "
-        "unseen: accuracy on those groups (unseen: only inside the hull); Bayes: accuracy of the Bayes classifier"
-    )
-    for heading in ("m", "d", "norm", "kept", "inside", "alpha", "all", "seen", "unseen", "Bayes"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    keys = dict.fromkeys((outcome.case.attributes, outcome.case.values, outcome.case.share) for outcome in outcomes)
-    for m, d, share in keys:
-        part = [o for o in outcomes if (o.case.attributes, o.case.values, o.case.share) == (m, d, share)]
-        unseen = [outcome.accuracy_unseen for outcome in part if not math.isnan(outcome.accuracy_unseen)]
-        table.add_row(
-            str(m),
-            str(d),
-            f"{part[0].norm:.2f}",
-            f"{share:.0%}",
-            f"{np.mean([outcome.share_inside for outcome in part]):.0%}",
-            f"{np.median([outcome.alpha for outcome in part]):g}",
-            f"{np.mean([outcome.accuracy for outcome in part]):.3f}",
-            f"{np.mean([outcome.accuracy_seen for outcome in part]):.3f}",
-            f"{np.mean(unseen):.3f}" if unseen else "",
-            f"{np.mean([outcome.bayes for outcome in part]):.3f}",
-        )
-    Console().print(table)

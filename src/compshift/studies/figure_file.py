@@ -4,12 +4,25 @@ import csv
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from compshift._errors import InputError
 from compshift._files import check_target, replacing
 
 FIGURE_ENDINGS = (".png", ".svg", ".pdf")
+
+CAPTION_SIZE = 8
+"""Font size of captions, in points."""
+
+CAPTION_SPACING = 1.25
+"""Distance of the lines of a caption, in units of the font size."""
+
+CAPTION_MARGIN = 0.1
+"""Space around captions, in inches."""
+
+CHARACTER_WIDTH = 0.53
+"""Mean width of a character of the caption, in units of the font size."""
 
 
 def check_figure_path(path: Path, *sources: str | Path | None) -> None:
@@ -27,12 +40,36 @@ def check_figure_path(path: Path, *sources: str | Path | None) -> None:
     check_target(path, *sources)
 
 
+def new_figure(width: float, height: float, caption: str | None = None) -> Any:
+    """Return a new figure of a size in inches; with a caption, the part of a taller figure above the caption."""
+    from matplotlib.figure import Figure
+
+    if caption is None:
+        return Figure(figsize=(width, height), layout="constrained")
+    characters = int((width - 2 * CAPTION_MARGIN) * 72 / (CAPTION_SIZE * CHARACTER_WIDTH))
+    lines = wrap(caption, characters)
+    below = len(lines) * CAPTION_SPACING * CAPTION_SIZE / 72 + 2 * CAPTION_MARGIN
+    whole = Figure(figsize=(width, height + below), layout="constrained")
+    parts: Any = whole.subfigures(2, 1, height_ratios=[height, below])
+    figure, foot = parts
+    foot.text(
+        CAPTION_MARGIN / width,
+        1 - CAPTION_MARGIN / below,
+        "\n".join(lines),
+        ha="left",
+        va="top",
+        fontsize=CAPTION_SIZE,
+        linespacing=CAPTION_SPACING,
+    )
+    return figure
+
+
 def save_figure(figure: Any, path: Path, *, legend: tuple[Any, Any] | None = None, columns: int = 3) -> None:
-    """Write a figure atomically; a legend, as (handles, labels), goes below it in ``columns`` columns."""
+    """Write a figure of ``new_figure`` atomically; a legend is given as (handles, labels) and goes below."""
     if legend is not None:
         figure.legend(*legend, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=160)
+        figure.figure.savefig(temporary, dpi=160)  # the figure with its caption
 
 
 def write_numbers(rows: Sequence[Mapping[str, Any]], path: Path) -> None:

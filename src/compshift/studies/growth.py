@@ -3,6 +3,10 @@
 This is the paper's study with a varying number of groups, on data whose Bayes accuracy is known. Each ``alpha`` has two
 validation accuracies: on held-out groups inside the hull of the remaining ones, and on held-out rows of the remaining
 groups. The ``alpha`` with the best lower one of the two is used. Test data play no part in the choice.
+
+The paper does not say how many training rows there are. By default their total is fixed, so that with fewer groups
+each has more rows, and only the number of groups varies. The authors' code draws 100 rows of each group, so that with
+fewer groups there are also fewer rows; pass ``rows_per_group`` to ``plan_cases`` for that.
 """
 
 from __future__ import annotations
@@ -10,18 +14,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from compshift._checks import check_count
 from compshift._errors import InputError
 from compshift._files import append_line, check_ordinary, parse_json
 from compshift.core.hull import AffineHull
 from compshift.crm.cv import choose_alpha, fit_codes
 from compshift.data.gaussians import AdditiveGaussians
-from compshift.studies.figure_file import check_figure_path, save_figure
+from compshift.studies.figure_file import check_figure_path, new_figure, save_figure
 
 STUDY_ALPHAS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.2, 0.4)
 """Values of ``alpha`` to choose from."""
@@ -29,8 +34,20 @@ STUDY_ALPHAS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.2, 0.4)
 QUICK_CASES = ((2, 10, 0.2), (2, 10, 0.5), (2, 20, 0.1), (2, 20, 0.2), (7, 2, 0.2))
 """Number of attributes, values per attribute and share of groups kept, for each case of the quick version."""
 
+N_TRAIN = 8000
+"""Total number of training rows of a case, if the number of rows per group is not given."""
+
 N_TEST = 20_000
 """Number of test rows of a case, drawn uniformly over all groups."""
+
+GROWTH_CAPTION = (
+    "Accuracy of CRM on all groups when predicting z1, against the share of groups in training (mean and standard "
+    "error over seeds), beside that of the Bayes classifier and the share of groups inside the affine hull of those in "
+    "training; m attributes with d values each."
+)
+
+LOG_TICKS = (5, 10, 20, 50, 100)
+"""Percentages that are marked on logarithmic axes."""
 
 CURVE_COLOURS = {"accuracy": "#0072b2", "bayes": "#d55e00", "inside": "#009e73"}
 
@@ -43,7 +60,12 @@ class GrowthCase:
     values: int
     share: float
     seed: int
-    n_train: int = 8000
+    n_train: int = N_TRAIN
+
+    @property
+    def n_kept(self) -> int:
+        """Number of groups in training."""
+        return max(2, round(self.share * math.prod([self.values] * self.attributes)))
 
 
 @dataclass(frozen=True)
@@ -71,13 +93,21 @@ class GrowthOutcome:
         return json.dumps({"job": content.pop("case"), **content})
 
 
-def plan_cases(*, quick: bool) -> list[GrowthCase]:
-    """Return the cases of the paper's settings with three seeds each; if ``quick``, ``QUICK_CASES`` with one seed."""
-    if quick:
-        return [GrowthCase(m, d, share, 0) for m, d, share in QUICK_CASES]
+def plan_cases(*, quick: bool, rows_per_group: int | None = None) -> list[GrowthCase]:
+    """Return the cases of the paper's settings with three seeds each; if ``quick``, ``QUICK_CASES`` with one seed.
+
+    Cases have ``N_TRAIN`` training rows in total, or ``rows_per_group`` rows of each group in training.
+    """
     shares = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
     settings = [(2, d) for d in (10, 20, 30, 40, 50)] + [(m, 2) for m in (7, 8, 9)]
-    return [GrowthCase(m, d, share, seed) for m, d in settings for share in shares for seed in range(3)]
+    points = [(m, d, share, seed) for m, d in settings for share in shares for seed in range(3)]
+    if quick:
+        points = [(*point, 0) for point in QUICK_CASES]
+    cases = [GrowthCase(*point) for point in points]
+    if rows_per_group is None:
+        return cases
+    check_count(rows_per_group, "rows per group")
+    return [replace(case, n_train=rows_per_group * case.n_kept) for case in cases]
 
 
 def run_growth(
@@ -101,9 +131,8 @@ def run_case(case: GrowthCase) -> GrowthOutcome:
     source = AdditiveGaussians(case.attributes, case.values)
     rng = np.random.default_rng([case.seed, case.attributes, case.values, round(1000 * case.share)])
     space = source.space
-    kept = max(2, round(case.share * space.n_groups))
-    seen = space.codes(np.sort(rng.choice(space.n_groups, size=kept, replace=False)))
-    codes = seen[np.arange(case.n_train) % kept]
+    seen = space.codes(np.sort(rng.choice(space.n_groups, size=case.n_kept, replace=False)))
+    codes = seen[np.arange(case.n_train) % len(seen)]
     X = source.sample(codes, rng)
     alpha = choose_alpha(X, codes, space, STUDY_ALPHAS, rng)
     clf = fit_codes(X, codes, space, alpha)
@@ -117,7 +146,7 @@ def run_case(case: GrowthCase) -> GrowthOutcome:
         case=case,
         norm=source.norm,
         alpha=alpha,
-        groups_kept=kept,
+        groups_kept=len(seen),
         share_inside=float(hull.coverage()),
         accuracy=float(correct.mean()),
         accuracy_seen=float(correct[was_seen].mean()),
@@ -159,18 +188,18 @@ def _outcome(content: Any) -> GrowthOutcome | None:
     return outcome if finite and in_range and all(type(count) is int for count in counts) else None
 
 
-def draw_growth(outcomes: Sequence[GrowthOutcome], path: Path) -> None:
+def draw_growth(outcomes: Sequence[GrowthOutcome], path: Path, *, caption: bool = True) -> None:
     """Draw one panel per setting (m, d): accuracy on z1 against the share of groups kept.
 
-    Two further curves are the Bayes accuracy and the share of groups inside the hull.
+    Two further curves are the Bayes accuracy and the share of groups inside the hull. With more than two attributes the
+    axis of shares is logarithmic, as in the paper.
     """
     check_figure_path(path)
-    from matplotlib.figure import Figure
-
     settings = sorted({(outcome.case.attributes, outcome.case.values) for outcome in outcomes})
     columns = min(3, len(settings))
     rows = -(-len(settings) // columns)
-    figure = Figure(figsize=(2.2 * columns + 0.4, 2.3 * rows + 0.7), layout="constrained")
+    text = f"{GROWTH_CAPTION} {training_rows(outcomes)}"
+    figure = new_figure(2.2 * columns + 0.4, 2.3 * rows + 0.7, text if caption else None)
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for panel in panels[len(settings) :]:
         panel.set_axis_off()
@@ -186,10 +215,27 @@ def draw_growth(outcomes: Sequence[GrowthOutcome], path: Path) -> None:
         panel.axhline(bayes, ls="--", color=CURVE_COLOURS["bayes"], label="Bayes")
         panel.plot(percent, inside, "d:", ms=4, color=CURVE_COLOURS["inside"], label="share of groups inside the hull")
         panel.errorbar(percent, means, errors, fmt="o-", ms=4, color=CURVE_COLOURS["accuracy"], label="CRM, all groups")
-        panel.set(title=f"$m = {m}$, $d = {d}$", xlabel="groups kept (%)", xlim=(0, 104), ylim=(0, 1.04))
+        panel.set(title=f"$m = {m}$, $d = {d}$", xlabel="groups kept (%)", ylim=(0, 1.04))
         panel.grid(alpha=0.25)
-    panels[0].set_ylabel("accuracy on $z_1$")
+        if m > 2:
+            panel.set(xscale="log", xlim=(4, 120), xticks=LOG_TICKS, xticklabels=LOG_TICKS)
+            panel.minorticks_off()
+        else:
+            panel.set_xlim(0, 104)
+    for panel in panels[::columns]:
+        panel.set_ylabel("accuracy on $z_1$")
     save_figure(figure, path, legend=panels[0].get_legend_handles_labels(), columns=min(3, columns))
+
+
+def training_rows(outcomes: Sequence[GrowthOutcome]) -> str:
+    """Return a sentence about the number of training rows: their total, or the rows of each group."""
+    totals = {outcome.case.n_train for outcome in outcomes}
+    each = {outcome.case.n_train / outcome.groups_kept for outcome in outcomes}
+    if len(totals) == 1:
+        return f"Every point has {next(iter(totals))} training rows in total."
+    if len(each) == 1:
+        return f"Every group in training has {next(iter(each)):.0f} training rows."
+    return "The numbers of training rows differ."
 
 
 def _standard_error(values: Sequence[float]) -> float:

@@ -1,8 +1,9 @@
-"""Two studies of the affine hull: the paper's illustration, and the number of random groups that complete the hull.
+"""Three studies of the affine hull: the paper's two illustrations, and the number of random groups that complete it.
 
-The illustration ("A Closer Look") is a 6 × 6 grid whose seen groups form two components.
+The first illustration ("A Closer Look") is a 6 × 6 grid whose seen groups form two components. The second builds a
+complete hull from as few groups as possible, one after the other.
 
-In the second study, groups of m attributes with d values each are drawn uniformly with replacement until every group is
+In the third study, groups of m attributes with d values each are drawn uniformly with replacement until every group is
 inside the hull. The paper bounds the number of draws that suffice with probability 1 − 1/c by 2c(md + d·log d) (theorem
 "thm4"), 2cd(m + 1 + ln d) (appendix) and, for two attributes, 8cd·log d. No fewer than m(d − 1) + 1 groups can suffice.
 """
@@ -18,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from compshift._checks import check_count
+from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 from compshift.core.span import Span
-from compshift.studies.figure_file import check_figure_path, save_figure
+from compshift.studies.figure_file import check_figure_path, new_figure, save_figure
 
 SEEN_CELLS = ((0, 0), (0, 2), (1, 0), (2, 1), (2, 2), (3, 3), (3, 4), (4, 4), (4, 5), (5, 5))
 """Seen cells (row, column) of the illustration. They form two components of three rows and three columns each.
@@ -35,10 +37,32 @@ GROWTH_SETTINGS = ((2, (2, 5, 10, 20, 30, 40, 50)), (3, (2, 5, 10, 20)), (5, (2,
 BOUND_C = 10
 """The paper's c. The bounds hold with probability 1 − 1/c, and the reported quantile is that of 1 − 1/c."""
 
+STEP_VALUES = 4
+"""Values of each attribute in the illustration of the steps, as in the paper."""
+
 EXAMPLE_COLOURS = (("#f0f0f0", "#f0f0f0"), ("#0072b2", "#9fd0ec"), ("#e69f00", "#fbe3ab"))
 """Colour of seen cells and colour of extrapolable cells, by component; component 0 stands for cells out of reach."""
 
+STEP_COLOURS = (("#6b6b6b", "#cfcfcf"), *EXAMPLE_COLOURS[1:])
+"""Colour of added groups and of the cells that they bring into the hull: of the base set, then in turn of the steps."""
+
 GROWTH_COLOURS = {"mean": "#0072b2", "quantile": "#56b4e9", "bound": "#d55e00", "two": "#cc79a7", "least": "#555555"}
+
+EXAMPLE_CAPTION = (
+    "The discrete affine hull of two attributes with six values each. Each cell is a group. The seen groups (left) "
+    "form two connected components. Their hull (right) has every combination of the rows and columns of a component; "
+    "no other group can be extrapolated."
+)
+STEPS_CAPTION = (
+    "Building a complete hull of 4 × 4 groups from 2 · 4 − 1 = 7 of them. Step 1: three seen groups determine a "
+    "fourth. Each further step adds one seen group in a new column, then in a new row, and the hull gains that whole "
+    "column or row of its square: it grows from 2 × 2 to 3 × 3 to 4 × 4 groups."
+)
+GROWTH_CAPTION = (
+    "Number of groups, drawn at random, until every group is inside the affine hull of those drawn: mean over trials "
+    f"with its standard error, the number that sufficed in {1 - 1 / BOUND_C:.0%} of trials, the paper's bounds on that "
+    "number, and the smallest number that can suffice, m(d − 1) + 1."
+)
 
 
 def hull_example() -> list[dict[str, Any]]:
@@ -58,6 +82,39 @@ def hull_example() -> list[dict[str, Any]]:
         witness = hull.explain(np.array((left, right))) if state == "extrapolable" else ""
         cells.append({"z1": left + 1, "z2": right + 1, "state": state, "component": number, "witness": witness})
     return cells
+
+
+def deterministic_groups(m: int, d: int) -> IntArray:
+    """Return m(d − 1) + 1 codes of groups, in the order in which the paper's deterministic procedure adds them.
+
+    Paper, "Growth of Discrete Affine Hull": with two attributes, start with (1, 1), (1, 2) and (2, 1), and for each i
+    add (1, i + 1), then (i + 1, 1). Each such pair lets the hull grow from i × i to (i + 1) × (i + 1) groups. The paper
+    gives the procedure for two attributes. With m attributes, each value i + 1 is added to one attribute after the
+    other, with value 1 everywhere else, and the hull grows from i^m to (i + 1)^m groups.
+    """
+    codes = np.zeros((m * (d - 1) + 1, m), dtype=np.int64)
+    for number in range(1, len(codes)):
+        value, attribute = divmod(number - 1, m)
+        codes[number, m - 1 - attribute] = value + 1
+    return codes
+
+
+def hull_steps(d: int = STEP_VALUES) -> list[dict[str, Any]]:
+    """Return every cell of a d × d grid with the step that brings it into the hull, and whether it is added or implied.
+
+    Step 1 is the base set of three groups; each further step adds one group.
+    """
+    space = GroupSpace.from_cardinalities([d, d])
+    added = deterministic_groups(2, d)
+    every = space.codes(np.arange(space.n_groups))
+    step = np.zeros(len(every), dtype=np.int64)
+    for number in range(len(added), 2, -1):  # backwards, so that the first step with a cell inside is kept
+        step[AffineHull(space, added[:number]).contains(every)] = number - 2
+    seen = space.locate(every, added) >= 0
+    return [
+        {"z1": int(z1) + 1, "z2": int(z2) + 1, "step": int(when), "state": "added" if is_seen else "implied"}
+        for (z1, z2), when, is_seen in zip(every, step, seen, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -121,51 +178,84 @@ def draws_to_complete(m: int, d: int, rng: np.random.Generator) -> int:
         drawn += len(block)
 
 
-def draw_hull_example(cells: Sequence[Mapping[str, Any]], path: Path) -> None:
+def draw_hull_example(cells: Sequence[Mapping[str, Any]], path: Path, *, caption: bool = True) -> None:
     """Draw two panels: the seen groups, coloured by component, and their hull."""
     check_figure_path(path)
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    figure = Figure(figsize=(6.8, 4.5), layout="constrained")
+    figure = new_figure(6.8, 4.2, EXAMPLE_CAPTION if caption else None)
     for panel, title, hull in zip(figure.subplots(1, 2), ("seen groups", "their hull"), (False, True), strict=True):
         for cell in cells:
-            _draw_cell(panel, cell, hull=hull)
-        values = sorted({cell["z1"] for cell in cells})
-        panel.set(xlim=(0.5, values[-1] + 0.5), ylim=(values[-1] + 0.5, 0.5), aspect="equal", xlabel="$z_2$")
-        panel.set(xticks=values, yticks=values, ylabel="$z_1$")
-        panel.set_title(title, fontsize=11)
-        panel.tick_params(length=0)
-        for side in panel.spines.values():
-            side.set_visible(False)
+            seen, marked = cell["state"] == "seen", hull and cell["state"] == "extrapolable"
+            colours = EXAMPLE_COLOURS[cell["component"] if seen or marked else 0]
+            _draw_cell(panel, cell, colours[0 if seen else 1], hatched=marked)
+        _frame_grid(panel, max(cell["z1"] for cell in cells), title)
+        panel.set_ylabel("$z_1$")
     handles = [
         Patch(facecolor=EXAMPLE_COLOURS[1][0], label="seen, first component"),
         Patch(facecolor=EXAMPLE_COLOURS[2][0], label="seen, second component"),
         Patch(facecolor=EXAMPLE_COLOURS[1][1], edgecolor="white", hatch="///", label="can be extrapolated"),
         Patch(facecolor=EXAMPLE_COLOURS[0][0], edgecolor="#999999", label="out of reach"),
     ]
-    save_figure(figure, path, legend=(handles, [handle.get_label() for handle in handles]), columns=2)
+    legend = handles, [handle.get_label() for handle in handles]
+    save_figure(figure, path, legend=legend, columns=2)
 
 
-def _draw_cell(panel: Any, cell: Mapping[str, Any], *, hull: bool) -> None:
-    """Draw a cell of the grid; an extrapolable cell is marked only if ``hull`` is set."""
+def draw_hull_steps(cells: Sequence[Mapping[str, Any]], path: Path, *, caption: bool = True) -> None:
+    """Draw one panel per step: added groups in full colour, and hatched the groups that they bring into the hull."""
+    check_figure_path(path)
+    from matplotlib.patches import Patch
+
+    d, n_steps = max(cell["z1"] for cell in cells), max(cell["step"] for cell in cells)
+    figure = new_figure(1.55 * n_steps, 2.75, STEPS_CAPTION if caption else None)
+    for number, panel in enumerate(np.atleast_1d(figure.subplots(1, n_steps, sharey=True)), start=1):
+        for cell in cells:
+            inside, added = cell["step"] <= number, cell["state"] == "added"
+            turn = 0 if cell["step"] == 1 else 1 + cell["step"] % 2
+            colour = STEP_COLOURS[turn][0 if added else 1] if inside else EXAMPLE_COLOURS[0][0]
+            _draw_cell(panel, cell, colour, hatched=inside and not added)
+        new = [f"({cell['z1']}, {cell['z2']})" for cell in cells if cell["step"] == number and cell["state"] == "added"]
+        _frame_grid(panel, d, f"step {number}\n" + ("base set" if number == 1 else f"add {new[0]}"))
+        if number == 1:
+            panel.set_ylabel("$z_1$")
+    names = ("base set", "blue group, added", "yellow group, added")
+    handles = [
+        *(Patch(facecolor=STEP_COLOURS[turn][0], label=name) for turn, name in enumerate(names)),
+        *(
+            Patch(facecolor=STEP_COLOURS[turn][1], edgecolor="white", hatch="///", label="determined by it")
+            for turn in range(3)
+        ),
+    ]
+    order = [handles[number] for number in (0, 3, 1, 4, 2, 5)]
+    legend = order, [handle.get_label() for handle in order]
+    save_figure(figure, path, legend=legend)
+
+
+def _draw_cell(panel: Any, cell: Mapping[str, Any], colour: str, *, hatched: bool) -> None:
+    """Draw a cell of the grid at row z1 and column z2."""
     from matplotlib.patches import Rectangle
 
-    seen, marked = cell["state"] == "seen", hull and cell["state"] == "extrapolable"
-    colour = EXAMPLE_COLOURS[cell["component"]][0 if seen else 1] if seen or marked else EXAMPLE_COLOURS[0][0]
     corner = cell["z2"] - 0.5, cell["z1"] - 0.5
-    hatch = "///" if marked else None
+    hatch = "///" if hatched else None
     panel.add_patch(Rectangle(corner, 1, 1, facecolor=colour, edgecolor="white", linewidth=1.5, hatch=hatch))
 
 
-def draw_hull_growth(rows: Sequence[HullGrowth], path: Path) -> None:
+def _frame_grid(panel: Any, d: int, title: str) -> None:
+    """Number the rows from the top and the columns from the left, and remove the frame."""
+    panel.set(xlim=(0.5, d + 0.5), ylim=(d + 0.5, 0.5), aspect="equal", xlabel="$z_2$")
+    panel.set(xticks=range(1, d + 1), yticks=range(1, d + 1))
+    panel.set_title(title, fontsize=11 if d > STEP_VALUES else 9)
+    panel.tick_params(length=0)
+    for side in panel.spines.values():
+        side.set_visible(False)
+
+
+def draw_hull_growth(rows: Sequence[HullGrowth], path: Path, *, caption: bool = True) -> None:
     """Draw one panel per number of attributes: the simulated draws, the bounds, and the smallest possible number."""
     check_figure_path(path)
-    from matplotlib.figure import Figure
-
     settings = sorted({row.attributes for row in rows})
     n_lines = -(-len(settings) // 2)
-    figure = Figure(figsize=(6.8, 2.6 * n_lines + 0.8), layout="constrained")
+    figure = new_figure(6.8, 2.6 * n_lines + 0.8, GROWTH_CAPTION if caption else None)
     panels = figure.subplots(n_lines, 2, sharey=True, squeeze=False).ravel()
     for panel in panels[len(settings) :]:
         panel.set_axis_off()
