@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from compshift.features.recipe import Recipe
 
 MODEL = "Model"
-"""Help heading for the options of the classifier that are always fixed."""
+"""Help heading for the options of the classifier that the user sets."""
 
 MODEL_SELECTION = "Choosing"
-"""Help heading for the options of the classifier that held-out groups can choose."""
+"""Help heading for options whose value can also be chosen by the accuracy on held-out groups."""
 
 
 def fit(
@@ -147,7 +147,7 @@ def fit(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Read Parquet features in blocks of at most this size, such as 2G, instead of all at once.",
+            help="Read Parquet features in blocks that take at most this much memory together, such as 2G.",
             rich_help_panel=MACHINE,
         ),
     ] = None,
@@ -249,7 +249,7 @@ def _table_features(
     recipe = table.recipe()
     if table.shares is not None and SPLIT_COLUMN in column_names(source):
         raise InputError(
-            "--shares cannot be used with a table that has a column 'split': leave out --shares, or rename it"
+            "--shares cannot be used with a table that has a column 'split': leave out --shares, or rename the column"
         )
     data, recipe = table.load_table(source, recipe)
     if recipe.kind == "features":

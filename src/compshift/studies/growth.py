@@ -2,7 +2,7 @@
 
 This is the paper's study with a varying number of groups, on data whose Bayes accuracy is known. Each ``alpha`` has two
 validation accuracies: on held-out groups inside the hull of the remaining ones, and on held-out rows of the remaining
-groups. The ``alpha`` with the best lower one of the two is used. Test data play no part in the choice.
+groups. The ``alpha`` that maximises the lower of the two is used. Test data play no part in the choice.
 
 The paper does not say how many training rows there are. By default their total is fixed, so that with fewer groups
 each has more rows, and only the number of groups varies. The authors' code draws 100 rows of each group, so that with
@@ -70,7 +70,7 @@ class GrowthCase:
 
 @dataclass(frozen=True)
 class GrowthOutcome:
-    """Result of a case. Accuracies are those of predicting z1."""
+    """Result of a case. Accuracies are of predictions of the first attribute, z1."""
 
     case: GrowthCase
     norm: float  # norm of the means of the attribute values
@@ -189,7 +189,7 @@ def _outcome(content: Any) -> GrowthOutcome | None:
 
 
 def draw_growth(outcomes: Sequence[GrowthOutcome], path: Path, *, caption: bool = True) -> None:
-    """Draw one panel per setting (m, d): accuracy on z1 against the share of groups kept.
+    """Draw one panel per number m of attributes and d of values: accuracy on z1 against the share of groups kept.
 
     Two further curves are the Bayes accuracy and the share of groups inside the hull. With more than two attributes the
     axis of shares is logarithmic, as in the paper.
