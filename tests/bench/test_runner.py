@@ -1,5 +1,6 @@
 """Running plans: every job once, failures, workers that die, several runners."""
 
+import errno
 import threading
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -190,6 +191,15 @@ def test_a_run_that_another_process_is_training_is_waited_for(tmp_path):
     assert (outcome.new, outcome.failures) == (1, [])
     assert len(executor.submitted) == 2
     assert not store.run_path(job.key).exists()
+
+
+def test_a_full_disk_fails_a_job_with_a_sentence(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "cannot write: No space left on device", "run.json")
+
+    monkeypatch.setitem(runner_module.run_job.__globals__, "solve_method", full)
+    _, outcome, _ = run(tmp_path / "out", [birds(tmp_path / "b.npz")], ("erm",), ("water,sea",), draws=1)
+    assert outcome.failures[0]["error"].startswith("'run.json' cannot be written (No space left on device): free some")
 
 
 def test_a_failed_job_has_a_readable_log(tmp_path, monkeypatch):
