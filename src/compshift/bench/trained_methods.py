@@ -28,6 +28,9 @@ FEATURE_CLIP = 1.0
 EVALUATION_BATCH = 256
 """Samples per forward pass when a trained network predicts."""
 
+RESULT_DETAILS = ("steps", "best_step", "gradient")
+"""Keys of a run's result that are stored in the record of a job."""
+
 
 class DivergedError(Exception):
     """Raised when the loss or the weights of a run become infinite or NaN."""
@@ -57,38 +60,46 @@ def train_method(
 ) -> TrainedFit:
     """Train a method on the train rows, and keep the checkpoint with the best accuracy on the val rows.
 
+    A run in the folder is resumed, or started again if its files cannot be used.
     ``common`` are the hyper-parameters shared by all methods, ``known`` describes a named data set.
     """
     from compshift.methods.registry import make_method
     from compshift.nn.networks import named_backbone
-    from compshift.training.folder import BusyError, RunFolder, read_json
+    from compshift.training.folder import RETRAIN, BusyError, RunFolder, read_json
     from compshift.training.loop import train
     from compshift.training.run import DivergenceError
 
     features = protocol.mode == "features"
     settings = _feature_settings(data, common, protocol, seed) if features else _tuning_settings(common, protocol, seed)
-    backbone = named_backbone(
-        "linear" if features else protocol.backbone,
-        data,
-        seed,
-        geometry=None if known is None else known.geometry,
-        default_length=None if known is None else known.max_length,
-    )
-    try:
-        clf = train(
+    run = RunFolder(folder)
+
+    def trained(*, overwrite: bool) -> tuple[TrainedClassifier, dict[str, Any]]:
+        backbone = named_backbone(
+            "linear" if features else protocol.backbone,
             data,
-            make_method(method, hyperparameters),
-            backbone,
-            settings,
-            folder=folder,
-            device="cpu" if features else "auto",
+            seed,
+            geometry=None if known is None else known.geometry,
+            default_length=None if known is None else known.max_length,
         )
+        chosen, device = make_method(method, hyperparameters), "cpu" if features else "auto"
+        clf = train(data, chosen, backbone, settings, folder=folder, device=device, overwrite=overwrite)
+        result = read_json(run.result_path)
+        if not set(RESULT_DETAILS) <= set(result):
+            raise InputError(f"{str(run.result_path)!r} is damaged: {RETRAIN}")
+        return clf, {name: result[name] for name in RESULT_DETAILS}
+
+    resumes = folder.is_dir() and any(folder.iterdir())
+    try:
+        try:
+            clf, detail = trained(overwrite=False)
+        except InputError as error:
+            if not resumes or isinstance(error, DivergenceError | BusyError):
+                raise
+            clf, detail = trained(overwrite=True)  # the stored run is damaged, or differs in its initial weights
     except DivergenceError as error:
         raise DivergedError(str(error)) from None
     except BusyError:
         raise JobBusyError from None
-    result = read_json(RunFolder(folder).result_path)
-    detail = {name: result[name] for name in ("steps", "best_step", "gradient")}
     if hasattr(clf.head_, "effective_sample_size_"):
         detail |= {"bias_gap": clf.head_.bias_gap_, "extrapolated": extrapolated_groups(clf.head_)}
     return TrainedFit(lambda part, frequency: _predict(clf, part, frequency), detail)
