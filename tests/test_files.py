@@ -130,6 +130,15 @@ class TestPipes:
         with pytest.raises(InputError, match=NOT_REGULAR):
             read()
 
+    def test_a_backbone_raises(self, tmp_path):
+        pytest.importorskip("transformers")
+        from compshift.nn.backbones import load_backbone
+
+        (tmp_path / "network").mkdir()
+        os.mkfifo(tmp_path / "network" / "config.json")
+        with pytest.raises(InputError, match=NOT_REGULAR):
+            load_backbone(str(tmp_path / "network"), "images")
+
     def test_readers_of_training_and_benchmarks_raise(self):
         pytest.importorskip("torch")
         from compshift.cli.train_config import TrainConfig
