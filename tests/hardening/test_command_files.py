@@ -339,7 +339,7 @@ FOLDERS = (
     "run/model",
     "waterbirds/",
 )  # no file of which may be a link that leads out
-ROUNDS = 60  # damaged versions of each file
+ROUNDS = 40  # damaged versions of each file
 
 
 @pytest.fixture(scope="module")
@@ -371,7 +371,7 @@ def test_damaged_files(name: str, box: Sandbox, ground: Ground, tally: Tally, mo
             attempt(single, label, line.split(), expected, unsound)
 
     try:
-        for line in lines:
+        for line in share(lines):
             give(f"{name}, unchanged", line, "accept")
         for number in range(ROUNDS // SHARE):
             mutation = mutations[number % len(mutations)]
@@ -383,7 +383,8 @@ def test_damaged_files(name: str, box: Sandbox, ground: Ground, tally: Tally, mo
             path.unlink()
             put(path)
             for line in share(lines):
-                give(f"{name} is {label}", line, "reject")
+                unread = label == "a pipe" and "--dry-run" in line  # a folder without bench.json holds no benchmark
+                give(f"{name} is {label}", line, "either" if unread else "reject")
     finally:
         path.unlink()
         path.write_bytes(content)
