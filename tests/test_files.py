@@ -1,6 +1,7 @@
 import errno
 import fcntl
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,10 @@ def test_a_lock_has_one_holder_and_needs_a_file_system_that_has_locks(tmp_path, 
         with pytest.raises(InputError, match="does not support locks: choose a folder on another"):
             try_lock(tmp_path / name)
     assert not (tmp_path / "new").exists()
+    start = time.monotonic()
+    with pytest.raises(InputError, match="does not support locks"):
+        try_lock(tmp_path / "lock", patience=60)
+    assert time.monotonic() - start < 30
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
@@ -124,6 +129,15 @@ class TestPipes:
     def test_every_reader_raises(self, read):
         with pytest.raises(InputError, match=NOT_REGULAR):
             read()
+
+    def test_a_backbone_raises(self, tmp_path):
+        pytest.importorskip("transformers")
+        from compshift.nn.backbones import load_backbone
+
+        (tmp_path / "network").mkdir()
+        os.mkfifo(tmp_path / "network" / "config.json")
+        with pytest.raises(InputError, match=NOT_REGULAR):
+            load_backbone(str(tmp_path / "network"), "images")
 
     def test_readers_of_training_and_benchmarks_raise(self):
         pytest.importorskip("torch")

@@ -10,7 +10,7 @@ import secrets
 import stat
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,7 +149,10 @@ def try_lock(path: Path, patience: float = 0) -> BaseFileLock | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the fallback to a SoftFileLock is handled below
-            lock.acquire()
+            with suppress(Timeout):
+                lock.acquire(timeout=0)
+            if not lock.is_locked and not isinstance(lock, SoftFileLock):  # without locks there is nothing to wait for
+                lock.acquire()
     except Timeout:
         found = None
     except NotImplementedError:

@@ -1,5 +1,7 @@
 """Running plans: every job once, failures, workers that die, several runners."""
 
+import errno
+import os
 import threading
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -190,6 +192,42 @@ def test_a_run_that_another_process_is_training_is_waited_for(tmp_path):
     assert (outcome.new, outcome.failures) == (1, [])
     assert len(executor.submitted) == 2
     assert not store.run_path(job.key).exists()
+
+
+@pytest.mark.parametrize("damage", ["half a checkpoint", "half a description", "an empty result", "no best weights"])
+def test_a_damaged_training_run_is_started_again(tmp_path, monkeypatch, damage):
+    pytest.importorskip("torch")
+    pytest.importorskip("accelerate")
+    options = {"methods": ["mixup"], "drops": ["water,sea"], "draws": 1, "seeds": 1, "steps": 4}
+    source = birds(tmp_path / "b.npz")
+    store, _, (job,) = run(tmp_path / "whole", [source], **options)
+    expected = store.read(job.key)["right"]
+    folder = tmp_path / "out/runs" / job.key
+    with monkeypatch.context() as patch:
+        patch.setattr("compshift.training.run.Run._finish", lambda *_: 1 / 0)
+        assert run(tmp_path / "out", [source], **options)[1].failures
+    about, last, best = (folder / name for name in ("run.json", "last.safetensors", "best.safetensors"))
+    if damage == "half a checkpoint":
+        last.write_bytes(last.read_bytes()[:300])
+    elif damage == "half a description":
+        about.write_text(about.read_text()[:300])
+    elif damage == "no best weights":
+        best.unlink()
+    else:
+        (folder / "result.json").write_text("{}")
+        os.rename(best, folder / "model.safetensors")
+    store, outcome, _ = run(tmp_path / "out", [source], **options)
+    assert not outcome.failures
+    assert store.read(job.key)["right"] == expected
+
+
+def test_a_full_disk_fails_a_job_with_a_sentence(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "cannot write: No space left on device", "run.json")
+
+    monkeypatch.setitem(runner_module.run_job.__globals__, "solve_method", full)
+    _, outcome, _ = run(tmp_path / "out", [birds(tmp_path / "b.npz")], ("erm",), ("water,sea",), draws=1)
+    assert outcome.failures[0]["error"].startswith("'run.json' cannot be written (No space left on device): free some")
 
 
 def test_a_failed_job_has_a_readable_log(tmp_path, monkeypatch):

@@ -72,6 +72,13 @@ def test_half_written_files_are_ignored_or_raise(store):
         list(store.records())
 
 
+def test_a_record_under_the_name_of_another_job_raises(store):
+    store.write(record())
+    os.rename(store.record_path(record()["key"]), store.record_path("other"))
+    with pytest.raises(InputError, match=r"damaged \(it is the record of the job 'k'\): remove it"):
+        list(store.records())
+
+
 def test_a_failed_write_leaves_no_file(store, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -120,6 +127,9 @@ def test_folders_that_hold_something_else_raise(tmp_path):
             InputError, match=r"has benchmark format 99, written by compshift 9\.0, but this release reads"
         ):
             attempt()
+    (tmp_path / "bench.json").write_text("{}")
+    with pytest.raises(InputError, match=r"damaged \('version' is missing or invalid\): remove it"):
+        Store.open(tmp_path)
 
 
 def test_results_parquet_has_every_group_of_every_predictor(tmp_path):

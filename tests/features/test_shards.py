@@ -8,11 +8,13 @@ import sys
 import time
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from compshift import InputError
 from compshift.data.dataset import GroupedDataset, ImageArrays, ImageFiles
 from compshift.data.feature_files import read_features, read_inputs
+from compshift.data.feature_store import FeatureStore
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -34,6 +36,23 @@ def test_a_finished_folder_is_not_computed_again(home, data, tmp_path, monkeypat
     assert (done.reused, done.forward_seconds) == (3, 0)
     assert digests(tmp_path / "f") == before
     assert extract_features(data, again, tmp_path / "f", shard_rows=5).reused == 3  # the folder keeps its shard size
+
+
+def test_a_changed_byte_of_a_shard_raises_and_is_computed_again(home, data, tmp_path):
+    extract_features(data, embedder(home), tmp_path / "f", shard_rows=10)
+    before = digests(tmp_path / "f")
+    shard = tmp_path / "f/part-00001.parquet"
+    column = pq.read_metadata(shard).row_group(0).to_dict()["columns"][-1]  # the features
+    content = bytearray(shard.read_bytes())
+    content[
+        (column["dictionary_page_offset"] or column["data_page_offset"]) + column["total_compressed_size"] // 2
+    ] ^= 1
+    shard.write_bytes(content)
+    for read in (lambda: read_inputs(tmp_path / "f"), lambda: list(FeatureStore(tmp_path / "f").blocks(10))):
+        with pytest.raises(InputError, match=r"damaged.*checksum"):
+            read()
+    assert extract_features(data, embedder(home), tmp_path / "f", shard_rows=10).reused == 2
+    assert digests(tmp_path / "f") == before
 
 
 def test_only_changed_samples_are_computed_again(home, data, tmp_path):

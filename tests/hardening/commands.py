@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from compshift.bench import sources
 from compshift.cli.main import main
 from tests.hardening.verdicts import Tally, TimeoutReached, time_limit, unclear
 
@@ -180,6 +181,8 @@ def run_command(arguments: Sequence[str], folder: Path, timeout: int = TIMEOUT) 
     before = sys.argv, sys.stdout, sys.stderr, warnings.showwarning
     sys.argv, sys.stdout, sys.stderr = ["compshift", *arguments], out, err
     code: Any = None
+    sources._load_once.cache_clear()  # a command starts without the data of earlier ones
+    sources._digest_once.cache_clear()
     try:
         with warnings.catch_warnings(action="default"), time_limit(timeout):
             main()

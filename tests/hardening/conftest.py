@@ -6,6 +6,7 @@ HARDENING_SHARE=n (try every n-th case) and HARDENING_SEED=n (other random numbe
 import contextlib
 import os
 import resource
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -110,3 +111,26 @@ def ground(_good_files: Any) -> Iterator[Any]:
     resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESSES, before[1]))
     yield _good_files
     resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.fixture(scope="session")
+def home() -> Iterator[Path]:
+    """Folder of the commands that faults are injected into."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # memory waits for no disk
+    with tempfile.TemporaryDirectory(prefix="faults-", dir=place) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def scenes(home: Path) -> dict[str, Any]:
+    """All of these commands by name."""
+    from tests.hardening.scenes import make_scenes
+
+    return make_scenes(home)
+
+
+@pytest.fixture
+def scene(name: str, scenes: dict[str, Any], home: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ARG001
+    """One of these commands; the working directory is a folder in memory."""
+    monkeypatch.chdir(home)
+    return scenes[name]

@@ -218,11 +218,12 @@ def check_equal(wanted: dict[str, Any], found: dict[str, Any]) -> None:
 
 def check_sentence(ended: Ended) -> None:
     """Check that a command ended with exit code 2 and one clear sentence."""
-    said = "\n".join(line for line in ended.err.strip().splitlines() if not line.startswith("warning: "))
+    progress = ("warning: ", "failed: ")  # lines about single jobs, besides the sentence
+    said = "\n".join(line for line in ended.err.strip().splitlines() if not line.startswith(progress))
     internal = any(word in ended.err for word in ("Traceback", "for the traceback", "Exception ignored"))
     text = f"exit code {ended.code}: {ended.err.strip()[-400:]}"
     require(ended.code == 2 and not internal, text, "internal error")
-    raw = any(word in said for word in ("[Errno", "None", "os error"))
+    raw = any(word in ended.err for word in ("[Errno", "None", "os error"))
     require(not raw and unclear(said) is None, text, "unclear sentence")
 
 
@@ -324,3 +325,11 @@ def kill_before(number: int, *, torn: bool = False) -> Inject:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return lambda: watch(act)
+
+
+def drop_rights() -> None:
+    """Become a user without rights, if this is the superuser."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)

@@ -1,17 +1,28 @@
-"""Bad tables and feature files, each with every command that reads one."""
+"""Bad tables and feature files, and damaged or hostile files of all formats, each with every command that reads one."""
 
 import io
 import json
+import os
+import pickle
+from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import compshift as cs
+from compshift.nn.huggingface import quiet
+from tests.data import trees
 from tests.hardening import commands as c
-from tests.hardening.commands import GROUPS, LABELS, NUMBERS, SIGNS, Expected, Ground, attempt
-from tests.hardening.verdicts import Tally, share
+from tests.hardening import mutations as m
+from tests.hardening.commands import GROUPS, LABELS, NUMBERS, SIGNS, Expected, Ground, Ran, attempt
+from tests.hardening.formats import BYTES, JSON, TABLE
+from tests.hardening.test_files import Payload
+from tests.hardening.verdicts import SHARE, Sandbox, Tally, generator, share
+from tests.nn.models import resnet
 
 Spoilt = dict[str, dict[str, bytes]]
 """Contents of files by name, under a sign each for commands that read labels, features and both: + accept, - reject,
@@ -267,3 +278,137 @@ def test_large_tables(tally: Tally) -> None:
     attempt(tally, "large", ["fit", "wide.csv", *NUMBERS, *LABELS, "-o", "{out}/m.safetensors"], "accept")
     attempt(tally, "large", ["audit", "wide.csv", "--attributes", "brid,place"], "reject")
     attempt(tally, "large", ["audit", "identifiers.csv", *GROUPS, "--max-values", "1000000"])
+
+
+STEP, SHARES = " ".join(c.TRAINING), "--shares 0.5,0.2,0.3"
+
+
+def lines_for(path: str, model: str = "m.safetensors", more: str = "") -> list[str]:
+    """Every command that reads features or a table with labels; ``more`` names the features of a table."""
+    given, labels, out = f"{path} {more}".strip(), "--target bird --attributes place", "-o {out}/"
+    return [
+        f"audit {path} --attributes bird,place --json", f"fit {given} {labels} {out}m.safetensors --json",
+        f"predict {model} {path} {out}p.csv --groups", f"evaluate {model} {path} --json",
+        f"train {given} {labels} {STEP} {SHARES if more else ''} {out}run --json",
+        f"report {model} {path} {out}p.html", f"report {path} --attributes bird,place {out}p.html",
+    ]  # fmt: skip
+
+
+def lines_with(model: str, data: str = "birds.npz") -> list[str]:
+    """Every command that reads a model."""
+    made = [f"predict {model} {data} -o {{out}}/p.csv", f"report {model} {data} -o {{out}}/p.html"]
+    return [*made, f"evaluate {model} {data} --json", f"export {model} -o {{out}}/m.onnx --json"]
+
+
+EMBED = (
+    "features pictures.csv --path file --target bird --attributes place --backbone resnet --workers 0 --overwrite -o f"
+)
+RESULTS = [
+    "tables results -o {out}/t.md",
+    "tables results --format csv --table scenarios",
+    "report results -o {out}/p.html",
+]
+PRIOR = [
+    "fit birds.npz --target bird --attributes place -o {out}/m.safetensors",
+    "evaluate m.safetensors birds.npz --json",
+]
+SIGNED = (m.of_bytes, m.of_signed_model, m.of_signed_model)
+READERS: dict[str, tuple[tuple[m.Mutation, ...], list[str]]] = {
+    "birds.npz": (BYTES, [*lines_for("birds.npz"), "bench birds.npz --dry-run --json -o {out}/b"]),
+    "birds.parquet": (BYTES, [*lines_for("birds.parquet"), f"{lines_for('birds.parquet')[1]} --memory 10M"]),
+    "shards/part-0.parquet": (BYTES, lines_for("shards")),
+    "birds.csv": (TABLE, lines_for("birds.csv", "t.safetensors", f"--features {NUMBERS[1]}")),
+    "m.safetensors": (SIGNED, lines_with("m.safetensors")),
+    "t.safetensors": (SIGNED, lines_with("t.safetensors", "birds.csv")),
+    "run/run.json": (JSON, lines_with("run")),
+    "run/model.safetensors": (BYTES, lines_with("run")),
+    "results/bench.json": (JSON, [*RESULTS, f"{' '.join(c.BENCH)} birds.npz --dry-run -o results"]),
+    "results/jobs/*.json": (JSON, [*RESULTS, f"{' '.join(c.BENCH)} birds.npz --dry-run -o results"]),
+    "run/config.toml": ((m.of_toml, m.of_toml, m.of_bytes), [f"train --config run/config.toml {STEP} -o {{out}}/run"]),
+    "prior.csv": (TABLE, [f"{line} --prior prior.csv" for line in PRIOR]),
+    "waterbirds/metadata_waterbirds.csv": (TABLE, ["datasets check waterbirds --root . --quick --json"]),
+    "resnet/config.json": (JSON, [EMBED]),
+    "resnet/model.safetensors": (BYTES, [EMBED]),
+    "pictures.csv": (TABLE, [EMBED, lines_for("pictures.csv")[0]]),
+    "3.png": (BYTES, [EMBED]),
+}
+FOLDERS = (
+    "shards/",
+    "results/",
+    "run/run",
+    "run/model",
+    "waterbirds/",
+)  # no file of which may be a link that leads out
+ROUNDS = 40  # damaged versions of each file
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory, _good_files: Ground) -> Sandbox:
+    """A sandbox with a good file of every format."""
+    box = Sandbox(tmp_path_factory.mktemp("sandbox").resolve())
+    copytree(Path(_good_files.table).parent, box.inside, dirs_exist_ok=True)
+    (box.inside / "birds.parquet").write_bytes(parquet(split=np.array(["train", "val", "test"])[TURN // 3 % 3]))
+    config = box.inside / "run/config.toml"
+    config.write_text(config.read_text().replace(_good_files.features, "birds.npz"))
+    groups = c.good_frame(3)[list(c.VALUES)].assign(prior=[0.5, 0.3, 0.2])
+    groups.to_csv(box.inside / "prior.csv", index=False)
+    trees.waterbirds(box.inside, "subpopbench")
+    with quiet():
+        resnet(box.inside / "resnet", side=8)
+    return box
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_files(name: str, box: Sandbox, ground: Ground, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+    monkeypatch.chdir(box.inside)
+    mutations, lines = READERS[name]
+    path, rng = sorted(Path().glob(name))[0], generator(name)
+    content = path.read_bytes()
+
+    def give(label: str, line: str, expected: Expected = "either") -> None:
+        box.forget()
+        with box.watching(tally, label) as single:
+            attempt(single, label, line.split(), expected, unsound)
+
+    try:
+        for line in share(lines):
+            give(f"{name}, unchanged", line, "accept")
+        for number in range(ROUNDS // SHARE):
+            mutation = mutations[number % len(mutations)]
+            path.write_bytes(mutation(content, rng))
+            give(f"{name}, {mutation.__name__} {number}", lines[number % len(lines)])
+        for label, put in hostile(box).items():
+            if label == "a link" and not name.startswith(FOLDERS):
+                continue
+            path.unlink()
+            put(path)
+            for line in share(lines):
+                unread = label == "a pipe" and "--dry-run" in line  # a folder without bench.json holds no benchmark
+                give(f"{name} is {label}", line, "either" if unread else "reject")
+    finally:
+        path.unlink()
+        path.write_bytes(content)
+
+
+def hostile(box: Sandbox) -> dict[str, Callable[[Path], Any]]:
+    """Ways to put something hostile in the place of a file."""
+    code = [pickle.dumps(Payload(box.marker), protocol=protocol) for protocol in (0, 4)]
+    archive, secret = io.BytesIO(), box.outside / "secret"
+    np.savez(archive, X=np.array([[Payload(box.marker)]], dtype=object), Z=np.zeros((1, 2), int))
+    secret.write_bytes(b"of somebody else")
+    contents = {"a pickle": code[1], "a pickle of text": code[0], "an archive of pickles": archive.getvalue()}
+    puts: dict[str, Callable[[Path], Any]] = {
+        label: lambda path, content=content: path.write_bytes(content) for label, content in contents.items()
+    }
+    return puts | {"a pipe": os.mkfifo, "a link": lambda path: path.symlink_to(secret)}
+
+
+def unsound(ran: Ran) -> str | None:
+    """Complain about predictions and models that a command wrote."""
+    model, table = ran.folder / "m.safetensors", ran.folder / "p.csv"
+    if model.exists():
+        cs.load(model)
+    if not table.exists():
+        return None
+    numbers = pd.read_csv(table, dtype=str).filter(regex=r"^(p|prob|probability)").astype(float)
+    return None if numbers.apply(lambda column: column.between(0, 1)).all(axis=None) else f"{numbers.describe()}"

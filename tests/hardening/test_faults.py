@@ -6,13 +6,12 @@ import os
 import resource
 import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -28,34 +27,8 @@ FOLDERS = ("bench", "train", "features")
 SCENES = (*FOLDERS, "fit", "predict", "tables", "report", "export")
 TWINS = ("predict to Parquet", "datasets export", "figure")  # they only write their files in other ways
 YEAR = 365 * 86400
-HARMLESS = ("config.toml", "metrics.jsonl", "results.parquet")  # for people; no command reads them as results
-READERS = {
-    "bench": "tables bench",
-    "train": "predict run {home}/birds.npz -o read.csv",
-    "features": "fit shards --target bird --attributes place -o read.safetensors",
-    "fit": "evaluate model.safetensors {home}/birds.npz",
-}
 all_scenes = pytest.mark.parametrize("name", [*SCENES, *TWINS])
 most_scenes = pytest.mark.parametrize("name", SCENES)
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[Path]:
-    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # memory waits for no disk
-    with tempfile.TemporaryDirectory(prefix="faults-", dir=place) as folder:
-        yield Path(folder)
-
-
-@pytest.fixture(scope="module")
-def scenes(home: Path) -> dict[str, Scene]:
-    return s.make_scenes(home)
-
-
-@pytest.fixture
-def scene(name: str, scenes: dict[str, Scene], home: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> Scene:  # noqa: ARG001
-    """One command; the working directory is a folder in memory."""
-    monkeypatch.chdir(home)
-    return scenes[name]
 
 
 @all_scenes
@@ -147,16 +120,9 @@ def test_wrong_places(scene: Scene, tally: Tally) -> None:
         try_fault(tally, f"{scene.name}, {label}", call)
 
 
-def _drop_rights() -> None:
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setresgid(65534, 65534, 65534)
-        os.setresuid(65534, 65534, 65534)
-
-
 def _no_right_to_write(scene: Scene, cwd: Path) -> bool:
     cwd.chmod(0o555)
-    ended = scene.run(cwd, _drop_rights)
+    ended = scene.run(cwd, s.drop_rights)
     cwd.chmod(0o755)
     return scene.check_rejected(cwd, ended, must=True)
 
@@ -168,10 +134,10 @@ def _no_right_to_read(scene: Scene, cwd: Path) -> bool:
     closed.chmod(0)
     cwd.chmod(0o777)
     arguments = [str(cwd / source.name) if word == str(source) else word for word in scene.arguments]
-    s.check_sentence(s.Forked(arguments, cwd, _drop_rights).end())
+    s.check_sentence(s.Forked(arguments, cwd, s.drop_rights).end())
     require(not (cwd / scene.output).is_file(), "there is an output without an input")
     closed.chmod(0o644)
-    again = s.Forked(arguments, cwd, _drop_rights).end()
+    again = s.Forked(arguments, cwd, s.drop_rights).end()
     require(again.code == 0, f"it then ended with {again.code}: {again.err[-300:]}")
     return True
 
@@ -275,50 +241,3 @@ def _signalled(scene: Scene, sent: signal.Signals, at: int, cwd: Path) -> None:
     require(ended.code == 128 + sent and len(said) == 1, text, "unclear sentence")
     scene.check_whole(cwd, old=True)
     scene.check_same_end(cwd)
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_damaged_leftovers(scene: Scene, home: Path, tally: Tally) -> None:
-    jobs = [file for file in scene.found if file.startswith("jobs/")][2:]
-    base = Path(scene.output) if scene.resumes else Path()
-    damages = ("empty", "half", "zeros")
-    cases = [(base / file, damage) for file in scene.found if file not in jobs for damage in damages]
-    for file, damage in share(cases):
-        try_fault(tally, f"{scene.name}, {file} is {damage}", _damaged, scene, home, file, damage)
-
-
-def _damage(path: Path, damage: str) -> None:
-    """Leave what a power cut leaves of a file."""
-    content = path.read_bytes()
-    path.write_bytes({"empty": b"", "half": content[: len(content) // 2], "zeros": bytes(len(content))}[damage])
-
-
-def _damaged(scene: Scene, home: Path, file: Path, damage: str, cwd: Path) -> bool:
-    """Commands that read the file reject it; the one that wrote it rejects it too, or writes it again."""
-    copytree(home / f"undisturbed {scene.name}", cwd, dirs_exist_ok=True)
-    _damage(cwd / file, damage)
-    reader = READERS[scene.name].format(home=home).split()
-    read = s.Forked(reader, cwd).end()
-    if read.code != 0:
-        s.check_sentence(read)
-    harmless = file.name in (*HARMLESS, "result.json")  # which only says that the run has ended
-    require(read.code != 0 or harmless, f"`compshift {reader[0]}` took it for whole")
-    for made in ("read.csv", "read.safetensors"):
-        (cwd / made).unlink(missing_ok=True)
-    return _mended(scene, cwd, cwd / file)
-
-
-def _mended(scene: Scene, cwd: Path, file: Path) -> bool:
-    """The same command writes the file again, or names a remedy that works."""
-    ended = scene.run(cwd)
-    if ended.code == 0:
-        kept = HARMLESS if scene.name == "train" else ()  # a finished run is not repeated for its log
-        wanted, found = ({k: v for k, v in state.items() if k not in kept} for state in (scene.found, scene.state(cwd)))
-        s.check_equal(wanted, found)
-        return False
-    s.check_sentence(ended)
-    remedy = "remove it" in ended.err or "--overwrite" in ended.err
-    require(remedy, f"no remedy is named: {ended.err.strip()}", "unclear sentence")
-    file.unlink() if "remove it" in ended.err else rmtree(cwd / scene.output)
-    scene.check_same_end(cwd, recomputed=True)
-    return True

@@ -204,12 +204,18 @@ class Sandbox:
 
     def attempt(self, tally: Tally, label: str, call: Callable[[], Any], check: Check = lambda _: None) -> None:
         """Count one read, which may start nothing, read nothing outside, and must stay within memory and time."""
+        with self.watching(tally, label) as single:
+            single.attempt(label, call, check)
+
+    @contextmanager
+    def watching(self, tally: Tally, label: str) -> Iterator[Tally]:
+        """Count what the block counts in the tally it gets, or a failure if the block breaks out of the sandbox."""
         self._events.clear()
         before, single = _reset_peak(), Tally(tally.part, tally.unit)
         try:
             with time_limit(MAX_SECONDS):
                 self._active = True
-                single.attempt(label, call, check)
+                yield single
         except TimeoutReached:
             single.fail("internal error", f"{label}: more than {MAX_SECONDS} s")
         finally:

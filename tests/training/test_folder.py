@@ -1,6 +1,7 @@
 """The folder of a run: other runs, leftover files, damaged and untrusted files."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -137,6 +138,14 @@ def test_damaged_runs_raise(tmp_path, damage):
     (tmp_path / "run.json").write_text(json.dumps(damage(about)))
     with pytest.raises(InputError):
         TrainedClassifier.load(tmp_path)
+
+
+def test_weights_of_another_network_raise_with_a_remedy(tmp_path):
+    for name in ("crm", "erm"):
+        train(gaussians(), name, "mlp", replace(QUICK, steps=4), folder=tmp_path / name, device="cpu")
+    shutil.copy(tmp_path / "erm/model.safetensors", tmp_path / "crm/model.safetensors")
+    with pytest.raises(InputError, match=r"do not fit the model .*: train again with overwrite"):
+        TrainedClassifier.load(tmp_path / "crm")
 
 
 def test_balanced_batches_do_not_change_the_reported_counts():

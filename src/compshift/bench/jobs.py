@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from compshift._errors import InputError
+from compshift._errors import InputError, system_sentence
 from compshift.bench.convex_methods import CONVEX_METHODS, n_seeds, solve_method
 from compshift.bench.protocol import Protocol
 from compshift.bench.records import RECORD_VERSION, Record, package_versions
@@ -181,7 +181,7 @@ def run_job(work: Work) -> Record:
         except JobBusyError:
             record |= {"status": "busy"}
         except Exception as error:
-            text = " ".join(str(error).split())
+            text = system_sentence(error) if isinstance(error, OSError) else " ".join(str(error).split())
             sentence = text if isinstance(error, InputError | OSError) else f"{type(error).__name__}: {text}"
             record |= {"status": "failed", "error": sentence, "traceback": traceback.format_exc()}
     record["warnings"] = list(dict.fromkeys(str(warning.message) for warning in caught))

@@ -162,6 +162,7 @@ def _check_detail(detail: Mapping[str, Any]) -> None:
 
 def check_about(about: Mapping[str, Any]) -> None:
     """Check the content of ``bench.json``; an InputError names the first invalid part."""
+    _expect(type(about.get("version")) is int, "version")
     data, plans = _mapping(about, "data"), _mapping(about, "plans")
     _mapping(about, "methods")
     for entry in data.values():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compshift import __version__
-from compshift._errors import InputError
+from compshift._errors import InputError, shown
 from compshift._files import check_folder, check_inside, locked, read_json_object, replacing, try_lock
 from compshift.bench.records import Record, check_about, check_outline, check_record, is_done
 
@@ -120,9 +120,9 @@ class Store:
     def read_about(self) -> dict[str, Any]:
         """Return the content of ``bench.json`` after checking it."""
         about = _read_json(check_inside(self.about, self.path))
-        if about.get("version") != STORE_VERSION or not {"data", "methods", "plans"} <= set(about):
+        if type(about.get("version")) is int and about["version"] != STORE_VERSION:
             raise InputError(
-                f"{str(self.path)!r} has benchmark format {about.get('version')}, written by compshift "
+                f"{str(self.path)!r} has benchmark format {about['version']}, written by compshift "
                 f"{about.get('compshift')}, but this release reads format {STORE_VERSION}: choose another folder"
             )
         try:
@@ -157,6 +157,8 @@ class Store:
         record = _read_json(check_inside(path, self.path))
         try:
             check_outline(record)
+            if record["key"] != path.stem:
+                raise InputError(f"it is the record of the job {shown(record['key'])}")
         except InputError as error:
             raise InputError(
                 f"{str(path)!r} is damaged ({error}): remove it, and run the same benchmark again"

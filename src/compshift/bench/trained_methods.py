@@ -44,6 +44,9 @@ RECORDED_SETTINGS = (
 )
 """Settings of a fine-tuning run that its record lists."""
 
+RESULT_DETAILS = ("steps", "best_step", "gradient")
+"""Keys of a run's result that are stored in the record of a job."""
+
 
 class DivergedError(Exception):
     """Raised when the loss or the weights of a run become infinite or NaN."""
@@ -74,42 +77,48 @@ def train_method(
 ) -> TrainedFit:
     """Train a method on the train rows, and keep the checkpoint with the best accuracy on the val rows.
 
-    ``hyperparameters`` are the method's own, ``common`` those shared by all methods. ``known`` describes a named data
-    set and is None for other data. ``detail`` of the result records how the network was trained.
+    A run in the folder is resumed, or started again if its files cannot be used. ``hyperparameters`` are the method's own,
+    ``common`` those shared by all methods. ``known`` describes a named data set and is None for other data. ``detail`` of
+    the result records how the network was trained.
     """
     from compshift.methods.registry import make_method
     from compshift.training.finetuning import train
-    from compshift.training.folder import BusyError, RunFolder, read_json
+    from compshift.training.folder import RETRAIN, BusyError, RunFolder, read_json
     from compshift.training.loop import DivergenceError
 
     features = protocol.mode == "features"
     settings = _feature_settings(data, common, protocol, seed) if features else _tuning_settings(common, protocol, seed)
-    backbone = protocol_backbone(protocol, data, known, seed)
-    weights = None if features else backbone.fingerprint()
+    run = RunFolder(folder)
+
+    def trained(*, overwrite: bool) -> tuple[TrainedClassifier, dict[str, Any], str]:
+        backbone = protocol_backbone(protocol, data, known, seed)
+        weights = None if features else backbone.fingerprint()  # before they are trained
+        chosen, where = make_method(method, hyperparameters), "cpu" if features else device
+        clf = train(data, chosen, backbone, settings, folder=folder, device=where, overwrite=overwrite)
+        result = read_json(run.result_path)
+        if not set(RESULT_DETAILS) <= set(result):
+            raise InputError(f"{str(run.result_path)!r} is damaged: {RETRAIN}")
+        detail = {name: result[name] for name in RESULT_DETAILS}
+        precision = result.get("precision", "float32")  # runs from before do not say; on most machines it was float32
+        if not features:
+            resolved = settings.resolved(backbone.kind, pretrained=backbone.pretrained)
+            used = {name: getattr(resolved, name) for name in RECORDED_SETTINGS}
+            used |= {"precision": precision, "backbone": backbone.settings(), "weights": weights}
+            detail["training"] = used
+        return clf, detail, precision
+
+    resumes = folder.is_dir() and any(folder.iterdir())
     try:
-        clf = train(
-            data,
-            make_method(method, hyperparameters),
-            backbone,
-            settings,
-            folder=folder,
-            device="cpu" if features else device,
-        )
+        try:
+            clf, detail, precision = trained(overwrite=False)
+        except InputError as error:
+            if not resumes or isinstance(error, DivergenceError | BusyError):
+                raise
+            clf, detail, precision = trained(overwrite=True)  # the stored run is damaged, or has other initial weights
     except DivergenceError as error:
         raise DivergedError(str(error)) from None
     except BusyError:
         raise JobBusyError from None
-    result = read_json(RunFolder(folder).result_path)
-    detail = {name: result[name] for name in ("steps", "best_step", "gradient")}
-    precision = result.get("precision", "float32")  # runs from before do not say, and were in float32 on most machines
-    if not features:
-        resolved = settings.resolved(backbone.kind, pretrained=backbone.pretrained)
-        detail["training"] = {
-            **{name: getattr(resolved, name) for name in RECORDED_SETTINGS},
-            "precision": precision,
-            "backbone": backbone.settings(),
-            "weights": weights,
-        }
     if hasattr(clf.head_, "effective_sample_size_"):
         detail |= {"bias_gap": clf.head_.bias_gap_, "extrapolated": extrapolated_groups(clf.head_)}
     return TrainedFit(lambda part, frequency: _predict(clf, part, frequency, precision), detail)

@@ -194,7 +194,7 @@ class CRMClassifier(GroupClassifier):
             on the missing value itself.
         sample_weight : (n,), optional
             Weights of the samples. A weight of 2 gives the same model as repeating the sample, except that effective
-            sample sizes count it once.
+            sample sizes, and the shrinkage of the covariance for ``anchor="gaussian"``, count it once.
         space : GroupSpace, optional
             Attributes, targets first, and their values; needed only if some values are absent from the training data.
 

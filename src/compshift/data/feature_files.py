@@ -272,7 +272,7 @@ def _read_parquet(path: Path, attributes: Sequence[str]) -> _Contents:
         check_parquet(files, wanted, path)
         for name in attributes:
             check_values(name, schema.field(name).type, path)
-        table = pq.read_table(files, columns=list(dict.fromkeys(wanted)))
+        table = pq.read_table(files, columns=list(dict.fromkeys(wanted)), page_checksum_verification=True)
         table.validate(full=True)
         split = np.asarray(table.column("split").to_pylist()) if "split" in columns else None
         if feature_columns == ["features"]:

@@ -187,7 +187,7 @@ class FeatureStore:
                 self._check_columns(names, file)
             text = [name for name in names if pa.types.is_string(schema.field(name).type)]
             check_parquet(self.files, names, Path(self.path))
-            table = pq.read_table(self.files, columns=names, read_dictionary=text)
+            table = pq.read_table(self.files, columns=names, read_dictionary=text, page_checksum_verification=True)
             table.validate(full=True)
             frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
         for name in text:
@@ -250,7 +250,7 @@ class FeatureStore:
         """Yield the features (b, p) of all stored rows of one row group, in batches."""
         import pyarrow.parquet as pq
 
-        with self._reading(file), pq.ParquetFile(file) as source:
+        with self._reading(file), pq.ParquetFile(file, page_checksum_verification=True) as source:
             names = source.schema_arrow.names
             if "features" not in names:
                 raise InputError(

@@ -242,8 +242,17 @@ class ShardFolder:
 
     def finished(self, shard: int) -> dict[str, Any] | None:
         """Return the metadata of a shard; None if it is missing, damaged, or was computed by another network."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         content = shard_about(self.path(shard))
-        return content if content.get("key") == self.key else None
+        if content.get("key") != self.key:
+            return None
+        try:
+            pq.read_table(self.path(shard), page_checksum_verification=True)
+        except (OSError, ValueError, pa.ArrowException):
+            return None
+        return content
 
     def discard(self, shard: int) -> None:
         """Remove an outdated shard, so that nobody reads it before it is rewritten."""
@@ -285,7 +294,7 @@ class ShardFolder:
         about = {"key": self.key, "samples": digests[0], "labels": digests[1], "broken": list(broken)}
         table = pa.table(columns).replace_schema_metadata({SHARD_METADATA: json.dumps(about, sort_keys=True).encode()})
         with replacing(self.path(shard)) as temporary:
-            pq.write_table(table, temporary)
+            pq.write_table(table, temporary, write_page_checksum=True)
 
 
 @contextmanager

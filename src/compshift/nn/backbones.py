@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from compshift._errors import InputError, check_name, unknown_name
-from compshift._files import check_path
+from compshift._files import check_ordinary, check_path
 from compshift.data.images import RESIZE_AND_CROP, SIZE, Geometry, ImagePreprocessing, scaled
 
 
@@ -260,7 +260,10 @@ def load_backbone(
         raise unknown_name(f"backbone of {kind}", name, _known(kind))
     if difflib.get_close_matches(name, _known(kind), n=1, cutoff=0.8) and not Path(name).is_dir():
         raise unknown_name("backbone", name, _known(kind))  # probably a typo, not a model on the hub
-    check_path(name)  # a name that cannot be a path cannot be a model on the hub either
+    folder = check_path(name)  # a name that cannot be a path cannot be a model on the hub either
+    for pattern in ("*", "*/*") if folder.is_dir() else ():
+        for file in folder.glob(pattern):
+            check_ordinary(file)
     require("transformers")
     from compshift.nn.huggingface import offline_without_hub, text_backbone, vision_backbone
 

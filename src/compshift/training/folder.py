@@ -137,8 +137,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) ->
         model.load_state_dict(dict(weights))
     except RuntimeError as error:
         raise InputError(
-            f"the weights in {str(path)!r} do not fit the model ({reason(error)[:300]}): use the backbone and method "
-            "of the run that wrote them"
+            f"the weights in {str(path)!r} do not fit the model ({reason(error)[:300]}): {RETRAIN}"
         ) from None
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
