@@ -77,9 +77,9 @@ def train_method(
 ) -> TrainedFit:
     """Train a method on the train rows, and keep the checkpoint with the best accuracy on the val rows.
 
-    A run in the folder is resumed, or started again if its files cannot be used. ``hyperparameters`` are the method's own,
-    ``common`` those shared by all methods. ``known`` describes a named data set and is None for other data. ``detail`` of
-    the result records how the network was trained.
+    A run in the folder is resumed, or started again if its files cannot be used. ``hyperparameters`` are the method's
+    own, ``common`` those shared by all methods. ``known`` describes a named data set and is None for other data.
+    ``detail`` of the result records how the network was trained.
     """
     from compshift.methods.registry import make_method
     from compshift.training.finetuning import train
