@@ -387,7 +387,7 @@ class CRMClassifier(GroupClassifier):
             CRMClassifier._from_file(header, arrays)
         except InputError as error:
             raise InputError(f"the model cannot be saved because the file could not be loaded again: {error}") from None
-        io.write(path, KIND, header, arrays)
+        io.write(path, "CRMClassifier", header, arrays)
 
     def _plain_parameters(self) -> dict[str, Any]:
         """Return the constructor parameters of a ``CRMClassifier`` with the chosen settings, for a model file."""

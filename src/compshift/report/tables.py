@@ -30,7 +30,6 @@ METRIC_NOTES = {
 STANDARD_NOTE = "None dropped: worst-group accuracy when no group is dropped from training."
 SOLVED_NOTE = "Methods that are solved to the optimum are deterministic and have no standard error."
 ONE_SEED_NOTE = "There is one seed, so there is no standard error."
-PARTIAL_NOTE = "* Some scenarios or seeds are missing."
 COMPARED_NOTE = (
     "Test accuracy in percent: mean (standard error) over seeds. The third column of each metric is our number minus "
     "the paper's, divided by the standard error of this difference."

@@ -50,7 +50,11 @@ def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accel
     options = DistributedDataParallelKwargs(find_unused_parameters=find_unused)
     # On a machine without an accelerator device, accelerate starts a process group only with cpu=True.
     on_cpu = device == "cpu" or not torch.accelerator.is_available()
-    accelerator = Accelerator(cpu=on_cpu, mixed_precision=MIXED_PRECISION[precision], kwargs_handlers=[options])
+    accelerator = Accelerator(
+        cpu=on_cpu,
+        mixed_precision={"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[precision],
+        kwargs_handlers=[options],
+    )
     wanted = int(os.environ.get("WORLD_SIZE", "1"))
     if accelerator.num_processes != wanted:
         raise InputError(

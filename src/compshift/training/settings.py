@@ -184,7 +184,7 @@ class Settings:
         optimiser = ("adamw" if kind == "text" else "sgd") if self.optimiser == "auto" else self.optimiser
         schedule = ("linear" if optimiser == "adamw" else "constant") if self.schedule == "auto" else self.schedule
         rates = LEARNING_RATES if pretrained else FRESH_LEARNING_RATES
-        warmup = (round(WARM_UP * self.steps) if schedule == "linear" else 0) if self.warmup is None else self.warmup
+        warmup = (round(0.1 * self.steps) if schedule == "linear" else 0) if self.warmup is None else self.warmup
         return replace(
             self,
             optimiser=optimiser,
