@@ -114,7 +114,7 @@ def _main(results: Results) -> Grid:
     meanings = [text for metric, text in METRIC_NOTES.items() if metric in columns]
     seeds = {score.seeds for row in results.main.values() for score in row.values()}
     once = [SOLVED_NOTE] if len(seeds) > 1 else [ONE_SEED_NOTE] if seeds == {1} else []
-    partial = [PARTIAL_NOTE] if results.partial & {*results.main} else []
+    partial = ["* Some scenarios or seeds are missing."] if results.partial & {*results.main} else []
     also = [STANDARD_NOTE] if standard else []
     sentences = [UNIT_NOTE, *meanings, *also, *once, *partial]
     grid.notes = [" ".join(sentences), *(_lacking_notes(results) if standard else ()), *results.notes]
