@@ -1,7 +1,7 @@
 """Compositional shift: groups that are absent from the training data but occur in the test data.
 
-A ``Scenario`` lists the groups to drop. Applied to a data set, it removes them from train and val but not from test, and
-trims val to the groups that train has, unless it says otherwise.
+A ``Scenario`` lists the groups to drop. Applied to a data set, it removes them from train and val but not from test,
+and trims val to the groups that train has, unless it says otherwise.
 """
 
 from __future__ import annotations
