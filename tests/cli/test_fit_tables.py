@@ -350,6 +350,27 @@ class TestImagesAndTexts:
         assert result.returncode == 0, result.err
         assert json.loads(result.out)["rows"] == 5
 
+    def test_pairs_through_a_sentence_encoder(self, call, tmp_path):
+        """Four times as many features, from the texts of a benchmark, from its cached tokens and from a table."""
+        from tests.data import trees
+        from tests.nn.models import sentence_encoder
+
+        backbone = ["--backbone", str(sentence_encoder(tmp_path / "encoder"))]
+        for build in (trees.multinli_texts, trees.multinli_caches):
+            build(tmp_path)
+            trees.multinli_table(tmp_path)
+            options = [*backbone, "--max-length", "64", "-o", build.__name__, "--json"]
+            result = call("features", "multinli", "--root", ".", *options, cwd=tmp_path)
+            assert result.returncode == 0, result.err
+            assert json.loads(result.out)["features"] == 64
+        rows = [(f"{tone} {row}", f"on {topic}", tone, topic) for row in range(9) for tone in "ab" for topic in "cd"]
+        pd.DataFrame(rows, columns=["one", "two", "tone", "topic"]).to_csv(tmp_path / "pairs.csv", index=False)
+        labels = ["--target", "tone", "--attributes", "topic"]
+        result = call("fit", "pairs.csv", "--text", "one,two", *backbone, *labels, "-o", "m", cwd=tmp_path)
+        assert "36 rows of 64 features" in result.out, result.err
+        result = call("predict", "m", "pairs.csv", "-o", "p.csv", cwd=tmp_path)
+        assert result.returncode == 0, result.err
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [

@@ -75,6 +75,18 @@ def bert(folder: Path, vocabulary=30522):
     return folder
 
 
+def sentence_encoder(folder: Path):
+    """Write a tiny model of sentence-transformers: token means, scaled to length 1."""
+    import json
+
+    bert(folder)
+    kinds = [{"type": f"sentence_transformers.models.{kind}"} for kind in ("Transformer", "Pooling", "Normalize")]
+    (folder / "modules.json").write_text(json.dumps(kinds))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    return folder
+
+
 def photographs(folder: Path, n, seed=0):
     """Write JPEG files of different sizes with noise on a gradient; return their names."""
     from PIL import Image

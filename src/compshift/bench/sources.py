@@ -70,7 +70,7 @@ class DataSource:
 
     def with_features(self, folder: Path, backbone: str | None, progress: Callable[[int], None]) -> DataSource:
         """Compute features of a downloaded data set in ``folder`` if missing, and return a source that reads them."""
-        from compshift.data.dataset import DEFAULT_BACKBONES
+        from compshift.data.dataset import DEFAULT_BACKBONES, has_pairs
         from compshift.features.embedder import Embedder
         from compshift.features.extract import extract_features
         from compshift.nn.backbones import load_backbone
@@ -82,6 +82,7 @@ class DataSource:
             data.kind,
             geometry=self.known.fitted_geometry(data),
             default_length=self.known.max_length,
+            pairs="auto" if has_pairs(data.samples) else None,
         )
         target = folder / self.label
         target.parent.mkdir(parents=True, exist_ok=True)

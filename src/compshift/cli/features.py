@@ -77,7 +77,7 @@ def features(
     from compshift.cli.inputs import TableOptions, load_source, path_of, require_torch
     from compshift.cli.interruption import resumable
     from compshift.data.benchmarks import MODULES, benchmark
-    from compshift.data.dataset import DEFAULT_BACKBONES
+    from compshift.data.dataset import DEFAULT_BACKBONES, has_pairs
 
     if source in MODULES and benchmark(source).kind == "features":
         raise InputError(f"{source} already consists of features: write them with `compshift datasets export {source}`")
@@ -102,6 +102,7 @@ def features(
         max_length=max_length,
         default_length=loaded.max_length,
         pooling=pooling,
+        pairs="auto" if has_pairs(data.samples) else None,
     )
     embedder = Embedder(network, device=device, dtype=dtype, batch_size=batch_size, num_workers=workers)
     with resumable(), progress_bar("features", len(data), unit="rows") as advance:

@@ -135,6 +135,13 @@ Samples = Any
 """A matrix of features (n, p), or one of the classes in ``KINDS``."""
 
 
+def has_pairs(samples: Any) -> bool:
+    """Return whether samples are pairs of texts, or token ids of pairs."""
+    if isinstance(samples, Tokens):
+        return bool(samples.segments.any())
+    return isinstance(samples, Texts) and samples.second is not None
+
+
 def _text_array(values: Any, name: str) -> np.ndarray[Any, Any]:
     """Check that all values are text and return them as an array of objects.
 

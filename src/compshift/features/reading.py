@@ -18,6 +18,7 @@ from compshift.core.arrays import IntArray
 from compshift.data.dataset import ImageArrays, ImageFiles, Samples, Texts, Tokens
 from compshift.data.images import BrokenImageError, decode_image, read_bytes
 from compshift.nn.backbones import Backbone
+from compshift.nn.pairs import check_pairs, separate_tokens
 
 MAX_WORKERS = 4
 """Largest number of worker processes if the caller does not choose it."""
@@ -45,6 +46,8 @@ class Batches(Dataset[InputBatch]):
         self._digests = digests
         self._preprocessing = getattr(backbone, "preprocessing", None)
         self._backbone = backbone if backbone.kind == "text" else None  # weights are not sent to workers
+        self._separate = getattr(backbone, "pairs", "joint") == "separate"
+        check_pairs(samples, backbone)
         if isinstance(samples, Tokens):
             _check_vocabulary(samples, backbone)
 
@@ -57,7 +60,10 @@ class Batches(Dataset[InputBatch]):
                 rows, {"features": torch.from_numpy(self.samples[rows].astype(np.float32, copy=False))}, digests, []
             )
         if isinstance(self.samples, Tokens):
-            return InputBatch(rows, _token_inputs(self.samples[rows]), digests, [])
+            tokens = self.samples[rows]
+            tokeniser: Any = getattr(self._backbone, "tokeniser", None)
+            inputs = separate_tokens(tokens, tokeniser) if self._separate else _token_inputs(tokens)
+            return InputBatch(rows, inputs, digests, [])
         assert isinstance(self.samples, Texts)
         assert self._backbone is not None
         return InputBatch(rows, self._backbone.tokenise(self.samples[rows]), digests, [])  # type: ignore[operator]

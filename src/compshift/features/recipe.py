@@ -42,11 +42,13 @@ class Recipe:
     max_length: int | None = None
     dtype: str = "auto"
     network: str = ""  # digest of the backbone's weights, settings and precision; empty before its first use
+    pairs: str = "joint"  # encoding of pairs of texts; "joint" for models of releases that had no other
     split: Mapping[str, Any] | None = None  # how the table was split, as ``with_split`` records it
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a dictionary that can be written as JSON."""
-        return asdict(self)
+        content = asdict(self)
+        return content if self.pairs != "joint" else {key: value for key, value in content.items() if key != "pairs"}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Recipe:
@@ -69,6 +71,7 @@ class Recipe:
         if not self.columns or (limit is not None and len(self.columns) > limit):
             expected = "1 or more" if limit is None else " or ".join(map(str, range(1, limit + 1)))
             raise InputError(f"columns has {len(self.columns)} names, but must have {expected} for {self.kind}")
+        check_name("pairs", self.pairs, ("auto", "joint"))
         for name in ("backbone", "pooling", "dtype", "network"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"{name} is {shown(getattr(self, name))}, but must be text")
@@ -123,7 +126,9 @@ class Recipe:
         from compshift.features.extract import network_key
         from compshift.nn.backbones import load_backbone
 
-        backbone = load_backbone(self.backbone, self.kind, pooling=self.pooling, max_length=self.max_length)
+        backbone = load_backbone(
+            self.backbone, self.kind, pooling=self.pooling, max_length=self.max_length, pairs=self._pairs
+        )
         embedder = Embedder(backbone, dtype=self.dtype, **options)
         if self.network and network_key(embedder.about()) != self.network:
             raise InputError(
@@ -175,7 +180,15 @@ class Recipe:
         )
         features = replace(read_features(folder, data.space.names), targets=data.targets)
         about = embedder.about()
-        return features, replace(self, network=network_key(about), dtype=about["dtype"]), extraction
+        pairs = self._pairs or "joint"
+        return features, replace(self, network=network_key(about), dtype=about["dtype"], pairs=pairs), extraction
+
+    @property
+    def _pairs(self) -> str | None:
+        """Encoding of pairs, as ``load_backbone`` takes it: what the model was fitted with; None for single texts."""
+        if self.kind != "text" or len(self.columns) == 1:
+            return None
+        return self.pairs if self.network else "auto"
 
     def _columns(self) -> dict[str, Any]:
         """Return the keyword arguments of ``load_table`` that name the columns."""

