@@ -4,136 +4,34 @@ After each: the right files and exit code 0, or one sentence and exit code 2, wi
 anything that the loader takes for the data set; then the same command on a site without troubles ends well.
 """
 
-import gzip
 import hashlib
-import io
 import json
-import os
 import re
-import resource
-import signal
 import socket
 import stat
-import subprocess
 import tarfile
-import time
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from compshift.data import archives, download, untrusted
+from compshift.data import download
 from compshift.data.benchmarks import benchmark
-from tests.cli.commands import COMMAND, environment
+from tests.cli.fetching import MARKER, NAME, bomb, flipped, get, huge_header, judge, packed_zip, special, tar
 from tests.data import trees
 from tests.data.http_site import (
-    chunked, compressed, drip, garbage, page, redirect, refuse, running_site, send, silent, unmeasured,
-)  # fmt: skip
-
-NAME, MARKER = "civilcomments", "all_data_with_identities.csv"
-TIMEOUT = ["--timeout", "0.4", "--attempts", "3"]
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """The files of a small data set, by their names in the archive; one cannot be compressed."""
-    folder = tmp_path_factory.mktemp("tree")
-    trees.civilcomments(folder, "authors")
-    noise = np.random.default_rng(0).bytes(400_000)
-    return {MARKER: (folder / NAME / MARKER).read_bytes(), "notes/noise.bin": noise}
-
-
-def tar(files, mode="w:gz", extra=()):
-    """Pack files as a tar archive; ``extra`` has further entries, as TarInfo with content."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode=mode) as archive:
-        for info, content in [*((tarfile.TarInfo(name), content) for name, content in files.items()), *extra]:
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return packed.getvalue()
-
-
-def special(name, kind, target=""):
-    """An entry of a tar archive that is not a regular file."""
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, target
-    return [(info, b"")]
-
-
-def packed_zip(files, method=zipfile.ZIP_DEFLATED, modes=()):
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", method) as archive:
-        for name, content in files.items():
-            info = zipfile.ZipInfo(name)
-            info.compress_type = method
-            info.external_attr = dict(modes).get(name, stat.S_IFREG | 0o644) << 16
-            archive.writestr(info, content)
-    return packed.getvalue()
-
-
-def bomb():
-    """A tar archive of a file of zeros, a thousand times as large."""
-    info = tarfile.TarInfo("zeros")
-    info.size = 32 << 20
-    return gzip.compress(info.tobuf() + bytes(info.size + 1024))
-
-
-def huge_header():
-    """A tar archive with a large extended header, which readers keep in memory."""
-    info = tarfile.TarInfo("pax")
-    info.type, info.size = tarfile.XHDTYPE, 3 << 20
-    return gzip.compress(info.tobuf() + bytes(info.size + 1024))
-
-
-def flipped(content, place):
-    return content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :]
-
-
-@pytest.fixture(scope="module")
-def archive(files):
-    return tar(files)
-
-
-@pytest.fixture
-def site(monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(download, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(download, "PROGRESS_BYTES", 10_000)
-    for module in (untrusted, archives):
-        monkeypatch.setattr(module, "ALWAYS_ALLOWED_BYTES", 4 << 20)
-    monkeypatch.setattr(os, "sync", lambda: None)  # which waits for all disks
-    with running_site() as found:
-        yield found
-
-
-def get(call, tmp_path, *arguments, name=NAME):
-    return call("datasets", "get", name, "--root", str(tmp_path / "root"), *TIMEOUT, *arguments, cwd=tmp_path)
-
-
-def inventory(folder):
-    """Content of all files below a folder, None for folders."""
-    paths = sorted(folder.rglob("*")) if folder.is_dir() else []
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in paths}
-
-
-def judge(result, tmp_path, expected, files):
-    """Check the end of a run: ``expected`` is None for the right files, else a part of the sentence."""
-    root = tmp_path / "root"
-    assert "Traceback" not in result.out + result.err
-    if expected is None:
-        assert result.returncode == 0, result.err
-        assert {name: (root / NAME / name).read_bytes() for name in files} == files
-        assert sorted(path.name for path in root.iterdir()) == [NAME]
-        assert len(benchmark(NAME).load(root)) == 7
-        return
-    assert result.returncode == 2, (result.out, result.err)
-    assert result.out == ""
-    assert [line[:7] for line in result.err.splitlines() if "error: " in line] == ["error: "]
-    assert expected in result.err.splitlines()[-1]
-    assert len(result.err.splitlines()[-1]) < 810
-    assert benchmark(NAME).find(root) is None
-    assert not (root / NAME).exists()
+    chunked,
+    compressed,
+    drip,
+    garbage,
+    held,
+    page,
+    redirect,
+    refuse,
+    send,
+    silent,
+    unmeasured,
+)
 
 
 def cuts(*places):
@@ -150,6 +48,12 @@ def bad(make):
     return lambda good, files: [send(make(good, files))]
 
 
+def grow(handler):
+    """Send the client on and on."""
+    redirect(f"{handler.path}x")(handler)
+    handler.site.set(grow, path=f"{handler.path}x")
+
+
 OLD = np.random.default_rng(1).bytes(300_000)
 DAMAGED = "is damaged or incomplete"
 LEADS_OUT = "which may lead out of the folder"
@@ -164,20 +68,22 @@ ROWS = {
     "cut in the headers": (lambda good, _: [garbage(b"HTTP/1.1 200 OK\r\nContent-Le"), send(good)], None),
     "cut again and again": (cuts(*[50_000] * 7), None),
     "cut always at the same byte": (lambda good, _: [send(good, cut=9000, ranges=False)], f"of 4{'{rest}'}"),
-    "a short body with the right length": (lambda good, _: [send(good[:-7], length=len(good), etag=None, modified=None)], AGAIN),
+    "a short body with the right length": (lambda good, _: [send(good[:-7], length=len(good), ranges=False)], AGAIN),
     "a longer body than announced": (lambda good, _: [send(good, length=300_000)], DAMAGED),
     "more after the announced body": (lambda good, _: [send(good + b"more", length=len(good))], None),
     "no ranges": (lambda good, _: [send(good, cut=300_000), send(good, ranges=False)], None),
     "no version of the file": (lambda good, _: [send(good, cut=300_000, etag=None, modified=None), send(good)], None),
     "only a date of the file": (lambda good, _: [send(good, cut=300_000, etag=None), send(good, etag=None)], None),
-    "a weak version of the file": (lambda good, _: [send(good, cut=300_000, etag='W/"1"'), send(good, etag='W/"1"')], None),
+    "a weak version of the file": (
+        lambda good, _: [send(good, cut=300_000, etag='W/"1"'), send(good, etag='W/"1"')], None),
     "another part than asked for": (
         lambda good, _: [send(good, cut=300_000), send(good[1:], content_range="bytes 0-9/10"), send(good)], None),
     "a part without a range": (lambda good, _: [send(good, cut=9), send(good, content_range=""), send(good)], None),
     "a part of a longer file": (
-        lambda good, _: [send(good, cut=9), send(good, content_range=f"bytes 9-{len(good) - 1}/9999999"), send(good)], None),
+        lambda good, _: [send(good, cut=9), send(good, content_range="bytes 9-9999998/9999999"), send(good)], None),
     "changed meanwhile": (lambda good, _: [send(OLD, cut=200_000, etag='"old"'), send(good)], None),
-    "changed meanwhile, If-Range ignored": (lambda good, _: [send(OLD, cut=200_000, etag='"old"'), send(good, heed=False)], None),
+    "changed meanwhile, If-Range ignored": (
+        lambda good, _: [send(OLD, cut=200_000, etag='"old"'), send(good, heed=False)], None),
     "shorter meanwhile": (lambda good, _: [send(good + OLD, cut=600_000), send(good, heed=False)], None),
     "404": (answers(refuse(404)), "error 404 (there is no such file)"),
     "403": (answers(refuse(403)), "error 403 (access is denied)"),
@@ -187,11 +93,11 @@ ROWS = {
     "503 in the middle": (lambda good, _: [send(good, cut=200_000), refuse(503), send(good)], None),
     "500 for ever": (answers(refuse(500)), f"error 500, {AGAIN}"),
     "204": (answers(refuse(204)), "the code 204, which is not a file"),
-    "a part that nobody asked for": (lambda good, _: [lambda h: refuse(206, Content_Range="bytes 0-0/1")(h)], "the code 206"),
-    "a redirection": (lambda good, _: [redirect("/other")], None),
-    "a redirection at every attempt": (lambda good, _: [redirect("/other")], None),
+    "a part that nobody asked for": (answers(refuse(206, Content_Range="bytes 0-0/1")), "the code 206"),
+    "a redirection": (answers(redirect("/other")), None),
+    "a redirection in the middle": (lambda good, _: [send(good, cut=200_000), redirect("/other")], None),
     "a redirection to itself": (answers(redirect("/file")), "redirects in circles"),
-    "a redirection that grows": (lambda *_: [lambda h: grow(h)], "redirects in circles"),
+    "a redirection that grows": (answers(grow), "redirects in circles"),
     "a redirection to a file": (answers(redirect("file:///etc/passwd")), "not http or https"),
     "a redirection to FTP": (answers(redirect("ftp://127.0.0.1:{port}/file")), "not http or https"),
     "a redirection to data": (answers(redirect("data:text/plain,hello")), "not http or https"),
@@ -200,7 +106,7 @@ ROWS = {
     "drips": (lambda good, _: [drip(good)], "bytes in 0.4 s"),
     "silence, then fine": (lambda good, _: [silent(), send(good)], None),
     "silence": (answers(silent()), "there is no answer (timed out)"),
-    "silence in the middle": (lambda good, _: [lambda h: (send(good, cut=100_000)(h), h.wfile.flush(), silent()(h)), send(good)], None),
+    "silence in the middle": (lambda good, _: [held(good, 100_000, 2), send(good)], None),
     "not HTTP": (answers(garbage()), AGAIN),
     "a web page": (answers(page()), "sends a web page, not the file"),
     "a web page of another type": (answers(page("application/octet-stream", b"\n <HTML><body>")), "sends a web page"),
@@ -208,9 +114,9 @@ ROWS = {
     "an empty file": (answers(send(b"")), "is not a zip, tar or tar.gz archive"),
     "compressed for the way": (lambda good, _: [compressed(good)], None),
     "compressed for the way, cut": (
-        lambda good, _: [send(gzip.compress(good), headers={"Content-Encoding": "gzip"}, cut=c) for c in (90_000, None)], None),
+        lambda good, _: [compressed(good, cut=90_000), compressed(good)], None),
     "called compressed": (lambda good, _: [send(good, headers={"Content-Encoding": "x-gzip"})], None),
-    "called compressed, but not": (answers(send(OLD, headers={"Content-Encoding": "gzip"})), "cannot be decoded as gzip"),
+    "called compressed, but not": (answers(send(OLD, headers={"Content-Encoding": "gzip"})), "cannot be decoded"),
     "another encoding": (lambda good, _: [send(good, headers={"Content-Encoding": "br"})], "the encoding 'br'"),
     "chunks": (lambda good, _: [chunked(good)], None),
     "chunks, cut": (lambda good, _: [chunked(good, cut=200_000), send(good)], None),
@@ -225,7 +131,7 @@ ROWS = {
     "an absolute path in zip": (bad(lambda _, files: packed_zip({**files, "/tmp/compshift-outside": b"x"})), LEADS_OUT),
     "a backslash in zip": (bad(lambda _, files: packed_zip({**files, "..\\outside": b"x"})), LEADS_OUT),
     "a symbolic link out": (
-        bad(lambda _, files: tar(files, extra=[*special("up", tarfile.SYMTYPE, "../.."), (tarfile.TarInfo("up/outside"), b"x")])), LINK),
+        bad(lambda _, files: tar(files, extra=special("up", tarfile.SYMTYPE, "../..", "up/outside"))), LINK),
     "a hard link": (bad(lambda _, files: tar(files, extra=special("passwd", tarfile.LNKTYPE, "/etc/passwd"))), LINK),
     "a device": (bad(lambda _, files: tar(files, extra=special("null", tarfile.CHRTYPE))), LINK),
     "a pipe": (bad(lambda _, files: tar(files, extra=special("pipe", tarfile.FIFOTYPE))), LINK),
@@ -233,7 +139,7 @@ ROWS = {
         bad(lambda _, files: packed_zip({**files, "up": b"../.."}, modes=[("up", stat.S_IFLNK | 0o777)])), LINK),
     "a bomb": (bad(lambda *_: bomb()), "designed to exhaust memory"),
     "a bomb in a header": (bad(lambda *_: huge_header()), "designed to exhaust memory"),
-    "a bomb in zip": (bad(lambda _, files: packed_zip({MARKER: files[MARKER], "zeros": bytes(32 << 20)})), "designed to exhaust memory"),
+    "a bomb in zip": (bad(lambda *_: packed_zip({"zeros": bytes(32 << 20)})), "designed to exhaust memory"),
     "a truncated tar.gz": (bad(lambda good, _: good[: len(good) // 2]), DAMAGED),
     "a tar.gz without its end": (bad(lambda good, _: good[:-5]), DAMAGED),
     "a truncated tar": (bad(lambda _, files: tar(files, "w")[:200_000]), DAMAGED),
@@ -243,14 +149,10 @@ ROWS = {
     "a flipped byte in tar.gz": (bad(lambda good, _: flipped(good, 250_000)), DAMAGED),
     "a flipped byte in zip": (bad(lambda _, files: flipped(packed_zip(files), 250_000)), DAMAGED),
     "an empty archive": (bad(lambda *_: tar({})), "without files"),
-    "another layout": (bad(lambda _, files: tar({f"deeper/{name}": files[name] for name in files})), "it holds 'civilcomments/deeper'"),
+    "another layout": (
+        bad(lambda _, files: tar({f"in/{name}": files[name] for name in files})), "it holds 'civilcomments/in'"),
     "another table": (bad(lambda _, files: tar({**files, MARKER: b"a,b\n1,2\n"})), "has no column 'comment_text'"),
 }  # fmt: skip
-
-
-def grow(handler):
-    redirect(f"{handler.path}x")(handler)
-    handler.site.set(grow, path=f"{handler.path}x")
 
 
 @pytest.mark.parametrize("trouble", ROWS)
@@ -267,6 +169,12 @@ def test_trouble(trouble, call, site, tmp_path, files, archive):
         judge(get(call, tmp_path, "--address", site.url()), tmp_path, None, files)
     assert {path.name for path in tmp_path.iterdir()} == {"beside", "root"}
     assert not Path("/tmp/compshift-outside").exists()
+
+
+def inventory(folder):
+    """Content of all files below a folder, None for folders."""
+    paths = sorted(folder.rglob("*")) if folder.is_dir() else []
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in paths}
 
 
 def test_a_cut_download_is_continued(call, site, tmp_path, files, archive):
@@ -289,7 +197,11 @@ def table(tmp_path, site, **keys):
 @pytest.mark.parametrize("key", ["size", "md5", "sha256"])
 def test_sizes_and_checksums(call, site, tmp_path, files, archive, key):
     """Wrong bytes are rejected, also where they came in two parts; the next run succeeds."""
-    right = {"size": len(archive), "md5": hashlib.md5(archive).hexdigest(), "sha256": hashlib.sha256(archive).hexdigest()}
+    right = {
+        "size": len(archive),
+        "md5": hashlib.md5(archive).hexdigest(),
+        "sha256": hashlib.sha256(archive).hexdigest(),
+    }
     mirror = table(tmp_path, site, **{key: right[key]})
     wrong = archive + b"\0" if key == "size" else flipped(archive, 250_000)
     for answers in ([send(wrong)], [chunked(wrong)]):
@@ -306,7 +218,7 @@ def test_sizes_and_checksums(call, site, tmp_path, files, archive, key):
     assert "the data set" not in result.err
 
 
-def test_what_is_printed(call, site, tmp_path, files, archive):
+def test_what_is_printed(call, site, tmp_path, archive):
     site.set(send(archive))
     result = get(call, tmp_path, "--address", site.url())
     host = f"127.0.0.1:{site.port}"
@@ -341,28 +253,12 @@ def test_folders_that_are_there(call, site, tmp_path, files, archive):
     judge(get(call, tmp_path, "--address", site.url()), tmp_path, None, files)  # an empty folder is replaced
 
 
-@pytest.mark.parametrize("left", ["an older version", "another address", "no state", "damaged state", "too long", "whole"])
-def test_parts_that_were_left(call, site, tmp_path, files, archive, left):
-    work = tmp_path / "root" / ".fetch-civilcomments"
-    work.mkdir(parents=True)
-    part = work / "civilcomments_v1.0.tar.gz.part"
-    content = {"too long": archive + OLD, "whole": archive}.get(left, OLD)
-    part.write_bytes(content)
-    address = site.url("/gone" if left == "another address" else "/file")
-    etag = '"old"' if left == "an older version" else '"one"'
-    total = len(archive) if left == "whole" else len(archive) + len(OLD) + 1
-    state = json.dumps({"address": address, "validator": etag, "total": total, "encoding": ""})
-    if left != "no state":
-        part.with_name(f"{part.name}.json").write_text(state[: 20 if left == "damaged state" else None])
-    site.set(send(archive))
-    judge(get(call, tmp_path, "--address", site.url()), tmp_path, None, files)
-    assert len(site.requests) == {"too long": 2, "whole": 0}.get(left, 1)
-
-
 def test_several_files(call, site, tmp_path):
     """A data set of which one file is missing does not appear, and what was received is not fetched again."""
     trees.nicopp(tmp_path, "plain")
-    images = {str(path.relative_to(tmp_path / "nicopp")): path.read_bytes() for path in (tmp_path / "nicopp").rglob("*.jpg")}
+    images = {
+        str(path.relative_to(tmp_path / "nicopp")): path.read_bytes() for path in (tmp_path / "nicopp").rglob("*.jpg")
+    }
     names = (tmp_path / "nicopp/dg_label_id_mapping.json").read_bytes()
     site.set(send(packed_zip(images)), path="/images")
     both = ["--address", site.url("/images"), "--address", site.url("/names")]
@@ -418,104 +314,3 @@ def test_never_from_https_to_http():
         error.value.close()
     old = download.request.Request("http://a.org/file")
     assert follow(old, None, 301, "", {}, "https://a.org/file").full_url == "https://a.org/file"
-
-
-# Faults of the machine, in processes of their own.
-
-
-def start(site, root, *arguments, limit=None):
-    command = [*COMMAND, "datasets", "get", NAME, "--root", str(root), "--address", site.url(), *arguments]
-    limits = (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None
-    return subprocess.Popen(
-        command, env={**environment(), "NO_PROXY": "127.0.0.1"}, preexec_fn=limits, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-
-
-def wait_until(condition, seconds=15.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
-
-
-def held(content, size):
-    """Send the first bytes, then wait."""
-
-    def answer(handler):
-        send(content, cut=size)(handler)
-        silent(15)(handler)
-
-    return answer
-
-
-def test_two_processes_then_a_kill(call, site, tmp_path, files, archive):
-    """A second process is turned away; when the first is killed, the next continues its download."""
-    root = tmp_path / "root"
-    part = root / ".fetch-civilcomments" / "civilcomments_v1.0.tar.gz.part"
-    site.set(held(archive, 300_000), send(archive))
-    first = start(site, root)
-    try:
-        wait_until(lambda: part.exists() and part.stat().st_size > 0)
-        result = get(call, tmp_path, "--address", site.url())
-        judge(result, tmp_path, "another process is fetching civilcomments into", files)
-    finally:
-        first.send_signal(signal.SIGKILL)
-        first.communicate()
-    received = part.stat().st_size
-    assert 0 < received <= 300_000
-    judge(get(call, tmp_path, "--address", site.url()), tmp_path, None, files)
-    assert site.requests[-1][1]["Range"] == f"bytes={received}-"
-
-
-def test_killed_while_unpacking(call, site, tmp_path, files, archive, monkeypatch):
-    """What was unpacked before is not taken for the data set, and the archive is not fetched again."""
-    root = tmp_path / "root"
-    many = tar({**files, **{f"many/{number}": b"x" for number in range(4_000)}})
-    site.set(send(many))
-    first = start(site, root)
-    wait_until(lambda: (root / ".fetch-civilcomments/tree" / NAME / "many").is_dir())
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
-    assert not (root / NAME).exists()
-    assert (root / ".fetch-civilcomments/tree" / NAME / MARKER).exists()
-    assert get(call, tmp_path, "--address", site.url()).returncode == 0
-    assert len(site.requests) == 1
-    assert len(list((root / NAME / "many").iterdir())) == 4_000
-    assert os.listdir(root) == [NAME]
-
-
-@pytest.mark.parametrize("limit", [100_000, 405_000])
-def test_full_disk(call, site, tmp_path, files, archive, limit):
-    """The limit is reached while downloading, or while unpacking a file that is larger than its archive."""
-    files = {**files, "zeros": bytes(1 << 20)}
-    archive = tar(files)
-    site.set(send(archive))
-    ended = start(site, tmp_path / "root", limit=limit)
-    ended.out, ended.err = ended.communicate(timeout=60)
-    judge(ended, tmp_path, "cannot be written (File too large): free some space, and run the same command again", files)
-    judge(get(call, tmp_path, "--address", site.url()), tmp_path, None, files)
-    assert [headers.get("Range") for _, headers in site.requests] == ([None, "bytes=100000-"] if limit == 100_000 else [None])
-
-
-def test_too_little_space(call, site, tmp_path, files, archive, monkeypatch):
-    from shutil import _ntuple_diskusage
-
-    site.set(send(archive))
-    with monkeypatch.context() as patch:
-        patch.setattr("shutil.disk_usage", lambda _: _ntuple_diskusage(10**6, 10**6, 1000))
-        result = get(call, tmp_path, "--address", site.url())
-    judge(result, tmp_path, "0.00 GB are needed for the rest of civilcomments_v1.0.tar.gz", files)
-    judge(get(call, tmp_path, "--address", site.url()), tmp_path, None, files)
-
-
-def test_interrupted(call, site, tmp_path, files, archive):
-    site.set(held(archive, 300_000), send(archive))
-    first = start(site, tmp_path / "root")
-    part = tmp_path / "root/.fetch-civilcomments/civilcomments_v1.0.tar.gz.part"
-    wait_until(lambda: part.exists() and part.stat().st_size > 0)
-    first.send_signal(signal.SIGINT)
-    out, err = first.communicate(timeout=60)
-    assert (first.returncode, out) == (130, "")
-    assert err.splitlines()[-1] == "interrupted: run the same command again to continue"
-    judge(get(call, tmp_path, "--address", site.url()), tmp_path, None, files)

@@ -36,7 +36,7 @@ def running_site():
         protocol_version = "HTTP/1.1"
         timeout = MAX_SECONDS
 
-        def do_GET(self):  # noqa: N802
+        def do_GET(self):
             self.site, self.close_connection = site, True
             site.requests.append((self.path, dict(self.headers)))
             answers = site.answers.get(self.path, [refuse(404)])
@@ -168,6 +168,16 @@ def unmeasured(content):
     return send(content, etag=None, modified=None, headers={"Content-Length": None})
 
 
-def compressed(content):
+def compressed(content, cut=None):
     """Send a file compressed for the way."""
-    return send(gzip.compress(content), headers={"Content-Encoding": "gzip"})
+    return send(gzip.compress(content, mtime=0), headers={"Content-Encoding": "gzip"}, cut=cut)
+
+
+def held(content, size, seconds=15):
+    """Send the first bytes, then wait."""
+
+    def answer(handler):
+        send(content, cut=size)(handler)
+        silent(seconds)(handler)
+
+    return answer

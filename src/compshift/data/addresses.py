@@ -21,7 +21,7 @@ from compshift._files import check_folder, check_ordinary, check_path, locked
 from compshift.data.archives import unpack
 from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import GroupedDataset, ImageFiles
-from compshift.data.download import Expected, Patience, Progress, check_address, download
+from compshift.data.download import Expected, Patience, Progress, check_address, download, mismatch
 
 TABLE = Path(__file__).with_name("addresses.toml")
 """The table of published addresses."""
@@ -232,7 +232,7 @@ def _check_free(known: Benchmark, target: Path) -> None:
 def _download(file: RemoteFile, work: Path, patience: Patience, notify: Callable[[str], None], bar: Bar) -> str:
     """Download a file from the first of its addresses that has it, unless it is there; return the host."""
     target = work / file.name
-    if target.is_file():  # whole and verified, from a run that ended before it was unpacked
+    if target.is_file() and not mismatch(target, file.expected):  # from a run that ended before it was unpacked
         return ""
     problems = []
     for address in file.addresses:

@@ -86,8 +86,12 @@ def _check_entry(name: str, allowed: bool, number: int, archive: Path) -> None:
 def _writing(path: Path) -> Iterator[IO[bytes]]:
     """Open a file of the unpacked folder for writing; errors of the system name it."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as stream:
+        try:
+            stream = open(path, "wb")  # noqa: SIM115
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stream = open(path, "wb")  # noqa: SIM115
+        with stream:
             yield stream
     except OSError as error:
         raise (write_error(error, path) if error.errno else error) from error
@@ -168,8 +172,8 @@ def _unpack_tar(archive: Path, folder: Path, progress: Progress) -> int:
                     assert content is not None  # which it is for links and devices alone
                     with _writing(path) as stream:
                         shutil.copyfileobj(content, stream, CHUNK_BYTES)
-                    if path.stat().st_size != entry.size:
-                        raise InputError(f"{archive.name} ends within {shown(entry.name)}")
+                        if stream.tell() != entry.size:
+                            raise InputError(f"{archive.name} ends within {shown(entry.name)}")
                     count += 1
                 entries.members = []  # type: ignore[attr-defined] # tarfile would keep all of them
                 source.allow(MAX_HEADER_BYTES)

@@ -164,9 +164,11 @@ def check_address(address: str) -> str:
     """Return an address after checking that it is a complete http or https address."""
     try:
         parts = urlsplit(address)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         valid = False
+    if valid and parts.username is not None:
+        raise InputError(f"the address {address!r} has a user name, which is not supported: pass one without")
     if not valid or not address.isascii() or re.search(r"[\s\x00-\x1f\x7f]", address):
         raise InputError(
             f"the address {address!r} is not an http or https address: pass one like https://host/file.zip"
@@ -333,19 +335,22 @@ def _read(response: HTTPResponse) -> bytes:
 def _finish(partial: _Partial, target: Path, expected: Expected, *, resumed: bool) -> None:
     """Check size and checksum of a complete file and give it its name; remove a file that is wrong."""
     host = urlsplit(partial.address).netloc
-    if partial.encoding:
-        _undo_encoding(partial, target.name, host)
-    wrong = _wrong(partial.path, expected)
-    if wrong:
-        partial.remove()
-        if resumed:  # perhaps the parts are of two versions
-            raise TransientError(f"the resumed file has {wrong}, so the download starts over")
-        raise InputError(f"{host}: the file has {wrong}: it was damaged on its way or has been changed")
-    os.replace(partial.path, target)
+    plain = partial.path.with_name(f"{partial.path.name}.plain")
+    try:
+        path = plain if partial.encoding and _undo_encoding(partial, plain, target.name, host) else partial.path
+        wrong = mismatch(path, expected)
+        if wrong:
+            partial.remove()
+            if resumed:  # perhaps the parts are of two versions
+                raise TransientError(f"the resumed file has {wrong}, so the download starts over")
+            raise InputError(f"{host}: the file has {wrong}: it was damaged on its way or has been changed")
+        os.replace(path, target)
+    finally:
+        plain.unlink(missing_ok=True)
     partial.remove()
 
 
-def _wrong(path: Path, expected: Expected) -> str:
+def mismatch(path: Path, expected: Expected) -> str:
     """Return what is wrong with the size or checksum of a file; empty if nothing is."""
     size = path.stat().st_size
     if expected.size is not None and size != expected.size:
@@ -358,27 +363,23 @@ def _wrong(path: Path, expected: Expected) -> str:
     return ""
 
 
-def _undo_encoding(partial: _Partial, name: str, host: str) -> None:
-    """Unpack a file that was compressed for its way.
+def _undo_encoding(partial: _Partial, plain: Path, name: str, host: str) -> bool:
+    """Unpack a file that was compressed for its way to ``plain``, and return whether it was.
 
     Many servers call a ``.gz`` file itself gzip-encoded: it stays as it is, unless it holds a second one.
     """
-    unpacked = partial.path.with_name(f"{partial.path.name}.plain")
     try:
         with gzip.open(partial.path) as source:
             if name.endswith((".gz", ".tgz")) and source.peek(2)[:2] != GZIP_MAGIC:
-                return
-            with unpacked.open("wb") as stream:
+                return False
+            with plain.open("wb") as stream:
                 while chunk := source.read(CHUNK_BYTES):
                     check_unpacked(stream.tell() + len(chunk), partial.length, partial.path, "pass another address")
                     stream.write(chunk)
-        os.replace(unpacked, partial.path)
-        partial.encoding = ""
+        return True
     except (EOFError, zlib.error, gzip.BadGzipFile):
         partial.remove()
         raise InputError(f"{host}: the file is damaged: it cannot be decoded as gzip, as which it was sent") from None
-    finally:
-        unpacked.unlink(missing_ok=True)
 
 
 def _web_page(host: str) -> InputError:
