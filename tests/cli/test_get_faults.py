@@ -92,9 +92,12 @@ def test_killed_while_unpacking(call, site, tmp_path, files, archive):
     ended.communicate(timeout=60)
     assert ended.returncode == -signal.SIGKILL
     assert not (root / NAME).exists()
-    assert (root / ".fetch-civilcomments/tree" / NAME / MARKER).read_bytes() == files[MARKER]
+    left = root / ".fetch-civilcomments/tree" / NAME
+    assert (left / MARKER).read_bytes() == files[MARKER]
+    (left / "of another archive").touch()
     judge(get(call, tmp_path, "--address", site.url()), tmp_path, None, files)
     assert len(site.requests) == 1
+    assert sorted(path.name for path in (root / NAME).iterdir()) == [MARKER, "notes"]
 
 
 @pytest.mark.parametrize("limit", [100_000, 405_000])

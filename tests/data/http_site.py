@@ -66,13 +66,13 @@ def write(handler, content):
 
 
 def send(
-    content, *, cut=None, etag='"one"', modified=LAST_MODIFIED, ranges=True, heed=True, length=None, content_range=None,
-    headers=None,
+    content, *, cut=None, etag='"one"', modified=LAST_MODIFIED, ranges=True, heed=True, shift=0, length=None,
+    content_range=None, headers=None,
 ):  # fmt: skip
     """Send a file, or the part that was asked for.
 
-    ``cut`` is the number of bytes after which the connection ends, ``heed`` whether If-Range is looked at, ``length``
-    and ``content_range`` what the headers say instead of the truth.
+    ``cut`` is the number of bytes after which the connection ends, ``heed`` whether If-Range is looked at, ``shift``
+    how far the part is from the one asked for, ``length`` and ``content_range`` what headers say instead of the truth.
     """
 
     def answer(handler):
@@ -81,6 +81,7 @@ def send(
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and ranges and same else 0
         if start >= len(content) > 0:
             return refuse(416)(handler)
+        start += shift if start else 0
         body = content[start:]
         handler.send_response(206 if start else 200)
         if start:

@@ -4,7 +4,7 @@ import gzip
 import io
 import tarfile
 from contextlib import contextmanager
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -31,6 +31,15 @@ def test_published_addresses(name):
 def test_data_sets_with_the_same_files():
     assert read_source("celeba5") == read_source("celeba")
     assert [file.expected.archive for file in read_source("celeba").files] == [True, False, False]
+
+
+def test_the_table_on_the_page(tmp_path):
+    """The mirror in the documentation is a valid table, whose files the loader knows."""
+    page = (Path(__file__).parents[2] / "docs" / "researchers.md").read_text()
+    (tmp_path / "mirror.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    files = read_source("multinli", tmp_path / "mirror.toml").files
+    assert [file.folder for file in files] == ["multinli", "multinli/data"]
+    assert files[0].expected.digests
 
 
 def test_bundled_data_sets_are_not_fetched(tmp_path):
