@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
 import warnings
 from collections.abc import Iterable, Iterator
@@ -134,6 +135,16 @@ def check_folder(path: Path, purpose: str) -> None:
         raise InputError(f"{str(path)!r} is a broken link: remove it, or pass another folder {purpose}")
     if path.exists() and not path.is_dir():
         raise InputError(f"{str(path)!r} is a file: pass a folder {purpose}")
+
+
+def check_space(folder: Path, needed: int, purpose: str) -> None:
+    """Check that the disk of a folder has room for ``needed`` bytes; ``purpose`` says in the message what for."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise InputError(
+            f"the disk of {str(folder)!r} has {free / 1e9:.2f} GB free, but {needed / 1e9:.2f} GB are needed "
+            f"{purpose}: free some space, or choose another folder"
+        )
 
 
 def try_lock(path: Path, patience: float = 0) -> BaseFileLock | None:

@@ -1,10 +1,16 @@
+import os
 import sys
 import warnings
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from compshift.cli.main import main
+from compshift.data import archives, download, untrusted
+from tests.cli.fetching import MARKER, NAME, tar
+from tests.data import trees
+from tests.data.http_site import running_site
 
 
 @pytest.fixture
@@ -21,3 +27,29 @@ def call(monkeypatch, capfd):
         return SimpleNamespace(returncode=stop.value.code, **capfd.readouterr()._asdict())
 
     return invoke
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The files of a small data set, by their names in the archive; one cannot be compressed."""
+    folder = tmp_path_factory.mktemp("tree")
+    trees.civilcomments(folder, "authors")
+    noise = np.random.default_rng(0).bytes(400_000)
+    return {MARKER: (folder / NAME / MARKER).read_bytes(), "notes/noise.bin": noise}
+
+
+@pytest.fixture(scope="module")
+def archive(files):
+    return tar(files)
+
+
+@pytest.fixture
+def site(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(download, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(download, "PROGRESS_BYTES", 10_000)
+    for module in (untrusted, archives):
+        monkeypatch.setattr(module, "ALWAYS_ALLOWED_BYTES", 4 << 20)
+    monkeypatch.setattr(os, "sync", lambda: None)  # which waits for all disks
+    with running_site() as found:
+        yield found

@@ -15,6 +15,7 @@ import pandas as pd
 
 from compshift.bench import sources
 from compshift.cli.main import main
+from tests.data import trees
 from tests.hardening.verdicts import Tally, TimeoutReached, time_limit, unclear
 
 Expected = Literal["accept", "reject", "either"]
@@ -53,6 +54,8 @@ class Ground:
         self.table, self.features, self.model, self.table_model, self.pictures, self.shards, self.run, self.results = (
             str(folder / name) for name in names
         )
+        self.published = str(folder / "published")
+        trees.civilcomments(Path(self.published), "authors")
         good_frame().to_csv(self.table, index=False)
         arrays = good_arrays()
         np.savez(self.features, **arrays)
@@ -88,6 +91,7 @@ class Ground:
             "tables": ["tables", self.results],
             "report": ["report", self.table, *GROUPS, "-o", "{out}/p.html"],
             "figure": ["figure", "hull", "-o", "{out}/f.png"],
+            "datasets get": ["datasets", "get", "civilcomments", "--root", self.published],  # it is there already
             "datasets list": ["datasets", "list"],
             "datasets check": ["datasets", "check", "penguins"],
             "datasets export": ["datasets", "export", "penguins", "-o", "{out}/p.npz"],

@@ -1,6 +1,7 @@
-"""``compshift datasets`` lists, checks and exports named data sets; ``compshift methods`` lists training methods."""
+"""``compshift datasets`` lists, fetches, checks and exports data sets; ``compshift methods`` lists training methods."""
 
 import json as json_format
+import math
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ import typer
 
 from compshift.cli.options import Json, Root
 
-app = typer.Typer(help="List, check and export named data sets.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="List, fetch, check and export named data sets.", no_args_is_help=True, add_completion=False)
 
 Name = Annotated[
     str, typer.Argument(help="Name of a data set; `compshift datasets list` shows all.", show_default=False)
@@ -23,6 +24,60 @@ def list_datasets(json: Json = False) -> None:
     from compshift.report.terminal import print_benchmarks
 
     print_benchmarks([benchmark(name) for name in BENCHMARKS], as_json=json)
+
+
+@app.command("get")
+def get_dataset(
+    name: Name,
+    root: Annotated[
+        Path, typer.Option(help="Folder to put the data set into; it is created if missing.", show_default=False)
+    ],
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE.toml",
+            help="Table of addresses to use instead of the published ones.",
+            show_default=False,
+        ),
+    ] = None,
+    address: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Address to use instead of the published one; for several files, one each, in order.",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds without data after which a connection is given up.")] = 60,
+    attempts: Annotated[
+        int, typer.Option(help="Failed attempts in a row after which an address is given up.", min=1, max=1000)
+    ] = 6,
+    json: Json = False,
+) -> None:
+    """Download a published data set, unless it is there already, and compare it with the published counts.
+
+    Run the same command again to continue an interrupted download. The data set appears when it is complete.
+    """
+    from compshift._errors import InputError
+    from compshift.cli.interruption import resumable
+    from compshift.data.addresses import fetch
+    from compshift.data.benchmarks import benchmark
+    from compshift.data.download import Patience
+    from compshift.report.terminal import byte_bar, print_check
+
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise InputError(f"--timeout is {timeout}: pass a positive number of seconds")
+    known = benchmark(name)
+    with resumable():
+        fetched = fetch(
+            known, root, table=table, addresses=address or (), patience=Patience(timeout, attempts),
+            notify=lambda line: typer.echo(line, err=True), bar=byte_bar,
+        )  # fmt: skip
+    if not json:
+        came = f"fetched from {', '.join(fetched.hosts)}" if fetched.new else "already there: nothing was downloaded"
+        typer.echo(f"{name} is complete in {root}, {came}")
+    print_check(known, fetched.data, [], [], as_json=json, more={"fetched": fetched.new, "hosts": list(fetched.hosts)})
 
 
 @app.command()

@@ -9,6 +9,8 @@ table_files, text_tables, shards, metadata_files, glue_cache, images, untrusted
     features, images, and the size checks that run before an untrusted file is read.
 benchmarks
     The table of named data sets, each defined in a separate module (``waterbirds``, ``celeba``, …).
+addresses, download, archives
+    Fetch published data sets: the table of their addresses, downloads that resume, and safe unpacking.
 """
 
 from typing import TYPE_CHECKING

@@ -117,6 +117,13 @@ class Benchmark:
         """Whether compshift ships or generates the data set, so that no download is needed."""
         return self.make is not None
 
+    def find(self, root: Path) -> Packaging | None:
+        """Return the first packaging that exists below the folder ``root``; None if there is none."""
+        for packaging in self.packagings:
+            if all((root / path).exists() for path in (packaging.marker, *packaging.needs)):
+                return packaging
+        return None
+
     def load(self, root: str | PathLike[str] | None = None) -> GroupedDataset:
         """Load the data set; a download is read from the first packaging that exists below the folder ``root``."""
         if self.make is not None:
@@ -126,16 +133,16 @@ class Benchmark:
         folder = Path(root)
         if not folder.is_dir():
             raise InputError(f"there is no folder {str(root)!r}: pass the folder that holds {self.name}")
-        for packaging in self.packagings:
-            if all((folder / path).exists() for path in (packaging.marker, *packaging.needs)):
-                top = folder / Path(packaging.marker).parts[0]
-                for path in (packaging.marker, *packaging.needs):
-                    check_links(folder / path, top)
-                data = replace(packaging.read(folder), source=f"{packaging.marker} ({packaging.label})")
-                if isinstance(data.samples, ImageFiles):
-                    within = link_bound(data.samples.root, top)
-                    return replace(data, samples=replace(data.samples, within=within))
-                return data
+        packaging = self.find(folder)
+        if packaging is not None:
+            top = folder / Path(packaging.marker).parts[0]
+            for path in (packaging.marker, *packaging.needs):
+                check_links(folder / path, top)
+            data = replace(packaging.read(folder), source=f"{packaging.marker} ({packaging.label})")
+            if isinstance(data.samples, ImageFiles):
+                within = link_bound(data.samples.root, top)
+                return replace(data, samples=replace(data.samples, within=within))
+            return data
         probed = ", ".join(" with ".join((packaging.marker, *packaging.needs)) for packaging in self.packagings)
         raise InputError(f"{self.name} was not found below {str(root)!r} (looked for {probed}): {self.download}")
 

@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -74,6 +75,20 @@ def progress_bar(title: str, total: int, unit: str = "") -> Iterator[Callable[[i
             progress.update(task, rate=f"{speed:.1f} {unit}/s" if speed else "")
 
         yield advance
+
+
+@contextmanager
+def byte_bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Show a progress bar of bytes like ``progress_bar``; yield a function that takes the bytes done and all bytes."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    title_column = TextColumn("{task.description}", markup=False)
+    with Progress(title_column, *columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def duration(seconds: float) -> str:
@@ -229,11 +244,18 @@ def print_benchmarks(benchmarks: Sequence[Benchmark], *, as_json: bool) -> None:
 
 
 def print_check(
-    known: Benchmark, data: GroupedDataset, notes: Sequence[str], broken: Sequence[str], *, as_json: bool
+    known: Benchmark,
+    data: GroupedDataset,
+    notes: Sequence[str],
+    broken: Sequence[str],
+    *,
+    as_json: bool,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Print the number of rows of each group and split, what is missing or differs from the published data, and errors.
 
-    ``notes`` are the warnings of the loader, ``broken`` the errors of samples that cannot be read.
+    ``notes`` are the warnings of the loader, ``broken`` the errors of samples that cannot be read, and ``more`` has
+    further entries of the JSON output.
     """
     groups, counts = _split_counts(data)
     warnings = [*notes, *known.differences(data)]
@@ -248,10 +270,12 @@ def print_check(
         values = data.space.decode(groups).tolist()
         content = {
             "name": known.name,
+            **more,
             "found": data.source,
             "kind": data.kind,
             "attributes": dict(zip(data.space.names, map(list, data.space.values), strict=True)),
             "rows": {name: int(counts[:, code].sum()) for code, name in enumerate(SPLITS)},
+            "published": dict(known.totals),
             "groups": [
                 {"group": value, **dict(zip(SPLITS, row, strict=True))}
                 for value, row in zip(values, counts.tolist(), strict=True)
@@ -278,6 +302,8 @@ def print_check(
     table.add_section()
     blank = [""] * (len(data.space.names) - 1)
     table.add_row("all", *blank, *(str(count) for count in counts.sum(axis=0)))
+    if known.totals:
+        table.add_row("published", *blank, *(str(known.totals.get(name, "")) for name in SPLITS))
     console.print(table)
     for title, sentences in (("warning", warnings), ("broken", list(broken))):
         print_lines(console, *(f"{title}: {sentence}" for sentence in sentences[:MAX_PROBLEMS]))
