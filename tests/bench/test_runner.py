@@ -204,7 +204,7 @@ def test_a_damaged_training_run_is_started_again(tmp_path, monkeypatch, damage):
     expected = store.read(job.key)["right"]
     folder = tmp_path / "out/runs" / job.key
     with monkeypatch.context() as patch:
-        patch.setattr("compshift.training.run.Run._finish", lambda *_: 1 / 0)
+        patch.setattr("compshift.training.loop.Run._finish", lambda *_: 1 / 0)
         assert run(tmp_path / "out", [source], **options)[1].failures
     about, last, best = (folder / name for name in ("run.json", "last.safetensors", "best.safetensors"))
     if damage == "half a checkpoint":
