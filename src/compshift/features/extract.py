@@ -326,6 +326,7 @@ def _prepare(folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, 
     before = _read_manifest(folder / MANIFEST)
     if before.get("key") == key:
         shard_rows = int(before["shard_rows"])  # complete shards are kept, so their size must stay the same
+        about = about | {"backbone": before.get("backbone", about["backbone"])}
     elif before.get("key") == DAMAGED and not overwrite:
         raise InputError(f"{str(folder / MANIFEST)!r} is damaged: compute the features again with overwrite=True")
     elif before and not overwrite:
