@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from compshift import load
 from compshift.data.penguins import ATTRIBUTES, MEASUREMENTS
 
 
@@ -171,13 +172,14 @@ class TestImagesAndTexts:
         assert "60 rows of 24 features" in result.out
         assert "3 seen, 1 extrapolated, 0 outside the hull" in result.out
         from_cache = json.loads(call("evaluate", "m.safetensors", "m.features", "--json", cwd=tmp_path).out)
-        from_table = json.loads(call("evaluate", "m.safetensors", "photos.csv", "--json", cwd=tmp_path).out)
+        moved = ["--backbone", str(home / "resnet")]
+        from_table = json.loads(call("evaluate", "m.safetensors", "photos.csv", *moved, "--json", cwd=tmp_path).out)
         assert from_cache["split"] == from_table["split"] == "test"
         assert [group["accuracy"] for group in from_cache["groups"]] == [
             group["accuracy"] for group in from_table["groups"]
         ]
         pd.read_csv(tmp_path / "photos.csv")[["photo"]].to_csv(tmp_path / "new.csv", index=False)
-        assert call("predict", "m.safetensors", "new.csv", "-o", "p.csv", cwd=tmp_path).returncode == 0
+        assert call("predict", "m.safetensors", "new.csv", *moved, "-o", "p.csv", cwd=tmp_path).returncode == 0
         assert call("predict", "m.safetensors", "m.features", "-o", "q.csv", cwd=tmp_path).returncode == 0
         predicted = pd.read_csv(tmp_path / "p.csv")
         assert predicted.pop("photo (image)").tolist() == pd.read_csv(tmp_path / "new.csv")["photo"].tolist()
@@ -198,9 +200,11 @@ class TestImagesAndTexts:
         assert result.returncode == 0
         assert "59 rows of 24 features" in result.out
         assert "left out: the image" in result.out
-        result = call("predict", "whole.safetensors", "photos.csv", "-o", "p.csv", cwd=tmp_path)
+        command = ["predict", "whole.safetensors", "photos.csv", "--backbone", str(home / "resnet"), "-o", "p.csv"]
+        result = call(*command, cwd=tmp_path)
         assert result.returncode == 2
-        result = call("predict", "whole.safetensors", "photos.csv", "-o", "p.csv", "--skip-broken", cwd=tmp_path)
+        assert "07.jpg' cannot be decoded" in result.err
+        result = call(*command, "--skip-broken", cwd=tmp_path)
         assert result.returncode == 0
         predicted = pd.read_csv(tmp_path / "p.csv")
         assert len(predicted) == 60
@@ -246,12 +250,50 @@ class TestImagesAndTexts:
         assert call(*command, cwd=tmp_path / "elsewhere").returncode == 2
         assert call(*command, "--backbone", "../moved", cwd=tmp_path / "elsewhere").returncode == 0
 
+    def test_a_model_file_has_no_path_of_the_machine(self, call, home, tmp_path):
+        shutil.copytree(home / "resnet", tmp_path / "networks/resnet")
+        options = ["--path", "photo", "--workers", "0", "--backbone"]
+        self.fit(call, home, tmp_path, *options, str(tmp_path / "networks/resnet"), output="below.safetensors")
+        self.fit(call, home, tmp_path, *options, str(home / "resnet"))
+        labels = ["--target", "tone", "--attributes", "tint"]
+        assert call("fit", "m.features", *labels, "-o", "n.safetensors", cwd=tmp_path).returncode == 0
+        for name in ("below.safetensors", "m.safetensors", "n.safetensors", "m.features/_features.json"):
+            assert str(tmp_path.parent).encode() not in (tmp_path / name).read_bytes(), name
+        assert load(tmp_path / "below.safetensors").inputs_["backbone"] == "./networks/resnet"
+        assert load(tmp_path / "m.safetensors").inputs_["backbone"] == "./resnet"
+
+    def test_a_backbone_that_is_nowhere(self, call, home, tmp_path):
+        self.fit(call, home, tmp_path, "--path", "photo", "--backbone", str(home / "resnet"), "--workers", "0")
+        command = ["predict", "m.safetensors", "photos.csv", "-o", "p.csv"]
+        result = call(*command, cwd=tmp_path)
+        assert (result.returncode, result.err) == (
+            2,
+            "error: the features of 'm.safetensors' are computed by the backbone in the folder 'resnet', which is "
+            "neither beside the model nor in the current folder: pass its path with --backbone\n",
+        )
+        assert call(*command, "--backbone", str(home / "resnet"), cwd=tmp_path).returncode == 0
+
+    def test_a_model_that_names_a_folder_by_its_whole_path(self, call, home, tmp_path):
+        """As written by earlier versions."""
+        self.fit(call, home, tmp_path, "--path", "photo", "--backbone", str(home / "resnet"), "--workers", "0")
+        clf = load(tmp_path / "m.safetensors")
+        command = ["predict", "m.safetensors", "photos.csv", "-o", "p.csv"]
+        clf.save(tmp_path / "m.safetensors", inputs={**clf.inputs_, "backbone": str(home / "resnet")})
+        assert call(*command, cwd=tmp_path).returncode == 0
+        clf.save(tmp_path / "m.safetensors", inputs={**clf.inputs_, "backbone": "/nowhere/resnet"})
+        result = call(*command, cwd=tmp_path)
+        assert result.returncode == 2
+        assert "the backbone in the folder 'resnet', which is neither beside the model" in result.err
+        shutil.copytree(home / "resnet", tmp_path / "resnet")
+        assert call(*command, cwd=tmp_path).returncode == 0
+
     def test_texts(self, call, home, tmp_path):
         options = ["--text", "caption", "--backbone", str(home / "bert"), "--cache", "captions"]
         result = self.fit(call, home, tmp_path, *options)
         assert result.returncode == 0, result.err
         assert (tmp_path / "captions/part-00000.parquet").exists()
-        report = json.loads(call("evaluate", "m.safetensors", "photos.csv", "--json", cwd=tmp_path).out)
+        command = ["evaluate", "m.safetensors", "photos.csv", "--backbone", str(home / "bert"), "--json"]
+        report = json.loads(call(*command, cwd=tmp_path).out)
         assert report["rows"] == len(pd.read_csv(tmp_path / "photos.csv").query("split == 'test'"))
 
     def test_features_of_a_table(self, call, home, tmp_path):

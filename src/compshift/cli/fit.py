@@ -36,6 +36,7 @@ from compshift.cli.options import (
 
 if TYPE_CHECKING:
     from compshift.cli.inputs import TableOptions
+    from compshift.features.recipe import Recipe
 
 MODEL = "Model"
 """Help heading for the options of the classifier that are always fixed."""
@@ -163,6 +164,7 @@ def fit(
     With --path or --text, --backbone first computes the features, which are kept in --cache.
     """
     from compshift.cli.inputs import TableOptions, cache_beside, check_model_path, feature_origin, split_part
+    from compshift.features.recipe import portable_backbone
     from compshift.report.terminal import print_fit
 
     check_model_path(output, source, None if is_named_prior(prior) else prior, backbone)
@@ -218,7 +220,8 @@ def fit(
                 "Parquet features, as `compshift features` writes them"
             )
         machine = {"batch_size": batch_size, "num_workers": workers, "device": device}
-        data, inputs = _table_features(table, source, cache_folder, overwrite=overwrite, quiet=json, **machine)
+        data, recipe = _table_features(table, source, cache_folder, overwrite=overwrite, quiet=json, **machine)
+        inputs = recipe.to_dict() | {"backbone": portable_backbone(recipe.backbone, output.parent)}
     data, _ = split_part(data, split, "train")
     y = data.columns(targets)
     clf.set_params(prior=read_prior(prior, data.space)).fit(
@@ -232,8 +235,8 @@ def fit(
 
 def _table_features(
     table: TableOptions, source: Path, cache: Path, *, overwrite: bool, quiet: bool, **machine: Any
-) -> tuple[Any, dict[str, Any]]:
-    """Return the data set of a table with features as samples, and the recipe to store in the model.
+) -> tuple[Any, Recipe]:
+    """Return the data set of a table with features as samples, and the recipe that made them.
 
     Features of images and texts are computed, or read from ``cache`` if they were computed before.
     """
@@ -251,7 +254,7 @@ def _table_features(
     data, recipe = table.load_table(source, recipe)
     if recipe.kind == "features":
         warn_of_scales(data.X, recipe.columns)
-        return data, recipe.to_dict()
+        return data, recipe
     with resumable(), progress_bar("features", len(data), unit="rows") as advance:
         data, recipe, done = recipe.cached(
             data, cache, skip_broken=table.skip_broken, overwrite=overwrite, progress=advance, **machine
@@ -260,7 +263,7 @@ def _table_features(
         print_extraction(done, recipe.backbone, as_json=False)
     elif done.broken:
         typer.echo(f"{len(done.broken)} samples could not be read and were left out", err=True)
-    return data, recipe.to_dict()
+    return data, recipe
 
 
 def _fit_streamed(clf: Any, source: Path, table: TableOptions, prior: str, memory: str) -> int:

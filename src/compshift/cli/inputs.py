@@ -168,7 +168,11 @@ def feature_origin(source: Path) -> dict[str, Any] | None:
     Model files store this dictionary as ``inputs``.
     """
     manifest = read_manifest(source) if source.is_dir() else None
-    return None if manifest is None else {"network": manifest["key"], "backbone": manifest.get("backbone", "")}
+    if manifest is None:
+        return None
+    from compshift.features.recipe import portable_backbone
+
+    return {"network": manifest["key"], "backbone": portable_backbone(str(manifest.get("backbone", "")))}
 
 
 def warn_of_scales(X: Any, columns: Sequence[str], remedy: str = ", or pass a smaller --alpha") -> None:

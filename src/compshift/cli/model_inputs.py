@@ -39,6 +39,7 @@ MAX_BROKEN_LISTED = 10
 class LoadedModel:
     """A fitted classifier and, for a training run, the network that computes its features."""
 
+    path: Path  # model file, or folder of a training run
     clf: Any  # fitted classifier, which takes features
     network: Any = None  # TrainedClassifier of a training run
     inputs: Any = None  # recipe that turns the columns of a table into features, as a dictionary
@@ -61,10 +62,10 @@ def load_model(path: Path, prior: str | None) -> LoadedModel:
         from compshift.features.embedder import chosen_device
 
         network = load(path, chosen_device("auto"))
-        loaded = LoadedModel(network.head_, network, network.inputs_)
+        loaded = LoadedModel(path, network.head_, network, network.inputs_)
     else:
         clf = load(path)
-        loaded = LoadedModel(clf, None, _table_inputs(clf))
+        loaded = LoadedModel(path, clf, None, _table_inputs(clf))
         # Columns are read by name and passed to the model as an array in the right order.
         warnings.filterwarnings("ignore", "X does not have valid feature names")
     if prior is not None:
@@ -141,7 +142,7 @@ def labelled_rows(model: LoadedModel, source: str, options: TableOptions) -> tup
 def _table_recipe(model: LoadedModel, source: Path, backbone: str | None) -> Recipe | None:
     """Return the recipe that turns a table's columns into features; None if ``source`` is a feature file.
 
-    ``backbone`` is the new folder of the model's backbone if it was moved, otherwise None.
+    ``backbone`` is the value of --backbone; None for the backbone that the model file names.
     """
     if not source.exists() or (ending(source) not in TEXT and not is_parquet(source)):
         return None
@@ -162,7 +163,26 @@ def _table_recipe(model: LoadedModel, source: Path, backbone: str | None) -> Rec
         _check_same_network(model, source)
         return None
     _check_samples(source, columns, recipe.columns)
-    return recipe if backbone is None else replace(recipe, backbone=backbone)
+    return replace(recipe, backbone=_backbone_path(model.path, recipe.backbone) if backbone is None else backbone)
+
+
+def _backbone_path(model: Path, stored: str) -> str:
+    """Return the path of a backbone that a model file names as a folder; return other backbones unchanged.
+
+    The folder is searched beside the model file and in the current folder. Files of earlier versions have its absolute
+    path, which is tried first.
+    """
+    path = Path(stored)
+    if not (stored.startswith("./") or path.is_absolute()):
+        return stored
+    relative, known = (Path(path.name), [path]) if path.is_absolute() else (path, [])
+    found = next((place for place in (*known, model.parent / relative, relative) if place.is_dir()), None)
+    if found is None:
+        raise InputError(
+            f"the features of {str(model)!r} are computed by the backbone in the folder {str(relative)!r}, which is "
+            "neither beside the model nor in the current folder: pass its path with --backbone"
+        )
+    return str(found.resolve())
 
 
 def _check_moved_backbone(model: LoadedModel, backbone: str | None) -> None:

@@ -115,7 +115,7 @@ MovedBackbone = Annotated[
     str | None,
     typer.Option(
         "--backbone",
-        help="New folder of the model's backbone, if it was moved.",
+        help="Folder of the model's backbone, if it is neither beside the model nor in the current folder.",
         show_default=False,
         rich_help_panel=DATA,
     ),

@@ -31,6 +31,7 @@ from compshift.data.shards import MANIFEST, SHARD, SHARD_METADATA, shard_about
 from compshift.data.splits import SPLITS
 from compshift.features.embedder import Embedder
 from compshift.features.reading import sample_digests
+from compshift.features.recipe import portable_backbone
 
 SHARD_FORMAT = 1
 """Version of the shard format, hashed into every key."""
@@ -314,9 +315,11 @@ def _prepare(folder: Path, about: dict[str, Any], n_rows: int, shard_rows: int, 
     for leftover in folder.glob(".*.tmp*"):  # left by a process that was killed while writing
         leftover.unlink()
     key = network_key(about)
+    about = about | {"backbone": portable_backbone(about["backbone"])}
     before = _read_manifest(folder / MANIFEST)
     if before.get("key") == key:
         shard_rows = int(before["shard_rows"])  # complete shards are kept, so their size must stay the same
+        about = about | {"backbone": before.get("backbone", about["backbone"])}
     elif before.get("key") == DAMAGED and not overwrite:
         raise InputError(f"{str(folder / MANIFEST)!r} is damaged: compute the features again with overwrite")
     elif before and not overwrite:

@@ -37,7 +37,7 @@ class Recipe:
 
     kind: str  # "features", "images" or "text"
     columns: tuple[str, ...]
-    backbone: str = ""
+    backbone: str = ""  # a name or folder; in a model file as ``portable_backbone`` returns it
     pooling: str = "auto"
     max_length: int | None = None
     dtype: str = "auto"
@@ -179,6 +179,19 @@ class Recipe:
         """Return the keyword arguments of ``load_table`` that name the columns."""
         columns = self.columns[0] if self.kind == "images" else list(self.columns)
         return {KEYWORDS[self.kind]: columns}
+
+
+def portable_backbone(name: str, folder: Path | None = None) -> str:
+    """Return the name of a backbone for a file that may be read on another machine.
+
+    A folder becomes ``./`` and its path relative to ``folder`` if it lies below it, otherwise ``./`` and its last
+    component. Other names stay as they are.
+    """
+    path = Path(name)
+    if not name or not (path.is_absolute() or path.is_dir()):
+        return name
+    path, base = path.resolve(), None if folder is None else folder.resolve()
+    return f"./{path.relative_to(base).as_posix() if base is not None and path.is_relative_to(base) else path.name}"
 
 
 def _is_split(split: Any) -> bool:
