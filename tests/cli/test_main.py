@@ -84,13 +84,16 @@ def test_an_infinite_risk_is_valid_json_and_printed_in_words(folder, call):
     assert "compositional risk infinite: a group with rows has probability 0" in result.out
 
 
-@pytest.mark.parametrize("width", ["120", "80", "60", "45"])
+@pytest.mark.parametrize("width", ["120", "80", "64", "45"])
 def test_narrow_terminals_keep_the_groups(folder, call, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", width)
     lines = call("evaluate", "m.safetensors", "birds.npz", cwd=folder).out.splitlines()
     assert sum(line.startswith(("landbird", "waterbir")) for line in lines) == 6
-    assert ("90% interval" in lines[1]) == (int(width) >= 80)
-    assert any("--json lists the intervals" in line for line in lines) == (int(width) < 80)
+    assert max(map(len, lines[:9])) <= int(width)
+    assert ("90% interval" in lines[1]) == (int(width) >= 64)
+    notes = [line for line in lines if line.startswith("not shown")]
+    lost = {"120": [], "80": [], "64": ["ESS"], "45": ["90% interval, ESS"]}[width]
+    assert notes == [f"not shown in this width: {names}; use a wider terminal or --json" for names in lost]
 
 
 def test_tables_in_files_and_pipes_are_not_wrapped(folder, call, monkeypatch):
@@ -100,7 +103,13 @@ def test_tables_in_files_and_pipes_are_not_wrapped(folder, call, monkeypatch):
     assert heading == "bird place rows accuracy 90% interval expected ESS in training"
     monkeypatch.setenv("COLUMNS", "80")
     heading = " ".join(call("evaluate", "a", "birds.npz", cwd=folder).out.splitlines()[1].split())
-    assert heading == "bird place rows accuracy 90% interval in training"
+    assert heading == "bird place rows accuracy 90% interval expected ESS in training"
+    monkeypatch.setenv("COLUMNS", "64")
+    result = call("evaluate", "a", "birds.npz", cwd=folder).out
+    assert "not shown in this width: expected, ESS; use a wider terminal or --json" in result
+    groups = json.loads(call("evaluate", "a", "birds.npz", "--json", cwd=folder).out)["groups"]
+    assert all("effective_sample_size" in group for group in groups)
+    assert sum("expected_accuracy" in group for group in groups) == 1  # the unseen group
 
 
 def test_values_unknown_to_the_model_raise(folder, call):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,9 +101,11 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = NON_TERMINAL_WIDTH
-    console.print(_fitting_table(evaluation, part, console))
+    table, left_out = _fitting_table(evaluation, part, console)
+    console.print(table)
     worst = ", ".join(map(str, report.worst_group))
     lines = [
+        *([f"not shown in this width: {', '.join(left_out)}; use a wider terminal or --json"] if left_out else []),
         f"average accuracy {report.average:.3f}, balanced {report.balanced:.3f}",
         f"worst group {report.worst:.3f}, ({worst})",
     ]
@@ -117,52 +120,55 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
     print_lines(console, *lines)
 
 
-def _fitting_table(evaluation: Evaluation, part: str, console: Console) -> Table:
-    """Return the accuracy table; if it is too wide, drop first ESS, then expected accuracy, then the intervals."""
+def _fitting_table(evaluation: Evaluation, part: str, console: Console) -> tuple[Table, list[str]]:
+    """Return the accuracy table, and the headings of the columns that had to be left out for the console's width.
+
+    Narrow consoles first get smaller gaps between the columns; then ESS, expected accuracy and the intervals are left
+    out, in this order.
+    """
     from rich.measure import Measurement
 
-    width = console.width
-    for ess, expected in ((True, True), (False, True), (False, False)):
-        table = _evaluation_table(evaluation, part, interval=True, ess=ess, expected=expected)
-        if Measurement.get(console, console.options.update(max_width=NON_TERMINAL_WIDTH), table).maximum <= width:
-            return table
-    table = _evaluation_table(evaluation, part, interval=False, ess=False, expected=False)
-    table.caption = f"{table.caption}, and the intervals" if table.caption else "--json lists the intervals"
-    return table
+    optional = [f"{evaluation.report.confidence:.0%} interval"]
+    optional += ["expected"] if not np.isnan(evaluation.expected).all() else []
+    optional += ["ESS"] if not np.isnan(evaluation.effective_sample_size).all() else []
+    unlimited = console.options.update(max_width=NON_TERMINAL_WIDTH)
+    for count in range(len(optional), -1, -1):
+        for gap in (1, 0):
+            table = _evaluation_table(evaluation, part, optional[:count])
+            table.padding = (0, gap)
+            if Measurement.get(console, unlimited, table).maximum <= console.width:
+                return table, optional[count:]
+    return table, optional
 
 
-def _evaluation_table(evaluation: Evaluation, part: str, *, interval: bool, ess: bool, expected: bool) -> Table:
-    """Return the accuracy table with the requested columns; expected accuracy is shown only if the model has it."""
+def _evaluation_table(evaluation: Evaluation, part: str, optional: Sequence[str]) -> Table:
+    """Return the accuracy table with those columns of the interval, expected accuracy and ESS that are listed."""
     from rich.markup import escape
 
     report = evaluation.report
     table = plain_table(f"accuracy by group ({part} rows)")
-    for name in report.space.names:
-        table.add_column(escape(name), overflow="fold", min_width=8)
-    expected = expected and not np.isnan(evaluation.expected).all()
-    headings = [
-        "rows",
-        "accuracy",
-        *([f"{report.confidence:.0%} interval"] if interval else []),
-        *(["expected"] if expected else []),
-        *(["ESS"] if ess else []),
-    ]
-    for name in headings:
+    for name, known in zip(report.space.names, report.space.values, strict=True):
+        longest = max(len(str(text)) for text in (name, *known))
+        table.add_column(escape(name), overflow="fold", min_width=min(longest, 8))
+    for name in ("rows", "accuracy", *optional):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("in training", no_wrap=True)
     values = report.space.decode(report.groups)
     for row in range(min(len(report.groups), MAX_ROWS)):
         tested = report.count[row] > 0
-        size, expected_accuracy = evaluation.effective_sample_size[row], evaluation.expected[row, 0]
-        cells = [
+        size, expected = evaluation.effective_sample_size[row], evaluation.expected[row, 0]
+        cells = {
+            "expected": "" if np.isnan(expected) else f"{expected:.3f}",
+            "ESS": "" if np.isnan(size) else f"{size:.0f}",
+        }
+        interval = f"{report.lower[row]:.3f}–{report.upper[row]:.3f}" if tested else ""
+        table.add_row(
+            *(escape(str(value)) for value in values[row]),
             str(report.count[row]),
             f"{report.accuracy[row]:.3f}" if tested else "empty",
-            *([f"{report.lower[row]:.3f}–{report.upper[row]:.3f}" if tested else ""] if interval else []),
-            *(["" if np.isnan(expected_accuracy) else f"{expected_accuracy:.3f}"] if expected else []),
-            *(["" if np.isnan(size) else f"{size:.0f}"] if ess else []),
+            *(cells.get(name, interval) for name in optional),
             evaluation.states[row],
-        ]
-        table.add_row(*(escape(str(value)) for value in values[row]), *cells)
+        )
     if len(report.groups) > MAX_ROWS:
         table.caption = f"the first {MAX_ROWS} of {len(report.groups)} groups; --json lists all of them"
     return table
