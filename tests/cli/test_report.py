@@ -162,14 +162,12 @@ BAD = [
         "--output is 'x.pdf': pass a file name that ends in .html",
     ),
     (("birds.csv", "--attributes", "bird,place", "-o", "no/x.html"), "there is no folder"),
-    (("birds.csv", "birds.npz", "--attributes", "bird"), "are for models"),
+    (("birds.csv", "birds.npz", "--attributes", "bird"), "INPUT is for models, but 'birds.csv' is a table"),
     (("birds.csv", "--attributes", "bird,place", "--max-values", "2"), "has 3 different values"),
-    (("plain.safetensors", "--attributes", "bird"), "are for tables"),
     (("plain.safetensors", "birds.csv"), "pass features"),
     (("cut.safetensors",), "cannot be read as a model"),
     (("header.csv", "--attributes", "bird,place"), "has no rows"),
     (("zero.csv", "--attributes", "bird", "--count", "n"), "contains only zeros"),
-    (("plain.safetensors", "--split", "test"), "pass INPUT"),
 ]
 
 
@@ -185,6 +183,42 @@ def test_bad_input_gets_a_sentence_and_no_page(files, call, arguments, sentence)
     assert len(result.err.splitlines()) == 1
     assert sentence in result.err
     assert not list(files.glob("x.*"))
+
+
+TABLE_OPTIONS = [("--attributes", "bird"), ("--count", "n"), ("--max-values", "9")]
+MODEL_OPTIONS = [("--prior", "uniform"), ("--diagnose",), ("--root", "."), ("--skip-broken",), ("--backbone", "b")]
+UNUSED = {
+    ("birds.csv", "--attributes", "bird,place"): [(option, "for models") for option in MODEL_OPTIONS],
+    ("bench",): [
+        *((option, "for tables") for option in TABLE_OPTIONS),
+        *((option, "for models") for option in MODEL_OPTIONS),
+        (("--split", "test"), "for models and tables"),
+    ],
+    ("plain.safetensors",): [
+        *((option, "for tables") for option in TABLE_OPTIONS),
+        *((option, "INPUT is missing") for option in (*MODEL_OPTIONS[1:], ("--split", "test"))),
+    ],
+    ("plain.safetensors", "birds.npz"): [
+        *((option, "for tables") for option in TABLE_OPTIONS),
+        *((option, "but 'birds.npz' is a feature file") for option in (("--root", "."), ("--skip-broken",))),
+        (("--backbone", "b"), "for models of images and texts"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "option", "purpose"),
+    [(source, option, purpose) for source, options in UNUSED.items() for option, purpose in options],
+)
+def test_options_that_have_no_effect_are_rejected(files, call, source, option, purpose):
+    if not (files / "bench").exists():
+        write_results(files / "bench", Made())
+    result = call("report", *source, *option, "-o", "unused.html", cwd=files)
+    assert (result.returncode, len(result.err.splitlines())) == (2, 1)
+    assert option[0] in result.err
+    assert purpose in result.err
+    assert "leave it out" in result.err
+    assert not (files / "unused.html").exists()
 
 
 def test_an_old_page_stays_if_a_new_one_fails(files, call, tmp_path):

@@ -17,7 +17,7 @@ import typer
 
 from compshift._errors import InputError, listing, unknown_name
 from compshift.cli.inputs import TableOptions, feature_origin, require_torch, split_part
-from compshift.cli.options import read_prior
+from compshift.cli.options import read_prior, reject_unused
 from compshift.core.arrays import IntArray
 from compshift.data.benchmarks import MODULES, benchmark
 from compshift.data.dataset import in_space
@@ -94,6 +94,7 @@ def unlabelled_rows(model: LoadedModel, source: str, options: TableOptions) -> U
         return UnlabelledRows(X, len(samples), position)
     recipe = _table_recipe(model, Path(source), options.backbone)
     if recipe is None:
+        _reject_sample_options(source, options)
         X = read_inputs(Path(source), split or "all")
         if model.network is not None:
             X, _ = _embed(model, None, X, skip_broken)
@@ -121,6 +122,7 @@ def labelled_rows(model: LoadedModel, source: str, options: TableOptions) -> tup
         recipe = _table_recipe(model, Path(source), options.backbone)
         _check_labels(Path(source), space.names)
         if recipe is None:
+            _reject_sample_options(source, options)
             data = read_features(Path(source), space.names)
         else:
             targets = list(model.clf.targets_.names)
@@ -183,6 +185,12 @@ def _backbone_path(model: Path, stored: str) -> str:
             "neither beside the model nor in the current folder: pass its path with --backbone"
         )
     return str(found.resolve())
+
+
+def _reject_sample_options(source: str, options: TableOptions) -> None:
+    """Raise an InputError for options about images and texts if the source is a feature file."""
+    given = {"--root": options.root, "--skip-broken": options.skip_broken, "--backbone": options.backbone}
+    reject_unused(given, f"for images and texts, but {source!r} is a feature file")
 
 
 def _check_moved_backbone(model: LoadedModel, backbone: str | None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compshift._errors import InputError
-from compshift.cli.options import MovedBackbone, Prior, Root, SkipBroken, names
+from compshift.cli.options import MovedBackbone, Prior, Root, SkipBroken, names, reject_unused
 
 if TYPE_CHECKING:
     from compshift.cli.inputs import TableOptions
@@ -97,12 +97,15 @@ def report(
         raise InputError(f"--output is {str(output)!r}: pass a file name that ends in .html")
     check_target(output, source, rows, prior)
     kind = _kind(source)
-    if kind != "table" and (attributes or count):
-        raise InputError(f"--attributes and --count are for tables, but {str(source)!r} is a {kind}: leave them out")
-    if kind != "model" and (rows is not None or prior or backbone):
-        raise InputError(
-            f"INPUT, --prior and --backbone are for models, but {str(source)!r} is a {kind}: leave them out"
-        )
+    described = f"but {str(source)!r} is a {kind}"
+    for_tables = {"--attributes": attributes, "--count": count, "--max-values": max_values}
+    for_input = {"--diagnose": diagnose, "--root": root, "--skip-broken": skip_broken, "--backbone": backbone}
+    if kind != "table":
+        reject_unused(for_tables, f"for tables, {described}")
+    if kind != "model":
+        reject_unused({"INPUT": rows, "--prior": prior, **for_input}, f"for models, {described}")
+    elif rows is None:
+        reject_unused({"--split": split, **for_input}, "for the rows of INPUT, but INPUT is missing")
     if kind == "benchmark":
         page = _benchmark_page(source, split)
     elif kind == "model":
@@ -163,10 +166,6 @@ def _model_page(
 
     loaded = load_model(source, prior)
     if rows is None:
-        if options.split is not None:
-            raise InputError(
-                "--split selects the rows of INPUT to score, but INPUT is missing: pass INPUT, or leave it out"
-            )
         return model_page(loaded.clf, source.name, prior=prior)
     data, scored_split = labelled_rows(loaded, rows, options)
     return model_page(loaded.clf, source.name, data, scored_split, rows, diagnose, prior)
