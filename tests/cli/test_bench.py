@@ -110,7 +110,7 @@ def test_features_of_a_download_are_computed_once(tmp_path, call):
     ("arguments", "sentence"),
     [
         (["waterbird"], "did you mean 'waterbirds'?"),
-        (["waterbirds"], "must be downloaded: pass the folder that holds it as root"),
+        (["waterbirds"], "must be downloaded: pass the folder that holds it as --root"),
         (["waterbirds", "--features", "--root", "nowhere"], "there is no folder 'nowhere'"),
         (["birds.npz", "--methods", "crmm"], "method 'crmm' is not known"),
         (["birds.npz", "--methods", "erm,,"], None),

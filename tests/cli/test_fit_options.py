@@ -68,7 +68,7 @@ def folder(tmp_path):
             ("--memory", "1G", "--anchor", "gaussian", "--cross-fit", *MODEL),
             "--memory cannot be used with --anchor gaussian and --cross-fit, which need all rows in memory: leave out",
         ),
-        ("birds.npz", ("--alpha", "0,1", *MODEL), "alphas contains 0: without a ridge the weights diverge"),
+        ("birds.npz", ("--alpha", "0,1", *MODEL), "--alpha contains 0: without a ridge the weights diverge"),
     ],
 )
 def test_conflicting_options_raise(folder, call, source, more, message):

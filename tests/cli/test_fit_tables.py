@@ -102,7 +102,7 @@ def test_labels_keep_their_spelling(call, tmp_path):
         ([*NUMBERS, "--backbone", "minilm", "--target", "species"], "--backbone is for --path and --text"),
         ([*NUMBERS, *LABELS, "--shares", "1,2,3,4"], "--shares is '1,2,3,4': pass the shares of train, val and test"),
         ([*NUMBERS, *LABELS, "--shares", "1,1,1"], "they must sum to 1"),
-        ([*NUMBERS, *LABELS, "--alpha", "-1"], "alpha is -1.0: pass a finite number ≥ 0"),
+        ([*NUMBERS, *LABELS, "--alpha", "-1"], "--alpha is -1.0: pass a finite number ≥ 0"),
         ([*NUMBERS, *LABELS, "--prior", "flat"], "prior 'flat' is not known"),
         (
             [*NUMBERS, *LABELS, "--shares", "1,0,0", "--split-column", "year"],
@@ -352,7 +352,7 @@ class TestImagesAndTexts:
             (["nothing.csv", "--path", "photo", "--target", "tone"], "there is no file 'nothing.csv'"),
             (["photos.csv", "--path", "tone", "--target", "tint"], "there is no image 'dark'"),
             (["penguins"], "penguins already consists of features"),
-            (["celeba"], "celeba must be downloaded: pass the folder that holds it as root"),
+            (["celeba"], "celeba must be downloaded: pass the folder that holds it as --root"),
             (["photos.csv", "--path", "photo", "--target", "tone", "--backbone", "minilm"], "'minilm' takes text"),
             (["photos.csv", "--path", "photo", "--target", "tone", "--backbone", "photos"], "cannot be loaded"),
             (["photos.csv", "--path", "photo", "--target", "tone", "--device", "tpu9"], "device 'tpu9' cannot be used"),

@@ -127,7 +127,7 @@ class TestSupportAndHull:
     def test_too_many_combinations_raise_unless_groups_are_listed(self):
         rng = np.random.default_rng(0)
         codes = rng.integers(0, 10, size=(200, 9))
-        with pytest.raises(InputError, match="pass support=codes with the groups to predict"):
+        with pytest.raises(InputError, match="or pass the codes of the groups to predict as support"):
             CRMClassifier().fit(rng.normal(size=(200, 2)), codes[:, 0], attributes=codes[:, 1:])
         clf = CRMClassifier(support=codes[:50], alpha=1.0).fit(
             rng.normal(size=(200, 2)), codes[:, 0], attributes=codes[:, 1:]

@@ -227,7 +227,7 @@ def _convex_methods(names: Sequence[str], *, tuning: bool) -> list[PlannedMethod
     if trained:
         raise InputError(
             f"{', '.join(trained)} must be trained, but PyTorch is not installed: install compshift[torch], or use "
-            f"features with the methods {','.join(CONVEX_METHODS)}"
+            f"features=True with the methods {','.join(CONVEX_METHODS)}"
         )
     return [PlannedMethod(name, {}) for name in wanted]
 

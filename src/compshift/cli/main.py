@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -27,6 +28,7 @@ from compshift.cli.fit import fit
 from compshift.cli.interruption import Interrupted, interruptible
 from compshift.cli.listings import app as datasets
 from compshift.cli.listings import methods
+from compshift.cli.option_names import as_options, command_options
 from compshift.cli.predict import evaluate, export, predict
 from compshift.cli.report import report
 from compshift.cli.train import train
@@ -39,9 +41,6 @@ MAX_VALUE_CHARACTERS = 60
 
 ROW = re.compile(r"\brow \d")
 """Matches a row number in an error message; rows are counted from 0."""
-
-PARAMETER = re.compile(r"(?<=\bwith )(?:overwrite|skip_broken)\b|(?<=\bor )overwrite\b")
-"""Matches parameters in messages of the library that the command line shows as options (--overwrite)."""
 
 MAY_BE_EMPTY = ("--attributes", "--title")
 """Options for which an empty value is valid."""
@@ -90,7 +89,7 @@ def main() -> None:
     """Run the command line. Bad input prints one sentence and exits with 2; ``--debug`` shows the traceback."""
     debug = "--debug" in sys.argv[1:]
     arguments = [_expand_home(argument) for argument in sys.argv[1:] if argument != "--debug"]
-    warnings.showwarning = _show_warning
+    warnings.showwarning = partial(_show_warning, arguments)
     with _tolerant_streams():
         sys.exit(_run(arguments, debug=debug))
 
@@ -135,7 +134,7 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         if debug:
             raise
         expected = isinstance(error, InputError | OSError | UsageError)
-        sentence = _message(error)
+        sentence = _message(error, arguments)
         hint = "" if expected else f" ({type(error).__name__}; run again with --debug for the traceback)"
         if sentence is not None:
             typer.echo(f"error: {one_line(sentence)}{hint}", err=True)
@@ -143,13 +142,17 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         return 2 if expected else 1
 
 
-def _message(error: Exception) -> str | None:
+def _message(error: Exception, arguments: list[str]) -> str | None:
     """Return the message to print for an error; None if the parser has already printed the help instead."""
     if isinstance(error, UsageError):
         return _usage_message(error)
-    sentence = system_sentence(error) if isinstance(error, OSError) else str(error)
-    sentence = PARAMETER.sub(lambda found: "--" + found[0].replace("_", "-"), sentence)
+    sentence = system_sentence(error) if isinstance(error, OSError) else _with_options(str(error), arguments)
     return f"{sentence} (rows are counted from 0, without the header)" if ROW.search(sentence) else sentence
+
+
+def _with_options(sentence: str, arguments: list[str]) -> str:
+    """Return a message of the library with options in place of the parameters that it names."""
+    return as_options(sentence, command_options(typer.main.get_command(app), arguments))
 
 
 def _drop_output() -> None:
@@ -160,9 +163,9 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+def _show_warning(arguments: list[str], message: Any, *_: Any, **__: Any) -> None:
     """Print a warning as one line, without the file name and source line that Python adds."""
-    typer.echo(f"warning: {one_line(str(message))}", err=True)
+    typer.echo(f"warning: {one_line(_with_options(str(message), arguments))}", err=True)
 
 
 def _usage_message(error: Any) -> str | None:

@@ -100,7 +100,7 @@ def candidate_groups(support: Any, space: GroupSpace, hull: AffineHull) -> IntAr
         if space.n_groups > MAX_TABLE_GROUPS:
             raise InputError(
                 f"the attributes have {rough(space.n_groups)} combinations, too many to hold at once: "
-                "pass support=codes with the groups to predict"
+                "use support='observed', or pass the codes of the groups to predict as support"
             )
         groups = codes_of_index(np.arange(space.n_groups), space.cardinalities)
         return groups if support == "all" else groups[hull._contains(groups)]
