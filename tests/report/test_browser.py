@@ -135,6 +135,31 @@ def test_the_hull_in_the_page_agrees_with_affine_hull(browser, tmp_path, sizes):
     assert browser.logs() == []
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_details_of_a_group_do_not_move_the_grid(browser, tmp_path, width):
+    """The pointer would be on another group than the one that is described."""
+    space = GroupSpace(
+        ("bird", "place"), (("duck", "gull", "heron", "owl", "wren"), ("farm", "lake", "marsh", "sea", "town", "wood"))
+    )
+    seen = [[0, 1], [0, 2], [1, 1], [1, 3], [1, 4], [2, 1], [2, 2], [3, 0], [3, 4], [3, 5], [4, 5]]
+    browser.open(table_file(tmp_path, space, seen), width=width)
+    tops = browser.run("""
+        return [...document.querySelectorAll("table .cell")].map((cell) => {
+          cell.dispatchEvent(new MouseEvent("mouseenter"));
+          return document.querySelector("table").getBoundingClientRect().top + window.scrollY;
+        });
+    """)
+    assert len(tops) == 30
+    assert max(tops) - min(tops) < 1
+    seen.remove([3, 4])
+    browser.open(table_file(tmp_path, space, seen), width=width)
+    top = "return document.querySelector('table').getBoundingClientRect().top + window.scrollY"
+    before = browser.run(top)
+    browser.click(cell(3, 4))
+    assert browser.text(".share") == "100%"
+    assert abs(browser.run(top) - before) < 1
+
+
 def test_the_grid_can_be_used_by_keyboard(browser, tmp_path):
     from selenium.webdriver.common.keys import Keys
 

@@ -119,8 +119,15 @@ class Explorer {
     URL.revokeObjectURL(link.href);
   }
 
+  // Set a text above the grid. Its box never shrinks, which would move the grid under the pointer.
+  write(selector, text) {
+    const box = this.root.querySelector(selector);
+    box.textContent = text;
+    box.style.minHeight = `${box.offsetHeight}px`;
+  }
+
   say(text) {
-    this.root.querySelector(".detail").textContent = text;
+    this.write(".detail", text);
   }
 
   tell(code) {
@@ -283,7 +290,7 @@ class Explorer {
     this.root.querySelector(".bar-seen").style.width = width(this.nSeen / total);
     const named = this.remaining.slice(0, 8).map((code) => this.label(code)).join(", ");
     const more = this.remaining.length > 8 ? ` and ${this.remaining.length - 8} more` : "";
-    set(".remaining", this.remaining.length
+    this.write(".remaining", this.remaining.length
       ? `At least ${counted(this.remaining.length, "more group")} must be collected to determine every combination, for example ${named}${more}.`
       : "Every combination is determined.");
     this.root.querySelector(".complete").disabled = !this.remaining.length;
