@@ -24,7 +24,7 @@ from compshift.methods.registry import METHODS, make_method
 from compshift.metrics import GroupReport, group_report
 from compshift.training import Settings, TrainedClassifier, train
 from compshift.training.folder import read_json
-from compshift.training.run import DivergenceError
+from compshift.training.loop import DivergenceError
 
 N_SCENARIOS = 5
 OPTIMISERS = ({"learning_rate": 0.05, "weight_decay": 1e-4}, {"learning_rate": 0.01, "weight_decay": 1e-2})

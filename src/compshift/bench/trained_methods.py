@@ -61,9 +61,9 @@ def train_method(
     """
     from compshift.methods.registry import make_method
     from compshift.nn.networks import named_backbone
+    from compshift.training.finetuning import train
     from compshift.training.folder import BusyError, RunFolder, read_json
-    from compshift.training.loop import train
-    from compshift.training.run import DivergenceError
+    from compshift.training.loop import DivergenceError
 
     features = protocol.mode == "features"
     settings = _feature_settings(data, common, protocol, seed) if features else _tuning_settings(common, protocol, seed)

@@ -79,8 +79,8 @@ class TrainConfig:
         """Train, and return the results of the run."""
         from compshift.nn.networks import named_backbone
         from compshift.report.run_progress import run_listener
+        from compshift.training.finetuning import train
         from compshift.training.folder import RunFolder, read_json
-        from compshift.training.loop import train
 
         settings_given = {name: self.options[name] for name in SETTINGS_KEYS if name in self.options}
         Settings.from_dict(settings_given)

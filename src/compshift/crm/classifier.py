@@ -20,8 +20,8 @@ from compshift.crm import io
 from compshift.crm.base import GroupClassifier
 from compshift.crm.fit import ANCHORS, FitParams, Setting, check_cross_fit, check_offset, fit_crm, fit_streamed
 from compshift.crm.inputs import LabelledSamples, is_streamed, prediction_features, restored_on_error, visible_log
+from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel
-from compshift.crm.partial import fit_partial
 from compshift.crm.streams import read_streamed
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class CRMClassifier(GroupClassifier):
             else:
                 data = self._read(X, y, attributes, sample_weight, space, missing=True)
                 self._check_incomplete(data)
-                fit_rows = fit_crm if data.incomplete is None else fit_partial
+                fit_rows = fit_crm if data.incomplete is None else fit_incomplete
                 model = fit_rows(data, setting.params, tol=tol, max_iter=max_iter)
                 self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)
             self._adopt(model, setting, data.n_targets, data.one_dimensional)

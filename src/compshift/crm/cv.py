@@ -33,8 +33,8 @@ from compshift.crm.fit import (
     step_one,
 )
 from compshift.crm.inputs import LabelledSamples, check_jobs, restored_on_error, seed_of, visible_log
+from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel
-from compshift.crm.partial import fit_partial
 from compshift.crm.selection import Choice, Scorer, SearchSpace, balanced_scores, choose, combination_scores
 from compshift.crm.solver import Parameters
 
@@ -211,7 +211,7 @@ class CRMClassifierCV(CRMClassifier):
             search = self._search_space()
             choice = choose(data, search, fold, self.prior, scoring, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
             setting = choice.setting
-            fit_rows = fit_crm if data.incomplete is None else fit_partial
+            fit_rows = fit_crm if data.incomplete is None else fit_incomplete
             model = fit_rows(data, setting.params, tol=tol, max_iter=max_iter)
             expected = self._expected_accuracy(data, setting, model, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
             self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)

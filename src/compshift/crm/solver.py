@@ -61,7 +61,7 @@ class RiskGradient(NamedTuple):
 class Problem(Protocol):
     """Smooth penalised risk as a function of weights (d, p) of standardised features and of k biases.
 
-    It is convex unless attributes are missing (``partial.PartialProblem``).
+    It is convex unless attributes are missing (``missing_attributes.PartialProblem``).
     """
 
     @property

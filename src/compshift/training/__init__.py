@@ -6,7 +6,7 @@ from compshift._lazy import lazy_names
 
 if TYPE_CHECKING:
     from compshift.training.classifier import TrainedClassifier as TrainedClassifier
-    from compshift.training.loop import train as train
+    from compshift.training.finetuning import train as train
     from compshift.training.settings import Settings as Settings
 
 __all__ = ["Settings", "TrainedClassifier", "train"]
@@ -16,6 +16,6 @@ __getattr__, __dir__ = lazy_names(
     {
         "Settings": "compshift.training.settings",
         "TrainedClassifier": "compshift.training.classifier",
-        "train": "compshift.training.loop",
+        "train": "compshift.training.finetuning",
     },
 )

@@ -1,150 +1,313 @@
-"""``train``: fine-tune any backbone by any method on one or more processes, and resume interrupted runs."""
+"""``Run``: the training loop, with its evaluations and checkpoints."""
 
 from __future__ import annotations
 
-import tempfile
+import math
+import time
 from collections.abc import Mapping
-from contextlib import ExitStack
-from os import PathLike
+from pathlib import Path
 from typing import Any
 
-from compshift._checks import MAX_READERS, check_flag, check_float32, check_whole
-from compshift._errors import InputError, an
-from compshift._files import check_path
-from compshift.data.dataset import GroupedDataset
-from compshift.methods.base import Method
-from compshift.methods.registry import make_method
+import numpy as np
+import torch
+from torch import Tensor, distributed, nn
+
+from compshift._errors import InputError
+from compshift.core.arrays import IntArray
+from compshift.methods.base import Batch, Method, State
+from compshift.metrics import GroupReport
 from compshift.nn.backbones import Backbone
-from compshift.nn.networks import FeatureBackbone, named_backbone
-from compshift.training.batches import TrainingData
-from compshift.training.classifier import TrainedClassifier
-from compshift.training.folder import check_extras
-from compshift.training.optimiser import preserved_rng
-from compshift.training.progress import Listener
-from compshift.training.run import Run
+from compshift.nn.networks import BackboneClassifier
+from compshift.nn.processes import current_processes
+from compshift.training.batches import Reader, TrainingData
+from compshift.training.classifier import TrainedClassifier, describe_model
+from compshift.training.evaluation import Inspection
+from compshift.training.folder import (
+    RETRAIN,
+    RunFolder,
+    load_weights,
+    read_checkpoint,
+    read_tensors,
+    write_checkpoint,
+    write_json,
+    write_tensors,
+)
+from compshift.training.optimiser import (
+    forget_moments,
+    largest_gradient,
+    make_accelerator,
+    make_optimiser,
+    seed_generators,
+    set_rate,
+    step_seed,
+)
+from compshift.training.progress import Listener, ValidationStep
 from compshift.training.settings import Settings
 
 
-def train(
-    data: GroupedDataset,
-    method: str | Method = "crm",
-    backbone: str | Backbone | None = None,
-    settings: Settings | None = None,
-    *,
-    folder: str | PathLike[str] | None = None,
-    overwrite: bool = False,
-    device: str = "auto",
-    workers: int | None = None,
-    inputs: Mapping[str, Any] | None = None,
-    files: Mapping[str, str] | None = None,
-    listener: Listener | None = None,
-) -> TrainedClassifier:
-    """Train a backbone and a head on the train rows, and keep the checkpoint that is best on the val rows.
+class DivergenceError(InputError):
+    """Raised by ``train`` when the loss or a weight becomes NaN or infinite.
 
-    The test rows are never used.
-
-    Parameters
-    ----------
-    data : GroupedDataset
-        Features, images or texts. Without splits, every row is a training row.
-    method : str or Method, default="crm"
-        Name of a method, a key of ``compshift.methods.METHODS``, or a method object.
-    backbone : str or Backbone, optional
-        A name that ``load_backbone`` accepts, ``"small-cnn"`` for images, or ``"linear"`` or ``"mlp"`` for features. A
-        Backbone object is trained in place. Default: ``"linear"`` for features, ``"efficientnet-lite0"`` for images,
-        ``"minilm"`` for texts.
-    settings : Settings, optional
-        Steps, batch size, optimiser and so on.
-    folder : path, optional
-        Folder for the run's checkpoints, log and model. An interrupted run resumes from its last checkpoint and
-        reaches the same final weights as an uninterrupted one. With several processes, the folder must be on a file
-        system that all of them can read. Default: a temporary folder.
-    overwrite : bool, default=False
-        Whether to delete a run that the folder holds and start again.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to train on; CUDA_VISIBLE_DEVICES selects one of several GPUs.
-    workers : int, optional
-        Number of processes that read images.
-    inputs : mapping, optional
-        How samples are read from the columns of a table; stored with the model.
-    files : mapping, optional
-        Names and texts of additional files to write to the folder, such as a configuration.
-    listener : Listener, optional
-        Object that is notified of every step and evaluation.
-
-    Returns
-    -------
-    TrainedClassifier
-        The model with the best weights.
-
-    Raises
-    ------
-    InputError
-        If an argument cannot be used, or the folder holds another run.
-    DivergenceError
-        If the loss or a weight becomes NaN or infinite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from compshift import GroupSpace
-    >>> space = GroupSpace.from_cardinalities([2, 2])
-    >>> codes = np.array([[0, 0], [0, 1], [1, 1]] * 20)
-    >>> X = np.random.default_rng(0).normal(size=(60, 3)) + 3 * codes[:, [0, 1, 1]]
-    >>> clf = train(GroupedDataset(X, space, codes), settings=Settings(steps=20), device="cpu")
-    >>> clf.predict(X).shape
-    (60,)
+    A benchmark job raises ``compshift.bench.trained_methods.DivergedError`` in its place, which needs no PyTorch.
     """
-    chosen = make_method(method) if isinstance(method, str) else method() if isinstance(method, type) else method
-    settings = Settings() if settings is None else settings
-    listener = Listener() if listener is None else listener
-    for value, kind, name in (
-        (data, GroupedDataset, "data"),
-        (chosen, Method, "method"),
-        (settings, Settings, "settings"),
-        (listener, Listener, "listener"),
-    ):
-        if not isinstance(value, kind):
-            raise InputError(f"{name} is {an(type(value).__name__)}: pass a compshift {kind.__name__}")
-    check_extras({} if inputs is None else inputs, {} if files is None else files)
-    check_flag(overwrite, "overwrite")
-    if workers is not None:
-        check_whole(workers, "workers", MAX_READERS)
-    rows = TrainingData.of(data)
-    if data.kind == "features":
-        check_float32(data.X, "data.X")
-    if settings.patience and not len(rows.validation):
-        raise InputError(
-            f"patience is {settings.patience}, but there are no validation rows to measure improvement on: put rows "
-            "into the split 'val', or pass patience=0"
-        )
-    network = _choose_backbone(backbone, rows, settings.seed)
-    settings = settings.resolved(network.kind, pretrained=network.pretrained)
-    with ExitStack() as stack:
-        if folder is None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compshift-"))
-        run = Run(rows, chosen, network, settings, check_path(folder), device, workers, listener)
-        if run.main:
-            stack.enter_context(run.folder.locked())
-        stack.enter_context(preserved_rng(run.device))
-        return run.complete(overwrite=overwrite, inputs=inputs, files=files or {})
 
 
-def _choose_backbone(backbone: str | Backbone | None, rows: TrainingData, seed: int) -> Backbone:
-    """Load a backbone by name, or check a backbone object; set the mean and scale of a ``FeatureBackbone``."""
-    kind = rows.data.kind
-    if backbone is None or isinstance(backbone, str):
-        backbone = named_backbone(backbone, rows.data, seed)
-    if not isinstance(backbone, Backbone):
-        raise InputError(
-            f"the backbone is {an(type(backbone).__name__)}: pass a name, or an instance of a subclass of "
-            "compshift.nn.Backbone with the attributes name, kind and out_features"
+class _Objective(nn.Module):
+    """The method's loss as a module, so that DistributedDataParallel can wrap the whole forward pass."""
+
+    def __init__(self, model: BackboneClassifier, method: Method) -> None:
+        super().__init__()
+        self.model = model
+        self.method = method
+
+    def forward(self, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:
+        return self.method.loss(self.model, batch, state, step)
+
+
+class Run:
+    """Model, optimiser and progress of one training run in one folder."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        method: Method,
+        backbone: Backbone,
+        settings: Settings,
+        folder: Path,
+        device: str,
+        workers: int | None,
+        listener: Listener,
+    ) -> None:
+        self.data, self.method, self.settings, self.listener = data, method, settings, listener
+        self.accelerator = make_accelerator(device, settings.precision, find_unused=backbone.pretrained)
+        self.device: torch.device = self.accelerator.device
+        self.processes = current_processes()
+        self.main = self.processes.rank == 0
+        self.folder = RunFolder(Path(self.processes.gather(str(folder))[0]))
+        if settings.batch_size < self.processes.size:
+            raise InputError(
+                f"batch_size is {settings.batch_size}, but {self.processes.size} processes share each batch: pass "
+                f"batch_size={self.processes.size} or more"
+            )
+        self.sampler = data.sampler(method, settings)
+        self.task = data.task(self.sampler)
+        self.initial_weights = backbone.fingerprint()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(settings.seed)
+            head = method.head(backbone.out_features, self.task)
+        self.model = BackboneClassifier(backbone, head).to(self.device)
+        self.objective = self.accelerator.prepare_model(_Objective(self.model, method))
+        self.optimiser = make_optimiser(self.model, settings)
+        scales = self.accelerator.scaler is not None
+        self.scaled = self.accelerator.prepare_optimizer(self.optimiser) if scales else None
+        self.reader = Reader(data.data.samples, backbone, self.device, workers)
+        self.inspection = Inspection(
+            self.model,
+            method,
+            self.task,
+            data,
+            self.sampler,
+            self.reader,
+            self.processes,
+            self.accelerator.autocast,
+            settings,
         )
-    if backbone.kind != kind:
-        raise InputError(
-            f"the backbone {backbone.name!r} takes {backbone.kind}, but the samples are {kind}: pass a backbone for "
-            f"{kind}"
+        self.state = self._on_device(method.state(self.task))
+        self.step = 0
+        self.saved = 0  # step of the last checkpoint; 0 if there is none
+        self.best: dict[str, Any] = {"step": 0, "score": -math.inf}
+        self.stale = 0  # number of evaluations since the best one
+        self.gradient: float | None = None  # largest entry in the last step; None unless a tolerance is set
+
+    def complete(
+        self, *, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]
+    ) -> TrainedClassifier:
+        """Start or resume the run in the folder, take the remaining steps, and write the model."""
+        started = time.monotonic()
+        self._enter_folder(overwrite, inputs, files)
+        if self.folder.result_path.exists():
+            load_weights(self.model, read_tensors(self.folder.model_path)[0], self.folder.model_path)
+        else:
+            if self.main:
+                self.method.announce(self.task)
+            self.listener.started(self.step, self.settings.steps)
+            self._steps()
+            self._finish(time.monotonic() - started)
+        return TrainedClassifier(self.model, self.method, self.task, inputs)
+
+    def _enter_folder(self, overwrite: bool, inputs: Mapping[str, Any] | None, files: Mapping[str, str]) -> None:
+        """Start a new run in the folder, or load the last checkpoint of the same run."""
+        identity = self._identity(inputs)
+        if self.main and self.folder.prepare(identity, overwrite=overwrite):
+            model = describe_model(self.model.backbone, self.method, self.task, self.folder.backbone_path, inputs)
+            self.folder.start({"identity": identity, "model": model}, files)
+        self._meet()
+        if self.folder.result_path.exists():
+            return
+        if self.folder.last_path.exists():
+            state, metadata = read_checkpoint(self.folder.last_path, self.model, self.optimiser)
+            self.state = self._on_device(state)
+            self.step, self.best, self.stale = metadata["step"], metadata["best"], metadata["stale"]
+            self.gradient = metadata["gradient"]
+            self.saved = self.step
+            if self.accelerator.scaler is not None:
+                self.accelerator.scaler.load_state_dict(metadata["scaler"])
+        if self.main:
+            self.folder.truncate(self.step)
+
+    def _steps(self) -> None:
+        """Take the remaining steps; stop early on convergence, or when patience runs out."""
+        losses: list[float] = []
+        plan = (self._share(step) for step in range(self.step, self.settings.steps))
+        stream = self.reader.read(self.data.train[rows] for rows in plan)
+        self._train_mode()  # evaluations restore the mode
+        while self.step < self.settings.steps and not self._out_of_patience() and not self._converged():
+            losses.append(self._make_step(*next(stream)))
+            self.step += 1
+            self.listener.stepped(self.step, losses[-1])
+            last = self.step == self.settings.steps or self._converged()
+            if self.step % self.settings.eval_every == 0 or last:
+                self._evaluate(float(np.mean(losses)))
+                losses = []
+
+    def _make_step(self, rows: IntArray, inputs: dict[str, Tensor]) -> float:
+        """Take one step on this process's share of a batch; return the loss of the whole batch."""
+        step, settings = self.step, self.settings
+        seed = step_seed(settings.seed, step, self.processes.rank)
+        seed_generators(seed, self.device)
+        if self.method.resets_optimiser(step):
+            forget_moments(self.optimiser)
+        set_rate(self.optimiser, settings.rate(step))
+        group = torch.as_tensor(self.data.group_of_row[rows], device=self.device)
+        batch = Batch(inputs, group, self.task, np.random.default_rng(seed), self.processes)
+        loss, state = self.objective(batch, self.state, step)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise self._divergence(f"the loss is {value} at step {step + 1}")
+        self._descend(loss)
+        self.state = {name: tensor.detach() for name, tensor in state.items()}
+        return value
+
+    def _descend(self, loss: Tensor) -> None:
+        """Take a step of the optimiser; use accelerate, which is slower, only if gradients are scaled."""
+        if self.scaled is not None:
+            self.accelerator.backward(loss)
+        else:
+            loss.backward()  # type: ignore[no-untyped-call]
+        if self.settings.tolerance:
+            self.gradient = largest_gradient(self.optimiser)
+        if self.settings.clip:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+        (self.scaled or self.optimiser).step()
+        self.optimiser.zero_grad()
+
+    def _evaluate(self, loss: float) -> None:
+        """Evaluate on the validation rows, keep the weights if they are the best so far, and write a checkpoint."""
+        for name, parameter in self.model.named_parameters():
+            if not bool(torch.isfinite(parameter).all()):
+                raise self._divergence(f"the weights {name!r} are no longer finite at step {self.step}")
+        self._share_buffers()
+        report = None
+        if len(self.data.validation):
+            self.inspection.refresh()
+            (report,) = self.inspection.validate(first_only=True).values()
+        # Without validation rows, later weights count as better, so the last ones are kept.
+        score = getattr(report, self.settings.metric) if report is not None else float(self.step)
+        better = score > self.best["score"]
+        self.stale = 0 if better else self.stale + 1
+        if better:
+            self.best = {"step": self.step, "score": score}
+        evaluation = ValidationStep(self.step, loss, self.settings.rate(self.step - 1), report, better)
+        if self.main:
+            if better:
+                write_tensors(self.folder.best_path, self.model.state_dict(), {"step": self.step})
+            self.folder.append(evaluation.record())
+            metadata = {"step": self.step, "best": self.best, "stale": self.stale, "gradient": self.gradient}
+            if self.accelerator.scaler is not None:
+                metadata["scaler"] = self.accelerator.scaler.state_dict()
+            write_checkpoint(self.folder.last_path, self.model, self.optimiser, self.state, metadata)
+        self.saved = self.step
+        self.listener.evaluated(evaluation)
+
+    def _finish(self, seconds: float) -> None:
+        """Load the best weights, call the method's ``finish``, and write the model and the result."""
+        self._meet()
+        load_weights(self.model, read_tensors(self.folder.best_path)[0], self.folder.best_path)
+        method_values = self.inspection.finish()
+        reports = self.inspection.validate(first_only=False) if len(self.data.validation) else {}
+        if self.main:
+            write_tensors(self.folder.model_path, self.model.state_dict(), {"step": self.best["step"]})
+            result = {
+                "steps": self.step,
+                "best_step": self.best["step"],
+                "method": method_values,
+                "gradient": self.gradient,
+                "validation": {name: _summary(report) for name, report in reports.items()},
+                "seconds": round(seconds, 3),
+            }
+            write_json(self.folder.result_path, result)
+            self.folder.clear_checkpoints()
+        self._meet()
+
+    def _share(self, step: int) -> IntArray:
+        """Positions, among the training rows, of this process's share of a step's batch."""
+        batch = self.sampler.batch(step)
+        return batch[self.processes.share(len(batch))]
+
+    def _train_mode(self) -> None:
+        """Put the model into train mode, except for frozen batch normalisation."""
+        self.objective.train()
+        if self.settings.freeze_batchnorm:
+            for module in self.model.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+
+    def _converged(self) -> bool:
+        settled = self.step > self.method.settles_at()
+        return settled and self.gradient is not None and self.gradient <= self.settings.tolerance
+
+    def _out_of_patience(self) -> bool:
+        return 0 < self.settings.patience <= self.stale
+
+    def _share_buffers(self) -> None:
+        """Copy the buffers of process 0 to all processes, whose running statistics come from different rows."""
+        if self.processes.size > 1:
+            for buffer in self.model.buffers():
+                distributed.broadcast(buffer, 0)
+
+    def _meet(self) -> None:
+        """Wait until all processes have reached this point."""
+        self.accelerator.wait_for_everyone()
+
+    def _on_device(self, state: State) -> State:
+        return {name: tensor.to(self.device) for name, tensor in state.items()}
+
+    def _divergence(self, what: str) -> DivergenceError:
+        kept = f"the checkpoint of step {self.saved} is kept" if self.saved else "there is no checkpoint yet"
+        return DivergenceError(
+            f"{what}: {kept}; {RETRAIN}, with a lower learning_rate (now {self.settings.learning_rate:g}) or with "
+            "gradient clipping (clip)"
         )
-    if isinstance(backbone, FeatureBackbone):
-        backbone.set_scale(rows.data.samples[rows.train])
-    return backbone
+
+    def _identity(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return everything that determines the run's result; a run resumes only if it equals that in the folder."""
+        backbone = self.model.backbone
+        return {
+            **self.settings.to_dict(),
+            "method": self.method.name,
+            "hyperparameters": self.method.hyperparameters(),
+            "backbone": backbone.name,
+            "backbone_settings": backbone.settings(),
+            "initial_weights": self.initial_weights,
+            "inputs": None if inputs is None else dict(inputs),
+            "data": self.data.digest(),
+        }
+
+
+def _summary(report: GroupReport) -> dict[str, Any]:
+    return {
+        "average": report.average,
+        "balanced": report.balanced,
+        "worst": report.worst,
+        "worst_group": list(report.worst_group),
+    }

@@ -16,7 +16,7 @@ from compshift.core.candidates import Candidates
 from compshift.core.posterior import known_patterns
 from compshift.crm.fit import FitParams, fit_crm
 from compshift.crm.inputs import Incomplete, LabelledSamples
-from compshift.crm.partial import PartialProblem, PartialRows, fit_alternating
+from compshift.crm.missing_attributes import PartialProblem, PartialRows, fit_alternating
 from compshift.crm.solver import Parameters
 from tests.estimators.made_data import hide, make_data
 

@@ -192,7 +192,7 @@ def fit_alternating(rows: PartialRows, params: FitParams, *, tol: float, max_ite
     return PartialFit(solution, frequency, tuple(risks))
 
 
-def fit_partial(data: LabelledSamples, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
+def fit_incomplete(data: LabelledSamples, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
     """Fit complete and incomplete samples, without cross-fitting.
 
     In the candidates of the model, the weights of the seen groups are expected counts.
