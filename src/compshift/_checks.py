@@ -20,9 +20,6 @@ from compshift._errors import InputError, an, rough
 MAX_TABLE_GROUPS = 1 << 22
 """Largest number of groups, about four million, for which an array with one entry per group is built."""
 
-MAX_FLOAT32 = float(np.finfo(np.float32).max)
-"""Largest float32."""
-
 MAX_FEATURE = 1e302
 """Largest accepted absolute value of a feature; sums of larger values may overflow."""
 
@@ -190,7 +187,7 @@ def check_list(values: Any, name: str, of: str) -> list[Any]:
 def check_float32(values: Any, name: str = "X") -> None:
     """Check that all numbers fit into float32, the precision in which networks compute."""
     largest = float(np.abs(values).max(initial=0.0))
-    if largest > MAX_FLOAT32:
+    if largest > float(np.finfo(np.float32).max):
         raise InputError(
             f"{name} has values up to {largest:.3g}, but networks compute in float32, whose largest number is 3.4e38: "
             "divide each feature by its standard deviation"

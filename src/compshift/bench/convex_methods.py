@@ -21,9 +21,6 @@ from compshift.methods.sampling import Sampling
 CONVEX_METHODS = ("erm", "lc", "sla", "crm", "rwg", "subg")
 """Methods that a convex solver fits to features."""
 
-DETERMINISTIC = ("erm", "lc", "sla", "crm", "rwg")
-"""Convex methods without randomness: every seed gives the same result, so only one is run."""
-
 SAME_ON_FEATURES = {"crm-resolved": "crm", "dfr": "rwg"}
 """Methods that equal another method on fixed features, because they differ only in how a network is trained."""
 
@@ -49,7 +46,8 @@ class ConvexFit(NamedTuple):
 
 def n_seeds(mode: str, method: str, seeds: int) -> int:
     """Return the number of seeds to run: ``seeds``, or 1 if the method is deterministic on features."""
-    return 1 if mode == "features" and method in DETERMINISTIC else seeds
+    # no randomness: every seed gives the same result
+    return 1 if mode == "features" and method in ("erm", "lc", "sla", "crm", "rwg") else seeds
 
 
 def solve_method(

@@ -20,12 +20,6 @@ from compshift._errors import InputError, unknown_name
 BACKENDS = ("loky", "dask", "ray")
 """Names of the backends: local processes, a Dask cluster and a Ray cluster."""
 
-SCHEDULER_PATIENCE = 10.0
-"""Default number of seconds to wait for a scheduler to answer."""
-
-IDLE_SECONDS = 3600
-"""Seconds after which an idle worker process exits."""
-
 MAX_WORKER_GROWTH = 8 * 2**30
 """Memory growth of a worker process, in bytes, above which loky replaces it."""
 
@@ -49,7 +43,7 @@ def start_executor(
     threads: int = 1,
     scheduler: str | None = None,
     address: str | None = None,
-    patience: float = SCHEDULER_PATIENCE,
+    patience: float = 10.0,  # seconds to wait for a scheduler to answer
 ) -> Iterator[Executor]:
     """Start the executor of a backend, and stop it at the end of the block.
 
@@ -84,7 +78,10 @@ class _LokyExecutor:
 
         # loky returns a new pool if a worker has died. The long timeout lets idle workers keep their data loaded.
         return get_reusable_executor(
-            max_workers=self.slots, timeout=IDLE_SECONDS, initializer=_start_worker, initargs=(os.getpid(),)
+            max_workers=self.slots,
+            timeout=3600,  # seconds after which an idle worker process exits
+            initializer=_start_worker,
+            initargs=(os.getpid(),),
         )
 
     def stop(self) -> None:

@@ -38,9 +38,6 @@ METHOD_SETS = ("paper", "all")
 MAX_SCENARIO_GROUPS = 4
 """Maximum number of dropped groups in the name of a scenario; longer names list two groups and end in a hash."""
 
-SMALL_IMAGE_BACKBONE = "small-cnn"
-"""Default backbone for bundled data sets, whose images are small."""
-
 MAX_DRAWS = 100_000
 """Maximum number of draws, and of seeds, in a plan."""
 
@@ -243,7 +240,8 @@ def _protocol(
 
     known = source.known
     bundled = known is not None and known.bundled
-    name = backbone or (SMALL_IMAGE_BACKBONE if bundled else DEFAULT_BACKBONES[data.kind])
+    # images of bundled data sets are small
+    name = backbone or ("small-cnn" if bundled else DEFAULT_BACKBONES[data.kind])
     return tuning_protocol(
         source.name,
         data.kind,

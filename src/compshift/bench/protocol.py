@@ -61,17 +61,8 @@ MODES = ("features", "fine-tuning")
 FEATURE_STEPS = 600
 """Default maximum number of full-batch steps for methods that are trained on features."""
 
-FEATURE_TOLERANCE = 1e-3
-"""Threshold for early stopping on features: training stops once no gradient entry exceeds it."""
-
-SOLVER_TOLERANCE = 1e-4
-"""Convergence threshold of convex fits: a fit has converged once no gradient entry exceeds it."""
-
 FRESH_STEPS = 1000
 """Default number of steps for a network that starts from random weights."""
-
-PAPER_STEPS = (5000, 10_000)
-"""Numbers of steps in the paper's runs."""
 
 RIDGE_RANGES = {"alpha": LogUniform(-4, 0)}
 """Range of the ridge penalty on features."""
@@ -109,8 +100,8 @@ class Protocol:
     backbone: str | None = None  # network to fine-tune
     balanced_classes: bool = False  # whether classes are sampled equally often
     strict: bool = False  # whether rows of other groups that contain the same sample as a dropped row are dropped too
-    tolerance: float = FEATURE_TOLERANCE  # for early stopping of training on features
-    solver_tolerance: float = SOLVER_TOLERANCE  # for convergence of convex fits
+    tolerance: float = 1e-3  # for early stopping of training on features
+    solver_tolerance: float = 1e-4  # for convergence of convex fits
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -129,9 +120,8 @@ class Protocol:
         """
         rng = np.random.default_rng([self.plan_seed, number])
         common = {name: values.draw(rng) for name, values in self.ranges.items()}
-        scaled = (
-            self.mode == "features" or self.steps not in PAPER_STEPS
-        )  # the paper's ranges suit the paper's numbers of steps
+        # the paper's ranges suit the paper's numbers of steps
+        scaled = self.mode == "features" or self.steps not in (5000, 10_000)
         steps = self.steps if scaled else None
         return common, {name: values.draw(rng, steps) for name, values in own.items()}
 

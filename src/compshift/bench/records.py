@@ -30,23 +30,14 @@ average: accuracy over rows; weighted: mean accuracy of groups, weighted by thei
 mean accuracy of groups; worst: lowest accuracy of a group.
 """
 
-STATUS = ("done", "diverged", "failed")
-"""Possible values of a stored record's ``status``."""
-
-CONFIG_TEXTS = ("data", "digest", "scenario", "method", "code")
-"""Keys of a record's ``config`` that hold text."""
-
 MAX_RUNS = 1_000_000
 """Upper limit for draws and seeds in the files of a benchmark."""
-
-VERSIONED_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
-"""Packages whose versions are stored in records and shown in reports."""
 
 
 def package_versions() -> dict[str, str]:
     """Return the versions of compshift, Python and those of ``VERSIONED_PACKAGES`` that are installed."""
     versions = {"compshift": __version__, "python": platform.python_version()}
-    for name in VERSIONED_PACKAGES:
+    for name in ("numpy", "scipy", "scikit-learn", "torch"):
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
@@ -111,13 +102,13 @@ def check_record(record: Mapping[str, Any]) -> None:
     """Check everything in a record that tables and reports use; an InputError names the first invalid part."""
     config = _mapping(record, "config")
     _expect(isinstance(config.get("common", {}), dict), "common")
-    for name in CONFIG_TEXTS:
+    for name in ("data", "digest", "scenario", "method", "code"):
         _expect(isinstance(config.get(name), str), name)
     for name in ("draw", "seed"):
         _expect(_is_count(config.get(name), MAX_RUNS), name)
     _expect(_is_codes(config.get("dropped")), "dropped")
     _mapping(config, "protocol")
-    _expect(record.get("status") in STATUS, "status")
+    _expect(record.get("status") in ("done", "diverged", "failed"), "status")
     _expect(isinstance(record.get("key"), str), "key")
     _expect(isinstance(record.get("finished"), str), "finished")
     _expect(isinstance(record.get("seconds"), int | float) and 0 <= record["seconds"] < 1e12, "seconds")

@@ -25,9 +25,6 @@ EVALUATIONS = 20
 FEATURE_CLIP = 1.0
 """Gradient norm above which gradients on features are clipped, because drawn penalties may be very strong."""
 
-EVALUATION_BATCH = 256
-"""Samples per forward pass when a trained network predicts."""
-
 
 class DivergedError(Exception):
     """Raised when the loss or the weights of a run become infinite or NaN."""
@@ -149,9 +146,7 @@ def _predict(clf: TrainedClassifier, part: GroupedDataset, frequency: FloatArray
     from compshift.features.embedder import Embedder
 
     device = next(clf.model.parameters()).device
-    embedder = Embedder(
-        clf.model.backbone, device=str(device), dtype="float32", batch_size=EVALUATION_BATCH, num_workers=None
-    )
+    embedder = Embedder(clf.model.backbone, device=str(device), dtype="float32", batch_size=256, num_workers=None)
     (embedded,) = embedder.embed(part.samples, [np.arange(len(part))])
     if len(embedded.rows) < len(part):
         raise InputError(

@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""Signals that stop a command."""
-
 
 class Interrupted(SystemExit):
     """Raised when a signal stops the command; the exit code is 128 + the signal's number."""
@@ -35,7 +32,7 @@ def interruptible() -> Iterator[None]:
 
     before: dict[int, Any] = {}
     try:
-        for number in STOP_SIGNALS:
+        for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 before[number] = signal.signal(number, stop)
         yield

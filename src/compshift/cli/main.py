@@ -42,9 +42,6 @@ MAX_VALUE_CHARACTERS = 60
 ROW = re.compile(r"\brow \d")
 """Matches a row number in an error message; rows are counted from 0."""
 
-MAY_BE_EMPTY = ("--attributes", "--title")
-"""Options for which an empty value is valid."""
-
 app = typer.Typer(
     name="compshift",
     help="Classifiers that keep working on combinations of attributes that are absent from the training data.",
@@ -111,7 +108,7 @@ def _check_empty(arguments: list[str]) -> None:
             return
         if (
             name.startswith("--")
-            and name not in MAY_BE_EMPTY
+            and name not in ("--attributes", "--title")
             and ((equals and not own) or (not equals and value == ""))
         ):
             raise InputError(f"{name} is empty: pass a value, or leave it out")

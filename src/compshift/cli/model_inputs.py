@@ -31,9 +31,6 @@ from compshift.training.load import load
 if TYPE_CHECKING:
     from compshift.data.dataset import GroupedDataset
 
-MAX_BROKEN_LISTED = 10
-"""Maximum number of unreadable samples that are listed one by one; further ones are only counted."""
-
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
@@ -233,7 +230,7 @@ def _embed(model: LoadedModel, recipe: Recipe | None, samples: Any, skip_broken:
         raise InputError("the model takes features: pass a feature file, as `compshift features` writes it")
     with progress_bar("features", len(samples), unit="rows") as advance:
         X, rows, broken = embedder.embed(samples, skip_broken=skip_broken, progress=advance)
-    for sentence in broken[:MAX_BROKEN_LISTED]:
+    for sentence in broken[:10]:
         typer.echo(f"left out: {sentence}", err=True)
     if broken:
         typer.echo(f"{len(broken)} of {len(samples)} samples could not be read and were left out", err=True)

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from compshift.cli.inputs import TableOptions
     from compshift.report.page import Page
 
-MODELS = "Models"
-"""Help heading for the options of a report about a model."""
-
 TABLES = "Tables"
 """Help heading for the options of a report about a table."""
 
@@ -74,7 +71,7 @@ def report(
             "--diagnose/--no-diagnose",
             help="Test whether the energies are additive over the attributes.",
             show_default="test if it takes only seconds",
-            rich_help_panel=MODELS,
+            rich_help_panel="Models",
         ),
     ] = None,
     prior: Prior = None,

@@ -25,9 +25,6 @@ MAX_ENUMERATED = 10_000_000
 COVERAGE_SAMPLE = 200_000
 """Number of random groups from which ``coverage`` is estimated if there are more than ``MAX_ENUMERATED``."""
 
-COVERAGE_CONFIDENCE = 0.95
-"""Confidence level of the interval of an estimated coverage."""
-
 MAX_REPR_GROUPS = 1 << 16
 """Largest number of groups for which the ``repr`` of a hull counts the groups inside."""
 
@@ -315,7 +312,7 @@ class AffineHull:
         rng = check_generator(random_state)
         sample = rng.integers(0, self.space.cardinalities, size=(COVERAGE_SAMPLE, len(self.space.names)))
         hits = int(self._contains(sample).sum())
-        lower, upper = wilson_interval(hits, COVERAGE_SAMPLE, COVERAGE_CONFIDENCE)
+        lower, upper = wilson_interval(hits, COVERAGE_SAMPLE, 0.95)
         return Coverage(hits / COVERAGE_SAMPLE, "estimate", None, float(lower), float(upper))
 
     def missing(self, inside: bool | None = None) -> IntArray:

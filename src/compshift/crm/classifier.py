@@ -27,9 +27,6 @@ from compshift.crm.streams import read_streamed
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = "CRMClassifier"
-"""Kind of model stored in the header of a model file."""
-
 
 class CRMClassifier(GroupClassifier):
     r"""Classifier for combinations of attributes that may be absent from the training data.
@@ -387,7 +384,7 @@ class CRMClassifier(GroupClassifier):
             CRMClassifier._from_file(header, arrays)
         except InputError as error:
             raise InputError(f"the model cannot be saved because the file could not be loaded again: {error}") from None
-        io.write(path, KIND, header, arrays)
+        io.write(path, "CRMClassifier", header, arrays)
 
     def _plain_parameters(self) -> dict[str, Any]:
         """Return the constructor parameters of a ``CRMClassifier`` with the chosen settings, for a model file."""

@@ -44,15 +44,6 @@ AUTO = "auto"
 ALPHAS = (1e-3, 3e-3, 1e-2, 2e-2, 5e-2, 1e-1, 3e-1, 1.0)
 """Default strengths of the ridge to choose from."""
 
-AUTO_BIASES = ("extrapolated", "shrunk", "cumulant")
-"""Kinds of bias that ``bias="auto"`` chooses among."""
-
-N_SPLITS = 5
-"""Default number of folds of groups."""
-
-CHOOSE_ALPHA_SPLITS = 10
-"""Number of folds of groups in ``choose_alpha``."""
-
 FIT_CODES_TOL = 1e-4
 """Tolerance of ``fit_codes``; a smaller value does not change accuracies."""
 
@@ -257,7 +248,7 @@ class CRMClassifierCV(CRMClassifier):
             alphas,
             ANCHORS if self.anchor == AUTO else (self.anchor,),
             (0, CROSS_FIT_FOLDS) if isinstance(self.cross_fit, str) else (check_cross_fit(self.cross_fit),),
-            AUTO_BIASES if self.bias == AUTO else (self.bias,),
+            ("extrapolated", "shrunk", "cumulant") if self.bias == AUTO else (self.bias,),
             None if _is_auto(self.unseen_offset) else check_offset(self.unseen_offset, auto=True),
         )
 
@@ -265,7 +256,7 @@ class CRMClassifierCV(CRMClassifier):
         """Return the fold of each seen group, (k,); −1 for groups that are never held out."""
         space, groups = data.candidates.space, data.candidates.seen_groups
         if self.cv is None or isinstance(self.cv, int):
-            splitter = CombinationKFold(N_SPLITS if self.cv is None else self.cv, random_state=seed)
+            splitter = CombinationKFold(5 if self.cv is None else self.cv, random_state=seed)
             return splitter.group_folds(space, groups)
         if isinstance(self.cv, CombinationKFold):
             return self.cv.group_folds(space, groups)
@@ -405,7 +396,7 @@ def choose_alpha(
     groups, position = space.distinct(codes)
     candidates = Candidates.of(space, groups, np.bincount(position).astype(np.float64), "all")
     data = LabelledSamples(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
-    fold = combination_folds(space, groups, CHOOSE_ALPHA_SPLITS, rng)
+    fold = combination_folds(space, groups, 10, rng)
     path = [FitParams(alpha) for alpha in alphas]
     seed = int(rng.integers(2**31))
     scores = combination_scores(data, fold, path, ["extrapolated"], "hull", max_iter=1000, seed=seed)

@@ -43,8 +43,6 @@ HEADER_KEY = "compshift"
 CHECKSUM_KEY = "sha256"
 """Metadata key of the checksum."""
 
-CODE_ARRAYS = ("seen_groups", "groups")
-CANDIDATE_ARRAYS = ("seen_groups", "seen_weight", "groups")
 MODEL_ARRAYS = ("coef", "feature_mean", "bias", "learned_bias", "effective_sample_size")
 ADDED_ARRAYS = ("cumulant_bias", "pareto_k")
 """Arrays of length g that older model files do not contain; they are replaced by NaN."""
@@ -103,7 +101,7 @@ def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
         },
         **{name: getattr(model, name) for name in (*MODEL_NUMBERS, "temperature")},
     }
-    arrays = {name: getattr(candidates, name) for name in CANDIDATE_ARRAYS}
+    arrays = {name: getattr(candidates, name) for name in ("seen_groups", "seen_weight", "groups")}
     arrays |= {name: getattr(model, name) for name in (*MODEL_ARRAYS, *ADDED_ARRAYS)}
     if model.expected is not None:
         arrays["expected"] = model.expected
@@ -344,7 +342,7 @@ ARRAY_RANGES = {
 
 def _checked_arrays(arrays: Mapping[str, Any], space: GroupSpace) -> dict[str, Any]:
     """Check the type, shape and range of every array, and return the arrays in 64-bit precision."""
-    checked = {name: _checked_codes(arrays[name], space, name) for name in CODE_ARRAYS}
+    checked = {name: _checked_codes(arrays[name], space, name) for name in ("seen_groups", "groups")}
     k, g, p = len(checked["seen_groups"]), len(checked["groups"]), arrays["coef"].shape[-1]
     shapes = {"seen_weight": (k,), "feature_mean": (p,), "coef": (space.width, p), "expected": (g, 3)}
     for name, allowed in ARRAY_RANGES.items():

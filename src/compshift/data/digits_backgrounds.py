@@ -46,9 +46,6 @@ MARGIN = 2
 COLOURS = ((0.70, 0.27, 0.27), (0.16, 0.60, 0.27), (0.22, 0.35, 0.72), (0.58, 0.50, 0.12), (0.55, 0.22, 0.62))
 """Mean colour of each background, as RGB values between 0 and 1."""
 
-INK = 0.92
-"""Mean brightness of the ink, between 0 and 1."""
-
 PATCH_CELLS = 1 << 22
 """Maximum number of array elements in the patches of one block of images: 16 MB of float32."""
 
@@ -133,7 +130,7 @@ def _composite(mask: FloatArray, background: IntArray, rng: np.random.Generator)
         shape = (len(rows), 1, 1, 3)
         colour = np.array(COLOURS[value]) + rng.uniform(-0.1, 0.1, shape)
         contrast = rng.uniform(0.12, 0.24, shape)
-        ink = INK + rng.uniform(-0.06, 0.06, shape)
+        ink = 0.92 + rng.uniform(-0.06, 0.06, shape)  # brightness, between 0 and 1
         ground = colour + contrast * (_pattern(value, len(rows), rng)[..., None] - 0.5)
         opacity = np.minimum(1.2 * mask[rows, :, :, None], 1)
         image = ground * (1 - opacity) + ink * opacity

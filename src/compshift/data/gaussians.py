@@ -20,8 +20,6 @@ from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import GroupedDataset
 
 GAUSSIAN2D_SPACE = GroupSpace(("z1", "z2"), ((-1, 1), (-1, 1)))
-GAUSSIAN2D_MISSING = (-1, -1)
-"""Values of the group that is absent from the training data."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Gaussian2D:
         """Draw training and validation rows evenly from three groups, and test rows from all four."""
         rng = np.random.default_rng(self.random_state)
         every = GAUSSIAN2D_SPACE.codes(np.arange(4))
-        seen = every[~(GAUSSIAN2D_SPACE.decode(every) == GAUSSIAN2D_MISSING).all(axis=1)]
+        seen = every[~(GAUSSIAN2D_SPACE.decode(every) == (-1, -1)).all(axis=1)]  # all but one group
         parts = [seen[np.arange(n_train) % 3], every[np.arange(n_test) % 4], seen[np.arange(n_val) % 3]]
         codes = np.concatenate(parts)
         X = rng.normal(size=(len(codes), 2)) + GAUSSIAN2D_SPACE.decode(codes)

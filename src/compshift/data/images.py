@@ -93,12 +93,6 @@ def _scaled_step(step: Step, factor: float) -> Step:
     return type(step)(round(step.width * factor), height)  # type: ignore[arg-type] # a crop always has a height
 
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-"""Mean RGB values of ImageNet, between 0 and 1."""
-
-IMAGENET_STD = (0.229, 0.224, 0.225)
-"""Standard deviations of the RGB values of ImageNet."""
-
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000")
 """Image formats to decode. Pillow supports more, but for some of them, such as PostScript, it runs other programs."""
 
@@ -114,9 +108,6 @@ MAX_SIDE = 4096
 MAX_IMAGE_BYTES = 1 << 29
 """Maximum size of an image file, in bytes."""
 
-CHECKED_AT_ONCE = 256
-"""Number of images that ``broken_samples`` submits to its thread pool at a time."""
-
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """Names of Pillow's resampling filters."""
 
@@ -130,8 +121,8 @@ class ImagePreprocessing:
     """Preprocessing of images: crop and scale, then normalise the colours as (pixel · scale − mean) / std."""
 
     geometry: Geometry = RESIZE_AND_CROP
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of ImageNet
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)  # of ImageNet
     scale: float = 1 / 255
     resample: str = "bilinear"
 
@@ -260,7 +251,7 @@ def broken_samples(data: GroupedDataset, progress: Callable[[int], None] = lambd
         return
     rows, problem = iter(range(len(data))), partial(_image_problem, data.samples)
     with ThreadPoolExecutor() as pool:
-        while block := list(islice(rows, CHECKED_AT_ONCE)):
+        while block := list(islice(rows, 256)):
             yield from (message for message in pool.map(problem, block) if message)
             progress(len(block))
 

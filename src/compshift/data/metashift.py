@@ -25,15 +25,13 @@ GROUP_FOLDERS = {
 }
 """Group of the images in each folder."""
 
-REVERSED = {"1": 0, "0": 1}
-"""Codes of the values in SubpopBench's table, in which cat and indoor are 1; in ``SPACE``, they have code 0."""
-
 
 def _from_table(root: Path) -> GroupedDataset:
     """Read the images and splits listed in SubpopBench's table."""
     path = root / "metashift" / "metadata_metashift.csv"
     table = read_metadata(path, ["filename", "y", "a", "split"])
-    codes = np.stack([encode_column(table[name], REVERSED, name, path) for name in ("y", "a")], axis=1)
+    # cat and indoor are 1 in the table, but have code 0 in SPACE
+    codes = np.stack([encode_column(table[name], {"1": 0, "0": 1}, name, path) for name in ("y", "a")], axis=1)
     images = image_files([root / "metashift" / FOLDER], strip_folder(table["filename"], FOLDER, path))
     return GroupedDataset(images, SPACE, codes, encode_column(table["split"], SPLIT_CODES, "split", path))
 

@@ -78,16 +78,11 @@ def _read_array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Any:
 # Parquet footers, in Thrift's compact protocol. pyarrow reads the same numbers, but some damaged footers make it abort
 # the whole process.
 
-PARQUET_MAGIC = b"PAR1"
-
 # Field ids in parquet.thrift.
 ROW_GROUPS = 4  # of FileMetaData
 COLUMNS = 1  # of RowGroup
 COLUMN_METADATA = 3  # of ColumnChunk
 PATH_IN_SCHEMA, N_VALUES, UNCOMPRESSED_SIZE = 3, 5, 6  # of ColumnMetaData
-
-MAX_DEPTH = 20
-"""Maximum depth of nested structures in a footer."""
 
 # Type codes of Thrift's compact protocol.
 T_STOP, T_TRUE, T_FALSE, T_BYTE, T_DOUBLE, T_BINARY, T_LIST, T_SET, T_STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 12
@@ -122,7 +117,7 @@ def column_chunks(path: Path) -> Iterator[ColumnChunk]:
         stream.seek(size - 8)
         tail = stream.read(8)
         length = int.from_bytes(tail[:4], "little")
-        if tail[4:] != PARQUET_MAGIC or length > size - 8:
+        if tail[4:] != b"PAR1" or length > size - 8:
             raise ValueError("it has no footer")
         stream.seek(size - 8 - length)
         content = stream.read(length)
@@ -145,7 +140,7 @@ class _ThriftReader:
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
         """Read a structure and return its fields by id."""
-        if depth > MAX_DEPTH:
+        if depth > 20:
             raise ValueError("its footer is nested too deeply")
         found: dict[int, Any] = {}
         number = 0

@@ -23,8 +23,6 @@ from compshift.crm.base import GroupClassifier
 from compshift.crm.gaussian import MAX_EXTENT, fit_per_value, fit_shared, standardise_columns
 from compshift.crm.inputs import prediction_features, random_numbers, restored_on_error
 
-COVARIANCES = ("shared", "per-value")
-
 MAX_PRECISION_CELLS = 1 << 28
 """Largest number of entries in the precision matrices of all groups together: 2 GB."""
 
@@ -203,7 +201,7 @@ class AdditiveGaussian(GroupClassifier):
 
     def _check_parameters(self) -> tuple[float | None, float | None, float, int]:
         """Check the parameters that do not depend on the data, and return them; None stands for "auto"."""
-        check_name("covariance", self.covariance, COVARIANCES)
+        check_name("covariance", self.covariance, ("shared", "per-value"))
         self._check_support()
         shrinkage = penalty = None
         if not _is_auto(self.shrinkage, "shrinkage", "from 0 to 1"):

@@ -24,9 +24,6 @@ MAX_DIAGNOSED_CELLS = 1 << 26
 MIN_GROUP_ROWS = 5
 """Smallest number of rows of a group in the comparison with a saturated model; smaller groups are left out."""
 
-FREQUENCY_DRAWS = 400
-"""Number of random samples from which the chance variation of group frequencies is estimated."""
-
 
 def diagnose(
     clf: GroupClassifier, X: Any, y: Any, attributes: Any = None, *, cv: int = 5, random_state: int = 0
@@ -209,7 +206,7 @@ def _shift(train_weight: FloatArray, position: IntArray, random: np.random.Gener
     """Return the total variation distance of the group frequencies from training, and its 95 % quantile by chance."""
     expected = train_weight / train_weight.sum()  # (k,)
     n = len(position)
-    by_chance = 0.5 * np.abs(random.multinomial(n, expected, size=FREQUENCY_DRAWS) / n - expected).sum(axis=1)
+    by_chance = 0.5 * np.abs(random.multinomial(n, expected, size=400) / n - expected).sum(axis=1)
     distance = 0.5 * np.abs(np.bincount(position, minlength=len(expected)) / n - expected).sum()
     return float(distance), float(np.quantile(by_chance, 0.95))
 

@@ -37,9 +37,6 @@ CALIBRATIONS = ("additive", "temperature")
 CALIBRATION_TOL = 1e-4
 """Gradient tolerance of the additive calibration; a smaller one does not change accuracies."""
 
-CALIBRATION_MAX_ITER = 1000
-"""Maximum number of iterations of the additive calibration."""
-
 
 @dataclass(frozen=True, eq=False)
 class GroupFits:
@@ -197,7 +194,7 @@ def calibrate(
     seen = Candidates(candidates.hull, candidates.seen_weight, candidates.seen_groups)
     evidence = log_proba @ weights.T  # (n, D)
     data = LabelledSamples(evidence, position, sample_weight, seen, n_targets=1, one_dimensional=True)
-    model = fit_crm(data, FitParams(alpha), tol=CALIBRATION_TOL, max_iter=CALIBRATION_MAX_ITER)
+    model = fit_crm(data, FitParams(alpha), tol=CALIBRATION_TOL, max_iter=1000)
     if not model.converged:
         warnings.warn(
             f"the additive calibration stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e}: "

@@ -22,9 +22,6 @@ logger = logging.getLogger(__name__)
 RELABEL_TOL = 1e-3
 """Gradient tolerance of the fits; a smaller one hardly changes a prediction."""
 
-RELABEL_MAX_ITER = 300
-"""Maximum number of iterations of a fit."""
-
 MIN_CLASS_ROWS = 4
 """Smallest number of rows of a class, so that each half of the data has at least two."""
 
@@ -151,6 +148,6 @@ class _Twins(NamedTuple):
             alpha=self.alpha,
             spread=self.spread,
         )
-        solution = solve(problem, tol=RELABEL_TOL, max_iter=RELABEL_MAX_ITER, start=start)
+        solution = solve(problem, tol=RELABEL_TOL, max_iter=300, start=start)
         logits = self.features @ solution.weight.T + solution.bias
         return log_softmax(logits), solution.start

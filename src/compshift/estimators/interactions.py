@@ -36,9 +36,6 @@ INNER_FOLDS = 4
 CORRECTION_TOL = 1e-3
 """Gradient tolerance of the corrections; a smaller one hardly changes their likelihoods."""
 
-CORRECTION_MAX_ITER = 300
-"""Maximum number of iterations of a correction."""
-
 
 class Comparison(NamedTuple):
     """Log-likelihood of each row's group, (n,) each; the corrections were fitted to other rows."""
@@ -122,7 +119,7 @@ class _GroupRows(NamedTuple):
         start = None
         for alpha in RIDGES:
             problem = problem._replace(alpha=alpha)
-            solution = solve(problem, tol=CORRECTION_TOL, max_iter=CORRECTION_MAX_ITER, start=start)
+            solution = solve(problem, tol=CORRECTION_TOL, max_iter=300, start=start)
             start = solution.start
             yield solution
 

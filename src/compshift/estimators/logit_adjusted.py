@@ -32,8 +32,6 @@ from compshift.crm.inputs import (
 from compshift.crm.problem import softmax_curvature, standardise
 from compshift.crm.solver import RiskGradient, solve
 
-ADJUSTMENTS = ("none", "lc", "sla")
-
 MAX_ADJUSTMENT = 1e12
 """Largest ``epsilon``, ``tau`` and ``smoothing``; with larger ones the data would have no influence."""
 
@@ -189,7 +187,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
         InputError
             If a parameter or the data cannot be used.
         """
-        check_name("adjustment", self.adjustment, ADJUSTMENTS)
+        check_name("adjustment", self.adjustment, ("none", "lc", "sla"))
         alpha = check_positive(self.alpha, "alpha", allow_zero=True)
         tol, max_iter = check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
         if y is None:

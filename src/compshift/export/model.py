@@ -15,9 +15,6 @@ from compshift._errors import InputError
 from compshift.export.graph import Nodes, add_probabilities
 from compshift.export.sources import OnnxSource
 
-METADATA_VERSION = 1
-"""Version of the JSON metadata, stored there as ``format_version``."""
-
 OPSET = 17
 """Version of the ONNX operators (ONNX 1.12, from 2022): old enough for most runtimes to support it."""
 
@@ -91,7 +88,7 @@ def _metadata(source: OnnxSource, names: list[tuple[str, str]]) -> dict[str, Any
     """Return the metadata: attributes, values, outputs, and the order of groups and features."""
     space, groups = source.space, source.candidates.groups
     return {
-        "format_version": METADATA_VERSION,
+        "format_version": 1,
         "compshift_version": __version__,
         "names": list(space.names),
         "values": [list(values) for values in space.values],

@@ -20,8 +20,6 @@ from compshift._errors import InputError, an, check_name
 from compshift._files import check_path, check_target, replacing
 from compshift.export.sources import onnx_source
 
-ONNX_PRECISIONS = ("float32", "float64")
-
 
 @dataclass(frozen=True)
 class OnnxFile:
@@ -140,7 +138,7 @@ def _precision(dtype: Any) -> str:
     name = dtype
     with suppress(TypeError, ValueError, SyntaxError):
         name = dtype if dtype is None else np.dtype(dtype).name  # np.dtype(None) would be float64
-    check_name("dtype", name, ONNX_PRECISIONS)
+    check_name("dtype", name, ("float32", "float64"))
     return str(name)
 
 

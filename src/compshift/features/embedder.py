@@ -27,8 +27,6 @@ from compshift.features.reading import (
 )
 from compshift.nn.backbones import Backbone
 
-DTYPES = ("auto", "float32", "bfloat16")
-
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
@@ -224,7 +222,7 @@ def chosen_device(name: str) -> torch.device:
 
 def chosen_precision(name: str, device: torch.device) -> torch.dtype:
     """Return the data type with this name; "auto" is bfloat16 on a CUDA device that supports it, else float32."""
-    check_name("dtype", name, DTYPES)
+    check_name("dtype", name, ("auto", "float32", "bfloat16"))
     if name == "auto":
         supported = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if supported else torch.float32

@@ -42,9 +42,6 @@ LOCK = "_lock"
 DAMAGED = "damaged"
 """Key that ``_read_manifest`` returns for a damaged manifest."""
 
-RESERVED = ("row", "split", "features")
-"""Columns of a shard that are not attributes; no attribute may have one of these names."""
-
 SHARD_ROWS = 1024
 """Default number of rows of a shard."""
 
@@ -293,7 +290,8 @@ def open_folder(
     folder: Path, about: dict[str, Any], names: Sequence[str], n_rows: int, shard_rows: int, *, overwrite: bool = False
 ) -> Iterator[ShardFolder]:
     """Open a new folder, or one to resume, and lock it; raise if it holds other files or is locked already."""
-    taken = [name for name in RESERVED if name in names]
+    # columns of a shard that are not attributes
+    taken = [name for name in ("row", "split", "features") if name in names]
     if taken:
         raise InputError(
             f"an attribute is called {taken[0]!r}, a name that feature files reserve: rename the attribute"

@@ -18,12 +18,6 @@ from compshift.methods.base import Batch, Method, Predictor, State, Task, Traini
 from compshift.nn.head import AdditiveEnergyHead
 from compshift.nn.networks import BackboneClassifier
 
-RESOLVED_ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""Ridge penalties that ``CRMResolved`` chooses from if its ``alpha`` is 0."""
-
-RESOLVE_TOL = 1e-6
-"""Gradient tolerance of the solver of ``CRMResolved``."""
-
 
 @dataclass(frozen=True)
 class CRM(Method):
@@ -129,8 +123,10 @@ class CRMResolved(CRM):
 
         X, group, weight = rows.features(model)
         codes, task = rows.task.seen[group], rows.task
-        alpha = self.alpha or choose_alpha(X, codes, task.space, RESOLVED_ALPHAS, np.random.default_rng(rows.seed))
-        clf = fit_codes(X, codes, task.space, alpha, sample_weight=weight, tol=RESOLVE_TOL)
+        alpha = self.alpha or choose_alpha(
+            X, codes, task.space, (1e-4, 1e-3, 1e-2, 1e-1, 1.0), np.random.default_rng(rows.seed)
+        )
+        clf = fit_codes(X, codes, task.space, alpha, sample_weight=weight, tol=1e-6)
         head = energy_head(model)
         with torch.no_grad():
             split = np.split(clf.coef_, task.space.offsets[1:])

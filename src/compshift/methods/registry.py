@@ -26,9 +26,6 @@ from compshift.methods.logit_adjustment import LC, SLA
 from compshift.methods.mixup import Mixup
 from compshift.methods.resampling import RWG, SUBG
 
-ENTRY_POINTS = "compshift.methods"
-"""Entry-point group in which installed packages register their methods."""
-
 PLUGIN_MODULE = "compshift_plugin_"
 """Prefix of the names of the modules that plugins run in."""
 
@@ -120,7 +117,7 @@ def load_installed() -> dict[str, str]:
 def installed_methods() -> dict[str, tuple[type[Method], str]]:
     """Methods that installed packages register as entry points, by name, with the package's name and version."""
     found: dict[str, tuple[type[Method], str]] = {}
-    for entry in entry_points(group=ENTRY_POINTS):
+    for entry in entry_points(group="compshift.methods"):
         try:
             kind = entry.load()
         except Exception as error:

@@ -33,9 +33,6 @@ from compshift.nn.tensors import (
     to_numpy,
 )
 
-HEAD_BIASES = ("extrapolated", "learned")
-"""Biases that the head can predict with."""
-
 
 class AdditiveEnergyHead(HeadState):
     r"""Head with one energy per attribute value, which predicts seen and unseen groups.
@@ -376,7 +373,7 @@ class AdditiveEnergyHead(HeadState):
         InputError
             If ``extrapolate`` was not called yet, or the bias is not finite.
         """
-        check_name("bias", bias, HEAD_BIASES)
+        check_name("bias", bias, ("extrapolated", "learned"))
         if bool(torch.isnan(self.bias).any()):
             raise InputError("the bias was not computed yet: call extrapolate with the training inputs first")
         if self._age.outdated(self):

@@ -30,9 +30,6 @@ from compshift.nn.backbones import Backbone, LoadingError, VisionBackbone, black
 
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
 
-HUB_TIMEOUT = 5.0
-"""Seconds to wait for an answer from the hub."""
-
 MAX_LAYERS = 10_000
 """Maximum number of layers accepted in a model's configuration."""
 
@@ -44,15 +41,6 @@ LAYER_KEYS = re.compile(r"layers|depth|blocks|stages")
 
 SIZE_KEYS = re.compile(r"size|dim|heads|channels|width|positions|embeddings")
 """Matches the keys of a configuration that hold a size of layers."""
-
-TEXT_POOLING = ("auto", "mean", "cls", "pooler")
-"""Accepted values of ``pooling`` for text models."""
-
-VISION_POOLING = ("auto", "pooler", "cls", "mean")
-"""Accepted values of ``pooling`` for vision models."""
-
-SENTENCE_POOLING = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
-"""Key of each pooling in the configuration of a sentence-transformers model."""
 
 DEFAULT_LENGTH = 256
 """Maximum number of tokens of a text if neither the model nor the caller sets it."""
@@ -76,7 +64,7 @@ def offline_without_hub(name: str) -> Iterator[None]:
 def _answers(address: str) -> bool:
     """Whether a server at the address answers, even with an error status."""
     try:
-        with urlopen(Request(address, method="HEAD"), timeout=HUB_TIMEOUT):
+        with urlopen(Request(address, method="HEAD"), timeout=5.0):
             return True
     except HTTPError:
         return True
@@ -257,7 +245,7 @@ def text_backbone(
 
     The pooling ``auto`` is the recorded pooling of a sentence-transformers model, and the mean over tokens for others.
     """
-    check_name("pooling", pooling, TEXT_POOLING)
+    check_name("pooling", pooling, ("auto", "mean", "cls", "pooler"))
     from transformers import AutoTokenizer
 
     with quiet():
@@ -313,7 +301,12 @@ def _sentence_settings(name: str) -> dict[str, Any]:
         return {}
     kinds = [str(module.get("type") if isinstance(module, dict) else module).rsplit(".", 1)[-1] for module in modules]
     pooling = small_file(name, "1_Pooling/config.json", dict) or {}
-    chosen = [mode for mode, key in SENTENCE_POOLING.items() if pooling.get(key)]
+    # keys of the poolings in the configuration of a sentence-transformers model
+    chosen = [
+        mode
+        for mode, key in {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}.items()
+        if pooling.get(key)
+    ]
     if set(kinds) - {"Transformer", "Pooling", "Normalize"} or len(chosen) != 1:
         raise InputError(
             f"the pooling of the model {name!r} is not supported ({', '.join(kinds)}): choose the pooling 'mean' or "
@@ -377,7 +370,7 @@ def vision_backbone(name: str, *, geometry: Geometry | None = None, pooling: str
     The pooling ``auto`` is the model's pooler if the files hold its weights, and otherwise the class token of a
     transformer or the mean of a convolutional feature map.
     """
-    check_name("pooling", pooling, VISION_POOLING)
+    check_name("pooling", pooling, ("auto", "pooler", "cls", "mean"))
     from transformers import AutoImageProcessor
 
     with quiet():

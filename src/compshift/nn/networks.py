@@ -16,9 +16,6 @@ from compshift.data.dataset import DEFAULT_BACKBONES, GroupedDataset
 from compshift.data.images import Geometry, ImagePreprocessing, Resize, scaled
 from compshift.nn.backbones import FRESH, Backbone, VisionBackbone, check_fixed_pooling, load_backbone
 
-MLP_WIDTHS = (256,)
-"""Widths of the hidden layers of the backbone ``mlp``."""
-
 CNN_SIDE = 32
 """Height and width, in pixels, of the images that ``small-cnn`` takes."""
 
@@ -189,7 +186,7 @@ def fresh_backbone(name: str, *, in_features: int = 0, geometry: Geometry | None
         torch.manual_seed(seed)
         if name == "small-cnn":
             return small_cnn(geometry)
-        return FeatureBackbone(name, in_features, MLP_WIDTHS if name == "mlp" else ())
+        return FeatureBackbone(name, in_features, (256,) if name == "mlp" else ())
 
 
 def named_backbone(

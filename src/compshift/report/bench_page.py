@@ -24,14 +24,8 @@ from compshift.report.tables import make_tables, scenario_label
 from compshift.report.terminal import counted, duration
 from compshift.report.trust_section import MAX_DOTS, bias_charts, bias_words, convergence_words
 
-UNFINISHED = ("not finished", "failed", "diverged", "left out", "several versions")
-"""A note that contains one of these words is shown as a warning at the top of the page."""
-
 MAX_UNFINISHED_ROWS = 200
 """Maximum number of unfinished combinations of data set, scenario and method in the table."""
-
-INTERVAL_CONFIDENCE = 0.95
-"""Confidence level of the intervals of group accuracies."""
 
 
 def bench_page(folder: Path) -> Page:
@@ -55,7 +49,11 @@ def bench_page(folder: Path) -> Page:
     unfinished = _unfinished(chosen, {part.data: part.space for part in parts})
     sections += [unfinished] if unfinished else []
     sections.append(made_section(*_facts(chosen, folder)))
-    warnings = [note for note in results.notes if any(word in note for word in UNFINISHED)]
+    warnings = [
+        note
+        for note in results.notes
+        if any(word in note for word in ("not finished", "failed", "diverged", "left out", "several versions"))
+    ]
     lead = [sentence for part in parts for sentence in _lead(part, results)]
     return Page(folder.resolve().name, "benchmark", lead, sections, _cards(parts, chosen), warnings)
 
@@ -131,9 +129,7 @@ def _accuracy(part: GroupResults, results: Results, title: str) -> Section:
         (False, part.seen, "when present in training"),
     ):
         flags = np.full(len(part.groups), unseen)
-        group_accuracy = GroupAccuracy(
-            part.space, part.groups, flags, part.test_rows, part.methods, accuracy, INTERVAL_CONFIDENCE
-        )
+        group_accuracy = GroupAccuracy(part.space, part.groups, flags, part.test_rows, part.methods, accuracy, 0.95)
         heat_maps = accuracy_blocks(
             group_accuracy,
             f"Accuracy of each group in percent {words}, averaged over seeds and scenarios. Intervals treat this "

@@ -21,9 +21,6 @@ UNSEEN_COLOUR = "var(--marked)"
 WORST_COLOUR = "var(--bad)"
 """Colour of each method's worst scenario and of the limits in the trust charts."""
 
-CELL_WIDTH = 54
-"""Width of a heat map's cell, in pixels."""
-
 CELL_HEIGHT = 22
 """Height of a heat map's cell, in pixels."""
 
@@ -140,7 +137,7 @@ def heat_map(rows: Rows, groups: Sequence[str], methods: Sequence[str], caption:
         .mark_text(fontSize=12)
         .encode(text="label:N", color=_accuracy_text_colour())
     )
-    chart = (cells + texts).properties(width=alt.Step(CELL_WIDTH), height=alt.Step(CELL_HEIGHT))
+    chart = (cells + texts).properties(width=alt.Step(54), height=alt.Step(CELL_HEIGHT))
     return Chart(chart.to_dict(), caption)
 
 

@@ -26,12 +26,6 @@ from compshift._errors import InputError
 from compshift.bench.records import package_versions
 from compshift.report.grid import Grid
 
-TEMPLATES = files("compshift.report") / "templates"
-"""Folder of HTML templates, scripts and the style sheet."""
-
-EXPLORER_SCRIPTS = ("hull.js", "explorer.js")
-"""Scripts of the interactive grid, in the order in which they run."""
-
 
 @dataclass(frozen=True)
 class Words:
@@ -144,7 +138,7 @@ def render_page(page: Page) -> str:
     blocks = [block for section in page.sections for block in section.blocks]
     scripts = []
     if any(isinstance(block, Explorer) for block in blocks):
-        scripts.append("\n".join(_read(name) for name in EXPLORER_SCRIPTS))
+        scripts.append("\n".join(_read(name) for name in ("hull.js", "explorer.js")))
     if any(isinstance(block, Charts) for block in blocks):
         scripts += [_vega(), _read("charts.js")]
     return environment.get_template("page.html").render(
@@ -172,7 +166,7 @@ def content_policy(scripts: Sequence[str]) -> str:
 
 def _read(name: str) -> str:
     """Return the content of a template, script or style sheet."""
-    return (TEMPLATES / name).read_text(encoding="utf-8")
+    return (files("compshift.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 @cache

@@ -30,9 +30,6 @@ from compshift.training.progress import Listener, ValidationStep
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-REFRESH_RATE = 4
-"""Number of times per second that the live table is redrawn."""
-
 LOSS_DECAY = 0.95
 """Decay of the moving average of the training loss that is shown next to the progress bar."""
 
@@ -70,7 +67,7 @@ def bench_listener(units: Sequence[Unit], *, quiet: bool) -> Iterator[BenchListe
     if quiet or not console.is_terminal:
         yield table
         return
-    with Live(table, console=console, refresh_per_second=REFRESH_RATE, transient=True):
+    with Live(table, console=console, refresh_per_second=4, transient=True):
         yield table
 
 

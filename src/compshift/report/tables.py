@@ -27,10 +27,8 @@ METRIC_NOTES = {
     "weighted": "Weighted: mean over groups, weighted by their training frequencies before any group was dropped.",
     "unseen": "Unseen groups: accuracy on test rows of groups that are absent from training.",
 }
-STANDARD_NOTE = "None dropped: worst-group accuracy when every group is in training."
 SOLVED_NOTE = "Methods that are solved to the optimum are deterministic and have no standard error."
 ONE_SEED_NOTE = "There is one seed, so there is no standard error."
-PARTIAL_NOTE = "* Some scenarios or seeds are missing."
 COMPARED_NOTE = (
     "Test accuracy in percent: mean (standard error) over seeds. The third column of each metric is our number minus "
     "the paper's, divided by the standard error of this difference."
@@ -111,8 +109,8 @@ def _main(results: Results) -> Grid:
     meanings = [text for metric, text in METRIC_NOTES.items() if metric in columns]
     seeds = {score.seeds for row in results.main.values() for score in row.values()}
     once = [SOLVED_NOTE] if len(seeds) > 1 else [ONE_SEED_NOTE] if seeds == {1} else []
-    partial = [PARTIAL_NOTE] if results.partial & {*results.main} else []
-    also = [STANDARD_NOTE] if standard else []
+    partial = ["* Some scenarios or seeds are missing."] if results.partial & {*results.main} else []
+    also = ["None dropped: worst-group accuracy when every group is in training."] if standard else []
     grid.notes = [" ".join([UNIT_NOTE, *meanings, *also, *once, *partial]), *results.notes]
     return grid
 

@@ -49,10 +49,6 @@ TAIL_CAPTION = (
     f"Pareto k̂ of the importance weights behind the bias of each group. Right of the line, at {HEAVY_TAIL}, a few "
     "training rows dominate, and the effective sample size is unreliable."
 )
-TABLE_NOTE = (
-    "ESS and k̂: effective sample size and Pareto k̂ of the importance weights behind the group's bias. |B* − B|: "
-    "difference of the extrapolated and the learned bias. Expected and actual: accuracy with its interval."
-)
 
 
 class Confidences(NamedTuple):
@@ -289,7 +285,10 @@ def _table(clf: Any, evaluation: Evaluation | None) -> Grid:
             count,
         ]
         grid.add([clf.space_.label(clf.groups_[group]), state], [Cell(text) for text in figures])
-    grid.notes.append(TABLE_NOTE)
+    grid.notes.append(
+        "ESS and k̂: effective sample size and Pareto k̂ of the importance weights behind the group's bias. |B* − B|: "
+        "difference of the extrapolated and the learned bias. Expected and actual: accuracy with its interval."
+    )
     if len(clf.groups_) > MAX_GROUP_ROWS:
         grid.notes.append(f"The first {MAX_GROUP_ROWS} of {len(clf.groups_):,} candidate groups, unseen ones first.")
     return grid

@@ -23,14 +23,8 @@ from compshift.crm.cv import choose_alpha, fit_codes
 from compshift.data.gaussians import AdditiveGaussians
 from compshift.studies.figure_file import check_figure_path, save_figure
 
-STUDY_ALPHAS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.2, 0.4)
-"""Values of ``alpha`` to choose from."""
-
 QUICK_CASES = ((2, 10, 0.2), (2, 10, 0.5), (2, 20, 0.1), (2, 20, 0.2), (7, 2, 0.2))
 """Number of attributes, values per attribute and share of groups kept, for each case of the quick version."""
-
-N_TEST = 20_000
-"""Number of test rows of a case, drawn uniformly over all groups."""
 
 CURVE_COLOURS = {"accuracy": "#0072b2", "bayes": "#d55e00", "inside": "#009e73"}
 
@@ -105,9 +99,9 @@ def run_case(case: GrowthCase) -> GrowthOutcome:
     seen = space.codes(np.sort(rng.choice(space.n_groups, size=kept, replace=False)))
     codes = seen[np.arange(case.n_train) % kept]
     X = source.sample(codes, rng)
-    alpha = choose_alpha(X, codes, space, STUDY_ALPHAS, rng)
+    alpha = choose_alpha(X, codes, space, (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.2, 0.4), rng)
     clf = fit_codes(X, codes, space, alpha)
-    test = space.codes(rng.integers(0, space.n_groups, size=N_TEST))
+    test = space.codes(rng.integers(0, space.n_groups, size=20_000))
     X_test = source.sample(test, rng)
     correct = clf.predict(X_test) == test[:, 0]
     hull = AffineHull(space, seen)

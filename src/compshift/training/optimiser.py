@@ -17,12 +17,6 @@ from compshift.training.settings import Settings
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-DEVICES = ("auto", "cpu", "cuda")
-"""Accepted values of ``device``."""
-
-MIXED_PRECISION = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
-"""Name of each precision in accelerate."""
-
 
 def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accelerator:
     """Set up device, precision and, under torchrun, the process group, using accelerate.
@@ -32,7 +26,7 @@ def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accel
     from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.state import AcceleratorState
 
-    check_name("device", device, DEVICES)
+    check_name("device", device, ("auto", "cpu", "cuda"))
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("device is 'cuda', but PyTorch finds no CUDA device: pass 'cpu' or 'auto'")
     if precision == "auto":
@@ -44,7 +38,11 @@ def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accel
     options = DistributedDataParallelKwargs(find_unused_parameters=find_unused)
     # On a machine without an accelerator device, accelerate starts a process group only with cpu=True.
     on_cpu = device == "cpu" or not torch.accelerator.is_available()
-    accelerator = Accelerator(cpu=on_cpu, mixed_precision=MIXED_PRECISION[precision], kwargs_handlers=[options])
+    accelerator = Accelerator(
+        cpu=on_cpu,
+        mixed_precision={"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[precision],
+        kwargs_handlers=[options],
+    )
     wanted = int(os.environ.get("WORLD_SIZE", "1"))
     if accelerator.num_processes != wanted:
         raise InputError(

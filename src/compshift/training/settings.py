@@ -13,10 +13,13 @@ from compshift._checks import MAX_FACTOR, check_count, check_flag, check_positiv
 from compshift._errors import InputError, check_name, unknown_name
 
 OPTIMISERS = ("auto", "sgd", "adamw")
-SCHEDULES = ("auto", "constant", "linear")
 METRICS = ("balanced", "worst", "average")
-PRECISIONS = ("auto", "float32", "bfloat16", "float16")
-CHOICES = {"optimiser": OPTIMISERS, "schedule": SCHEDULES, "metric": METRICS, "precision": PRECISIONS}
+CHOICES = {
+    "optimiser": OPTIMISERS,
+    "schedule": ("auto", "constant", "linear"),
+    "metric": METRICS,
+    "precision": ("auto", "float32", "bfloat16", "float16"),
+}
 """Accepted values of the settings that are names."""
 
 MAX_BATCH = 1 << 24
@@ -27,9 +30,6 @@ LEARNING_RATES = {"sgd": 1e-3, "adamw": 2e-5}
 
 FRESH_LEARNING_RATES = {"sgd": 0.05, "adamw": 1e-3}
 """Default learning rate of backbones that are not pretrained, by optimiser."""
-
-WARM_UP = 0.1
-"""Default length of the warm-up of a linear schedule, as a fraction of all steps."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Settings:
         optimiser = ("adamw" if kind == "text" else "sgd") if self.optimiser == "auto" else self.optimiser
         schedule = ("linear" if optimiser == "adamw" else "constant") if self.schedule == "auto" else self.schedule
         rates = LEARNING_RATES if pretrained else FRESH_LEARNING_RATES
-        warmup = (round(WARM_UP * self.steps) if schedule == "linear" else 0) if self.warmup is None else self.warmup
+        warmup = (round(0.1 * self.steps) if schedule == "linear" else 0) if self.warmup is None else self.warmup
         return replace(
             self,
             optimiser=optimiser,
