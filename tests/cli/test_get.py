@@ -311,6 +311,13 @@ def test_no_connection(call, tmp_path, monkeypatch):
     assert "pass another address, or by hand, get civilcomments_v1.0.tar.gz" in result.err
 
 
+@pytest.mark.parametrize("timeout", ["0", "-1", "nan", "inf", "1e300"])
+def test_wrong_timeouts(call, tmp_path, timeout):
+    result = get(call, tmp_path, "--timeout", timeout)
+    judge(result, tmp_path, "pass a number of seconds above 0 and up to 86400", {})
+    assert not (tmp_path / "root").exists()
+
+
 def test_never_from_https_to_http():
     request = download.request.Request("https://a.org/file")
     follow = download._Redirects().redirect_request

@@ -95,7 +95,9 @@ def test_killed_while_unpacking(call, site, tmp_path, files, archive):
     left = root / ".fetch-civilcomments/tree" / NAME
     assert (left / MARKER).read_bytes() == files[MARKER]
     (left / "of another archive").touch()
-    judge(get(call, tmp_path, "--address", site.url()), tmp_path, None, files)
+    result = get(call, tmp_path, "--address", site.url())
+    judge(result, tmp_path, None, files)
+    assert "fetched from an earlier download" in result.out
     assert len(site.requests) == 1
     assert sorted(path.name for path in (root / NAME).iterdir()) == [MARKER, "notes"]
 

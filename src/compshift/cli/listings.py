@@ -1,7 +1,7 @@
 """``compshift datasets`` lists, fetches, checks and exports data sets; ``compshift methods`` lists training methods."""
 
 import json as json_format
-import math
+import sys
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -66,16 +66,17 @@ def get_dataset(
     from compshift.data.download import Patience
     from compshift.report.terminal import byte_bar, print_check
 
-    if not (math.isfinite(timeout) and timeout > 0):
-        raise InputError(f"--timeout is {timeout}: pass a positive number of seconds")
+    if not 0 < timeout <= 86400:  # NaN included
+        raise InputError(f"--timeout is {timeout}: pass a number of seconds above 0 and up to 86400, a day")
     known = benchmark(name)
     with resumable():
         fetched = fetch(
             known, root, table=table, addresses=address or (), patience=Patience(timeout, attempts),
-            notify=lambda line: typer.echo(line, err=True), bar=byte_bar,
+            notify=lambda line: print(line, file=sys.stderr), bar=byte_bar,
         )  # fmt: skip
     if not json:
-        came = f"fetched from {', '.join(fetched.hosts)}" if fetched.new else "already there: nothing was downloaded"
+        hosts = ", ".join(fetched.hosts) or "an earlier download"
+        came = f"fetched from {hosts}" if fetched.new else "already there: nothing was downloaded"
         typer.echo(f"{name} is complete in {root}, {came}")
     print_check(known, fetched.data, [], [], as_json=json, more={"fetched": fetched.new, "hosts": list(fetched.hosts)})
 
