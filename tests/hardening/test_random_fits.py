@@ -178,7 +178,7 @@ def test_combined_options(name: str, tally: Tally) -> None:
         rows = draw_rows(name, rng)
         options = draw_options(name, rng, rows)
         with strict_numbers():
-            label = f"{name} {number}, {options}, X {rows.X.shape}, {type(rows.y).__name__}"
+            label = " ".join(f"{name} {number}, {options}, X {rows.X.shape}, {type(rows.y).__name__}".split())
             call = lambda options=options, rows=rows: fit(name, options, rows)  # noqa: E731
             tally.attempt(label[:600], call, lambda clf, rows=rows: unsound(clf, rows.X))
 
