@@ -22,6 +22,7 @@ from compshift.cli.options import (
     SplitColumn,
     Target,
     TextColumns,
+    Weights,
     Workers,
 )
 
@@ -33,6 +34,7 @@ def features(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of shards to write.", show_default=False)],
     root: Root = None,
     backbone: Backbone = None,
+    weights: Weights = None,
     path: PathColumn = None,
     text: TextColumns = None,
     target: Target = "",
@@ -102,6 +104,7 @@ def features(
         max_length=max_length,
         default_length=loaded.max_length,
         pooling=pooling,
+        weights=weights,
     )
     embedder = Embedder(network, device=device, dtype=dtype, batch_size=batch_size, num_workers=workers)
     with resumable(), progress_bar("features", len(data), unit="rows") as advance:

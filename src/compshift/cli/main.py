@@ -40,7 +40,7 @@ MAX_VALUE_CHARACTERS = 60
 ROW = re.compile(r"\brow \d")
 """Matches a row number in an error message; rows are counted from 0."""
 
-PARAMETER = re.compile(r"(?<=\bwith )(?:overwrite|skip_broken)\b|(?<=\bor )overwrite\b")
+PARAMETER = re.compile(r"(?<=\bwith )(?:overwrite|skip_broken)\b|(?<=\bor )overwrite\b|(?<=\bas )weights\b")
 """Matches parameters in messages of the library that the command line shows as options (--overwrite)."""
 
 MAY_BE_EMPTY = ("--attributes", "--title")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compshift._errors import InputError
-from compshift.cli.options import MovedBackbone, Prior, Root, SkipBroken, names
+from compshift.cli.options import MovedBackbone, Prior, Root, SkipBroken, Weights, names
 
 if TYPE_CHECKING:
     from compshift.cli.inputs import TableOptions
@@ -81,6 +81,7 @@ def report(
     root: Root = None,
     skip_broken: SkipBroken = False,
     backbone: MovedBackbone = None,
+    weights: Weights = None,
 ) -> None:
     """Write an HTML page: which groups are missing or extrapolated, how accurate they are, and how reliable that is.
 
@@ -99,16 +100,16 @@ def report(
     kind = _kind(source)
     if kind != "table" and (attributes or count):
         raise InputError(f"--attributes and --count are for tables, but {str(source)!r} is a {kind}: leave them out")
-    if kind != "model" and (rows is not None or prior or backbone):
+    if kind != "model" and (rows is not None or prior or backbone or weights):
         raise InputError(
-            f"INPUT, --prior and --backbone are for models, but {str(source)!r} is a {kind}: leave them out"
+            f"INPUT, --prior, --backbone and --weights are for models, but {str(source)!r} is a {kind}: leave them out"
         )
     if kind == "benchmark":
         page = _benchmark_page(source, split)
     elif kind == "model":
         from compshift.cli.inputs import TableOptions
 
-        options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+        options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone, weights=weights)
         page = _model_page(source, rows, prior, options, diagnose=diagnose)
     else:
         page = _table_page(source, attributes, count, max_values, split)

