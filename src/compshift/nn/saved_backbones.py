@@ -73,7 +73,7 @@ def _save_huggingface(backbone: Any, folder: Path) -> dict[str, Any]:
     backbone.source_config.save_pretrained(folder)
     if isinstance(backbone, TextBackbone):
         backbone.tokeniser.save_pretrained(folder)
-        keys = ("pooling", "normalised", "max_length")
+        keys = ("pooling", "normalised", "max_length", *(("dropout",) if backbone.dropout else ()))
         return {"type": "huggingface-text", **{key: getattr(backbone, key) for key in keys}}
     if isinstance(backbone.preprocessing, ProcessorPreprocessing):
         backbone.preprocessing.processor.save_pretrained(folder)
@@ -97,6 +97,7 @@ def _restore_huggingface(about: dict[str, Any], folder: Path, n_weights: int) ->
                 pooling=about["pooling"],
                 normalised=about["normalised"],
                 max_length=about["max_length"],
+                dropout=about.get("dropout", 0.0),  # only runs that use it store it
             )
             return text
         if about["preprocessing"] is None:
