@@ -29,6 +29,43 @@ def resnet(folder: Path, seed_shift=0.0, side=32):
     return folder
 
 
+def resnet50_state(seed=0):
+    """Random weights and batch statistics of ResNet-50, by torchvision's names."""
+    import torch
+
+    rng = torch.Generator().manual_seed(seed)
+    state = {}
+
+    def convolution(name, n_out, n_in, side):
+        weight = torch.randn(n_out, n_in, side, side, generator=rng)
+        state[f"{name}.weight"] = weight * (2 / (n_in * side**2)) ** 0.5
+
+    def normalisation(name, width):
+        state[f"{name}.weight"] = 0.5 + torch.rand(width, generator=rng)
+        state[f"{name}.bias"] = 0.2 * torch.randn(width, generator=rng)
+        state[f"{name}.running_mean"] = 0.2 * torch.randn(width, generator=rng)
+        state[f"{name}.running_var"] = 0.5 + torch.rand(width, generator=rng)
+        state[f"{name}.num_batches_tracked"] = torch.tensor(7)
+
+    convolution("conv1", 64, 3, 7)
+    normalisation("bn1", 64)
+    n_in = 64
+    for stage, (depth, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512)), start=1):
+        for number in range(depth):
+            block = f"layer{stage}.{number}"
+            sizes = ((width, n_in, 1), (width, width, 3), (4 * width, width, 1))
+            for position, (n_out, n_before, side) in enumerate(sizes, start=1):
+                convolution(f"{block}.conv{position}", n_out, n_before, side)
+                normalisation(f"{block}.bn{position}", n_out)
+            if number == 0:
+                convolution(f"{block}.downsample.0", 4 * width, n_in, 1)
+                normalisation(f"{block}.downsample.1", 4 * width)
+            n_in = 4 * width
+    state["fc.weight"] = torch.randn(1000, 2048, generator=rng)
+    state["fc.bias"] = torch.randn(1000, generator=rng)
+    return state
+
+
 def vit(folder: Path, pooler=True):
     import transformers
 

@@ -191,9 +191,8 @@ def test_features_that_are_not_finite_raise(tmp_path):
 def test_an_unreachable_hub_is_asked_once(monkeypatch, capfd, caplog):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    with pytest.raises(
-        InputError, match=r"use one of 'efficientnet-lite0', a folder, or the name of a model on the hub \(the"
-    ):
+    known = "'efficientnet-lite0', 'torchvision/resnet50'"
+    with pytest.raises(InputError, match=rf"use one of {known}, a folder, or the name of a model on the hub \(the"):
         load_backbone("resnet50", "images")
     assert constants.HF_HUB_OFFLINE is False
     assert "Retry" not in capfd.readouterr().err + caplog.text

@@ -22,6 +22,7 @@ from compshift.cli.options import (
     SplitColumn,
     Target,
     TextColumns,
+    Weights,
     Workers,
 )
 
@@ -33,6 +34,7 @@ def features(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of shards to write.", show_default=False)],
     root: Root = None,
     backbone: Backbone = None,
+    weights: Weights = None,
     path: PathColumn = None,
     text: TextColumns = None,
     target: Target = "",
@@ -103,6 +105,7 @@ def features(
         default_length=loaded.max_length,
         pooling=pooling,
         pairs="auto" if has_pairs(data.samples) else None,
+        weights=weights,
     )
     embedder = Embedder(network, device=device, dtype=dtype, batch_size=batch_size, num_workers=workers)
     with resumable(), progress_bar("features", len(data), unit="rows") as advance:

@@ -27,6 +27,7 @@ from compshift.cli.options import (
     SplitColumn,
     Target,
     TextColumns,
+    Weights,
     Workers,
     check_prior,
     is_named_prior,
@@ -73,6 +74,7 @@ def fit(
         ),
     ] = None,
     backbone: Backbone = None,
+    weights: Weights = None,
     cache: Annotated[
         Path | None,
         typer.Option(
@@ -167,7 +169,7 @@ def fit(
     from compshift.features.recipe import portable_backbone
     from compshift.report.terminal import print_fit
 
-    check_model_path(output, source, None if is_named_prior(prior) else prior, backbone)
+    check_model_path(output, source, None if is_named_prior(prior) else prior, backbone, weights)
     cache_folder = cache or cache_beside(output)
     check_apart(cache_folder, source, root, backbone)
     table = TableOptions(
@@ -181,6 +183,7 @@ def fit(
         shares=shares,
         seed=seed,
         backbone=backbone,
+        weights=weights,
         split=split,
         skip_broken=skip_broken,
     )
@@ -199,7 +202,8 @@ def fit(
     check_prior(prior)
     targets, nuisances = table.targets, table.nuisances
     if table.is_feature_file(source):
-        given = {"--root": root, "--backbone": backbone, "--cache": cache, "--split-column": split_column}
+        given = {"--root": root, "--backbone": backbone, "--weights": weights, "--cache": cache}
+        given |= {"--split-column": split_column}
         further = {"--shares": shares, "--skip-broken": skip_broken, "--overwrite": overwrite}
         network_options = {"--workers": workers is not None, "--device": device != "auto"}
         reject_unused({**given, **further, **network_options}, "for tables (with --path, --text or --features)")
@@ -257,7 +261,13 @@ def _table_features(
         return data, recipe
     with resumable(), progress_bar("features", len(data), unit="rows") as advance:
         data, recipe, done = recipe.cached(
-            data, cache, skip_broken=table.skip_broken, overwrite=overwrite, progress=advance, **machine
+            data,
+            cache,
+            skip_broken=table.skip_broken,
+            overwrite=overwrite,
+            progress=advance,
+            weights=table.weights,
+            **machine,
         )
     if not quiet:
         print_extraction(done, recipe.backbone, as_json=False)

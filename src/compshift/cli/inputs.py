@@ -55,6 +55,7 @@ class TableOptions:
     shares: str | None = None  # shares of a random split
     seed: int = 0  # seed of the random split
     backbone: str | None = None
+    weights: Path | None = None  # checkpoint file of the backbone
     split: str | None = None  # split whose rows are used
     skip_broken: bool = False  # whether to leave out unreadable samples
 
@@ -85,8 +86,8 @@ class TableOptions:
                 "columns of numbers (--features)"
             )
         if self.features is not None:
-            if self.backbone is not None:
-                raise InputError("--backbone is for --path and --text, not for columns of numbers: leave it out")
+            given_network = {"--backbone": self.backbone, "--weights": self.weights}
+            reject_unused(given_network, "for --path and --text, not for columns of numbers")
             return Recipe("features", tuple(names(self.features, "--features")))
         kind = "images" if self.path is not None else "text"
         columns = (self.path,) if self.path is not None else tuple(names(str(self.text), "--text"))

@@ -83,23 +83,23 @@ def _table_inputs(clf: Any) -> Any:
 def unlabelled_rows(model: LoadedModel, source: str, options: TableOptions) -> UnlabelledRows:
     """Return features of every row of the input, or of one split if it is a feature file or named data set."""
     _check_exists(source)
-    _check_moved_backbone(model, options.backbone)
-    split, skip_broken = options.split, options.skip_broken
+    _check_backbone_options(model, options)
+    split = options.split
     if source in MODULES:
         samples = benchmark(source).load(options.root).part(split or "all").samples
-        X, position = _embed(model, None, samples, skip_broken)
+        X, position = _embed(model, None, samples, options)
         return UnlabelledRows(X, len(samples), position)
     recipe = _table_recipe(model, Path(source), options.backbone)
     if recipe is None:
         _reject_sample_options(source, options)
         X = read_inputs(Path(source), split or "all")
         if model.network is not None:
-            X, _ = _embed(model, None, X, skip_broken)
+            X, _ = _embed(model, None, X, options)
         return UnlabelledRows(X, len(X), np.arange(len(X)))
     if split is not None:
         raise InputError("--split is for feature files and named data sets, not for tables: leave it out")
     samples = recipe.load_samples(Path(source), options.root)
-    X, position = _embed(model, recipe, samples, skip_broken)
+    X, position = _embed(model, recipe, samples, options)
     images = (f"{recipe.columns[0]} (image)", samples.names) if recipe.kind == "images" else None
     return UnlabelledRows(X, len(samples), position, images)
 
@@ -112,7 +112,7 @@ def labelled_rows(model: LoadedModel, source: str, options: TableOptions) -> tup
     space = model.clf.space_
     recipe = None
     _check_exists(source)
-    _check_moved_backbone(model, options.backbone)
+    _check_backbone_options(model, options)
     if source in MODULES:
         data = benchmark(source).load(options.root)
     else:
@@ -133,7 +133,7 @@ def labelled_rows(model: LoadedModel, source: str, options: TableOptions) -> tup
                 )
     data, chosen = split_part(data, options.split, "test")
     if recipe is not None or model.network is not None:
-        X, rows = _embed(model, recipe, data.samples, options.skip_broken)
+        X, rows = _embed(model, recipe, data.samples, options)
         data = replace(data.rows(rows), samples=X)
     return in_space(data, space), chosen
 
@@ -190,16 +190,13 @@ def _reject_sample_options(source: str, options: TableOptions) -> None:
     reject_unused(given, f"for images and texts, but {source!r} is a feature file")
 
 
-def _check_moved_backbone(model: LoadedModel, backbone: str | None) -> None:
-    """Check that --backbone is used only with models whose recipe contains a backbone."""
-    if backbone is None:
-        return
+def _check_backbone_options(model: LoadedModel, options: TableOptions) -> None:
+    """Check that --backbone and --weights are used only with models whose recipe contains a backbone."""
+    given = {"--backbone": options.backbone, "--weights": options.weights}
     if model.network is not None:
-        raise InputError(
-            "--backbone is for models of `compshift fit`; a training run contains its backbone: leave it out"
-        )
-    if (model.inputs or {}).get("kind") not in ("images", "text"):
-        raise InputError("--backbone is for models of images and texts, but this model takes features: leave it out")
+        reject_unused(given, "for models of `compshift fit`, and a training run contains its backbone")
+    elif (model.inputs or {}).get("kind") not in ("images", "text"):
+        reject_unused(given, "for models of images and texts, but this model takes features")
 
 
 def _holds_features(columns: list[str], recipe: Recipe) -> bool:
@@ -218,7 +215,7 @@ def _check_same_network(model: LoadedModel, source: Path) -> None:
         )
 
 
-def _embed(model: LoadedModel, recipe: Recipe | None, samples: Any, skip_broken: bool) -> tuple[Any, IntArray]:
+def _embed(model: LoadedModel, recipe: Recipe | None, samples: Any, options: TableOptions) -> tuple[Any, IntArray]:
     """Return features (r, p) of the readable samples, and their row numbers (r,).
 
     Print a progress bar, the first unreadable samples and their number.
@@ -226,10 +223,11 @@ def _embed(model: LoadedModel, recipe: Recipe | None, samples: Any, skip_broken:
     from compshift.report.terminal import progress_bar
 
     embedder = model.network if model.network is not None else recipe
+    own = {"weights": options.weights} if model.network is None else {}
     if embedder is None:
         raise InputError("the model takes features: pass a feature file, as `compshift features` writes it")
     with progress_bar("features", len(samples), unit="rows") as advance:
-        X, rows, broken = embedder.embed(samples, skip_broken=skip_broken, progress=advance)
+        X, rows, broken = embedder.embed(samples, skip_broken=options.skip_broken, progress=advance, **own)
     for sentence in broken[:10]:
         typer.echo(f"left out: {sentence}", err=True)
     if broken:

@@ -106,8 +106,18 @@ SplitColumn = Annotated[
 Backbone = Annotated[
     str | None,
     typer.Option(
-        help="Network that computes features: efficientnet-lite0, minilm, a folder, or a Hugging Face model.",
+        help="Network that computes features: efficientnet-lite0, torchvision/resnet50, minilm, a folder, or a Hugging "
+        "Face model.",
         show_default="efficientnet-lite0 for images, minilm for texts",
+        rich_help_panel=DATA,
+    ),
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Checkpoint file of the backbone torchvision/resnet50, as torchvision publishes it.",
+        show_default="resnet50-0676ba61.pth in torch's cache",
         rich_help_panel=DATA,
     ),
 ]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from compshift.cli.options import DATA, Json, Model, ModelRows, MovedBackbone, Prior, Root, SkipBroken
+from compshift.cli.options import DATA, Json, Model, ModelRows, MovedBackbone, Prior, Root, SkipBroken, Weights
 
 
 def predict(
@@ -30,6 +30,7 @@ def predict(
     root: Root = None,
     skip_broken: SkipBroken = False,
     backbone: MovedBackbone = None,
+    weights: Weights = None,
 ) -> None:
     """Predict the target of every row, and write a table with one row per input row, in the same order.
 
@@ -41,7 +42,7 @@ def predict(
 
     check_table_path(output, source, model, prior, root)
     loaded = load_model(model, prior)
-    options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+    options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone, weights=weights)
     rows = unlabelled_rows(loaded, source, options)
     frame = prediction_frame(loaded.clf, rows.X, groups=groups, explain=explain)
     if len(rows.position) < rows.n_rows:
@@ -67,6 +68,7 @@ def evaluate(
     root: Root = None,
     skip_broken: SkipBroken = False,
     backbone: MovedBackbone = None,
+    weights: Weights = None,
     json: Json = False,
 ) -> None:
     """Print the average, balanced and worst-group accuracy, and every group's accuracy with a confidence interval."""
@@ -76,7 +78,7 @@ def evaluate(
     from compshift.report.predictions import print_evaluation
 
     loaded = load_model(model, prior)
-    options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+    options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone, weights=weights)
     data, scored_split = labelled_rows(loaded, source, options)
     print_evaluation(evaluate_model(loaded.clf, data), scored_split, as_json=json)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compshift._errors import InputError
-from compshift.cli.options import MovedBackbone, Prior, Root, SkipBroken, names, reject_unused
+from compshift.cli.options import MovedBackbone, Prior, Root, SkipBroken, Weights, names, reject_unused
 
 if TYPE_CHECKING:
     from compshift.cli.inputs import TableOptions
@@ -78,6 +78,7 @@ def report(
     root: Root = None,
     skip_broken: SkipBroken = False,
     backbone: MovedBackbone = None,
+    weights: Weights = None,
 ) -> None:
     """Write an HTML page: which groups are missing or extrapolated, how accurate they are, and how reliable that is.
 
@@ -96,7 +97,13 @@ def report(
     kind = _kind(source)
     described = f"but {str(source)!r} is a {kind}"
     for_tables = {"--attributes": attributes, "--count": count, "--max-values": max_values}
-    for_input = {"--diagnose": diagnose, "--root": root, "--skip-broken": skip_broken, "--backbone": backbone}
+    for_input = {
+        "--diagnose": diagnose,
+        "--root": root,
+        "--skip-broken": skip_broken,
+        "--backbone": backbone,
+        "--weights": weights,
+    }
     if kind != "table":
         reject_unused(for_tables, f"for tables, {described}")
     if kind != "model":
@@ -108,7 +115,7 @@ def report(
     elif kind == "model":
         from compshift.cli.inputs import TableOptions
 
-        options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone)
+        options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone, weights=weights)
         page = _model_page(source, rows, prior, options, diagnose=diagnose)
     else:
         page = _table_page(source, attributes, count, max_values, split)

@@ -87,9 +87,18 @@ def train(
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="Network to train: small-cnn, efficientnet-lite0, minilm, linear or mlp (for features), a folder, or "
-            "a Hugging Face model.",
+            help="Network to train: small-cnn, efficientnet-lite0, torchvision/resnet50, minilm, linear or mlp (for "
+            "features), a folder, or a Hugging Face model.",
             show_default="depends on the kind of samples",
+            rich_help_panel=METHOD,
+        ),
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Checkpoint file of the backbone torchvision/resnet50, as torchvision publishes it.",
+            show_default="resnet50-0676ba61.pth in torch's cache",
             rich_help_panel=METHOD,
         ),
     ] = None,
@@ -106,6 +115,15 @@ def train(
         typer.Option(
             help="Maximum number of tokens per text.",
             show_default="set by the data set or the model",
+            rich_help_panel=METHOD,
+        ),
+    ] = None,
+    dropout: Annotated[
+        float | None,
+        typer.Option(
+            help="Probability with which each feature of a text is set to zero in training; BERT's own classifiers "
+            "have 0.1, after the pooling pooler.",
+            show_default="0",
             rich_help_panel=METHOD,
         ),
     ] = None,

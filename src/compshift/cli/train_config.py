@@ -24,7 +24,7 @@ from compshift.training.settings import Settings
 TABLE_KEYS = ("root", "path", "text", "features", "target", "attributes", "split_column", "shares")
 """Configuration keys that say how to read the data."""
 
-BACKBONE_KEYS = ("backbone", "pooling", "max_length")
+BACKBONE_KEYS = ("backbone", "weights", "pooling", "max_length", "dropout")
 """Configuration keys of the backbone."""
 
 PROTOCOL_KEYS = ("protocol", "protocol_set")
@@ -206,11 +206,11 @@ def _check_types(options: dict[str, Any]) -> None:
     for name in ("attributes", "features", "text", "target"):
         if isinstance(options.get(name), list) and all(isinstance(part, str) for part in options[name]):
             options[name] = ",".join(options[name])
-    if isinstance(options.get("root"), Path):
-        options["root"] = str(options["root"])
-    type_names = dict.fromkeys(("data", "method", "protocol", *BACKBONE_KEYS, *TABLE_KEYS), "str") | {
-        "max_length": "int"
-    }
+    for name in ("root", "weights"):
+        if isinstance(options.get(name), Path):
+            options[name] = str(options[name])
+    type_names = dict.fromkeys(("data", "method", "protocol", *BACKBONE_KEYS, *TABLE_KEYS), "str")
+    type_names |= {"max_length": "int", "dropout": "float"}
     type_names |= {field.name: str(field.type) for field in fields(Settings)}
     for name, value in options.items():
         if name in ("hyperparameters", "protocol_set"):

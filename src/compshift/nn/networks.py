@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from compshift._checks import check_count, check_list
 from compshift._errors import InputError, check_name, rough
 from compshift.data.dataset import DEFAULT_BACKBONES, GroupedDataset, has_pairs
 from compshift.data.images import Geometry, ImagePreprocessing, Resize, scaled
-from compshift.nn.backbones import FRESH, Backbone, VisionBackbone, check_fixed_pooling, load_backbone
+from compshift.nn.backbones import FRESH, Backbone, VisionBackbone, check_fixed_pooling, check_used, load_backbone
 
 CNN_SIDE = 32
 """Height and width, in pixels, of the images that ``small-cnn`` takes."""
@@ -198,6 +199,8 @@ def named_backbone(
     max_length: int | None = None,
     default_length: int | None = None,
     pooling: str = "auto",
+    weights: str | PathLike[str] | None = None,
+    dropout: float = 0.0,
 ) -> Backbone:
     """Return the backbone to train on a data set, pretrained or with random weights drawn with ``seed``.
 
@@ -207,6 +210,7 @@ def named_backbone(
     name = name or DEFAULT_BACKBONES[data.kind]
     if FRESH.get(name) == data.kind:
         check_fixed_pooling(name, pooling)
+        check_used(name, data.kind, weights, dropout)
         width = data.samples.shape[1] if data.kind == "features" else 0
         return fresh_backbone(name, in_features=width, geometry=geometry, seed=seed)
     return load_backbone(
@@ -217,4 +221,6 @@ def named_backbone(
         default_length=default_length,
         pooling=pooling,
         pairs="auto" if has_pairs(data.samples) else None,
+        weights=weights,
+        dropout=dropout,
     )

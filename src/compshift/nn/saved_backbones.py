@@ -74,7 +74,7 @@ def _save_huggingface(backbone: Any, folder: Path) -> dict[str, Any]:
     backbone.source_config.save_pretrained(folder)
     if isinstance(backbone, TextBackbone):
         backbone.tokeniser.save_pretrained(folder)
-        keys = ("pooling", "normalised", "max_length")
+        keys = ("pooling", "normalised", "max_length", *(("dropout",) if backbone.dropout else ()))
         pairs = {"pairs": backbone.pairs} if backbone.pairs == "separate" else {}
         return {"type": "huggingface-text", **{key: getattr(backbone, key) for key in keys}, **pairs}
     if isinstance(backbone.preprocessing, ProcessorPreprocessing):
@@ -102,6 +102,7 @@ def _restore_huggingface(about: dict[str, Any], folder: Path, n_weights: int) ->
                 normalised=about["normalised"],
                 max_length=about["max_length"],
                 pairs=pairs,
+                dropout=about.get("dropout", 0.0),  # only runs that use it store it
             )
             return text
         if about["preprocessing"] is None:
