@@ -54,6 +54,7 @@ class PlannedData:
     source: DataSource
     digest: str  # hash of the content
     protocol: Protocol
+    weights: str | None = None  # path of the backbone's checkpoint file; the protocol has its digest
 
 
 @dataclass(frozen=True)
@@ -238,9 +239,8 @@ def _fit_and_predict(
         }
         return predicted, fit.detail
     folder = Path(work.folder or tempfile.mkdtemp(prefix="compshift-"))
-    known = job.data.source.known
     trained = train_method(
-        data, job.method.name, own, common, protocol, known, seed=job.run_seed, folder=folder, device=work.device
+        data, job.method.name, own, common, job.data, seed=job.run_seed, folder=folder, device=work.device
     )
     predicted = {name: trained.predict(part, part.space.frequencies(part.codes)) for name, part in parts.items()}
     if protocol.mode == "features":  # a fine-tuning run takes hours, so it is kept until its record is written

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,7 @@ def make_plan(
     plan_seed: int = 0,
     steps: int | None = None,
     backbone: str | None = None,
+    weights: str | PathLike[str] | None = None,
     strict: bool = False,
     plugins: Sequence[Any] = (),
 ) -> BenchPlan:
@@ -178,10 +180,11 @@ def make_plan(
     units = []
     for source in sources:
         data = source.labels()
-        rules = _protocol(
+        rules, path = _protocol(
             source,
             data,
             protocol,
+            weights,
             changes=changes,
             steps=steps,
             backbone=backbone,
@@ -198,11 +201,16 @@ def make_plan(
                 f"single scenario, 'none', but 'each' would drop {len(shifts)} groups in turn ({jobs} jobs): drop "
                 "'none', or confirm with yes"
             )
-        planned = PlannedData(source, source.digest(), rules)
+        planned = PlannedData(source, source.digest(), rules, path)
         own = [replace(method, ranges=rules.method_ranges(method.name, method.ranges)) for method in chosen]
         for shift in shifts:
             dropped = tuple(tuple(map(int, code)) for code in shift.dropped) if shift.trim_validation else STANDARD
             units += [Unit(planned, shift.name, dropped, method, n_draws, n_seeds) for method in own]
+    if weights is not None and not any(unit.data.weights for unit in units):
+        raise InputError(
+            "weights is the checkpoint file of the backbone 'torchvision/resnet50', which no data set uses: leave it "
+            "out"
+        )
     return BenchPlan(units, tuple((plugin.name, plugin.source) for plugin in plugins))
 
 
@@ -259,19 +267,27 @@ def _convex_methods(names: Sequence[str], *, tuning: bool) -> list[PlannedMethod
     return [PlannedMethod(name, {}) for name in wanted]
 
 
-def _protocol(source: DataSource, data: GroupedDataset, name: str, *, backbone: str | None, **options: Any) -> Protocol:
-    """Return the protocol for a data set, which depends on the kind of its samples and on the backbone."""
+def _protocol(
+    source: DataSource, data: GroupedDataset, name: str, weights: str | PathLike[str] | None, **options: Any
+) -> tuple[Protocol, str | None]:
+    """Return the protocol for a data set, and the path of its backbone's weights if the backbone reads such a file."""
+    backbone = options.pop("backbone")
     if source.features:
-        return named_protocol(name, kind="features", dataset=source.name, **options)
-    from compshift.nn.backbones import FRESH
+        return named_protocol(name, kind="features", dataset=source.name, **options), None
+    from compshift.nn.backbones import FRESH, RESNET50
 
-    about: dict[str, Any] = {
-        "dataset": source.name,
-        "bundled": source.known is not None and source.known.bundled,
-        "kind": data.kind,
-    }
+    known = source.known
+    about: dict[str, Any] = {"dataset": source.name, "bundled": known is not None and known.bundled, "kind": data.kind}
     used = backbone or named_protocol(name, **about, changes=options["changes"]).backbone
-    return named_protocol(name, **about, fresh=used in FRESH, backbone=backbone, **options)
+    path = None
+    if weights is not None and used == RESNET50:
+        from compshift.nn.torchvision import PUBLISHED, read_checkpoint
+
+        path = str(Path(weights).resolve())
+        digest = read_checkpoint(Path(weights))[1]
+        if not digest.startswith(PUBLISHED):
+            options["changes"] = {**(options["changes"] or {}), "weights": f"sha256 {digest[:16]}"}
+    return named_protocol(name, **about, fresh=used in FRESH, backbone=backbone, **options), path
 
 
 def _all_scenarios(
@@ -372,12 +388,12 @@ def _step_seconds(data: PlannedData, device: str) -> float:
     """Return the time in seconds of a forward and a backward pass on a batch of medium size."""
     import torch
 
-    from compshift.bench.trained_methods import protocol_backbone
+    from compshift.bench.trained_methods import planned_backbone
     from compshift.features.embedder import chosen_device
     from compshift.training.batches import Reader
 
     samples, where = data.source.load(), chosen_device(device)
-    backbone = protocol_backbone(data.protocol, samples, data.source.known, 0).to(where)
+    backbone = planned_backbone(data, samples, 0).to(where)
     rows = np.arange(min(int(data.protocol.ranges["batch_size"].middle), len(samples)))
     reader = Reader(samples.samples, backbone, where, 0)
     ((_, inputs),) = reader.read([rows])

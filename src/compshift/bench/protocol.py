@@ -65,9 +65,8 @@ CHOICES = {
     "pooling": ("auto", "mean", "cls", "pooler"),
     "resampling": ("backbone", "bilinear", "bicubic"),
     "validation_bias": ("extrapolated", "learned"),
-    "validation_prior": ("uniform", "hull", "train"),
+    "validation_prior": ("uniform",),
     "validation_rows": ("all",),
-    "weights": ("published",),
 }
 """Accepted values of the settings that are names."""
 
@@ -89,7 +88,7 @@ class Protocol:
     name: str = "compshift"  # one of PROTOCOLS
     version: int = 1  # version of the named protocol
     changed: tuple[str, ...] = ()  # settings that differ from the named protocol
-    weights: str = "published"  # weights of the backbone; their digest is in every record
+    weights: str = "published"  # weights of the backbone: the published ones, or the digest of a file
     resampling: str = "backbone"  # how images are resized: as the backbone was trained, or by the method named
     pooling: str = "auto"  # how a text model's outputs become one vector
     dropout: float = 0.0  # between a text model's pooled output and the head
@@ -183,7 +182,7 @@ class Protocol:
     def backbone_settings(self, kind: str) -> dict[str, Any]:
         """Return the backbone and its options for ``compshift.nn.networks.named_backbone``."""
         found: dict[str, Any] = {"backbone": self.backbone}
-        return found | {"pooling": self.pooling} if kind == "text" else found
+        return found | {"pooling": self.pooling, "dropout": self.dropout} if kind == "text" else found
 
     @property
     def is_first(self) -> bool:

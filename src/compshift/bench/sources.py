@@ -68,7 +68,9 @@ class DataSource:
         """Whether features must first be computed from downloaded images or texts before a job can use features."""
         return self.known is not None and not self.known.bundled and self.known.kind != "features"
 
-    def with_features(self, folder: Path, backbone: str | None, progress: Callable[[int], None]) -> DataSource:
+    def with_features(
+        self, folder: Path, backbone: str | None, progress: Callable[[int], None], weights: Path | None = None
+    ) -> DataSource:
         """Compute features of a downloaded data set in ``folder`` if missing, and return a source that reads them."""
         from compshift.data.dataset import DEFAULT_BACKBONES, has_pairs
         from compshift.features.embedder import Embedder
@@ -83,6 +85,7 @@ class DataSource:
             geometry=self.known.fitted_geometry(data),
             default_length=self.known.max_length,
             pairs="auto" if has_pairs(data.samples) else None,
+            weights=weights,
         )
         target = folder / self.label
         target.parent.mkdir(parents=True, exist_ok=True)

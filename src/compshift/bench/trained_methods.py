@@ -13,10 +13,10 @@ from compshift._errors import InputError
 from compshift.bench.convex_methods import extrapolated_groups
 from compshift.bench.protocol import Protocol
 from compshift.core.arrays import FloatArray, IntArray
-from compshift.data.benchmarks import Benchmark
 from compshift.data.dataset import GroupedDataset
 
 if TYPE_CHECKING:
+    from compshift.bench.jobs import PlannedData
     from compshift.nn.backbones import Backbone
     from compshift.training import Settings, TrainedClassifier
 
@@ -68,8 +68,7 @@ def train_method(
     method: str,
     hyperparameters: dict[str, Any],
     common: dict[str, Any],
-    protocol: Protocol,
-    known: Benchmark | None,
+    planned: PlannedData,
     *,
     seed: int,
     folder: Path,
@@ -78,20 +77,21 @@ def train_method(
     """Train a method on the train rows, and keep the checkpoint with the best accuracy on the val rows.
 
     A run in the folder is resumed, or started again if its files cannot be used. ``hyperparameters`` are the method's
-    own, ``common`` those shared by all methods. ``known`` describes a named data set and is None for other data.
-    ``detail`` of the result records how the network was trained.
+    own, ``common`` those shared by all methods. ``planned`` is the data set of the plan, from which the scenario's
+    ``data`` were made. ``detail`` of the result records how the network was trained.
     """
     from compshift.methods.registry import make_method
     from compshift.training.finetuning import train
     from compshift.training.folder import RETRAIN, BusyError, RunFolder, read_json
     from compshift.training.loop import DivergenceError
 
+    protocol = planned.protocol
     features = protocol.mode == "features"
     settings = _feature_settings(data, common, protocol, seed) if features else _tuning_settings(common, protocol, seed)
     run = RunFolder(folder)
 
     def trained(*, overwrite: bool) -> tuple[TrainedClassifier, dict[str, Any], str]:
-        backbone = protocol_backbone(protocol, data, known, seed)
+        backbone = planned_backbone(planned, data, seed)
         weights = None if features else backbone.fingerprint()  # before they are trained
         chosen, where = make_method(method, hyperparameters), "cpu" if features else device
         clf = train(data, chosen, backbone, settings, folder=folder, device=where, overwrite=overwrite)
@@ -124,19 +124,25 @@ def train_method(
     return TrainedFit(lambda part, frequency: _predict(clf, part, frequency, precision), detail)
 
 
-def protocol_backbone(protocol: Protocol, data: GroupedDataset, known: Benchmark | None, seed: int) -> Backbone:
-    """Return the network that a protocol trains on a data set; ``known`` describes a named data set."""
+def planned_backbone(planned: PlannedData, data: GroupedDataset, seed: int) -> Backbone:
+    """Return the network that is trained on a data set of a plan."""
+    from compshift.nn.backbones import VisionBackbone
     from compshift.nn.networks import named_backbone
 
+    protocol, known = planned.protocol, planned.source.known
     options = {"backbone": "linear"} if protocol.mode == "features" else protocol.backbone_settings(data.kind)
-    return named_backbone(
+    backbone = named_backbone(
         options.pop("backbone"),
         data,
         seed,
         geometry=None if known is None else known.fitted_geometry(data),
         default_length=None if known is None else known.max_length,
+        weights=planned.weights,
         **options,
     )
+    if protocol.resampling != "backbone" and isinstance(backbone, VisionBackbone):
+        backbone.resample(protocol.resampling)
+    return backbone
 
 
 def _feature_settings(data: GroupedDataset, common: dict[str, Any], protocol: Protocol, seed: int) -> Settings:

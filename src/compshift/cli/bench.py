@@ -9,7 +9,7 @@ import typer
 
 from compshift._errors import InputError, unknown_name
 from compshift._files import check_apart, check_target, replacing
-from compshift.cli.options import DATA, MACHINE, Json, Shares, assignments, names, read_shares, reject_unused
+from compshift.cli.options import DATA, MACHINE, Json, Shares, Weights, assignments, names, read_shares, reject_unused
 
 if TYPE_CHECKING:
     from compshift.bench.sources import DataSource
@@ -112,6 +112,7 @@ def bench(
             rich_help_panel=RUNS,
         ),
     ] = None,
+    weights: Weights = None,
     strict: Annotated[
         bool,
         typer.Option(
@@ -228,10 +229,12 @@ def bench(
         else file_source(source, target, wanted, split, seed)
         for source in sources
     ]
+    if features and weights is not None and backbone != "torchvision/resnet50":
+        raise InputError("--weights is for the backbone torchvision/resnet50: leave it out, or choose that backbone")
     if backbone is not None and all(source.features and not source.needs_features for source in data):
         raise InputError("--backbone has no effect because every data set already has features: leave it out")
     if features:
-        data = [_with_features(source, output / "features", backbone, dry_run=dry_run) for source in data]
+        data = [_with_features(source, output / "features", backbone, weights, dry_run=dry_run) for source in data]
     plugins = []
     if plugin:
         require_torch()
@@ -251,6 +254,7 @@ def bench(
         plan_seed=seed,
         steps=steps,
         backbone=None if features else backbone,
+        weights=None if features else weights,
         strict=strict,
         plugins=plugins,
     )
@@ -265,7 +269,12 @@ def bench(
     if dry_run:
         known = Store.open(output) if (output / "bench.json").is_file() else None
         finished = sum(plan.finished_jobs(known))
-        print_plan(plan.units, plan.estimate_seconds(known, own[0] if own else "auto"), jobs, finished, as_json=json)
+        try:
+            seconds = plan.estimate_seconds(known, own[0] if own else "auto")
+        except InputError as error:  # for example, weights that are not there yet
+            typer.echo(f"the time cannot be estimated: {error}", err=True)
+            seconds = None
+        print_plan(plan.units, seconds, jobs, finished, as_json=json)
         return
     store = plan.store(output)
     with (
@@ -282,7 +291,9 @@ def bench(
         raise typer.Exit(1)
 
 
-def _with_features(source: DataSource, folder: Path, backbone: str | None, *, dry_run: bool) -> DataSource:
+def _with_features(
+    source: DataSource, folder: Path, backbone: str | None, weights: Path | None, *, dry_run: bool
+) -> DataSource:
     """Compute the features of a source's images or texts in ``folder``, and return a source that reads them.
 
     Sources that need no features are returned unchanged, and so is every source with ``dry_run``.
@@ -299,7 +310,7 @@ def _with_features(source: DataSource, folder: Path, backbone: str | None, *, dr
     require_torch()
     n_rows = len(source.labels())
     with resumable(), progress_bar(f"features of {source.label}", n_rows, unit="rows") as advance:
-        return source.with_features(folder, backbone, advance)
+        return source.with_features(folder, backbone, advance, weights)
 
 
 def tables(

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import importlib.util
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,15 @@ class VisionBackbone(Backbone):
         """Normalise the colours of pixels (b, h, w, 3) and put the channels first, (b, 3, h, w)."""
         pixels = self.preprocessing.normalise(inputs["pixel_values"])
         return {"pixel_values": pixels.movedim(-1, 1)}  # a view: the memory layout stays channels-last
+
+    def resample(self, name: str) -> None:
+        """Resize images with another filter, such as "bilinear"."""
+        if not isinstance(self.preprocessing, ImagePreprocessing):
+            raise InputError(
+                f"images of the backbone {self.name!r} are resized by its own processor, not with {name!r}: pass a "
+                "geometry, or leave the resampling to the backbone"
+            )
+        self.preprocessing = replace(self.preprocessing, resample=name)
 
     def settings(self) -> dict[str, Any]:
         """Settings of the network and of the preprocessing, as JSON values."""

@@ -24,7 +24,10 @@ from compshift.data.images import SIZE, CentreCrop, Geometry, ImagePreprocessing
 from compshift.nn.backbones import RESNET50, VisionBackbone
 from compshift.nn.huggingface import PooledVision, quiet
 
-CHECKPOINT = "resnet50-0676ba61.pth"
+PUBLISHED = "0676ba61"
+"""First digits of the SHA-256 of torchvision's weights ``IMAGENET1K_V1``."""
+
+CHECKPOINT = f"resnet50-{PUBLISHED}.pth"
 """File of torchvision's weights ``IMAGENET1K_V1``, which is looked for in torch's cache."""
 
 ADDRESS = f"https://download.pytorch.org/models/{CHECKPOINT}"
@@ -33,7 +36,7 @@ ADDRESS = f"https://download.pytorch.org/models/{CHECKPOINT}"
 PUBLISHED_NAME = re.compile(r"resnet50-([0-9a-f]{8})\.pth")
 """Matches the name of a published file; its digits are the first ones of the SHA-256 of the content."""
 
-RESIZED_SIDES = {"0676ba61": 256, "11ad3fa6": 232}
+RESIZED_SIDES = {PUBLISHED: 256, "11ad3fa6": 232}
 """First digits of the SHA-256 of ``IMAGENET1K_V1`` and ``IMAGENET1K_V2``, and the shorter side of their images."""
 
 MAX_CHECKPOINT_BYTES = 1 << 30
@@ -73,7 +76,7 @@ def resnet50(weights: str | PathLike[str] | None = None, geometry: Geometry | No
     with quiet(), torch.random.fork_rng(devices=[]):
         model: nn.Module = ResNetModel(ResNetConfig(**ARCHITECTURE))  # type: ignore[no-untyped-call]
     load_checkpoint(model, state, path)
-    side = RESIZED_SIDES.get(digest[:8], RESIZED_SIDES["0676ba61"])
+    side = RESIZED_SIDES.get(digest[:8], RESIZED_SIDES[PUBLISHED])
     preprocessing = ImagePreprocessing(
         geometry=(Resize(side), CentreCrop(SIZE, SIZE)) if geometry is None else geometry, resample="bilinear"
     )

@@ -38,14 +38,18 @@ EXPLANATIONS = {"bias_gap": " (largest |B* - B| over seen groups; 0 at the optim
 """Explanations printed after numbers that methods report, by the number's name."""
 
 
-def print_plan(units: Sequence[Unit], seconds: float, slots: int, stored: int, *, as_json: bool) -> None:
-    """Print the jobs of a benchmark and an estimate of their duration, with ``slots`` jobs running at a time."""
+def print_plan(units: Sequence[Unit], seconds: float | None, slots: int, stored: int, *, as_json: bool) -> None:
+    """Print the jobs of a benchmark, their protocols and an estimate of their duration.
+
+    ``seconds`` is the duration of all jobs one after the other, None if it is not known; ``slots`` jobs run at a time.
+    """
     total = sum(unit.n_jobs for unit in units)
     labels = list(dict.fromkeys(unit.data.source.label for unit in units))
     protocols = {unit.data.source.label: unit.data.protocol for unit in units}
     if as_json:
         about = {label: protocol.settings() for label, protocol in protocols.items()}
-        content = {"jobs": total, "stored": stored, "seconds": round(seconds / slots, 1), "data": labels}
+        duration_ = None if seconds is None else round(seconds / slots, 1)
+        content = {"jobs": total, "stored": stored, "seconds": duration_, "data": labels}
         print(json.dumps({**content, "protocols": about}))
         return
     for label in labels:
@@ -58,7 +62,8 @@ def print_plan(units: Sequence[Unit], seconds: float, slots: int, stored: int, *
         print_protocol(protocols[label])
     already = f", {stored} of them already in the folder" if stored else ""
     print(f"{counted(total, 'job')} in all{already}")
-    print(f"about {duration(seconds / slots)} with {counted(slots, 'job')} at a time (an estimate)")
+    if seconds is not None:
+        print(f"about {duration(seconds / slots)} with {counted(slots, 'job')} at a time (an estimate)")
 
 
 def print_protocol(protocol: Protocol) -> None:
