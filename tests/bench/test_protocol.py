@@ -34,7 +34,7 @@ OTHER = {  # another value of every field, to see that it changes the names of j
     "tolerance": 0.5,
     "solver_tolerance": 0.5,
     "version": 9,
-    "weights": "published",
+    "weights": "sha256 0123",
     "resampling": "bicubic",
     "pooling": "mean",
     "dropout": 0.25,
@@ -49,14 +49,14 @@ OTHER = {  # another value of every field, to see that it changes the names of j
     "validation_rows": "all",
     "bias_rows": 17,
     "validation_bias": "learned",
-    "validation_prior": "hull",
+    "validation_prior": "uniform",
     "draws": 2,
     "seeds": 2,
     "scenarios": "random:0.5",
     "draw_generator": "RandomState",
     "methods": {},
 }
-ONLY_ONE_VALUE = ("weights", "validation_rows")
+ONLY_ONE_VALUE = ("validation_rows", "validation_prior")
 
 
 def _key(protocol):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import compshift as cs
+from compshift.bench.jobs import PlannedData
 from compshift.bench.protocol import named_protocol
 from compshift.bench.trained_methods import largest_variance, train_method
 from tests.bench.small import birds
@@ -24,11 +25,13 @@ def test_training_converges_to_the_solution_of_the_solver(tmp_path, alpha):
     """Compare ERM trained in full batches with ERM fitted by the convex solver, under the same penalty."""
     pytest.importorskip("torch")
     pytest.importorskip("accelerate")
-    data = birds(tmp_path / "b.npz").load()
+    source = birds(tmp_path / "b.npz")
+    data = source.load()
     data = data.rows(data.split != 1)  # without validation rows, the last weights are kept
     train, test = data.part("train"), data.part("test")
     protocol = named_protocol(kind="features", steps=3000)
-    found = train_method(data, "erm", {}, {"alpha": alpha}, protocol, None, seed=0, folder=tmp_path / "run")
+    planned = PlannedData(source, "", protocol)
+    found = train_method(data, "erm", {}, {"alpha": alpha}, planned, seed=0, folder=tmp_path / "run")
     assert found.detail["gradient"] <= protocol.tolerance
     assert found.detail["steps"] < 3000
     solved = cs.LogitAdjustedClassifier("none", alpha=alpha).fit(train.X, train.codes[:, 0])

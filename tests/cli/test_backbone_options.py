@@ -118,7 +118,7 @@ def test_dropout_is_recorded_and_replayed(call, tmp_path):
         (["train", *PHOTOS, *WEIGHTS, "--config", "c.toml"], "dropout is 'much': pass a number"),
         (
             ["report", "photos.csv", "--attributes", "bird", "--weights", "r.pth"],
-            "--backbone and --weights are for mod",
+            "--weights is for models, but",
         ),
     ],
 )

@@ -70,7 +70,7 @@ def test_the_configuration_is_echoed_and_can_be_replayed(call, features):
     assert call("train", *arguments, "-o", "run", cwd=features).returncode == 0
     config = tomllib.loads((features / "run/config.toml").read_text())
     assert config["method"] == "groupdro"
-    assert config["hyperparameters"] == {"eta": 0.3}
+    assert config["hyperparameters"] == {"eta": 0.3, "groups": "seen"}
     assert (config["steps"], config["seed"], config["clip"], config["backbone"]) == (6, 5, 1.0, "linear")
     assert (config["optimiser"], config["learning_rate"]) == ("sgd", 0.05)  # the defaults are resolved
     crm = call("train", "--config", "run/config.toml", "--method", "crm", "--device", "cpu", "-o", "c", cwd=features)
@@ -200,7 +200,7 @@ def test_features_without_splits(call, features):
 
 def test_methods_are_listed(call, tmp_path):
     listed = json.loads(call("methods", "--json", cwd=tmp_path).out)
-    assert listed["groupdro"]["hyperparameters"] == {"eta": 0.01}
+    assert listed["groupdro"]["hyperparameters"] == {"eta": 0.01, "groups": "seen"}
     assert "eta=0.01" in call("methods", cwd=tmp_path).out
 
 

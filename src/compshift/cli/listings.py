@@ -69,7 +69,8 @@ def get_dataset(
     if not 0 < timeout <= 86400:  # NaN included
         raise InputError(f"--timeout is {timeout}: pass a number of seconds above 0 and up to 86400, a day")
     known = benchmark(name)
-    with resumable():
+    with resumable(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         fetched = fetch(
             known, root, table=table, addresses=address or (), patience=Patience(timeout, attempts),
             notify=lambda line: print(line, file=sys.stderr), bar=byte_bar,
@@ -78,7 +79,9 @@ def get_dataset(
         hosts = ", ".join(fetched.hosts) or "an earlier download"
         came = f"fetched from {hosts}" if fetched.new else "already there: nothing was downloaded"
         typer.echo(f"{name} is complete in {root}, {came}")
-    print_check(known, fetched.data, [], [], as_json=json, more={"fetched": fetched.new, "hosts": list(fetched.hosts)})
+    notes = list(dict.fromkeys(str(warning.message) for warning in caught))
+    more = {"fetched": fetched.new, "hosts": list(fetched.hosts)}
+    print_check(known, fetched.data, notes, [], as_json=json, more=more)
 
 
 @app.command()

@@ -55,7 +55,7 @@ def as_options(message: str, options: Mapping[str, str]) -> str:
     every = one_of(*options)
     subject = one_of(*(name for name in options if name not in ALSO_COMMON_WORDS))
     coined = one_of(*(name for name in options if "_" in name))
-    after_with = one_of(*(name for name in options if name in ("overwrite", "root", "shares")))
+    after_with = one_of(*(name for name in options if name in ("overwrite", "root", "shares", "weights")))
     forms = (
         QUOTED,
         rf"\b(?:use|pass) (?P<unset>{every})=(?:False|None)\b",

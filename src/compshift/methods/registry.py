@@ -70,7 +70,7 @@ def make_method(name: str, hyperparameters: Mapping[str, Any] | None = None) -> 
     Examples
     --------
     >>> make_method("groupdro", {"eta": "0.1"})
-    GroupDRO(eta=0.1)
+    GroupDRO(eta=0.1, groups='seen')
     """
     kind = method_class(name)
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]

@@ -310,7 +310,7 @@ def to_csv(results: Results, paper: Results | None = None, only: str | None = No
     writer = csv.writer(stream, lineterminator="\n")
     key_columns = ("source", "table", "dataset", "dropped", "codes", "method", "metric")
     numbers = ("mean", "standard_error", "seeds", "scenarios", "draws", "complete")
-    writer.writerow([*key_columns, *numbers, "differences_from_paper"])
+    writer.writerow([*key_columns, *numbers, *(["differences_from_paper"] if paper is not None else [])])
     for source, found in (("ours", results), *([("paper", paper)] if paper is not None else [])):
         flat: list[tuple[str, str, str, str, str, Scores]] = [
             (table, data, "", "", name, scores)
@@ -331,8 +331,8 @@ def to_csv(results: Results, paper: Results | None = None, only: str | None = No
                     error = "" if score.error is None else repr(score.error)
                     key = [source, table, data, dropped, codes, name, metric]
                     size = [1 if table == "scenarios" else scenarios, draws, complete]
-                    reasons = "; ".join(found.differences.get(data, []))
-                    writer.writerow([*key, repr(score.mean), error, score.seeds, *size, reasons])
+                    reasons = ["; ".join(found.differences.get(data, []))] if paper is not None else []
+                    writer.writerow([*key, repr(score.mean), error, score.seeds, *size, *reasons])
     return stream.getvalue()
 
 
