@@ -71,7 +71,7 @@ def by_ridge(units: dict) -> Table:
         table.add_column(heading, justify="left" if heading == "method" else "right")
     for name, alpha in sorted(found, key=lambda key: (list(names.values()).index(key[0]), key[1])):
         rows = found[name, alpha]
-        worst, dropped = np.mean(rows, axis=0)
+        worst, dropped = np.nanmean(rows, axis=0)  # without dropped groups, their accuracy is NaN
         table.add_row(name, f"{alpha:.2g}", f"{worst:.3f}", f"{dropped:.3f}", f"{times[name, alpha]} of {len(rows)}")
     return table
 
