@@ -57,9 +57,9 @@ def test_runs_of_the_papers_protocol_stand_beside_the_paper(tmp_path, name):
 
 
 def test_settings_that_the_paper_does_not_state_may_differ(tmp_path):
-    changed = _results(tmp_path, settings=_protocol("paper", schedule="linear", pooling="mean", precision="bfloat16"))
+    changed = _results(tmp_path, settings=_protocol("paper", schedule="linear", decay="matrices", precision="bfloat16"))
     assert changed.differences == {"waterbirds": []}
-    assert "protocol paper with another pooling, precision, schedule" in _text(changed)
+    assert "protocol paper with another decay, precision, schedule" in _text(changed)
 
 
 def test_a_copy_with_67_images_is_never_set_beside_the_paper(tmp_path):
@@ -92,10 +92,33 @@ def test_a_single_scenario_is_never_set_beside_a_mean_over_scenarios(tmp_path):
     assert "our means are over 1 scenario and the paper's over 4, not the same ones" in _text(results)
 
 
+def test_a_method_that_lacks_scenarios_is_not_set_beside_the_papers_mean(tmp_path):
+    made = dataclasses.replace(WATERBIRDS, settings=_protocol())
+
+    def one_scenario_of_crm(record):
+        config = record["config"]
+        return None if config["method"] == "crm" and config["dropped"] != [[0, 0]] else _choose_first(record)
+
+    results = stored_results(write_results(tmp_path, made, change=one_scenario_of_crm))
+    grids = {grid.name: grid for grid in make_tables(results, paper_results())}
+    assert [row[1].text for row in grids["main"].rows] == ["ERM"]
+    assert "ablations" not in grids
+
+
+def test_a_copy_without_a_whole_group_is_not_whole(tmp_path):
+    counts = {split: (*rows[:2], 0, rows[3]) for split, rows in WATERBIRDS.counts.items()}
+    assert len(_results(tmp_path / "all", counts=counts).differences["waterbirds"]) == 2  # train and test
+    val = {**WATERBIRDS.counts, "val": (*WATERBIRDS.counts["val"][:2], 0, 0)}
+    assert _results(tmp_path / "val", counts=val).differences["waterbirds"][0].startswith("val has ")
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
         ({"draws": 2}, "2 draws, where the paper has 5"),
+        ({"draws": 6}, "6 draws, where the paper has 5"),
+        ({"settings": {**_protocol(), "weights": "sha256 01"}}, "weights sha256 01, where the paper has published"),
+        ({"settings": {**_protocol(), "strict": True}}, "strict True, where the paper has False"),
         ({"seeds": 1}, "1 seed, where the paper has 3"),
         ({"settings": _protocol(steps=100)}, "steps 100, where the paper has 5000"),
         ({"settings": _protocol(select="worst")}, "select worst, where the paper has balanced"),

@@ -191,19 +191,37 @@ def test_the_default_protocol_keeps_the_names_that_jobs_had_before_protocols_had
     assert json.dumps(protocol.to_dict()["ranges"]["learning_rate"]) == json.dumps(rate)
 
 
+@pytest.mark.parametrize("dataset", [name for name in BENCHMARKS if not benchmark(name).bundled])
+def test_features_and_fresh_networks_of_every_data_set_keep_their_settings(dataset):
+    """These settings are in the names of jobs from before protocols had names."""
+    features = named_protocol(kind="features", dataset=dataset)
+    assert (features.steps, features.balanced_classes, features.backbone) == (600, False, None)
+    fresh = named_protocol(kind=benchmark(dataset).kind, dataset=dataset, fresh=True)
+    assert fresh.steps == 1000
+    assert fresh.ranges["weight_decay"] == LogUniform(-6, -2)
+
+
 def test_changes_are_recorded_and_checked():
-    changes = {"pooling": "mean", "mixup.alpha": "10^U(-1,1)", "learning_rate": "10^U(-4, -2)", "lc.epsilon": "0.5"}
+    changes = {"pooling": "mean", "mixup.alpha": "10^U(-2,1)", "learning_rate": "10^U(-4, -2)", "lc.epsilon": "0.5"}
     protocol = named_protocol("paper", kind="text", changes={**changes, "steps": "12", "balanced_classes": "true"})
     assert protocol.changed == tuple(sorted([*changes, "steps", "balanced_classes"]))
     assert (protocol.pooling, protocol.steps, protocol.balanced_classes) == ("mean", 12, True)
-    assert protocol.methods["mixup.alpha"] == LogUniform(-1, 1)
+    assert protocol.methods["mixup.alpha"] == LogUniform(-2, 1)
     assert protocol.methods["lc.epsilon"] == Fixed(0.5)
     assert protocol.ranges["learning_rate"] == LogUniform(-4, -2)
     assert named_protocol("paper", kind="text", steps=12).changed == ("steps",)
     assert named_protocol("paper", kind="text", steps=10_000).changed == ()
     assert not named_protocol(kind="text", changes={"clip": 1}).is_first
+    assert named_protocol("paper", kind="text", changes={"warmup": "0.1"}).warmup == 0.1
+    assert named_protocol(kind="text", changes={"pooling": "auto"}).is_first  # nothing differs
+    assert named_protocol("authors", kind="text", changes={"dropout": 0}).draw(0, {"alpha": LogUniform(0, 4)}) == (
+        named_protocol("authors", kind="text").draw(0, {"alpha": LogUniform(0, 4)})
+    )
+    for kind, name in (("features", "clip"), ("features", "lc.epsilon"), ("images", "pooling"), ("text", "resampling")):
+        with pytest.raises(InputError, match=f"the setting '{name}' has no effect on"):
+            named_protocol(kind=kind, changes={name: "1"})
     for change, sentence in (
-        ({"poling": "mean"}, "and 34 more; did you mean 'pooling'?"),
+        ({"poling": "mean"}, "did you mean 'pooling'?"),
         ({"pooling": "max"}, "pooling 'max' is not known"),
         ({"steps": "many"}, "steps is 'many': pass an integer"),
         ({"clip": "-1"}, "clip is -1.0: pass a number ≥ 0"),

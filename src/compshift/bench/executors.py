@@ -52,9 +52,9 @@ def start_executor(
 ) -> Iterator[Executor]:
     """Start the executor of a backend, and stop it at the end of the block.
 
-    A local executor has ``jobs`` worker processes. ``devices`` are devices that run one job each, as ``bench_devices``
-    returns. ``scheduler`` is the address of a Dask scheduler, and ``address`` is
-    the address of a Ray cluster; ``patience`` is the number of seconds to wait for an answer.
+    A local executor has ``jobs`` worker processes; on a Ray cluster, a job takes ``threads`` CPUs. ``devices`` are
+    devices that run one job each, as ``bench_devices`` returns. ``scheduler`` is the address of a Dask scheduler, and
+    ``address`` that of a Ray cluster; ``patience`` is the number of seconds to wait for an answer.
     """
     if backend not in BACKENDS:
         raise unknown_name("backend", backend, BACKENDS)
@@ -269,7 +269,7 @@ def _require(module: str, extra: str) -> None:
 
 
 def _check_answers(address: str, name: str, patience: float, *, greeting: bool = False) -> None:
-    """Check within ``patience`` seconds that a server answers at an address; the clients could wait for ever.
+    """Check within ``patience`` seconds that a server answers at an address, because clients could wait for ever.
 
     With ``greeting``, the server must also send a first byte.
     """

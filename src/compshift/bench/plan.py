@@ -279,15 +279,18 @@ def _protocol(
     known = source.known
     about: dict[str, Any] = {"dataset": source.name, "bundled": known is not None and known.bundled, "kind": data.kind}
     used = backbone or named_protocol(name, **about, changes=options["changes"]).backbone
-    path = None
+    path, other = None, ""
     if weights is not None and used == RESNET50:
         from compshift.nn.torchvision import PUBLISHED, read_checkpoint
 
         path = str(Path(weights).resolve())
         digest = read_checkpoint(Path(weights))[1]
         if not digest.startswith(PUBLISHED):
-            options["changes"] = {**(options["changes"] or {}), "weights": f"sha256 {digest[:16]}"}
-    return named_protocol(name, **about, fresh=used in FRESH, backbone=backbone, **options), path
+            other = f"sha256 {digest[:16]}"
+    found = named_protocol(name, **about, fresh=used in FRESH, backbone=backbone, **options)
+    if other:
+        found = replace(found, weights=other, changed=tuple(sorted({*found.changed, "weights"})))
+    return found, path
 
 
 def _all_scenarios(

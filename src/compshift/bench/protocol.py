@@ -44,22 +44,40 @@ FIRST_FIELDS = (
     "tolerance",
     "solver_tolerance",
 )
-"""Fields that describe version 1 of ``compshift`` in files; its other fields follow from its name and version.
+"""Fields that files store for an unchanged version 1 of ``compshift``; readers know its other fields.
 
-Benchmarks from before protocols had names hold only these, and their jobs keep their keys.
+Benchmarks from before protocols had names store only these. Storing no more keeps the keys of their jobs.
 """
 
-MAX_ROWS = 1 << 31
-"""More rows than any data set has: a limit that uses all of them."""
+ALL_ROWS = 1 << 31
+"""Row limit larger than any data set, for settings that use all rows."""
 
-STATED = ("backbone", "optimiser", "momentum", "ranges", "steps", "select")
+FIXED = (
+    "mode",
+    "name",
+    "version",
+    "changed",
+    "ranges",
+    "methods",
+    "plan_seed",
+    "strict",
+    "weights",
+    "validation_rows",
+    "validation_prior",
+)
+"""Fields that cannot be changed by name: they have an option of their own, or a single value."""
+
+FEATURE_SETTINGS = ("alpha", "steps", "select", "tolerance", "solver_tolerance", "draws", "seeds", "scenarios")
+"""Settings that have an effect on frozen features, besides hyper-parameters of trained methods."""
+
+STATED = ("backbone", "weights", "optimiser", "momentum", "ranges", "steps", "select", "strict")
 """Settings of runs that the paper states; its numbers can be compared only with runs that agree in all of them."""
 
-CHOICES = {
+NAMED_VALUES = {
     "select": SELECTIONS,
     "optimiser": ("sgd", "adamw"),
     "schedule": ("constant", "linear", "sawtooth"),
-    "draw_generator": ("default_rng", "RandomState"),
+    "draw_generator": ("default_rng", "RandomState", "RandomState, one skipped"),
     "decay": ("matrices", "all", "vectors"),
     "precision": ("auto", "float32", "bfloat16"),
     "pooling": ("auto", "mean", "cls", "pooler"),
@@ -113,7 +131,7 @@ class Protocol:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise unknown_name("mode", self.mode, MODES)
-        for name, known in CHOICES.items():
+        for name, known in NAMED_VALUES.items():
             check_name("selection" if name == "select" else name, getattr(self, name), known)
         for name in ("steps", "draws", "seeds"):
             check_count(getattr(self, name), name)
@@ -129,15 +147,15 @@ class Protocol:
         ``own`` are the ranges of the latter. The shared values depend only on the plan's seed and the number of the
         draw, so they are the same for all methods.
         """
-        if self.draw_generator == "RandomState":
+        if self.draw_generator.startswith("RandomState"):
             rng: Any = np.random.RandomState(self.plan_seed + number)
         else:
             rng = np.random.default_rng([self.plan_seed, number])
         common = {name: values.draw(rng) for name, values in self.ranges.items()}
-        if self.draw_generator == "RandomState" and self.dropout:
+        if self.draw_generator.endswith("one skipped"):
             rng.choice([0.0, 0.1, 0.5])  # the authors draw a dropout for texts that is never used
         # The paper's ranges suit the paper's numbers of steps.
-        scaled = self.name == "compshift" and (self.mode == "features" or self.steps not in PAPER_STEPS)
+        scaled = self.mode == "features" or self.steps not in PAPER_STEPS
         steps = self.steps if scaled else None
         return common, {name: values.draw(rng, steps) for name, values in own.items()}
 
@@ -155,10 +173,11 @@ class Protocol:
         return int(value * self.steps) if value < 1 else int(value)
 
     def training_settings(self) -> dict[str, Any]:
-        """Return the protocol as settings of a training run (``compshift.training.Settings``), without what is drawn.
+        """Return the settings of a training run that the protocol fixes, for ``compshift.training.Settings``.
 
-        Optimiser, schedule and warm-up of version 1 of ``compshift`` are left to the kind of the backbone, as in runs
-        from before.
+        Steps, seed and drawn hyper-parameters are not included. An unchanged version 1 of ``compshift`` gives only four
+        settings; the optimiser, schedule and warm-up then follow from the kind of samples, as in runs from before
+        protocols had names.
         """
         found: dict[str, Any] = {
             "eval_every": max(1, self.steps_of("eval_every")),
@@ -175,14 +194,16 @@ class Protocol:
             "warmup": self.steps_of("warmup"),
             "decay": self.decay,
             "clip": self.clip,
-            "refresh_rows": self.bias_rows or MAX_ROWS,
+            "refresh_rows": self.bias_rows or ALL_ROWS,
             "predictor": self.validation_predictor,
         }
 
     def backbone_settings(self, kind: str) -> dict[str, Any]:
-        """Return the backbone and its options for ``compshift.nn.networks.named_backbone``."""
+        """Return ``"backbone"``, the name of the network, and further keyword arguments of ``named_backbone``."""
         found: dict[str, Any] = {"backbone": self.backbone}
-        return found | {"pooling": self.pooling, "dropout": self.dropout} if kind == "text" else found
+        if kind == "text":
+            return found | {"pooling": self.pooling, "dropout": self.dropout}
+        return found | {"resampling": self.resampling}
 
     @property
     def is_first(self) -> bool:
@@ -195,7 +216,7 @@ class Protocol:
         return f"{self.validation_bias}-{self.validation_prior}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the protocol as a dictionary that JSON can represent; jobs are named by a hash of it."""
+        """Return the protocol as a dictionary that JSON can represent; it is part of the hash that names a job."""
         return {
             item.name: _plain(getattr(self, item.name))
             for item in fields(self)
@@ -247,7 +268,7 @@ def named_protocol(
     kind : {"images", "text", "features"}
         Kind of samples that methods are fitted to.
     dataset : str, optional
-        Name of the data set; others use the settings of their kind.
+        Name of the data set; a data set without settings of its own uses those of its kind.
     bundled : bool, default=False
         Whether the data set comes with compshift.
     fresh : bool, default=False
@@ -262,7 +283,8 @@ def named_protocol(
     Returns
     -------
     Protocol
-        The settings; ``changed`` names those that are not the named protocol's.
+        The settings. ``changed`` names the ``changes`` that differ from the protocol's values and, except for
+        ``"compshift"``, such options, without ``plan_seed`` and ``strict``.
 
     Raises
     ------
@@ -277,7 +299,14 @@ def named_protocol(
             f"the protocol {name!r} fine-tunes networks and has no settings for frozen features: use the protocol "
             "'compshift', or fine-tune"
         )
-    keys = [key for key in (dataset, "fresh" if fresh else None, "bundled" if bundled else None, kind) if key]
+    order = (
+        "features" if features else None,
+        "fresh" if fresh else None,
+        dataset,
+        "bundled" if bundled else None,
+        kind,
+    )
+    keys = [key for key in order if key]
     values = {key: _entry(value, keys) for key, value in table.items() if key not in ("ranges", "methods")}
     ranges = {key: _entry(value, keys) for key, value in table["ranges"].items()}
     if features:
@@ -292,7 +321,7 @@ def named_protocol(
     given = {key: value for key, value in options.items() if value is not None}
     own = [key for key in given if key not in ("plan_seed", "strict") and given[key] != getattr(protocol, key)]
     protocol = replace(protocol, **given, changed=() if name == "compshift" else tuple(sorted(own)))
-    return change_protocol(protocol, changes or {})
+    return change_protocol(protocol, changes or {}, kind)
 
 
 def protocol_ranges(name: str) -> dict[str, str]:
@@ -306,7 +335,7 @@ def protocol_ranges(name: str) -> dict[str, str]:
 
 
 def _entry(value: Any, keys: list[str]) -> Any:
-    """Return the entry of a table for the first key that it has, else its ``other``; values that are no table as is."""
+    """Return the entry of a table for the first key that it has, else its ``other``; return a non-table unchanged."""
     if not isinstance(value, dict):
         return value
     return next((value[key] for key in keys if key in value), value.get("other"))
@@ -317,42 +346,58 @@ def _range(value: Any) -> LogUniform | Fixed:
     return LogUniform.parse(value) if isinstance(value, str) and "^" in value else Fixed(value)
 
 
-def change_protocol(protocol: Protocol, changes: Mapping[str, Any]) -> Protocol:
-    """Return a protocol with some settings changed, given as values or as text; ``changed`` names them."""
+def change_protocol(protocol: Protocol, changes: Mapping[str, Any], kind: str) -> Protocol:
+    """Return a protocol with some settings changed, given as values or as text; ``changed`` names those that differ."""
     values: dict[str, Any] = {}
     ranges, methods = dict(protocol.ranges), dict(protocol.methods)
-    types = {item.name: getattr(protocol, item.name) for item in fields(protocol)}
-    fixed = ("mode", "name", "version", "changed", "ranges", "methods", "plan_seed", "strict")
-    open_names = [name for name in types if name not in fixed]
+    types = {item.name: str(item.type).removesuffix(" | None") for item in fields(protocol)}
+    open_names = [name for name in types if name not in FIXED]
     for name, value in changes.items():
+        if name not in (*open_names, *ranges, *methods):
+            raise unknown_name("setting of a protocol", name, (*open_names, *ranges, *methods))
+        if not _has_effect(name, kind):
+            samples = "frozen features" if kind == "features" else f"fine-tuning on {kind}"
+            raise InputError(f"the setting {name!r} has no effect on {samples}: leave it out")
         if name in ranges:
             ranges[name] = LogUniform.parse(str(value))
         elif name in methods:
             methods[name] = _changed_range(name, value, methods[name])
-        elif name in open_names:
-            values[name] = _converted(name, value, types[name])
         else:
-            raise unknown_name("setting of a protocol", name, (*open_names, *ranges, *methods))
-    changed = tuple(sorted({*protocol.changed, *changes}))
-    return replace(protocol, **values, ranges=ranges, methods=methods, changed=changed)
+            values[name] = _converted(name, value, types[name])
+    changed = replace(protocol, **values, ranges=ranges, methods=methods)
+    differing = {name for name in changes if _setting(changed, name) != _setting(protocol, name)}
+    return replace(changed, changed=tuple(sorted({*protocol.changed, *differing})))
+
+
+def _setting(protocol: Protocol, name: str) -> Any:
+    """Return a range, a hyper-parameter or another setting of a protocol."""
+    return protocol.ranges.get(name) or protocol.methods.get(name) or getattr(protocol, name)
+
+
+def _has_effect(name: str, kind: str) -> bool:
+    """Return whether a setting can change results on samples of a kind."""
+    method, dot, _ = name.partition(".")
+    if kind == "features":
+        return method in ("groupdro", "irm", "vrex", "mixup") if dot else name in FEATURE_SETTINGS
+    unused = {"images": ("pooling", "dropout"), "text": ("resampling",)}[kind]
+    return name not in ("alpha", "tolerance", "solver_tolerance", *unused)
 
 
 def _changed_range(name: str, value: Any, before: LogUniform | Fixed) -> LogUniform | Fixed:
     """Read a changed range or value of a hyper-parameter."""
     if isinstance(value, str) and "^" in value:
         return LogUniform.parse(value)
-    sample = before.value if isinstance(before, Fixed) else 1 if before.whole else 1.0
-    return Fixed(_converted(name, value, sample))
+    kind = type(before.value).__name__ if isinstance(before, Fixed) else "int" if before.whole else "float"
+    return Fixed(_converted(name, value, kind))
 
 
-def _converted(name: str, value: Any, sample: Any) -> Any:
-    """Convert a value, which may be text, to the type of ``sample``."""
-    words = {bool: "true or false", int: "an integer", float: "a number"}
-    kind: Any = str if sample is None else type(sample)
+def _converted(name: str, value: Any, kind: str) -> Any:
+    """Convert a value, which may be text, to the type of this name."""
+    words = {"bool": "true or false", "int": "an integer", "float": "a number"}
     text = str(value).strip()
     try:
-        if kind is bool:
+        if kind == "bool":
             return {"true": True, "false": False}[text.lower()]
-        return kind(text)
+        return {"int": int, "float": float, "str": str}[kind](text)
     except (KeyError, ValueError):
         raise InputError(f"{name} is {text!r}: pass {words[kind]}") from None

@@ -35,7 +35,7 @@ MAX_RUNS = 1_000_000
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of compshift, Python and those of ``VERSIONED_PACKAGES`` that are installed."""
+    """Return the versions of compshift, Python and those of numpy, scipy, scikit-learn and torch that are installed."""
     versions = {"compshift": __version__, "python": platform.python_version()}
     for name in ("numpy", "scipy", "scikit-learn", "torch"):
         try:

@@ -203,8 +203,8 @@ def _add_data_set(results: Results, data: str, units: Mapping[tuple[DroppedGroup
     lacking = max((n_unseen(record) for record in plain.values()), default=0)
     if lacking:
         results.lacking[data] = lacking
-        shifts += [()] if any(not dropped for dropped, _ in units) else []
-    unshifted = [STANDARD] if () in shifts else [(), STANDARD]
+        shifts = shifts or ([()] if any(not dropped for dropped, _ in units) else [])
+    unshifted = [STANDARD] if lacking else [(), STANDARD]
     for method in dict.fromkeys(method for _, method in units):
         name = printed(method)
         if any((dropped, method) not in units for dropped in shifts):
@@ -348,7 +348,7 @@ def _groups_of(
         scenarios=tuple(
             (labels[data, dropped], np.array(dropped, dtype=np.int64).reshape(-1, groups.shape[1]))
             for dropped in scenarios
-            if dropped
+            if any(dropped)
         ),
         trust=trust,
         bias_gap=float(np.nanmax(gaps)) if gaps and not np.isnan(gaps).all() else float("nan"),

@@ -82,7 +82,7 @@ def train_method(
     """
     from compshift.methods.registry import make_method
     from compshift.training.finetuning import train
-    from compshift.training.folder import RETRAIN, BusyError, RunFolder, read_json
+    from compshift.training.folder import RETRAIN, BusyError, RunFolder, RunFolderError, read_json
     from compshift.training.loop import DivergenceError
 
     protocol = planned.protocol
@@ -97,7 +97,7 @@ def train_method(
         clf = train(data, chosen, backbone, settings, folder=folder, device=where, overwrite=overwrite)
         result = read_json(run.result_path)
         if not set(RESULT_DETAILS) <= set(result):
-            raise InputError(f"{str(run.result_path)!r} is damaged: {RETRAIN}")
+            raise RunFolderError(f"{str(run.result_path)!r} is damaged: {RETRAIN}")
         detail = {name: result[name] for name in RESULT_DETAILS}
         precision = result.get("precision", "float32")  # runs from before do not say; on most machines it was float32
         if not features:
@@ -111,8 +111,8 @@ def train_method(
     try:
         try:
             clf, detail, precision = trained(overwrite=False)
-        except InputError as error:
-            if not resumes or isinstance(error, DivergenceError | BusyError):
+        except RunFolderError:
+            if not resumes:
                 raise
             clf, detail, precision = trained(overwrite=True)  # the stored run is damaged, or has other initial weights
     except DivergenceError as error:
@@ -126,12 +126,11 @@ def train_method(
 
 def planned_backbone(planned: PlannedData, data: GroupedDataset, seed: int) -> Backbone:
     """Return the network that is trained on a data set of a plan."""
-    from compshift.nn.backbones import VisionBackbone
     from compshift.nn.networks import named_backbone
 
     protocol, known = planned.protocol, planned.source.known
     options = {"backbone": "linear"} if protocol.mode == "features" else protocol.backbone_settings(data.kind)
-    backbone = named_backbone(
+    return named_backbone(
         options.pop("backbone"),
         data,
         seed,
@@ -140,9 +139,6 @@ def planned_backbone(planned: PlannedData, data: GroupedDataset, seed: int) -> B
         weights=planned.weights,
         **options,
     )
-    if protocol.resampling != "backbone" and isinstance(backbone, VisionBackbone):
-        backbone.resample(protocol.resampling)
-    return backbone
 
 
 def _feature_settings(data: GroupedDataset, common: dict[str, Any], protocol: Protocol, seed: int) -> Settings:

@@ -148,7 +148,7 @@ def load_source(source: str, table: TableOptions) -> Source:
 
 
 def path_of(source: str) -> str | None:
-    """Return a source that is a path unchanged; None for the name of a data set."""
+    """Return ``source`` if it is a path, None if it is the name of a data set."""
     return None if source in MODULES else source
 
 
@@ -165,9 +165,9 @@ def split_part(data: GroupedDataset, split: str | None, default: str) -> tuple[G
 
 
 def feature_origin(source: Path) -> dict[str, Any] | None:
-    """Return the key and the backbone of the network that computed a folder of features; None if unknown.
+    """Return the network that computed a folder of features: its digest and the name of its backbone; None if unknown.
 
-    Model files store this dictionary as ``inputs``.
+    The digest covers weights, settings and precision. Model files store this dictionary as ``inputs``.
     """
     manifest = read_manifest(source) if source.is_dir() else None
     if manifest is None:

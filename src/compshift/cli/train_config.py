@@ -153,7 +153,8 @@ class TrainConfig:
         }
         name = self.options["protocol"]
         network = self.options.get("backbone") or named_protocol(name, **about).backbone
-        return named_protocol(name, **about, fresh=network in FRESH, backbone=self.options.get("backbone"))
+        own: dict[str, Any] = {key: self.options.get(key) for key in ("backbone", "steps")}
+        return named_protocol(name, **about, fresh=network in FRESH, **own)
 
     def show(self, result: Mapping[str, Any], *, as_json: bool) -> None:
         """Print the results of the run; only the first process prints."""

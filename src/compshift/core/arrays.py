@@ -112,14 +112,14 @@ def logsumexp(values: Array, axis: int) -> Array:
 def log_softmax(logits: Array) -> Array:
     """Return logits (n, q) minus the log-sum-exp of each row, so that the exponentials of a row sum to 1.
 
-    The largest logit is subtracted first. Otherwise a log-sum-exp close to large logits would lose digits by rounding.
+    The largest logit is subtracted first: the difference of a large logit and a large log-sum-exp would lose digits.
     """
     relative = logits - _finite_max(logits, axis=1)
     return relative - logsumexp(relative, axis=1)[:, None]
 
 
 def logmatmulexp(log_a: Array, log_b: Array) -> Array:
-    r"""Return a matrix product in log space: one GEMM, and a log-sum-exp for each entry that the GEMM may underflow.
+    r"""Return a matrix product in log space: one GEMM, then a log-sum-exp for each entry in which it may underflow.
 
     .. math:: \text{out}_{lr} = \log \sum_j \exp(a_{lj} + b_{jr})
 

@@ -222,7 +222,7 @@ def missing_values(array: Any) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value is None, NaN, NaT, ``pandas.NA`` or ``numpy.ma.masked``."""
+    """Return whether a value is None, NaN, ``pandas.NA``, ``pandas.NaT`` or ``numpy.ma.masked``."""
     pandas = sys.modules.get("pandas")
     if value is None or value is np.ma.masked or (pandas is not None and (value is pandas.NA or value is pandas.NaT)):
         return True

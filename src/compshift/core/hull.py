@@ -20,13 +20,13 @@ MAX_WIDTH = 1 << 14
 """Largest total number of attribute values; the exact elimination starts from a square matrix of that size."""
 
 MAX_ENUMERATED = 10_000_000
-"""Largest number of groups that are enumerated; above it ``coverage`` uses a random sample and ``missing`` raises."""
+"""Largest number of groups that are enumerated; above it ``missing`` raises, and ``coverage`` may be an estimate."""
 
 COVERAGE_SAMPLE = 200_000
-"""Number of random groups from which ``coverage`` is estimated if there are more than ``MAX_ENUMERATED``."""
+"""Number of random groups in the sample from which ``coverage`` is estimated if it cannot be computed exactly."""
 
 MAX_REPR_GROUPS = 1 << 16
-"""Largest number of groups for which the ``repr`` of a hull counts the groups inside."""
+"""Largest number of groups for which ``repr`` counts the groups inside; with two attributes it always does."""
 
 
 class Coverage(float):
@@ -169,7 +169,8 @@ class AffineHull:
     def weights(self, code: Any) -> np.ndarray[Any, np.dtype[np.object_]]:
         """Return exact weights α that express a group as an affine combination of the seen groups.
 
-        A seen group has weight 1 on itself. With two attributes, the weights are ±1 along a shortest path.
+        A seen group has weight 1 on itself. With two attributes, an unseen group has weights ±1 on the seen groups of a
+        shortest path between its two values in the graph of ``components``.
 
         Parameters
         ----------
@@ -265,7 +266,7 @@ class AffineHull:
     def components(self) -> list[Component]:
         """Return the connected components of the graph that has attribute values as nodes and seen groups as edges.
 
-        It is defined for two attributes. The hull is the union of the components' Cartesian products. A value that no
+        Only for two attributes. The hull is the union of the components' Cartesian products. A value that no
         seen group has is in no component.
 
         Returns
@@ -360,8 +361,8 @@ class AffineHull:
     ) -> Plan:
         """Return the fewest or cheapest groups to collect so that the hull contains all groups, or all of ``target``.
 
-        The plan is optimal without ``target``, for targets that can all be collected themselves at equal cost, and for
-        a single target with two attributes. For other targets the plan comes from a heuristic: its ``optimal`` says
+        The plan is optimal without ``target``, for targets that can all be collected if all groups cost the same, and
+        for a single target with two attributes. For other targets the plan comes from a heuristic: its ``optimal`` says
         whether it is known to be the cheapest, and its ``bound`` is a lower bound on the cost of any plan.
 
         Parameters
@@ -386,7 +387,7 @@ class AffineHull:
         Raises
         ------
         InputError
-            If the groups that can be collected do not suffice, or if costs are negative or missing.
+            If the groups that can be collected do not suffice, or if a cost is negative or not a finite number.
         """
         wanted = None if target is None else check_codes(target, self.space.cardinalities, "target")
         offers = make_offers(self.space, self.observed, cost, forbidden, candidates, wanted)

@@ -56,7 +56,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         *,
         missing: bool = False,
     ) -> LabelledSamples:
-        """Check and read training data. Call only from ``fit`` itself: ``stacklevel`` assumes that depth."""
+        """Check and read training data. Call only from ``fit``: the ``stacklevel`` of warnings assumes that depth."""
         if y is None:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: pass a class for each row"

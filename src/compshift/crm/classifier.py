@@ -27,9 +27,6 @@ from compshift.crm.streams import read_streamed
 if TYPE_CHECKING:
     import pandas as pd
 
-KIND = "CRMClassifier"
-"""Value of ``kind`` in the header of a model file that stores such a classifier."""
-
 
 class CRMClassifier(GroupClassifier):
     r"""Classifier for combinations of attributes that may be absent from the training data.

@@ -51,7 +51,7 @@ class RemoteFile:
 
 
 @dataclass(frozen=True)
-class Source:
+class RemoteFiles:
     """The files that make up a data set, and its terms of use."""
 
     files: tuple[RemoteFile, ...]
@@ -72,7 +72,7 @@ class Fetched:
     hosts: tuple[str, ...] = ()
 
 
-def read_source(name: str, table: Path | None = None, addresses: Sequence[str] = ()) -> Source:
+def read_source(name: str, table: Path | None = None, addresses: Sequence[str] = ()) -> RemoteFiles:
     """Return the files of a data set from a table of addresses; ``addresses`` replace those of its files in turn."""
     path = TABLE if table is None else check_path(table)
     content = _read_table(path)
@@ -92,7 +92,7 @@ def read_source(name: str, table: Path | None = None, addresses: Sequence[str] =
         files = tuple(
             replace(file, addresses=(check_address(address),)) for file, address in zip(files, addresses, strict=True)
         )
-    return Source(files, str(entry.get("terms", "")))
+    return RemoteFiles(files, str(entry.get("terms", "")))
 
 
 def _read_table(path: Path) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def _download(file: RemoteFile, work: Path, patience: Patience, notify: Callable
     raise InputError("; ".join(problems))
 
 
-def _unpack_all(known: Benchmark, source: Source, work: Path, bar: Bar) -> None:
+def _unpack_all(known: Benchmark, source: RemoteFiles, work: Path, bar: Bar) -> None:
     """Unpack the files into ``work/tree`` and check that this is the data set; otherwise remove the files."""
     tree = work / "tree"
     shutil.rmtree(tree, ignore_errors=True)

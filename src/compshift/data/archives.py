@@ -20,10 +20,10 @@ from compshift.data.untrusted import ALWAYS_ALLOWED_BYTES, MAX_UNPACK_RATIO, che
 MAX_ENTRIES = 2_000_000
 """Maximum number of files and folders in an archive; the largest published one has about 200,000."""
 
-MAX_HEADER_BYTES = 1 << 20
+MAX_GAP_BYTES = 1 << 20
 """Maximum number of bytes between two files of a tar archive: padding, long names and other properties."""
 
-CHUNK_BYTES = 1 << 20
+COPIED_BYTES = 1 << 20
 BLOCK = 512
 """Size in bytes of the blocks of a tar archive."""
 
@@ -115,7 +115,7 @@ def _unpack_zip(archive: Path, folder: Path, progress: Progress) -> int:
                 path.mkdir(parents=True, exist_ok=True)
                 continue
             with source.open(entry) as content, _writing(path) as stream:
-                shutil.copyfileobj(content, stream, CHUNK_BYTES)
+                shutil.copyfileobj(content, stream, COPIED_BYTES)
             count += 1
             done += entry.compress_size
             progress(done, size)
@@ -143,7 +143,7 @@ class _Bounded:
             check_unpacked(self._used, self._archive.stat().st_size, self._archive, REMEDY)
         if self._used > self._allowed:
             raise InputError(
-                f"{self._archive.name} has more than {MAX_HEADER_BYTES:,} bytes between two files: it is damaged or "
+                f"{self._archive.name} has more than {MAX_GAP_BYTES:,} bytes between two files: it is damaged or "
                 "designed to exhaust memory"
             )
         return content
@@ -159,7 +159,7 @@ def _unpack_tar(archive: Path, folder: Path, progress: Progress) -> int:
         check_space(folder, size, f"to unpack {archive.name}")
         raw = cast(IO[bytes], gzip.GzipFile(fileobj=packed)) if compressed else packed
         source = _Bounded(raw, archive)
-        source.allow(MAX_HEADER_BYTES)
+        source.allow(MAX_GAP_BYTES)
         with tarfile.open(fileobj=cast(IO[bytes], source), mode="r|", bufsize=20 * BLOCK) as entries:
             for number, entry in enumerate(entries):
                 _check_entry(entry.name, entry.isdir() or (entry.isreg() and not entry.issparse()), number, archive)
@@ -167,18 +167,18 @@ def _unpack_tar(archive: Path, folder: Path, progress: Progress) -> int:
                 if entry.isdir():
                     path.mkdir(parents=True, exist_ok=True)
                 else:
-                    source.allow(entry.size + MAX_HEADER_BYTES)
+                    source.allow(entry.size + MAX_GAP_BYTES)
                     content = entries.extractfile(entry)
                     assert content is not None  # which it is for links and devices alone
                     with _writing(path) as stream:
-                        shutil.copyfileobj(content, stream, CHUNK_BYTES)
+                        shutil.copyfileobj(content, stream, COPIED_BYTES)
                         if stream.tell() != entry.size:
                             raise InputError(f"{archive.name} ends within {shown(entry.name)}")
                     count += 1
                 entries.members = []  # type: ignore[attr-defined] # tarfile would keep all of them
-                source.allow(MAX_HEADER_BYTES)
+                source.allow(MAX_GAP_BYTES)
                 progress(packed.tell(), size)
-        while source.read(CHUNK_BYTES):  # gzip's checksum is behind the last byte
+        while source.read(COPIED_BYTES):  # gzip's checksum is behind the last byte
             pass
         if not compressed:
             packed.seek(-2 * BLOCK, os.SEEK_END)

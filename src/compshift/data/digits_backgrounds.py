@@ -59,9 +59,9 @@ def load_digits_backgrounds(random_state: int = 0, *, balanced: bool = False) ->
     balanced, as in Waterbirds, so that the accuracy of a group is measured on at least 22 scans. The splits are fixed;
     ``random_state`` determines the textures and which training rows have a minority background.
 
-    ``balanced=True`` spreads the training scans evenly over all backgrounds, with the same number of rows and the same
-    validation and test images; the accuracy of a model trained on these rows is an upper bound for these features. The
-    ``origin`` of a row is the number of its scan.
+    ``balanced=True`` spreads each digit's training rows evenly over all backgrounds, with the same number of rows and
+    the same validation and test images: the accuracy of a model trained on them shows what is possible without the
+    spurious correlation. The ``origin`` of a row is the number of its scan.
     """
     from sklearn.datasets import load_digits
 

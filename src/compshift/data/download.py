@@ -70,7 +70,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class Expected:
-    """What is known of a file before its download."""
+    """Properties of a file that are known before its download."""
 
     archive: bool = True  # whether it is an archive, which shows when it is incomplete
     size: int | None = None
@@ -226,7 +226,9 @@ def _open(partial: _Partial, headers: Mapping[str, str], timeout: float) -> HTTP
         if 300 <= code < 400:
             raise InputError(f"{host}: it redirects in circles, or to an address that is not http or https") from None
         meaning = {401: "a login is needed", 403: "access is denied", 404: "there is no such file", 410: "it is gone"}
-        raise InputError(f"{host}: it answers with the error {code} ({meaning.get(code, 'request refused')})") from None
+        raise InputError(
+            f"{host}: it answers with the error {code} ({meaning.get(code, 'request rejected')})"
+        ) from None
     except URLError as error:
         cause = error.reason
         if isinstance(cause, ssl.SSLCertVerificationError):

@@ -1,9 +1,10 @@
 """Feature files: embeddings with their attributes, as ``.npz`` or Parquet.
 
-An ``.npz`` file has ``X`` (n, p), ``Z`` (n, m) integer codes, ``attribute_names`` (m,), ``value_names`` (a JSON string,
-``{name: [values]}``) and optionally ``split`` (n,). A Parquet file, or a folder of Parquet shards, has the attribute
-columns, an optional ``split`` column, and the features as one list column ``features`` or as columns ``f0``, ``f1``, …
-A split is 0, 1, 2 or train, val, test. Files to predict on need only features.
+An ``.npz`` file has ``X`` (n, p), ``Z`` (n, m) integer codes, ``attribute_names`` (m,), and optionally ``value_names``
+(a JSON string, ``{name: [values]}``; by default the values are the codes) and ``split`` (n,). A Parquet file, or a
+folder of Parquet shards, has the attribute columns, an optional ``split`` column, and the features as one list column
+``features`` or as columns ``f0``, ``f1``, … A split is 0, 1, 2 or train, val, test. Files to predict on need only
+features.
 """
 
 from __future__ import annotations

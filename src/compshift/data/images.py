@@ -95,10 +95,10 @@ def _scaled_step(step: Step, factor: float) -> Step:
 
 
 def resized(geometry: Geometry, published: tuple[int, int], size: tuple[int, int]) -> Geometry:
-    """Adapt a geometry to originals of another width and height: crop the same share of the picture.
+    """Adapt a geometry for originals of the size ``published`` to originals of another ``size``, (width, height) each.
 
-    Only crops before the first resize change. If the cropped share is no square any more, because the originals were
-    squeezed, the resize after it stretches it back.
+    Only a crop in the first step is adapted: it keeps the same share of the picture. If it was square and no longer is,
+    because the originals were squeezed, resizes that keep the aspect ratio become resizes to a square, which undo this.
     """
     crop, *rest = geometry
     if size == published or not isinstance(crop, CentreCrop):
@@ -109,12 +109,6 @@ def resized(geometry: Geometry, published: tuple[int, int], size: tuple[int, int
         rest = [Resize(step.width, step.width) if step == Resize(step.width) else step for step in rest]
     return (CentreCrop(width, height), *rest)
 
-
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-"""Mean RGB values of ImageNet, between 0 and 1."""
-
-IMAGENET_STD = (0.229, 0.224, 0.225)
-"""Standard deviations of the RGB values of ImageNet."""
 
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000")
 """Image formats to decode. Pillow supports more, but for some of them, such as PostScript, it runs other programs."""
@@ -130,9 +124,6 @@ MAX_SIDE = 4096
 
 MAX_IMAGE_BYTES = 1 << 29
 """Maximum size of an image file, in bytes."""
-
-CHECKED_AT_ONCE = 256
-"""Number of images that ``broken_samples`` submits to its thread pool at a time."""
 
 SAMPLED_SIZES = 100
 """Number of images whose width and height ``image_sizes`` reads."""

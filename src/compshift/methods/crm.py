@@ -106,7 +106,7 @@ class CRMResolved(CRM):
     """CRM whose linear head is solved to its optimum on the final features.
 
     The extrapolated bias assumes a head that minimises the training loss (step 1 of CRM), but fine-tuning leaves the
-    head far from it. The ridge penalty is ``alpha``; if ``alpha`` is 0, it is the entry of ``RESOLVED_ALPHAS`` that
+    head far from it. The ridge penalty is ``alpha``; if ``alpha`` is 0, it is the one of 1e-4, 1e-3, …, 1 that
     best predicts held-out training groups inside the affine hull of the remaining ones. Checkpoints are selected with
     the unsolved head, because solving it at every evaluation would take longer than training.
     """

@@ -22,13 +22,13 @@ from compshift.methods.base import Batch, Method, State, Task
 from compshift.nn.networks import BackboneClassifier
 
 FREQUENCIES = ("train", "batch")
-"""Rows whose frequencies of class and attribute give the offsets."""
+"""Choices of ``frequencies``: those of class and attribute expected in batches, or those of each batch."""
 
 
 class LogitOffset(Method):
     """Base class of methods that add an offset per class and attribute combination to the logits.
 
-    With ``frequencies="batch"`` the frequencies are those of each batch instead of the training data.
+    With ``frequencies="batch"`` the frequencies are those of each batch, otherwise those expected under the sampler.
     """
 
     frequencies: str
@@ -38,7 +38,7 @@ class LogitOffset(Method):
         """Offset (c, a) of each class and attribute combination, from their numbers of rows (c, a)."""
 
     def state(self, task: Task) -> State:
-        """Make the offsets (a, c) from the training frequencies, which stay constant during training."""
+        """Make the offsets (a, c) from the frequencies that the sampler gives; ``frequencies="batch"`` ignores them."""
         return {"offset": torch.as_tensor(self.offset(task.class_by_attribute()).T.astype(np.float32))}
 
     def loss(self, model: BackboneClassifier, batch: Batch, state: State, step: int) -> tuple[Tensor, State]:

@@ -10,8 +10,7 @@ import numpy as np
 from compshift._errors import InputError
 from compshift.core.arrays import FloatArray, IntArray
 
-NUMBER = r"[+-]?\d+(?:\.\d+)?"
-RANGE = re.compile(rf"(int )?({NUMBER})\^U\(({NUMBER}), ?({NUMBER})\)(?: of (\d+) steps)?")
+RANGE = re.compile(r"(int )?([+-]?\d+(?:\.\d+)?)\^U\(([+-]?\d+(?:\.\d+)?), ?([+-]?\d+(?:\.\d+)?)\)(?: of (\d+) steps)?")
 """Notation of a ``LogUniform``, such as ``int 2^U(5, 7)`` or ``int 10^U(0, 4) of 10000 steps``."""
 
 

@@ -106,7 +106,10 @@ class Backbone(nn.Module):
 
 
 class VisionBackbone(Backbone):
-    """Backbone for images (n, 3, height, width): ``preprocessing``, then ``network``. It starts in eval mode."""
+    """Backbone for images: ``prepare`` normalises the colours, ``forward`` applies ``network``. It starts in eval mode.
+
+    Images are cropped and scaled before, by ``preprocessing.pixels``.
+    """
 
     kind = "images"
 
@@ -128,7 +131,7 @@ class VisionBackbone(Backbone):
         return {"pixel_values": pixels.movedim(-1, 1)}  # a view: the memory layout stays channels-last
 
     def resample(self, name: str) -> None:
-        """Resize images with another filter, such as "bilinear"."""
+        """Set the filter with which images are resized, such as "bilinear"."""
         if not isinstance(self.preprocessing, ImagePreprocessing):
             raise InputError(
                 f"images of the backbone {self.name!r} are resized by its own processor, not with {name!r}: pass a "
@@ -257,9 +260,9 @@ def load_backbone(
         How to combine the outputs of all tokens or patches into one vector.
     pairs : {"auto", "joint"}, optional
         Encoding of pairs of texts. "auto": a sentence encoder embeds both texts by themselves, as u and v, and returns
-        u, v, abs(u − v) and u · v, four times as many features; other models, such as BERT, read both texts in one
-        sequence. "joint": one sequence for all models. Default: the samples are single texts; a sentence encoder then
-        rejects pairs.
+        u, v, abs(u − v) and the elementwise product u ∗ v, four times as many features; other models, such as BERT,
+        read both texts in one sequence. "joint": one sequence for all models. Default: the samples are single texts; a
+        sentence encoder then rejects pairs.
     weights : path, optional
         Checkpoint file of ``"torchvision/resnet50"``. Default: ``resnet50-0676ba61.pth`` in torch's cache, where
         torchvision puts it.

@@ -314,7 +314,7 @@ class AdditiveEnergyHead(HeadState):
     def marginal_log_prob(
         self, features: Tensor, attribute: int | str = 0, prior: Any = None, *, bias: str = "extrapolated"
     ) -> Tensor:
-        """Compute the log-probability of every value of one attribute, log q(z_i|x), without a column per group.
+        """Compute the log-probability of every value of one attribute, log q(z_i|x), without an (n, g) tensor.
 
         Parameters
         ----------
@@ -392,9 +392,9 @@ class AdditiveEnergyHead(HeadState):
     def centred_learned_bias(self) -> Tensor:
         """Return the learned bias, with a default for unseen groups, for the ablation without extrapolation.
 
-        Training does not determine the bias of unseen groups. Their default is 0 after the energies are centred over
-        the training rows and the learned biases over the training groups. Without centring, this is −⟨σ(z), Ē⟩ plus a
-        constant, where Ē is ``mean_energy``.
+        Training does not determine the bias of unseen groups. Centring the energies over the training rows adds
+        ⟨σ(z), Ē⟩ to the biases, where Ē is ``mean_energy``; the default is the mean of these biases over the training
+        rows, minus ⟨σ(z), Ē⟩ to return to the energies as they are.
 
         Returns
         -------

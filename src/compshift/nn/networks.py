@@ -201,19 +201,20 @@ def named_backbone(
     pooling: str = "auto",
     weights: str | PathLike[str] | None = None,
     dropout: float = 0.0,
+    resampling: str = "backbone",
 ) -> Backbone:
     """Return the backbone to train on a data set, pretrained or with random weights drawn with ``seed``.
 
-    Without a name, it is the default for the data set's kind of samples. The keyword arguments are those of
-    ``load_backbone``.
+    Without a name, it is the default for the data set's kind of samples. ``resampling`` is the filter with which images
+    are resized, or "backbone" for the network's own. The other keyword arguments are those of ``load_backbone``.
     """
     name = name or DEFAULT_BACKBONES[data.kind]
     if FRESH.get(name) == data.kind:
         check_fixed_pooling(name, pooling)
         check_used(name, data.kind, weights, dropout)
         width = data.samples.shape[1] if data.kind == "features" else 0
-        return fresh_backbone(name, in_features=width, geometry=geometry, seed=seed)
-    return load_backbone(
+        return _resampled(fresh_backbone(name, in_features=width, geometry=geometry, seed=seed), resampling)
+    backbone = load_backbone(
         name,
         data.kind,
         geometry=geometry,
@@ -224,3 +225,11 @@ def named_backbone(
         weights=weights,
         dropout=dropout,
     )
+    return _resampled(backbone, resampling)
+
+
+def _resampled(backbone: Backbone, resampling: str) -> Backbone:
+    """Set the filter of an image backbone, unless it is "backbone"."""
+    if resampling != "backbone" and isinstance(backbone, VisionBackbone):
+        backbone.resample(resampling)
+    return backbone

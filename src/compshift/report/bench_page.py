@@ -24,9 +24,6 @@ from compshift.report.tables import make_tables, scenario_label
 from compshift.report.terminal import counted, duration
 from compshift.report.trust_section import MAX_DOTS, bias_charts, bias_words, convergence_words
 
-UNFINISHED = ("not finished", "failed", "diverged", "left out", "several versions")
-"""A note that contains one of these phrases is shown as a warning at the top of the page."""
-
 MAX_UNFINISHED_ROWS = 200
 """Maximum number of unfinished combinations of data set, scenario and method in the table."""
 
@@ -209,7 +206,7 @@ def _unfinished(chosen: ChosenRecords, spaces: Mapping[str, GroupSpace]) -> Sect
     grid = Grid("unfinished", "Finished and planned jobs", headings, 3)
     for item in lacking[:MAX_UNFINISHED_ROWS]:
         space = spaces.get(item.data)
-        named = [space.label(np.array(code)) if space else f"codes {code}" for code in item.dropped]
+        named = [space.label(np.array(code)) if space else f"codes {code}" for code in item.dropped if code]
         scenario = chosen.labels.get((item.data, item.dropped)) or "; ".join(named) or "nothing"
         grid.add([item.data, scenario, printed(item.method)], [Cell(f"{item.finished} of {item.planned}")])
     if len(lacking) > MAX_UNFINISHED_ROWS:

@@ -48,6 +48,8 @@ def print_plan(units: Sequence[Unit], seconds: float | None, slots: int, stored:
     protocols = {unit.data.source.label: unit.data.protocol for unit in units}
     if as_json:
         about = {label: protocol.settings() for label, protocol in protocols.items()}
+        for unit in units:  # what this plan has may differ from the protocol
+            about[unit.data.source.label] |= {"draws": str(unit.draws), "seeds": str(unit.seeds)}
         duration_ = None if seconds is None else round(seconds / slots, 1)
         content = {"jobs": total, "stored": stored, "seconds": duration_, "data": labels}
         print(json.dumps({**content, "protocols": about}))

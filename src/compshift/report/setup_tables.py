@@ -216,7 +216,7 @@ def _statistics(label: str, folder: ChosenRecords) -> DataStatistics | None:
 
 def _keeps_every_group(records: Sequence[Record], *, strict: bool) -> bool:
     """Return whether every group is kept by at least one of the records."""
-    dropped = [{tuple(code) for code in record["config"]["dropped"]} for record in records]
+    dropped = [{tuple(code) for code in record["config"]["dropped"] if code} for record in records]
     return set() in dropped or (not strict and not set.intersection(*dropped))
 
 

@@ -23,12 +23,12 @@ def print_architecture(*, as_json: bool) -> None:
     """Print the caption of the diagram, which has no numbers."""
     from rich.console import Console
 
-    from compshift.studies.architecture import CAPTION
+    from compshift.studies.architecture import ARCHITECTURE_CAPTION
 
     if as_json:
-        print(json.dumps({"caption": CAPTION}))
+        print(json.dumps({"caption": ARCHITECTURE_CAPTION}))
     else:
-        Console().print(CAPTION, highlight=False, markup=False)
+        Console().print(ARCHITECTURE_CAPTION, highlight=False, markup=False)
 
 
 def print_three_groups(groups: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:

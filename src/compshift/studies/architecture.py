@@ -20,10 +20,10 @@ CELL = 0.34
 ATTRIBUTE_COLOURS = ("#0072b2", "#e69f00")
 """Colours of what belongs to the first and to the second attribute."""
 
-GROUP_COLOURS = {"seen": "#009e73", "unseen": "#cc79a7", "absent": "#f0f0f0"}
+STATE_COLOURS = {"seen": "#009e73", "unseen": "#cc79a7", "absent": "#f0f0f0"}
 """Colours of groups: in training, extrapolated, and left out of the softmax."""
 
-CAPTION = (
+ARCHITECTURE_CAPTION = (
     "The additive energy classifier of CRM for two attributes. The backbone computes features of x, and one linear "
     "layer per attribute the energies of its values. Broadcasting adds them up: the energy of a group is the sum of "
     "the energies of its values. Training (above) adds the log prior of the seen groups, subtracts their learned "
@@ -39,7 +39,7 @@ def draw_architecture(path: Path, *, caption: bool = True) -> None:
     from matplotlib.patches import Patch
 
     width, height, middle = 11.2, 4.85, 2.15
-    figure = new_figure(width, height + 0.3, CAPTION if caption else None)
+    figure = new_figure(width, height + 0.3, ARCHITECTURE_CAPTION if caption else None)
     panel = figure.subplots()
     panel.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
     panel.set_axis_off()
@@ -75,9 +75,9 @@ def draw_architecture(path: Path, *, caption: bool = True) -> None:
     _text(panel, 7.68, 0.1, "training", style="italic")
     _text(panel, 7.68, use + 0.65, "use", style="italic")
     handles = [
-        Patch(facecolor=GROUP_COLOURS["seen"], alpha=0.75, label="group in training"),
-        Patch(facecolor=GROUP_COLOURS["unseen"], alpha=0.75, edgecolor="white", hatch="///", label="unseen group"),
-        Patch(facecolor=GROUP_COLOURS["absent"], edgecolor="#999999", label="left out of the softmax"),
+        Patch(facecolor=STATE_COLOURS["seen"], alpha=0.75, label="group in training"),
+        Patch(facecolor=STATE_COLOURS["unseen"], alpha=0.75, edgecolor="white", hatch="///", label="unseen group"),
+        Patch(facecolor=STATE_COLOURS["absent"], edgecolor="#999999", label="left out of the softmax"),
     ]
     save_figure(figure, path, legend=(handles, [handle.get_label() for handle in handles]))
 
@@ -90,9 +90,9 @@ def _values(panel: Any, left: float, middle: float, attribute: int, title: str) 
 
 def _groups(panel: Any, left: float, middle: float, title: str, *, training: bool = False) -> None:
     """Draw one cell per group; in training, the unseen groups are left out."""
-    unseen = GROUP_COLOURS["absent" if training else "unseen"]
+    unseen = STATE_COLOURS["absent" if training else "unseen"]
     rows = [
-        [unseen if (row, column) in UNSEEN else GROUP_COLOURS["seen"] for column in range(SIZES[1])]
+        [unseen if (row, column) in UNSEEN else STATE_COLOURS["seen"] for column in range(SIZES[1])]
         for row in range(SIZES[0])
     ]
     _table(panel, left, middle, rows, title, hatched=() if training else UNSEEN)

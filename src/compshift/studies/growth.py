@@ -34,9 +34,6 @@ QUICK_CASES = ((2, 10, 0.2), (2, 10, 0.5), (2, 20, 0.1), (2, 20, 0.2), (7, 2, 0.
 N_TRAIN = 8000
 """Total number of training rows of a case, if the number of rows per group is not given."""
 
-N_TEST = 20_000
-"""Number of test rows of a case, drawn uniformly over all groups."""
-
 GROWTH_CAPTION = (
     "Accuracy of CRM on all groups when predicting z1, against the share of groups in training (mean and standard "
     "error over seeds), beside that of the Bayes classifier and the share of groups inside the affine hull of those in "

@@ -58,7 +58,7 @@ STEPS_CAPTION = (
     "fourth. Each further step adds one seen group in a new column, then in a new row, and the hull gains that whole "
     "column or row of its square: it grows from 2 × 2 to 3 × 3 to 4 × 4 groups."
 )
-GROWTH_CAPTION = (
+HULL_GROWTH_CAPTION = (
     "Number of groups, drawn at random, until every group is inside the affine hull of those drawn: mean over trials "
     f"with its standard error, the number that sufficed in {1 - 1 / BOUND_C:.0%} of trials, the paper's bounds on that "
     "number, and the smallest number that can suffice, m(d − 1) + 1."
@@ -255,7 +255,7 @@ def draw_hull_growth(rows: Sequence[HullGrowth], path: Path, *, caption: bool = 
     check_figure_path(path)
     settings = sorted({row.attributes for row in rows})
     n_lines = -(-len(settings) // 2)
-    figure = new_figure(6.8, 2.6 * n_lines + 0.8, GROWTH_CAPTION if caption else None)
+    figure = new_figure(6.8, 2.6 * n_lines + 0.8, HULL_GROWTH_CAPTION if caption else None)
     panels = figure.subplots(n_lines, 2, sharey=True, squeeze=False).ravel()
     for panel in panels[len(settings) :]:
         panel.set_axis_off()

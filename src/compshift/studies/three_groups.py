@@ -22,7 +22,7 @@ ENERGY_STEPS = 121
 SAMPLE_POINT = (-1.0, -1.0)
 """Input x at which the numbers of the figure give energies: the mean of the unseen group."""
 
-CAPTION = (
+THREE_GROUPS_CAPTION = (
     "Extrapolation from three groups to the fourth. Left: the seen groups (full colour) and the unseen one (hatched)."
     " Right, above: its one-hot code is the sum of the codes of its two neighbours, less that of the opposite group. "
     "Right, below: energies add up over the attributes, so they obey the same equation at every x. Shown are the "
@@ -59,7 +59,7 @@ def three_groups() -> list[dict[str, Any]]:
 def draw_three_groups(groups: list[dict[str, Any]], path: Path, *, caption: bool = True) -> None:
     """Draw the grid of groups, and the affine combination of their one-hot codes and of their energies."""
     check_figure_path(path)
-    figure = new_figure(7.8, 3.5, CAPTION if caption else None)
+    figure = new_figure(7.8, 3.5, THREE_GROUPS_CAPTION if caption else None)
     left, right = figure.subfigures(1, 2, width_ratios=[1, 2.3])
     _draw_grid(left.subplots(), groups)
     order = sorted((n for n in range(4) if groups[n]["seen"]), key=lambda n: -groups[n]["weight"])

@@ -48,6 +48,10 @@ RETRAIN = "train again with overwrite, or in another folder"
 """Remedy that ends the error messages about damaged or unusable runs."""
 
 
+class RunFolderError(InputError):
+    """Raised when the files of a run cannot be used, because they are damaged or belong to another run."""
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """Write tensors and JSON metadata to a safetensors file, atomically and with a checksum."""
     copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
@@ -77,7 +81,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise ValueError("its checksum differs")
         return tensors, metadata
     except Exception as error:  # readers raise errors of many types on damaged files
-        raise InputError(f"{str(path)!r} is damaged, or not a file of a run ({reason(error)}): {RETRAIN}") from None
+        raise RunFolderError(f"{str(path)!r} is damaged, or not a file of a run ({reason(error)}): {RETRAIN}") from None
 
 
 def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
@@ -121,13 +125,15 @@ def read_checkpoint(path: Path, model: nn.Module, optimiser: torch.optim.Optimiz
         else:
             number, _, key = rest.partition(".")
             if not number.isdecimal():
-                raise InputError(f"{str(path)!r} holds the unexpected tensor {name!r}: {RETRAIN}")
+                raise RunFolderError(f"{str(path)!r} holds the unexpected tensor {name!r}: {RETRAIN}")
             moments.setdefault(int(number), {})[key] = tensor
     load_weights(model, weights, path)
     try:
         optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
     except (ValueError, KeyError, RuntimeError) as error:
-        raise InputError(f"the optimiser's state in {str(path)!r} does not fit the run ({error}): {RETRAIN}") from None
+        raise RunFolderError(
+            f"the optimiser's state in {str(path)!r} does not fit the run ({error}): {RETRAIN}"
+        ) from None
     return state, metadata
 
 
@@ -136,12 +142,12 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) ->
     try:
         model.load_state_dict(dict(weights))
     except RuntimeError as error:
-        raise InputError(
+        raise RunFolderError(
             f"the weights in {str(path)!r} do not fit the model ({reason(error)[:300]}): {RETRAIN}"
         ) from None
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
-            raise InputError(
+            raise RunFolderError(
                 f"the weights {name!r} in {str(path)!r} are not finite, because the run diverged or the file is "
                 f"damaged: {RETRAIN}"
             )
@@ -226,7 +232,9 @@ class RunFolder:
                 self.clear_checkpoints()
             return False
         if any(self.path.glob("[!.]*.safetensors")):
-            raise InputError(f"{str(self.path)!r} holds .safetensors files but no run: choose an empty or a new folder")
+            raise RunFolderError(
+                f"{str(self.path)!r} holds .safetensors files but no run: choose an empty or a new folder"
+            )
         return True
 
     def start(self, about: Mapping[str, Any], files: Mapping[str, str]) -> None:
@@ -244,14 +252,14 @@ class RunFolder:
     def _check_same(self, old: Any, new: Mapping[str, Any]) -> None:
         """Check that the run in the folder has the identity ``new``."""
         if not isinstance(old, dict):
-            raise InputError(f"{str(self.about_path)!r} is damaged, or not written by a run: {RETRAIN}")
+            raise RunFolderError(f"{str(self.about_path)!r} is damaged, or not written by a run: {RETRAIN}")
         same = json.loads(json.dumps(new))
         differing = [name for name in same if old.get(name) != same[name]]
         if differing:
             name = differing[0]
             short = len(f"{old.get(name)!r}{same[name]!r}") < 60
             detail = f" ({name} was {old.get(name)!r} and is now {same[name]!r})" if short else ""
-            raise InputError(
+            raise RunFolderError(
                 f"{str(self.path)!r} holds a run that differs in {listing(differing, 4)}{detail}: choose another "
                 "folder, or start again with overwrite"
             )
@@ -307,4 +315,4 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         return read_json_object(path)
     except ValueError as error:
-        raise InputError(f"{str(path)!r} is damaged ({error}): {RETRAIN}") from None
+        raise RunFolderError(f"{str(path)!r} is damaged ({error}): {RETRAIN}") from None

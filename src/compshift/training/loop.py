@@ -190,7 +190,7 @@ class Run:
         return value
 
     def _descend(self, loss: Tensor) -> None:
-        """Take a step of the optimiser; use accelerate, which is slower, only if gradients are scaled."""
+        """Backpropagate and take a step; both use accelerate, which is slower, only if gradients are scaled."""
         if self.scaled is not None:
             self.accelerator.backward(loss)
         else:

@@ -39,6 +39,8 @@ def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accel
         torch.cuda.set_device(check_cuda_number(device))  # accelerate then uses this one
         device = "cuda"
     check_name("device", device, DEVICES)
+    if precision == "float32" and device != "cpu" and torch.cuda.is_available():
+        torch.backends.cudnn.allow_tf32 = False  # otherwise convolutions would be in reduced precision
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("device is 'cuda', but PyTorch finds no CUDA device: pass 'cpu' or 'auto'")
     if precision == "auto":
@@ -97,20 +99,21 @@ def preserved_rng(device: torch.device) -> Iterator[None]:
 
 
 def parameter_groups(model: nn.Module, weight_decay: float, decay: str = "matrices") -> list[dict[str, Any]]:
-    """Split the parameters into matrices (and kernels), vectors (biases, normalisation) and the groups' learned biases.
+    """Split the parameters into matrices (and kernels) and vectors (biases, normalisation).
 
-    ``decay`` names those that weight decay applies to: "matrices", "vectors" or "all".
+    ``decay`` names those that weight decay applies to: "matrices", "vectors" or "all". With "vectors", the groups'
+    learned biases are a third set, without decay.
     """
     found: dict[str, list[Any]] = {"matrices": [], "vectors": [], "learned": []}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            kind = "matrices" if parameter.ndim > 1 else "learned" if name.endswith("learned_bias") else "vectors"
+            learned = decay == "vectors" and name.endswith("learned_bias")
+            kind = "matrices" if parameter.ndim > 1 else "learned" if learned else "vectors"
             found[kind].append(parameter)
-    if decay != "vectors":  # one group of vectors, as in the checkpoints of runs from before
-        found["vectors"] += found.pop("learned")
     return [
         {"params": parameters, "weight_decay": weight_decay if decay in (kind, "all") else 0.0}
         for kind, parameters in found.items()
+        if parameters or kind != "learned"
     ]
 
 

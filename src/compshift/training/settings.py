@@ -35,9 +35,6 @@ LEARNING_RATES = {"sgd": 1e-3, "adamw": 2e-5}
 FRESH_LEARNING_RATES = {"sgd": 0.05, "adamw": 1e-3}
 """Default learning rate of backbones that are not pretrained, by optimiser."""
 
-WARM_UP = 0.1
-"""Default length of the warm-up of a linear schedule, as a fraction of all steps."""
-
 LATER_SETTINGS = ("decay", "predictor")
 """Settings that run folders of format 1 may lack; at their defaults they are left out of a run's identity."""
 
