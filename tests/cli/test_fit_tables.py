@@ -352,6 +352,7 @@ class TestImagesAndTexts:
 
     def test_pairs_through_a_sentence_encoder(self, call, tmp_path):
         """Four times as many features, from the texts of a benchmark, from its cached tokens and from a table."""
+        pytest.importorskip("transformers")
         from tests.data import trees
         from tests.nn.models import sentence_encoder
 
