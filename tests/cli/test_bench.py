@@ -45,6 +45,17 @@ def test_from_a_feature_file_to_tables_without_torch(tmp_path, call):
     assert {row["table"] for row in rows} == {"main", "standard", "scenarios", "ablations"}
 
 
+def test_a_dry_run_rejects_a_damaged_record(tmp_path, call):
+    write_birds(tmp_path / "birds.npz")
+    arguments = ["bench", "birds.npz", *SOLVED, "--drop", "none", "-o", "out"]
+    assert call(*arguments, cwd=tmp_path).returncode == 0
+    (record, *_) = (tmp_path / "out" / "jobs").iterdir()
+    record.write_text("{")
+    result = call(*arguments, "--dry-run", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "is damaged" in result.err
+
+
 def test_training_with_all_groups_has_a_separate_table(tmp_path, call):
     write_birds(tmp_path / "birds.npz")
     result = call("bench", "birds.npz", *SOLVED, "--drop", "none", "-o", "out", cwd=tmp_path)

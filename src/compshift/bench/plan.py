@@ -59,6 +59,10 @@ TRAINED_SECONDS = 0.3
 """Overhead of a trained job on features in seconds, for time estimates."""
 
 
+class UntimedError(InputError):
+    """Raised if the time of jobs cannot be estimated, for example because the weights of a network are missing."""
+
+
 @dataclass(frozen=True, eq=False)
 class BenchPlan:
     """All jobs of a benchmark, grouped in units of one method on one scenario."""
@@ -370,7 +374,10 @@ def _mean_seconds(store: Store) -> dict[tuple[str, str], float]:
 def _time_jobs(data: PlannedData, device: str) -> Callable[[Job], float]:
     """Return a function that estimates the time of a job in seconds, based on a short measurement on the data."""
     if data.protocol.mode != "features":
-        seconds = data.protocol.steps * _step_seconds(data, device)
+        try:
+            seconds = data.protocol.steps * _step_seconds(data, device)
+        except InputError as error:
+            raise UntimedError(str(error)) from None
         return lambda _: seconds
     train = data.source.load().part("train")
     if train.kind != "features":  # the features of a download are not computed yet

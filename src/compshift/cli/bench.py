@@ -207,7 +207,7 @@ def bench(
     1. Run the same command again to retry failed jobs.
     """
     from compshift.bench.executors import BACKENDS, bench_devices, start_executor
-    from compshift.bench.plan import make_plan
+    from compshift.bench.plan import UntimedError, make_plan
     from compshift.bench.results import stored_results
     from compshift.bench.runner import Runner
     from compshift.bench.sources import file_source, is_named, named_source
@@ -271,7 +271,7 @@ def bench(
         finished = sum(plan.finished_jobs(known))
         try:
             seconds = plan.estimate_seconds(known, own[0] if own else "auto")
-        except InputError as error:  # for example, weights that are not there yet
+        except UntimedError as error:
             typer.echo(f"the time cannot be estimated: {error}", err=True)
             seconds = None
         print_plan(plan.units, seconds, jobs, finished, as_json=json)
