@@ -37,7 +37,7 @@ QUICK = {name for name in MAKERS if name.startswith("logit") or name.endswith("b
 UNSCALABLE = {*(f"features times 2^{power}" for power in (996, -996)), "constant 1e300", "outlier of 1e+300"}
 CHOOSERS = ("affine", "Gaussian", "CV", "gaussian")  # whose penalty is chosen, or no ridge
 UNLIKE = {"duplicated features": CHOOSERS, "constant features too": CHOOSERS}
-UNLIKE |= dict.fromkeys(("weights of 1e300", "weights of 1e-300"), ("sla", "Gaussian"))  # they take weights as counts
+UNLIKE |= dict.fromkeys(("weights of 1e+300", "weights of 1e-300"), ("sla", "Gaussian"))  # they take weights as counts
 CODES = np.array([[0, 0], [0, 1], [1, 1], [0, 2], [1, 2]])[np.arange(120) % 5]
 POWERS = (66, -66, 498, -498, 996, -996)  # 1e±20, 1e±150, 1e±300
 
