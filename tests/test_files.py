@@ -10,6 +10,7 @@ from compshift import GroupSpace, InputError, load
 from compshift._errors import system_sentence
 from compshift._files import (
     append_line,
+    check_apart,
     check_folder,
     check_inside,
     check_ordinary,
@@ -202,3 +203,7 @@ def test_a_file_is_replaced_and_never_overwritten_in_place(tmp_path):
             temporary.write_text("new")
         assert reader.read() == "old"
     assert path.read_text() == "new"
+
+
+def test_a_source_of_an_impossible_length_is_no_input(tmp_path):
+    check_apart(tmp_path / "out", "x" * 5000, None)  # the reader of the source says what is wrong with it

@@ -117,7 +117,7 @@ def check_apart(path: str | PathLike[str], *sources: str | PathLike[str] | None)
 def _existing(sources: Iterable[str | PathLike[str] | None]) -> list[Path]:
     """Return the real paths of the sources that exist."""
     found = (Path(os.path.realpath(os.path.expanduser(source))) for source in sources if source is not None)
-    return [source for source in found if source.exists()]
+    return [source for source in found if os.path.exists(source)]
 
 
 def _may_be_read(target: Path) -> bool:
