@@ -125,7 +125,10 @@ def file_attributes(path: str | PathLike[str]) -> list[str]:
 def read_labels(
     path: str | PathLike[str], attributes: Sequence[str], split: str | None = None
 ) -> tuple[GroupSpace, IntArray]:
-    """Read the named attributes of an ``.npz`` file without its features; return their space and codes (n, m)."""
+    """Read the named attributes of an ``.npz`` file, or of one of its splits, without its features.
+
+    Returns the space of the attributes and the codes (n, m).
+    """
     contents = _read_npz(Path(path), attributes, features=False)
     if contents.space is None or contents.codes is None:
         raise InputError("attributes is empty: name at least one attribute")
