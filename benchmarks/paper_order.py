@@ -1,11 +1,12 @@
 """Do frozen features give the order of methods that the paper has?
 
-    python benchmarks/paper_order.py DIR [NAME]
+    python benchmarks/paper_order.py DIR [NAME] [ROWS]
 
 DIR is what `compshift bench FEATURES --drop each` wrote, with feature files of the paper's data sets; NAME is the
 paper's name of the data set (waterbirds, celeba, celeba5). One table has the mean over scenarios of the worst group of
 every method: as validation chose among the draws, with the best draw in hindsight, and the paper's fine-tuned number,
-which follows another protocol. A second one has the best method of every scenario, ours and the paper's.
+which follows another protocol. A second one has the best method of every scenario, ours and the paper's. With ROWS,
+groups with fewer test rows do not count, and another column has the accuracy on the dropped groups that remain.
 """
 
 import sys
@@ -19,7 +20,7 @@ from rich.table import Table
 from scipy.stats import kendalltau
 
 from compshift.bench.paper import PAPER_METHODS, printed
-from compshift.bench.records import is_done, scores
+from compshift.bench.records import group_accuracy, is_done, reported
 from compshift.bench.results import paper_results
 from compshift.bench.selection import choose_draw
 from compshift.bench.store import Store
@@ -28,6 +29,7 @@ from compshift.bench.store import Store
 def main() -> None:
     """Read the results and print both tables."""
     folder, name = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else Path(sys.argv[1]).name
+    fewest = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     draws: dict[tuple[str, tuple], dict[int, dict]] = defaultdict(dict)
     runs: dict[tuple[str, tuple], dict[tuple[int, int], dict]] = defaultdict(dict)
     for record in Store.open(folder).records():
@@ -41,10 +43,12 @@ def main() -> None:
     paper = paper_results()
     methods = [method for method in PAPER_METHODS.values() if any(key[0] == method for key in draws)]
     scenarios = sorted({dropped for _, dropped in draws})
-    chosen = {key: worst(runs[key], choose_draw(found, "balanced")) for key, found in draws.items()}
-    best = {key: max(scores(record)["worst"] for record in found.values()) for key, found in draws.items()}
+    both = {key: mean_accuracy(runs[key], choose_draw(found, "balanced"), fewest) for key, found in draws.items()}
+    chosen = {key: values[0] for key, values in both.items()}
+    best = {key: max(accuracy(record, fewest)[0] for record in found.values()) for key, found in draws.items()}
     table = Table(box=SIMPLE, title=f"{name}: worst group, mean over {len(scenarios)} scenarios", title_justify="left")
-    for heading in ("method", "frozen features", "best draw in hindsight", "paper, fine-tuned (another protocol)"):
+    headings = ["method", "frozen features", "best draw in hindsight", "paper, fine-tuned (another protocol)"]
+    for heading in [*headings, *(["dropped groups"] if fewest > 1 else [])]:
         table.add_column(heading, justify="left" if heading == "method" else "right")
     ours, theirs = [], []
     for method in methods:
@@ -52,7 +56,9 @@ def main() -> None:
         printed_mean = paper.main[name, method]["worst"].mean
         ours.append(means[0])
         theirs.append(printed_mean)
-        table.add_row(method, *(f"{mean:.1f}" for mean in means), f"{printed_mean:.1f}")
+        dropped_mean = f"{100 * np.nanmean([both[method, dropped][1] for dropped in scenarios]):.1f}"
+        row = [method, *(f"{mean:.1f}" for mean in means), f"{printed_mean:.1f}"]
+        table.add_row(*row, *([dropped_mean] if fewest > 1 else []))
     console = Console()
     console.print(table)
     console.print(f"rank correlation of the methods (Kendall's tau): {kendalltau(ours, theirs).statistic:.2f}")
@@ -60,9 +66,16 @@ def main() -> None:
         console.print(best_methods(name, methods, scenarios, chosen, paper))
 
 
-def worst(records: dict, draw: int | None) -> float:
-    """Mean over seeds of the worst group's test accuracy at a draw."""
-    return float(np.mean([scores(record)["worst"] for (number, _), record in records.items() if number == draw]))
+def accuracy(record: dict, fewest: int) -> tuple[float, float]:
+    """Test accuracy of the worst group, and on dropped groups, among groups with at least ``fewest`` test rows."""
+    found, rows = group_accuracy(record, "test", reported(record))
+    dropped = found[(rows >= fewest) & (np.array(record["seen_rows"]) == 0)]
+    return float(found[rows >= fewest].min()), float(dropped.mean()) if dropped.size else np.nan
+
+
+def mean_accuracy(records: dict, draw: int | None, fewest: int) -> np.ndarray:
+    """Mean of ``accuracy`` over the seeds of a draw."""
+    return np.mean([accuracy(record, fewest) for (number, _), record in records.items() if number == draw], axis=0)
 
 
 def best_methods(name: str, methods: list[str], scenarios: list[tuple], chosen: dict, paper) -> Table:
