@@ -122,6 +122,16 @@ class BenchPlan:
             finished.append(min(unit.n_jobs, sum(store.has(key) for key in keys)))
         return finished
 
+    def check_networks(self, store: Store | None) -> None:
+        """Check that the networks of all unfinished jobs can be found, before the jobs fail one by one."""
+        from compshift.bench.trained_methods import find_network
+
+        unfinished = [
+            unit.data for unit, count in zip(self.units, self.finished_jobs(store), strict=True) if count < unit.n_jobs
+        ]
+        for data in {planned.source.label: planned for planned in unfinished}.values():
+            find_network(data)
+
     def estimate_seconds(self, store: Store | None, device: str = "auto") -> float:
         """Estimate the seconds that all unfinished jobs take when run one after the other; 0 if all are finished.
 
@@ -210,6 +220,8 @@ def make_plan(
         for shift in shifts:
             dropped = tuple(tuple(map(int, code)) for code in shift.dropped) if shift.trim_validation else STANDARD
             units += [Unit(planned, shift.name, dropped, method, n_draws, n_seeds) for method in own]
+    if not units:
+        raise InputError("there is nothing to run: name at least one scenario")
     if weights is not None and not any(unit.data.weights for unit in units):
         raise InputError(
             "weights is the checkpoint file of the backbone 'torchvision/resnet50', which no data set uses: leave it "
@@ -278,7 +290,7 @@ def _protocol(
     backbone = options.pop("backbone")
     if source.features:
         return named_protocol(name, kind="features", dataset=source.name, **options), None
-    from compshift.nn.backbones import FRESH, RESNET50
+    from compshift.nn.backbones import FRESH, RESNET50, check_backbone
 
     known = source.known
     about: dict[str, Any] = {"dataset": source.name, "bundled": known is not None and known.bundled, "kind": data.kind}
@@ -294,6 +306,11 @@ def _protocol(
     found = named_protocol(name, **about, fresh=used in FRESH, backbone=backbone, **options)
     if other:
         found = replace(found, weights=other, changed=tuple(sorted({*found.changed, "weights"})))
+    settings = found.backbone_settings(data.kind)
+    try:
+        check_backbone(settings.pop("backbone"), data.kind, weights=path, **settings)
+    except InputError as error:
+        raise InputError(f"{source.label}, protocol {name!r}: {error}") from None
     return found, path
 
 

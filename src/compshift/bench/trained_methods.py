@@ -141,6 +141,15 @@ def planned_backbone(planned: PlannedData, data: GroupedDataset, seed: int) -> B
     )
 
 
+def find_network(planned: PlannedData) -> None:
+    """Check that the files of the network to fine-tune can be found; nothing is loaded."""
+    backbone = planned.protocol.backbone
+    if backbone is not None and planned.weights is None:  # a checkpoint file was read when the plan was made
+        from compshift.nn.backbones import find_backbone
+
+        find_backbone(backbone, planned.source.labels().kind)
+
+
 def _feature_settings(data: GroupedDataset, common: dict[str, Any], protocol: Protocol, seed: int) -> Settings:
     """Return settings for training in full batches; the learning rate is 1 over a bound on the loss's curvature."""
     from compshift.training import Settings

@@ -266,8 +266,8 @@ def bench(
     if own and not plan.is_tuning:
         raise InputError("--devices is for fine-tuning, but every data set has fixed features: leave it out")
     jobs, threads = plan.workers(jobs or len(own) or None, threads, remote=scheduler is not None or address is not None)
+    known = Store.open(output) if (output / "bench.json").is_file() else None
     if dry_run:
-        known = Store.open(output) if (output / "bench.json").is_file() else None
         finished = sum(plan.finished_jobs(known))
         try:
             seconds = plan.estimate_seconds(known, own[0] if own else "auto")
@@ -276,6 +276,7 @@ def bench(
             seconds = None
         print_plan(plan.units, seconds, jobs, finished, as_json=json)
         return
+    plan.check_networks(known)
     store = plan.store(output)
     with (
         resumable(),

@@ -71,7 +71,7 @@ def resnet50(weights: str | PathLike[str] | None = None, geometry: Geometry | No
     """
     from transformers import ResNetConfig, ResNetModel
 
-    path = _find_checkpoint() if weights is None else check_path(weights)
+    path = find_checkpoint() if weights is None else check_path(weights)
     state, digest = read_checkpoint(path)
     with quiet(), torch.random.fork_rng(devices=[]):
         model: nn.Module = ResNetModel(ResNetConfig(**ARCHITECTURE))  # type: ignore[no-untyped-call]
@@ -83,7 +83,7 @@ def resnet50(weights: str | PathLike[str] | None = None, geometry: Geometry | No
     return VisionBackbone(RESNET50, PooledVision(model, "pooler"), preprocessing, source_config=model.config)
 
 
-def _find_checkpoint() -> Path:
+def find_checkpoint() -> Path:
     """Return the path of the checkpoint file in torch's cache."""
     path = Path(torch.hub.get_dir()) / "checkpoints" / CHECKPOINT
     if not path.is_file():
