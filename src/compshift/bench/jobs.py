@@ -55,6 +55,7 @@ class PlannedData:
     digest: str  # hash of the content
     protocol: Protocol
     weights: str | None = None  # path of the backbone's checkpoint file; the protocol has its digest
+    scenarios: str = ""  # groups to drop, as they were asked for
 
 
 @dataclass(frozen=True)

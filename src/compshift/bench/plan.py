@@ -26,7 +26,7 @@ from compshift._errors import ExtrapolationWarning, InputError, unknown_name
 from compshift.bench.convex_methods import CONVEX_METHODS, SAME_ON_FEATURES
 from compshift.bench.jobs import STANDARD, Job, PlannedData, PlannedMethod, Unit
 from compshift.bench.paper import FURTHER_METHODS, PAPER_METHODS
-from compshift.bench.protocol import Protocol, named_protocol
+from compshift.bench.protocol import Protocol, named_protocol, split_changes
 from compshift.bench.sources import DataSource
 from compshift.bench.store import Store
 from compshift.core.arrays import IntArray
@@ -181,6 +181,11 @@ def make_plan(
     ``yes`` allows ``"each"`` for data sets whose published result is a single scenario. ``plugins`` are instances of
     ``compshift.methods.registry.Plugin``.
     """
+    changes, extent = split_changes(changes)
+    draws = extent.get("draws") if draws is None else draws
+    seeds = extent.get("seeds") if seeds is None else seeds
+    if drops is None and "scenarios" in extent:
+        drops = extent["scenarios"].split()
     for count, name in ((draws, "draws"), (seeds, "seeds")):
         if count is not None and check_count(count, name) > MAX_DRAWS:
             raise InputError(f"{name} is {count}: pass at most {MAX_DRAWS}")
@@ -188,9 +193,9 @@ def make_plan(
     for label, count in labels.items():
         if count > 1:
             raise InputError(f"{count} data sets are called {label!r}: name each once, or rename the files")
-    if not sources or drops == []:
-        raise InputError("there is nothing to run: name at least one data set and one scenario")
     chosen = choose_methods(methods, plugins, tuning=any(not source.features for source in sources))
+    if not sources or not chosen or drops == []:
+        raise InputError("there is nothing to run: name at least one data set, one method and one scenario")
     units = []
     for source in sources:
         data = source.labels()
@@ -207,21 +212,20 @@ def make_plan(
             strict=strict,
         )
         n_draws, n_seeds = draws or rules.draws, seeds or rules.seeds
-        shifts = _all_scenarios(data, drops or rules.scenarios.split(), plan_seed, source.label, n_draws, strict=strict)
-        if "each" not in rules.scenarios.split() and "each" in (drops or ()) and not yes:
+        wanted = drops or rules.scenarios.split()
+        shifts = _all_scenarios(data, wanted, plan_seed, source.label, n_draws, strict=strict)
+        if "each" in wanted and "each" not in rules.scenarios.split() and not yes:
             jobs = len(shifts) * len(chosen) * (n_draws + n_seeds - 1)
             raise InputError(
                 f"{source.label}: its training split itself lacks groups that are tested, so its published result is a "
                 f"single scenario, 'none', but 'each' would drop {len(shifts)} groups in turn ({jobs} jobs): drop "
                 "'none', or confirm with yes"
             )
-        planned = PlannedData(source, source.digest(), rules, path)
+        planned = PlannedData(source, source.digest(), rules, path, " ".join(wanted))
         own = [replace(method, ranges=rules.method_ranges(method.name, method.ranges)) for method in chosen]
         for shift in shifts:
             dropped = tuple(tuple(map(int, code)) for code in shift.dropped) if shift.trim_validation else STANDARD
             units += [Unit(planned, shift.name, dropped, method, n_draws, n_seeds) for method in own]
-    if not units:
-        raise InputError("there is nothing to run: name at least one scenario")
     if weights is not None and not any(unit.data.weights for unit in units):
         raise InputError(
             "weights is the checkpoint file of the backbone 'torchvision/resnet50', which no data set uses: leave it "

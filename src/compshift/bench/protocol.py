@@ -70,6 +70,9 @@ FIXED = (
 FEATURE_SETTINGS = ("alpha", "steps", "select", "tolerance", "solver_tolerance", "draws", "seeds", "scenarios")
 """Settings that have an effect on frozen features, besides hyper-parameters of trained methods."""
 
+EXTENT = {"draws": "int", "seeds": "int", "scenarios": "str"}
+"""Settings, with their types, that say which jobs are run; the number of a single job does not depend on them."""
+
 STATED = ("backbone", "weights", "optimiser", "momentum", "ranges", "steps", "select", "strict")
 """Settings of runs that the paper states; its numbers can be compared only with runs that agree in all of them."""
 
@@ -367,6 +370,13 @@ def change_protocol(protocol: Protocol, changes: Mapping[str, Any], kind: str) -
     changed = replace(protocol, **values, ranges=ranges, methods=methods)
     differing = {name for name in changes if _setting(changed, name) != _setting(protocol, name)}
     return replace(changed, changed=tuple(sorted({*protocol.changed, *differing})))
+
+
+def split_changes(changes: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the changes that decide the number of a job, and those of ``EXTENT``, converted to their types."""
+    given = dict(changes or {})
+    extent = {name: _converted(name, given.pop(name), kind) for name, kind in EXTENT.items() if name in given}
+    return given, extent
 
 
 def _setting(protocol: Protocol, name: str) -> Any:
