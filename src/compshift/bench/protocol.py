@@ -70,6 +70,12 @@ FIXED = (
 FEATURE_SETTINGS = ("alpha", "steps", "select", "tolerance", "solver_tolerance", "draws", "seeds", "scenarios")
 """Settings that have an effect on frozen features, besides hyper-parameters of trained methods."""
 
+FEATURE_FIELDS = (
+    *("mode", "name", "version", "changed", "plan_seed", "strict", "eval_every", "draw_generator"),
+    *("validation_rows", "validation_bias", "validation_prior"),
+)
+"""Further fields that decide numbers on frozen features."""
+
 EXTENT = {"draws": "int", "seeds": "int", "scenarios": "str"}
 """Settings, with their types, that say which jobs are run; the number of a single job does not depend on them."""
 
@@ -227,10 +233,14 @@ class Protocol:
         }
 
     def settings(self) -> dict[str, str]:
-        """Return every setting as text, for listings."""
-        found: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
-        found |= {f"range of {name}": values for name, values in found.pop("ranges").items()}
-        found |= {f"range of {name}": values for name, values in found.pop("methods").items()}
+        """Return every setting that decides a number as text, for listings."""
+        names = [item.name for item in fields(self) if item.name not in ("ranges", "methods")]
+        ranges = {**self.ranges, **self.methods}
+        if self.mode == "features":
+            names = [name for name in names if name in FEATURE_SETTINGS or name in FEATURE_FIELDS]
+            ranges = {name: values for name, values in ranges.items() if _has_effect(name, "features")}
+        found: dict[str, Any] = {name: getattr(self, name) for name in names}
+        found |= {f"range of {name}": values for name, values in ranges.items()}
         found["changed"] = ", ".join(self.changed)
         return {name: str(value) for name, value in found.items() if value not in (None, "")}
 

@@ -233,7 +233,7 @@ def _protocol_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> t
     if names[0] != names[1]:
         return f"by the protocol {names[0]!r}, not {names[1]!r}", f"pass protocol={names[0]!r}"
     old, new = _flat_settings(before), _flat_settings(now)
-    listed = [name for protocol in (now, before) for name in protocol.get("changed", ())]
+    listed = [name for protocol in (now, before) for name in map(str, protocol.get("changed") or ())]
     found = [name for name in (*listed, *new, *old) if old.get(name) != new.get(name)]
     if not found:
         return "with other settings", "use the same options"
