@@ -163,10 +163,17 @@ class Protocol:
         common = {name: values.draw(rng) for name, values in self.ranges.items()}
         if self.draw_generator.endswith("one skipped"):
             rng.choice([0.0, 0.1, 0.5])  # the authors draw a dropout for texts that is never used
-        # The paper's ranges suit the paper's numbers of steps.
-        scaled = self.mode == "features" or self.steps not in PAPER_STEPS
-        steps = self.steps if scaled else None
-        return common, {name: values.draw(rng, steps) for name, values in own.items()}
+        return common, {name: values.draw(rng, self._scaled_steps) for name, values in own.items()}
+
+    def middle(self, own: Mapping[str, LogUniform | Fixed]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the middles of the ranges, as ``draw`` returns values from them."""
+        common = {name: values.middle for name, values in self.ranges.items()}
+        return common, {name: values.middle_for(self._scaled_steps) for name, values in own.items()}
+
+    @property
+    def _scaled_steps(self) -> int | None:
+        """Number of steps that step numbers are scaled to; None for the paper's, which its ranges suit."""
+        return self.steps if self.mode == "features" or self.steps not in PAPER_STEPS else None
 
     def method_ranges(self, method: str, own: Mapping[str, LogUniform | Fixed]) -> dict[str, LogUniform | Fixed]:
         """Return the ranges of a method's hyper-parameters: its ``own``, replaced or extended by the protocol's."""
