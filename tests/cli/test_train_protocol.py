@@ -3,6 +3,9 @@
 import tomllib
 
 import pytest
+import typer
+
+from compshift.cli.main import app
 
 pytest.importorskip("accelerate")
 
@@ -63,3 +66,11 @@ def test_settings_of_texts_can_be_changed(call, tmp_path):
     assert result.returncode == 0, result.err
     refused = call("train", *DIGITS, *QUICK, *changes[:4], "-o", "digits", cwd=tmp_path)
     assert "the setting 'pooling' has no effect on fine-tuning on images" in refused.err
+
+
+@pytest.mark.parametrize("name", ["protocol", "protocol_set"])
+def test_train_and_bench_share_the_options_of_a_protocol(name):
+    commands = typer.main.get_command(app).commands
+    options = [next(found for found in commands[key].params if found.name == name) for key in ("bench", "train")]
+    assert options[0].help == options[1].help
+    assert options[0].rich_help_panel == options[1].rich_help_panel
