@@ -104,7 +104,7 @@ class Protocol:
 
     mode: str  # one of MODES
     steps: int  # maximum number of steps in a training run
-    ranges: dict[str, LogUniform] = field(hash=False)  # ranges of the hyper-parameters shared by all methods
+    ranges: dict[str, LogUniform | Fixed] = field(hash=False)  # ranges of the hyper-parameters shared by all methods
     select: str = "balanced"  # validation accuracy that chooses a draw and a checkpoint
     plan_seed: int = 0  # seed of the hyper-parameter draws
     backbone: str | None = None  # network to fine-tune
@@ -379,7 +379,7 @@ def change_protocol(protocol: Protocol, changes: Mapping[str, Any], kind: str) -
             samples = "frozen features" if kind == "features" else f"fine-tuning on {kind}"
             raise InputError(f"the setting {name!r} has no effect on {samples}: leave it out")
         if name in ranges:
-            ranges[name] = LogUniform.parse(str(value))
+            ranges[name] = _changed_range(name, value, ranges[name])
         elif name in methods:
             methods[name] = _changed_range(name, value, methods[name])
         else:
@@ -415,7 +415,10 @@ def _changed_range(name: str, value: Any, before: LogUniform | Fixed) -> LogUnif
     if isinstance(value, str) and "^" in value:
         return LogUniform.parse(value)
     kind = type(before.value).__name__ if isinstance(before, Fixed) else "int" if before.whole else "float"
-    return Fixed(_converted(name, value, kind))
+    fixed = _converted(name, value, kind)
+    if isinstance(before, LogUniform) and not (0 < fixed < np.inf or (name == "weight_decay" and fixed == 0)):
+        raise InputError(f"{name} is {fixed}: pass a number above 0, or a range such as {before}")
+    return Fixed(fixed)
 
 
 def _converted(name: str, value: Any, kind: str) -> Any:

@@ -105,7 +105,8 @@ class TrainConfig:
         if "root" in columns:
             columns["root"] = Path(columns["root"])
         source = load_source(self.source, TableOptions(**columns, seed=int(settings_given.get("seed", 0))))
-        data, own = source.data, {}
+        data = source.data
+        own: dict[str, Any] = {}
         if "protocol" in self.options:
             protocol = self._protocol(data.kind)
             common, own = protocol.middle(protocol.method_ranges(self.method, method_class(self.method).ranges))
@@ -191,7 +192,8 @@ def _merged(in_file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     A protocol on the command line that is not the file's overrides everything that protocols decide; changes of single
     settings override these.
     """
-    options, changes = dict(in_file), dict(given.get("protocol_set", {}))
+    options = dict(in_file)
+    changes: dict[str, Any] = dict(given.get("protocol_set", {}))
     if given.get("protocol") not in (None, options.get("protocol")):
         every = named_protocol("paper", kind="text")  # an unchanged compshift does not list every setting
         decided = {"steps", "protocol_set", *every.ranges, *every.methods, *every.training_settings()}
