@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 import compshift as cs
+from compshift import InputError
 from compshift.bench.jobs import PlannedData
+from compshift.bench.plan import make_plan
 from compshift.bench.protocol import named_protocol
-from compshift.bench.trained_methods import largest_variance, train_method
+from compshift.bench.sources import named_source
+from compshift.bench.trained_methods import largest_variance, planned_backbone, train_method
 from tests.bench.small import birds
 
 
@@ -38,3 +41,21 @@ def test_training_converges_to_the_solution_of_the_solver(tmp_path, alpha):
     np.testing.assert_allclose(cs.load(tmp_path / "run").predict_proba(test.X), solved.predict_proba(test.X), atol=0.03)
     (predicted,) = found.predict(test, test.space.frequencies(test.codes)).values()
     np.testing.assert_array_equal(predicted, solved.predict(test.X))
+
+
+def test_weights_that_changed_after_planning_are_refused(tmp_path):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from tests.nn import models
+
+    state, file = models.resnet50_state(), tmp_path / "r.pth"
+    torch.save(state, file)
+    source = named_source("digits-backgrounds", None, features=False)
+    plan = make_plan([source], ["erm"], ["none"], backbone="torchvision/resnet50", weights=file)
+    (planned,) = plan.data
+    assert planned_backbone(planned, source.load(), 0).out_features == 2048
+    torch.save({**state, "bn1.bias": state["bn1.bias"] + 1}, file)
+    with pytest.raises(
+        InputError, match=r"r\.pth' have changed since the jobs were planned: run the same command again"
+    ):
+        planned_backbone(planned, source.load(), 0)

@@ -299,17 +299,15 @@ def _protocol(
     known = source.known
     about: dict[str, Any] = {"dataset": source.name, "bundled": known is not None and known.bundled, "kind": data.kind}
     used = backbone or named_protocol(name, **about, changes=options["changes"]).backbone
-    path, other = None, ""
+    path, file_weights = None, "published"
     if weights is not None and used == RESNET50:
-        from compshift.nn.torchvision import PUBLISHED, read_checkpoint
+        from compshift.nn.torchvision import read_checkpoint, weights_name
 
         path = str(Path(weights).resolve())
-        digest = read_checkpoint(Path(weights))[1]
-        if not digest.startswith(PUBLISHED):
-            other = f"sha256 {digest[:16]}"
+        file_weights = weights_name(read_checkpoint(Path(weights))[1])
     found = named_protocol(name, **about, fresh=used in FRESH, backbone=backbone, **options)
-    if other:
-        found = replace(found, weights=other, changed=tuple(sorted({*found.changed, "weights"})))
+    if file_weights != found.weights:
+        found = replace(found, weights=file_weights, changed=tuple(sorted({*found.changed, "weights"})))
     settings = found.backbone_settings(data.kind)
     try:
         check_backbone(settings.pop("backbone"), data.kind, weights=path, **settings)

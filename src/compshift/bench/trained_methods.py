@@ -129,6 +129,14 @@ def planned_backbone(planned: PlannedData, data: GroupedDataset, seed: int) -> B
     from compshift.nn.networks import named_backbone
 
     protocol, known = planned.protocol, planned.source.known
+    if planned.weights is not None:
+        from compshift.nn.torchvision import checkpoint_digest, weights_name
+
+        if weights_name(checkpoint_digest(Path(planned.weights))) != protocol.weights:
+            raise InputError(
+                f"the weights in {planned.weights!r} have changed since the jobs were planned: run the same command "
+                "again"
+            )
     options = {"backbone": "linear"} if protocol.mode == "features" else protocol.backbone_settings(data.kind)
     return named_backbone(
         options.pop("backbone"),
