@@ -29,6 +29,7 @@ from compshift.bench.paper import FURTHER_METHODS, PAPER_METHODS
 from compshift.bench.protocol import Protocol, named_protocol, split_changes
 from compshift.bench.sources import DataSource
 from compshift.bench.store import Store
+from compshift.bench.trained_methods import find_network, pair_encoding, planned_backbone
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
@@ -92,6 +93,7 @@ class BenchPlan:
                 "digest": planned.digest,
                 "protocol": planned.protocol.to_dict(),
                 "name": planned.source.name,
+                **({"pairs": planned.pairs} if planned.pairs else {}),
             }
             for planned in self.data
         }
@@ -124,8 +126,6 @@ class BenchPlan:
 
     def check_networks(self, store: Store | None) -> None:
         """Check that the networks of all unfinished jobs can be found, before the jobs fail one by one."""
-        from compshift.bench.trained_methods import find_network
-
         unfinished = [
             unit.data for unit, count in zip(self.units, self.finished_jobs(store), strict=True) if count < unit.n_jobs
         ]
@@ -221,7 +221,7 @@ def make_plan(
                 f"single scenario, 'none', but 'each' would drop {len(shifts)} groups in turn ({jobs} jobs): drop "
                 "'none', or confirm with yes"
             )
-        planned = PlannedData(source, source.digest(), rules, path, " ".join(wanted))
+        planned = PlannedData(source, source.digest(), rules, path, " ".join(wanted), pair_encoding(rules, data))
         own = [replace(method, ranges=rules.method_ranges(method.name, method.ranges)) for method in chosen]
         for shift in shifts:
             dropped = tuple(tuple(map(int, code)) for code in shift.dropped) if shift.trim_validation else STANDARD
@@ -417,7 +417,6 @@ def _step_seconds(data: PlannedData, device: str) -> float:
     """Return the time in seconds of a forward and a backward pass on a batch of medium size."""
     import torch
 
-    from compshift.bench.trained_methods import planned_backbone
     from compshift.features.embedder import chosen_device
     from compshift.training.batches import Reader
 

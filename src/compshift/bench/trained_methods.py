@@ -13,7 +13,7 @@ from compshift._errors import InputError
 from compshift.bench.convex_methods import extrapolated_groups
 from compshift.bench.protocol import Protocol
 from compshift.core.arrays import FloatArray, IntArray
-from compshift.data.dataset import GroupedDataset
+from compshift.data.dataset import GroupedDataset, has_pairs
 
 if TYPE_CHECKING:
     from compshift.bench.jobs import PlannedData
@@ -147,6 +147,15 @@ def planned_backbone(planned: PlannedData, data: GroupedDataset, seed: int) -> B
         weights=planned.weights,
         **options,
     )
+
+
+def pair_encoding(protocol: Protocol, data: GroupedDataset) -> str | None:
+    """Return "separate" if the protocol fine-tunes a sentence encoder on pairs of texts, otherwise None."""
+    if protocol.backbone is None or not has_pairs(data.samples):
+        return None
+    from compshift.nn.backbones import is_sentence_encoder
+
+    return "separate" if is_sentence_encoder(protocol.backbone) else None
 
 
 def find_network(planned: PlannedData) -> None:

@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -371,6 +371,18 @@ def find_backbone(name: str, kind: str) -> None:
 
         with _reported(name, kind), offline_without_hub(name):
             load_config(name)
+
+
+def is_sentence_encoder(name: str) -> bool:
+    """Return whether a text backbone is a sentence encoder, which embeds the texts of a pair by themselves."""
+    if name in PACKAGED_TEXT_BACKBONES:
+        return True
+    require("transformers")
+    from compshift.nn.huggingface import offline_without_hub, small_file
+
+    with suppress(OSError), offline_without_hub(name):
+        return small_file(name, "modules.json", list) is not None
+    return False  # a model that is not found is reported when it is loaded
 
 
 def check_fixed_pooling(name: str, pooling: str) -> None:
