@@ -47,6 +47,23 @@ def test_the_same_groups_are_the_same_job_however_they_were_chosen(tmp_path):
     assert scenario_name(source.load().space, many[:5]) != scenario_name(source.load().space, many[1:])
 
 
+@pytest.mark.parametrize(
+    ("options", "changes"), [({"draws": 3}, {"draws": "3"}), ({"seeds": 2}, {"seeds": 2}), ({}, {"scenarios": "none"})]
+)
+def test_a_job_is_the_same_however_many_others_are_asked_for(tmp_path, options, changes):
+    source = birds(tmp_path / "birds.npz")
+    (plain,) = make_plan([source], ["erm"], ["none"]).units
+    (named,) = make_plan([source], ["erm"], ["none"], **options).units
+    (changed,) = make_plan([source], ["erm"], None if "scenarios" in changes else ["none"], changes=changes).units
+    assert changed == named
+    assert changed.job(0, 0).key == plain.job(0, 0).key
+
+
+def test_changed_scenarios_do_not_make_a_data_set_a_single_scenario(tmp_path):
+    source = birds(tmp_path / "birds.npz")
+    assert len(make_plan([source], ["erm"], ["each"], changes={"scenarios": "none"}).units) == 6
+
+
 def test_a_scenario_that_leaves_no_validation_rows(tmp_path):
     archive = dict(np.load(write_birds(tmp_path / "birds.npz")))
     lone = (archive["Z"] == [0, 0]).all(axis=1)
@@ -66,6 +83,10 @@ def test_a_scenario_that_leaves_no_validation_rows(tmp_path):
     [
         ({"draws": 0}, "draws is 0"),
         ({"seeds": 0}, "seeds is 0"),
+        ({"changes": {"draws": "0"}}, "draws is 0"),
+        ({"changes": {"seeds": "few"}}, "seeds is 'few': pass an integer"),
+        ({"drops": None, "changes": {"scenarios": ""}}, "nothing to run"),
+        ({"methods": []}, "nothing to run"),
         ({"select": "test"}, "selection 'test' is not known"),
         ({"plan_seed": -1}, "seed of the plan is -1"),
         ({"drops": []}, "nothing to run"),
@@ -76,7 +97,7 @@ def test_a_scenario_that_leaves_no_validation_rows(tmp_path):
 )
 def test_bad_options_raise(tmp_path, options, sentence):
     with pytest.raises(InputError, match=sentence):
-        make_plan([birds(tmp_path / "birds.npz")], ["erm"], options.pop("drops", ["each"]), **options)
+        make_plan([birds(tmp_path / "birds.npz")], **{"methods": ["erm"], "drops": ["each"], **options})
 
 
 def test_unusable_data_raise(tmp_path):
@@ -148,6 +169,8 @@ def test_nicopp_is_one_scenario_unless_every_group_is_asked_for(tmp_path):
     )
     with pytest.raises(InputError, match=sentence):
         make_plan([source], drops=["each"])
+    with pytest.raises(InputError, match=sentence):
+        make_plan([source], changes={"scenarios": "each"})
     assert make_plan([source], ["erm"], ["each"], yes=True).n_jobs == 337 * 7
     both = make_plan([source], ["erm"], protocol="paper")
     assert [unit.scenario for unit in both.units] == ["none", "standard"]

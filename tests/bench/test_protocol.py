@@ -209,6 +209,11 @@ def test_changes_are_recorded_and_checked():
     assert protocol.methods["mixup.alpha"] == LogUniform(-2, 1)
     assert protocol.methods["lc.epsilon"] == Fixed(0.5)
     assert protocol.ranges["learning_rate"] == LogUniform(-4, -2)
+    fixed = named_protocol("paper", kind="text", changes={"learning_rate": "1e-4", "batch_size": 8, "weight_decay": 0})
+    assert fixed.ranges == {"learning_rate": Fixed(1e-4), "batch_size": Fixed(8), "weight_decay": Fixed(0.0)}
+    assert fixed.changed == ("batch_size", "learning_rate", "weight_decay")
+    assert fixed.draw(3, {})[0] == {"learning_rate": 1e-4, "weight_decay": 0.0, "batch_size": 8}
+    assert json.loads(json.dumps(fixed.to_dict()))["ranges"]["learning_rate"] == 1e-4
     assert named_protocol("paper", kind="text", steps=12).changed == ("steps",)
     assert named_protocol("paper", kind="text", steps=10_000).changed == ()
     assert not named_protocol(kind="text", changes={"clip": 1}).is_first
@@ -227,6 +232,9 @@ def test_changes_are_recorded_and_checked():
         ({"clip": "-1"}, "clip is -1.0: pass a number ≥ 0"),
         ({"balanced_classes": "maybe"}, "balanced_classes is 'maybe': pass true or false"),
         ({"mixup.alpha": "10^U(2,1)"}, "is not a range: write one such as"),
+        ({"learning_rate": "fast"}, "learning_rate is 'fast': pass a number"),
+        ({"learning_rate": "0"}, "learning_rate is 0.0: pass a number above 0, or a range such as 10^U(-6, -4)"),
+        ({"batch_size": "1.5"}, "batch_size is '1.5': pass an integer"),
         ({"name": "mine"}, "setting of a protocol 'name' is not known"),
     ):
         with pytest.raises(InputError, match=re.escape(sentence)):

@@ -1,11 +1,13 @@
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
 from compshift import InputError
+from compshift.bench.protocol import named_protocol
 from compshift.bench.store import Store, write_view
 from tests.bench.small import birds, run
 
@@ -104,6 +106,36 @@ def test_results_under_two_protocols_are_not_mixed(store):
     about = store.read_about()
     assert set(about["data"]) == {"birds", "cats"}
     assert set(about["methods"]) == {"erm", "crm"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "sentence"),
+    [
+        (
+            ("compshift", {}),
+            ("paper", {}),
+            "by the protocol 'compshift', not 'paper': choose another folder, or pass protocol='compshift'",
+        ),
+        (("authors", {}), ("compshift", {"clip": 1}), "by the protocol 'authors', not 'compshift'"),
+        (("compshift", {}), ("compshift", {"clip": 1}), "with the protocol's own clip, not 1.0: choose another folder"),
+        (("compshift", {"clip": 1}), ("compshift", {}), "with clip 1.0, not the protocol's own"),
+        (
+            ("paper", {}),
+            ("paper", {"momentum": 0.5, "batch_size": "int 2^U(1, 2)"}),
+            "batch_size int 2^U(5, 7), not int",
+        ),
+        (("paper", {}), ("paper", {"mixup.alpha": 3}), "with mixup.alpha 10^U(-1, 1), not 3.0: choose another folder"),
+    ],
+)
+def test_the_sentence_about_another_protocol_names_it_or_the_changed_setting(tmp_path, before, now, sentence):
+    about = [
+        {"birds": {"digest": "d", "protocol": named_protocol(name, kind="images", changes=changes).to_dict()}}
+        for name, changes in (before, now)
+    ]
+    store = Store.create(tmp_path / "out", about[0], {"erm": ""}, PLAN)
+    store.write(record())
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        Store.create(store.path, about[1], {"erm": ""}, PLAN)
 
 
 def test_plans_are_merged(store):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.bench.small import write_birds
+from tests.data import trees
 
 SOLVED = ["--features", "--methods", "erm,crm", "--draws", "2", "--seeds", "1", "--jobs", "1"]
 
@@ -211,3 +212,47 @@ def test_records_store_integer_counts_of_rows(tmp_path, call):
         assert record["seconds"] > 0
         assert record["config"]["protocol"]["ranges"]["alpha"]["low"] == -4
         assert np.isclose(sum(record["rows"]["test"]), 65)
+
+
+def test_a_dry_run_shows_what_the_plan_has_and_what_decides_numbers_on_features(tmp_path, call):
+    write_birds(tmp_path / "birds.npz")
+    options = ["--protocol-set", "solver_tolerance=0.01", "--protocol-set", "seeds=2", "--drop", "none", "-o", "out"]
+    plan = call("bench", "birds.npz", *SOLVED[:-4], *options, "--dry-run", cwd=tmp_path)
+    rows = dict(line.split() for line in plan.out.splitlines() if len(line.split()) == 2)
+    assert {name: rows[name] for name in ("draws*", "seeds*", "scenarios*", "solver_tolerance*")} == {
+        "draws*": "2",
+        "seeds*": "2",
+        "scenarios*": "none",
+        "solver_tolerance*": "0.01",
+    }
+    assert "range of mixup.alpha" in plan.out
+    for unused in ("schedule", "clip", "precision", "pooling", "balanced_classes", "lc.epsilon", "crm.init"):
+        assert unused not in plan.out
+    shown = json.loads(call("bench", "birds.npz", *SOLVED[:-4], *options, "--dry-run", "--json", cwd=tmp_path).out)
+    assert shown["protocols"]["birds"].items() >= {"draws": "2", "seeds": "2", "scenarios": "none"}.items()
+    result = call("bench", "birds.npz", *SOLVED[:-4], *options, "--jobs", "1", cwd=tmp_path)
+    assert "linear heads on fixed features, protocol compshift with another solver_tolerance, " in (
+        call("tables", "out", cwd=tmp_path).out
+    ), result.err
+
+
+def test_networks_that_cannot_be_used_are_refused_before_any_job(tmp_path, call, monkeypatch):
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    trees.civilcomments(tmp_path, "authors")
+    texts = ["civilcomments", "--root", "."]
+    paper = ["--protocol", "paper", "--methods", "erm", "--drop", "none", "--draws", "1", "-o", "out"]
+    for arguments, sentence in (
+        ([*texts, *paper, "--backbone", "minilm"], "protocol 'paper': pooling is 'pooler', but the backbone 'minilm'"),
+        ([*texts, *paper, "--backbone", "small-cnn"], "backbone of text 'small-cnn' is not known"),
+        ([*texts, *paper, "--backbone", "no/such-model"], "backbone 'no/such-model' is not known"),
+        (["digits-backgrounds", *paper], "needs torchvision's file 'resnet50-0676ba61.pth', which is not in torch's"),
+        (["digits-backgrounds", "--protocol-set", "scenarios=", "-o", "out"], "there is nothing to run: name at least"),
+    ):
+        result = call("bench", *arguments, cwd=tmp_path)
+        assert (result.returncode, result.err.count("\n")) == (2, 1), result.err
+        assert sentence in result.err
+        assert not (tmp_path / "out").exists()
+    assert call("bench", "digits-backgrounds", *paper, "--dry-run", cwd=tmp_path).returncode == 0

@@ -28,6 +28,20 @@ class Tuned(Made):
         return {**super().protocol, "ranges": RANGES}
 
 
+@dataclass(frozen=True)
+class Fixed(Made):
+    """A made-up benchmark whose protocol has a fixed value instead of a range."""
+
+    @property
+    def protocol(self):
+        return {**super().protocol, "ranges": {**RANGES, "learning_rate": 0.25}}
+
+
+def test_a_fixed_value_is_printed_where_a_range_is_usual(tmp_path):
+    table = setup_table("hyperparameters", chosen_records(write_results(tmp_path, Fixed())), paper=False)
+    assert "0.25" in to_markdown(table.to_grid())
+
+
 def without_dropped(record):
     """Remove the validation rows of dropped groups, as a real job does."""
     dropped = set(map(tuple, record["config"]["dropped"]))
@@ -106,7 +120,13 @@ def test_tables_that_cannot_be_made_say_why(tmp_path):
     store = write_results(tmp_path, Tuned())
     with pytest.raises(InputError, match="the paper's table of statistics has none of birds"):
         setup_table("statistics", chosen_records(store), paper=True)
-    for bad in (None, {"alpha": 3}, {"alpha": {"low": 0}}, {"alpha": {"low": 0, "high": 10**400}}):
+    for bad in (
+        None,
+        {"alpha": "3"},
+        {"alpha": 10**400},
+        {"alpha": {"low": 0}},
+        {"alpha": {"low": 0, "high": 10**400}},
+    ):
         about = json.loads(store.about.read_text())
         about["data"]["birds"]["protocol"]["ranges"] = bad
         store.about.write_text(json.dumps(about))

@@ -55,6 +55,8 @@ class PlannedData:
     digest: str  # hash of the content
     protocol: Protocol
     weights: str | None = None  # path of the backbone's checkpoint file; the protocol has its digest
+    scenarios: str = ""  # groups to drop, as they were asked for
+    pairs: str | None = None  # "separate" if a sentence encoder is fine-tuned on pairs of texts
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Job:
     def config(self) -> dict[str, Any]:
         """Return everything that determines the result; paths and machine are left out because they do not."""
         common, own = self.drawn
+        # Sentence encoders once read pairs as one sequence; jobs with another encoding keep the names from then.
+        encoding = {"pairs": self.data.pairs} if self.data.pairs else {}
         return {
             "data": self.data.source.label,
             "digest": self.data.digest,
@@ -102,6 +106,7 @@ class Job:
             "common": common,
             "hyperparameters": own,
             "protocol": self.data.protocol.to_dict(),
+            **encoding,
         }
 
     @cached_property

@@ -26,9 +26,10 @@ from compshift._errors import ExtrapolationWarning, InputError, unknown_name
 from compshift.bench.convex_methods import CONVEX_METHODS, SAME_ON_FEATURES
 from compshift.bench.jobs import STANDARD, Job, PlannedData, PlannedMethod, Unit
 from compshift.bench.paper import FURTHER_METHODS, PAPER_METHODS
-from compshift.bench.protocol import Protocol, named_protocol
+from compshift.bench.protocol import Protocol, named_protocol, split_changes
 from compshift.bench.sources import DataSource
 from compshift.bench.store import Store
+from compshift.bench.trained_methods import find_network, pair_encoding, planned_backbone
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
@@ -92,6 +93,7 @@ class BenchPlan:
                 "digest": planned.digest,
                 "protocol": planned.protocol.to_dict(),
                 "name": planned.source.name,
+                **({"pairs": planned.pairs} if planned.pairs else {}),
             }
             for planned in self.data
         }
@@ -121,6 +123,14 @@ class BenchPlan:
             keys = {unit.job(draw, seed).key for draw in range(unit.draws) for seed in range(unit.seeds)}
             finished.append(min(unit.n_jobs, sum(store.has(key) for key in keys)))
         return finished
+
+    def check_networks(self, store: Store | None) -> None:
+        """Check that the networks of all unfinished jobs can be found, before the jobs fail one by one."""
+        unfinished = [
+            unit.data for unit, count in zip(self.units, self.finished_jobs(store), strict=True) if count < unit.n_jobs
+        ]
+        for data in {planned.source.label: planned for planned in unfinished}.values():
+            find_network(data)
 
     def estimate_seconds(self, store: Store | None, device: str = "auto") -> float:
         """Estimate the seconds that all unfinished jobs take when run one after the other; 0 if all are finished.
@@ -171,6 +181,11 @@ def make_plan(
     ``yes`` allows ``"each"`` for data sets whose published result is a single scenario. ``plugins`` are instances of
     ``compshift.methods.registry.Plugin``.
     """
+    changes, extent = split_changes(changes)
+    draws = extent.get("draws") if draws is None else draws
+    seeds = extent.get("seeds") if seeds is None else seeds
+    if drops is None and "scenarios" in extent:
+        drops = extent["scenarios"].split()
     for count, name in ((draws, "draws"), (seeds, "seeds")):
         if count is not None and check_count(count, name) > MAX_DRAWS:
             raise InputError(f"{name} is {count}: pass at most {MAX_DRAWS}")
@@ -178,9 +193,9 @@ def make_plan(
     for label, count in labels.items():
         if count > 1:
             raise InputError(f"{count} data sets are called {label!r}: name each once, or rename the files")
-    if not sources or drops == []:
-        raise InputError("there is nothing to run: name at least one data set and one scenario")
     chosen = choose_methods(methods, plugins, tuning=any(not source.features for source in sources))
+    if not sources or not chosen or drops == []:
+        raise InputError("there is nothing to run: name at least one data set, one method and one scenario")
     units = []
     for source in sources:
         data = source.labels()
@@ -197,15 +212,16 @@ def make_plan(
             strict=strict,
         )
         n_draws, n_seeds = draws or rules.draws, seeds or rules.seeds
-        shifts = _all_scenarios(data, drops or rules.scenarios.split(), plan_seed, source.label, n_draws, strict=strict)
-        if "each" not in rules.scenarios.split() and "each" in (drops or ()) and not yes:
+        wanted = drops or rules.scenarios.split()
+        shifts = _all_scenarios(data, wanted, plan_seed, source.label, n_draws, strict=strict)
+        if "each" in wanted and "each" not in rules.scenarios.split() and not yes:
             jobs = len(shifts) * len(chosen) * (n_draws + n_seeds - 1)
             raise InputError(
                 f"{source.label}: its training split itself lacks groups that are tested, so its published result is a "
                 f"single scenario, 'none', but 'each' would drop {len(shifts)} groups in turn ({jobs} jobs): drop "
                 "'none', or confirm with yes"
             )
-        planned = PlannedData(source, source.digest(), rules, path)
+        planned = PlannedData(source, source.digest(), rules, path, " ".join(wanted), pair_encoding(rules, data))
         own = [replace(method, ranges=rules.method_ranges(method.name, method.ranges)) for method in chosen]
         for shift in shifts:
             dropped = tuple(tuple(map(int, code)) for code in shift.dropped) if shift.trim_validation else STANDARD
@@ -278,22 +294,25 @@ def _protocol(
     backbone = options.pop("backbone")
     if source.features:
         return named_protocol(name, kind="features", dataset=source.name, **options), None
-    from compshift.nn.backbones import FRESH, RESNET50
+    from compshift.nn.backbones import FRESH, RESNET50, check_backbone
 
     known = source.known
     about: dict[str, Any] = {"dataset": source.name, "bundled": known is not None and known.bundled, "kind": data.kind}
     used = backbone or named_protocol(name, **about, changes=options["changes"]).backbone
-    path, other = None, ""
+    path, file_weights = None, "published"
     if weights is not None and used == RESNET50:
-        from compshift.nn.torchvision import PUBLISHED, read_checkpoint
+        from compshift.nn.torchvision import read_checkpoint, weights_name
 
         path = str(Path(weights).resolve())
-        digest = read_checkpoint(Path(weights))[1]
-        if not digest.startswith(PUBLISHED):
-            other = f"sha256 {digest[:16]}"
+        file_weights = weights_name(read_checkpoint(Path(weights))[1])
     found = named_protocol(name, **about, fresh=used in FRESH, backbone=backbone, **options)
-    if other:
-        found = replace(found, weights=other, changed=tuple(sorted({*found.changed, "weights"})))
+    if file_weights != found.weights:
+        found = replace(found, weights=file_weights, changed=tuple(sorted({*found.changed, "weights"})))
+    settings = found.backbone_settings(data.kind)
+    try:
+        check_backbone(settings.pop("backbone"), data.kind, weights=path, **settings)
+    except InputError as error:
+        raise InputError(f"{source.label}, protocol {name!r}: {error}") from None
     return found, path
 
 
@@ -398,7 +417,6 @@ def _step_seconds(data: PlannedData, device: str) -> float:
     """Return the time in seconds of a forward and a backward pass on a batch of medium size."""
     import torch
 
-    from compshift.bench.trained_methods import planned_backbone
     from compshift.features.embedder import chosen_device
     from compshift.training.batches import Reader
 

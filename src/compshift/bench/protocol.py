@@ -70,6 +70,15 @@ FIXED = (
 FEATURE_SETTINGS = ("alpha", "steps", "select", "tolerance", "solver_tolerance", "draws", "seeds", "scenarios")
 """Settings that have an effect on frozen features, besides hyper-parameters of trained methods."""
 
+FEATURE_FIELDS = (
+    *("mode", "name", "version", "changed", "plan_seed", "strict", "eval_every", "draw_generator"),
+    *("validation_rows", "validation_bias", "validation_prior"),
+)
+"""Further fields that decide numbers on frozen features."""
+
+EXTENT = {"draws": "int", "seeds": "int", "scenarios": "str"}
+"""Settings, with their types, that say which jobs are run; the number of a single job does not depend on them."""
+
 STATED = ("backbone", "weights", "optimiser", "momentum", "ranges", "steps", "select", "strict")
 """Settings of runs that the paper states; its numbers can be compared only with runs that agree in all of them."""
 
@@ -95,7 +104,7 @@ class Protocol:
 
     mode: str  # one of MODES
     steps: int  # maximum number of steps in a training run
-    ranges: dict[str, LogUniform] = field(hash=False)  # ranges of the hyper-parameters shared by all methods
+    ranges: dict[str, LogUniform | Fixed] = field(hash=False)  # ranges of the hyper-parameters shared by all methods
     select: str = "balanced"  # validation accuracy that chooses a draw and a checkpoint
     plan_seed: int = 0  # seed of the hyper-parameter draws
     backbone: str | None = None  # network to fine-tune
@@ -154,10 +163,17 @@ class Protocol:
         common = {name: values.draw(rng) for name, values in self.ranges.items()}
         if self.draw_generator.endswith("one skipped"):
             rng.choice([0.0, 0.1, 0.5])  # the authors draw a dropout for texts that is never used
-        # The paper's ranges suit the paper's numbers of steps.
-        scaled = self.mode == "features" or self.steps not in PAPER_STEPS
-        steps = self.steps if scaled else None
-        return common, {name: values.draw(rng, steps) for name, values in own.items()}
+        return common, {name: values.draw(rng, self._scaled_steps) for name, values in own.items()}
+
+    def middle(self, own: Mapping[str, LogUniform | Fixed]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the middles of the ranges, as ``draw`` returns values from them."""
+        common = {name: values.middle for name, values in self.ranges.items()}
+        return common, {name: values.middle_for(self._scaled_steps) for name, values in own.items()}
+
+    @property
+    def _scaled_steps(self) -> int | None:
+        """Number of steps that step numbers are scaled to; None for the paper's, which its ranges suit."""
+        return self.steps if self.mode == "features" or self.steps not in PAPER_STEPS else None
 
     def method_ranges(self, method: str, own: Mapping[str, LogUniform | Fixed]) -> dict[str, LogUniform | Fixed]:
         """Return the ranges of a method's hyper-parameters: its ``own``, replaced or extended by the protocol's."""
@@ -224,10 +240,14 @@ class Protocol:
         }
 
     def settings(self) -> dict[str, str]:
-        """Return every setting as text, for listings."""
-        found: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
-        found |= {f"range of {name}": values for name, values in found.pop("ranges").items()}
-        found |= {f"range of {name}": values for name, values in found.pop("methods").items()}
+        """Return every setting that decides a number as text, for listings."""
+        names = [item.name for item in fields(self) if item.name not in ("ranges", "methods")]
+        ranges = {**self.ranges, **self.methods}
+        if self.mode == "features":
+            names = [name for name in names if name in FEATURE_SETTINGS or name in FEATURE_FIELDS]
+            ranges = {name: values for name, values in ranges.items() if _has_effect(name, "features")}
+        found: dict[str, Any] = {name: getattr(self, name) for name in names}
+        found |= {f"range of {name}": values for name, values in ranges.items()}
         found["changed"] = ", ".join(self.changed)
         return {name: str(value) for name, value in found.items() if value not in (None, "")}
 
@@ -359,7 +379,7 @@ def change_protocol(protocol: Protocol, changes: Mapping[str, Any], kind: str) -
             samples = "frozen features" if kind == "features" else f"fine-tuning on {kind}"
             raise InputError(f"the setting {name!r} has no effect on {samples}: leave it out")
         if name in ranges:
-            ranges[name] = LogUniform.parse(str(value))
+            ranges[name] = _changed_range(name, value, ranges[name])
         elif name in methods:
             methods[name] = _changed_range(name, value, methods[name])
         else:
@@ -367,6 +387,13 @@ def change_protocol(protocol: Protocol, changes: Mapping[str, Any], kind: str) -
     changed = replace(protocol, **values, ranges=ranges, methods=methods)
     differing = {name for name in changes if _setting(changed, name) != _setting(protocol, name)}
     return replace(changed, changed=tuple(sorted({*protocol.changed, *differing})))
+
+
+def split_changes(changes: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the changes that decide the number of a job, and those of ``EXTENT``, converted to their types."""
+    given = dict(changes or {})
+    extent = {name: _converted(name, given.pop(name), kind) for name, kind in EXTENT.items() if name in given}
+    return given, extent
 
 
 def _setting(protocol: Protocol, name: str) -> Any:
@@ -388,7 +415,10 @@ def _changed_range(name: str, value: Any, before: LogUniform | Fixed) -> LogUnif
     if isinstance(value, str) and "^" in value:
         return LogUniform.parse(value)
     kind = type(before.value).__name__ if isinstance(before, Fixed) else "int" if before.whole else "float"
-    return Fixed(_converted(name, value, kind))
+    fixed = _converted(name, value, kind)
+    if isinstance(before, LogUniform) and not (0 < fixed < np.inf or (name == "weight_decay" and fixed == 0)):
+        raise InputError(f"{name} is {fixed}: pass a number above 0, or a range such as {before}")
+    return Fixed(fixed)
 
 
 def _converted(name: str, value: Any, kind: str) -> Any:

@@ -170,6 +170,8 @@ def check_protocol(protocol: Mapping[str, Any]) -> None:
     """Check the parts of a stored protocol that tables print; an InputError names the first invalid part."""
     _expect(protocol.get("mode") in ("features", "fine-tuning"), "mode")
     _expect(protocol.get("select") in RECORD_METRICS, "select")
+    changed = protocol.get("changed", [])
+    _expect(isinstance(changed, list) and all(isinstance(name, str) for name in changed), "changed")
     _expect(protocol["mode"] == "features" or {"backbone", "steps"} <= set(protocol), "backbone")
 
 

@@ -185,10 +185,10 @@ def _outside_hull(data: str, records: Mapping[DroppedGroups, Record]) -> list[st
 
 def describe_protocol(protocol: Mapping[str, Any]) -> str:
     """Describe a protocol in a few words."""
-    if protocol["mode"] == "features":
-        return "linear heads on fixed features"
     named = f", protocol {protocol['name']}" if "name" in protocol else ""
     changed = f" with another {', '.join(protocol['changed'])}" if protocol.get("changed") else ""
+    if protocol["mode"] == "features":
+        return f"linear heads on fixed features{named}{changed}"
     return f"fine-tuning of {protocol['backbone']}, {protocol['steps']} steps{named}{changed}"
 
 

@@ -100,7 +100,7 @@ def _belongs(config: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
     known = about["data"].get(config["data"])
     return (
         known is not None
-        and (config.get("digest"), config.get("protocol")) == (known["digest"], known["protocol"])
+        and all(config.get(name) == known.get(name) for name in ("digest", "protocol", "pairs"))
         and config.get("code") == about["methods"].get(config["method"])
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from compshift import __version__
 from compshift._errors import InputError, shown
 from compshift._files import check_folder, check_inside, locked, read_json_object, replacing, try_lock
 from compshift.bench.records import Record, check_about, check_outline, check_record, is_done
+from compshift.methods.sampling import LogUniform
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -213,20 +215,46 @@ def _check_same_data(old: Mapping[str, Any], new: Mapping[str, Any], path: Path)
     """Check that data sets in both plans have the same content and protocol; ``path`` is the folder of the old plan."""
     for label in old.keys() & new.keys():
         before, now = old[label], json.loads(json.dumps(new[label]))
-        for name in ("digest", "protocol"):
-            if before.get(name) != now[name]:
-                changed = (
-                    [key for key in now[name] if before[name].get(key) != now[name][key]] if name == "protocol" else []
-                )
-                difference = (
-                    f"{changed[0]} {before[name].get(changed[0])!r}, not {now[name][changed[0]]!r}"
-                    if changed
-                    else "other rows, splits, targets or attributes"
-                )
-                raise InputError(
-                    f"{str(path)!r} has results of {label} with {difference}: choose another folder, or use the same "
-                    "options"
-                )
+        if before.get("digest") != now["digest"]:
+            difference, remedy = "with other rows, splits, targets or attributes", "use the same options"
+        elif before.get("protocol") != now["protocol"]:
+            difference, remedy = _protocol_difference(before["protocol"], now["protocol"])
+        else:
+            continue
+        raise InputError(f"{str(path)!r} has results of {label} {difference}: choose another folder, or {remedy}")
+
+
+def _protocol_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, str]:
+    """Return in what two stored protocols differ, and what to pass instead; the first changed setting is named.
+
+    Protocols from before they had names are those called "compshift".
+    """
+    names = [str(protocol.get("name", "compshift")) for protocol in (before, now)]
+    if names[0] != names[1]:
+        return f"by the protocol {names[0]!r}, not {names[1]!r}", f"pass protocol={names[0]!r}"
+    old, new = _flat_settings(before), _flat_settings(now)
+    listed = [name for protocol in (now, before) for name in map(str, protocol.get("changed") or ())]
+    found = [name for name in (*listed, *new, *old) if old.get(name) != new.get(name)]
+    if not found:
+        return "with other settings", "use the same options"
+    name, own = found[0], "the protocol's own"  # which an unchanged protocol does not store
+    had = f"{name} {_setting_text(old[name])}" if name in old else f"{own} {name}"
+    return f"with {had}, not {_setting_text(new[name]) if name in new else own}", "use the same options"
+
+
+def _flat_settings(protocol: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a stored protocol by name, ranges of hyper-parameters among them."""
+    flat = {name: value for name, value in protocol.items() if name not in ("name", "changed", "ranges", "methods")}
+    for part in ("ranges", "methods"):
+        flat |= protocol[part] if isinstance(protocol.get(part), dict) else {}
+    return flat
+
+
+def _setting_text(value: Any) -> str:
+    """Return a stored setting as text, a range as it is written in protocols."""
+    with suppress(TypeError, ValueError):
+        return str(LogUniform(**value))
+    return repr(value)
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

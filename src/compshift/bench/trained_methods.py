@@ -13,7 +13,7 @@ from compshift._errors import InputError
 from compshift.bench.convex_methods import extrapolated_groups
 from compshift.bench.protocol import Protocol
 from compshift.core.arrays import FloatArray, IntArray
-from compshift.data.dataset import GroupedDataset
+from compshift.data.dataset import GroupedDataset, has_pairs
 
 if TYPE_CHECKING:
     from compshift.bench.jobs import PlannedData
@@ -129,6 +129,14 @@ def planned_backbone(planned: PlannedData, data: GroupedDataset, seed: int) -> B
     from compshift.nn.networks import named_backbone
 
     protocol, known = planned.protocol, planned.source.known
+    if planned.weights is not None:
+        from compshift.nn.torchvision import checkpoint_digest, weights_name
+
+        if weights_name(checkpoint_digest(Path(planned.weights))) != protocol.weights:
+            raise InputError(
+                f"the weights in {planned.weights!r} have changed since the jobs were planned: run the same command "
+                "again"
+            )
     options = {"backbone": "linear"} if protocol.mode == "features" else protocol.backbone_settings(data.kind)
     return named_backbone(
         options.pop("backbone"),
@@ -139,6 +147,24 @@ def planned_backbone(planned: PlannedData, data: GroupedDataset, seed: int) -> B
         weights=planned.weights,
         **options,
     )
+
+
+def pair_encoding(protocol: Protocol, data: GroupedDataset) -> str | None:
+    """Return "separate" if the protocol fine-tunes a sentence encoder on pairs of texts, otherwise None."""
+    if protocol.backbone is None or not has_pairs(data.samples):
+        return None
+    from compshift.nn.backbones import is_sentence_encoder
+
+    return "separate" if is_sentence_encoder(protocol.backbone) else None
+
+
+def find_network(planned: PlannedData) -> None:
+    """Check that the files of the network to fine-tune can be found; nothing is loaded."""
+    backbone = planned.protocol.backbone
+    if backbone is not None and planned.weights is None:  # a checkpoint file was read when the plan was made
+        from compshift.nn.backbones import find_backbone
+
+        find_backbone(backbone, planned.source.labels().kind)
 
 
 def _feature_settings(data: GroupedDataset, common: dict[str, Any], protocol: Protocol, seed: int) -> Settings:

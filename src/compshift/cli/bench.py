@@ -9,7 +9,19 @@ import typer
 
 from compshift._errors import InputError, unknown_name
 from compshift._files import check_apart, check_target, replacing
-from compshift.cli.options import DATA, MACHINE, Json, Shares, Weights, assignments, names, read_shares, reject_unused
+from compshift.cli.options import (
+    DATA,
+    MACHINE,
+    Json,
+    ProtocolName,
+    ProtocolSet,
+    Shares,
+    Weights,
+    assignments,
+    names,
+    read_shares,
+    reject_unused,
+)
 
 if TYPE_CHECKING:
     from compshift.bench.sources import DataSource
@@ -58,22 +70,8 @@ def bench(
             rich_help_panel=SCOPE,
         ),
     ] = False,
-    protocol: Annotated[
-        str,
-        typer.Option(
-            help="Protocol: compshift, paper (what the paper's text says) or authors (what its authors' code does).",
-            rich_help_panel=RUNS,
-        ),
-    ] = "compshift",
-    protocol_set: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Change a setting of the protocol, such as pooling=mean or mixup.alpha=10^U(-1,1). Repeatable.",
-            show_default=False,
-            rich_help_panel=RUNS,
-        ),
-    ] = None,
+    protocol: ProtocolName = None,
+    protocol_set: ProtocolSet = None,
     features: Annotated[
         bool,
         typer.Option("--features", metavar="", help="Fit linear heads on frozen features.", rich_help_panel=SCOPE),
@@ -208,6 +206,7 @@ def bench(
     """
     from compshift.bench.executors import BACKENDS, bench_devices, start_executor
     from compshift.bench.plan import UntimedError, make_plan
+    from compshift.bench.protocol import PROTOCOLS
     from compshift.bench.results import stored_results
     from compshift.bench.runner import Runner
     from compshift.bench.sources import file_source, is_named, named_source
@@ -245,7 +244,7 @@ def bench(
         data,
         names(methods, "--methods"),
         drop or None,
-        protocol=protocol,
+        protocol=protocol or PROTOCOLS[0],
         changes=assignments(protocol_set, "--protocol-set"),
         yes=yes,
         draws=draws,
@@ -266,8 +265,8 @@ def bench(
     if own and not plan.is_tuning:
         raise InputError("--devices is for fine-tuning, but every data set has fixed features: leave it out")
     jobs, threads = plan.workers(jobs or len(own) or None, threads, remote=scheduler is not None or address is not None)
+    known = Store.open(output) if (output / "bench.json").is_file() else None
     if dry_run:
-        known = Store.open(output) if (output / "bench.json").is_file() else None
         finished = sum(plan.finished_jobs(known))
         try:
             seconds = plan.estimate_seconds(known, own[0] if own else "auto")
@@ -276,6 +275,7 @@ def bench(
             seconds = None
         print_plan(plan.units, seconds, jobs, finished, as_json=json)
         return
+    plan.check_networks(known)
     store = plan.store(output)
     with (
         resumable(),

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 DATA = "Data"
 """Help heading for the options that say how to read the input."""
 
+PROTOCOL = "Protocol"
+"""Help heading for the options that name a protocol and change it."""
+
 MACHINE = "Machine"
 """Help heading for the options about processes, memory and devices."""
 
@@ -119,6 +122,27 @@ Weights = Annotated[
         help="Checkpoint file of the backbone torchvision/resnet50, as torchvision publishes it.",
         show_default="resnet50-0676ba61.pth in torch's cache",
         rich_help_panel=DATA,
+    ),
+]
+ProtocolName = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        metavar="NAME",
+        help="Protocol: compshift, paper (what the paper's text says) or authors (what its authors' code does). "
+        "`compshift train` uses the middle of each range, and the protocol before a configuration file.",
+        show_default="compshift; none in `compshift train`",
+        rich_help_panel=PROTOCOL,
+    ),
+]
+ProtocolSet = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--protocol-set",
+        metavar="NAME=VALUE",
+        help="Change a setting of the protocol, such as pooling=mean or mixup.alpha=10^U(-1,1). Repeatable.",
+        show_default=False,
+        rich_help_panel=PROTOCOL,
     ),
 ]
 MovedBackbone = Annotated[

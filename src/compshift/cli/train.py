@@ -13,6 +13,8 @@ from compshift.cli.options import (
     FeatureColumns,
     Json,
     PathColumn,
+    ProtocolName,
+    ProtocolSet,
     Root,
     Shares,
     SplitColumn,
@@ -48,24 +50,8 @@ def train(
         Path | None,
         typer.Option(help="TOML file with options; options on the command line override it.", show_default=False),
     ] = None,
-    protocol: Annotated[
-        str | None,
-        typer.Option(
-            help="Protocol whose settings are the defaults: compshift, paper or authors; drawn ones are the middle of "
-            "their range.",
-            show_default=False,
-            rich_help_panel=METHOD,
-        ),
-    ] = None,
-    protocol_set: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Change a setting of the protocol, such as pooling=mean. Repeatable.",
-            show_default=False,
-            rich_help_panel=METHOD,
-        ),
-    ] = None,
+    protocol: ProtocolName = None,
+    protocol_set: ProtocolSet = None,
     method: Annotated[
         str | None,
         typer.Option(

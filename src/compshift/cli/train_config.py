@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, check_name, unknown_name
 from compshift._files import check_apart, check_folder, check_ordinary
-from compshift.bench.protocol import Protocol, named_protocol
+from compshift.bench.protocol import PROTOCOLS, Protocol, named_protocol
 from compshift.cli.inputs import TableOptions, load_source, path_of
 from compshift.cli.options import assignments
 from compshift.data.benchmarks import MODULES, benchmark
@@ -30,6 +30,14 @@ BACKBONE_KEYS = ("backbone", "weights", "pooling", "max_length", "dropout")
 PROTOCOL_KEYS = ("protocol", "protocol_set")
 """Configuration keys of the protocol: its name, and changes of its settings as a table."""
 
+CHANGED_KEYS = {
+    "select": "metric",
+    "bias_rows": "refresh_rows",
+    "validation_bias": "predictor",
+    "validation_prior": "predictor",
+}
+"""Configuration keys of the settings of a protocol that have another name there."""
+
 MAX_FILE_BYTES = 1 << 16
 """Maximum size of a configuration file, because parsing deeply nested TOML keys is slow."""
 
@@ -46,7 +54,8 @@ class TrainConfig:
 
     source: str
     output: Path
-    method: Method
+    method: str
+    hyperparameters: Mapping[str, Any]  # those of the method that were set
     options: Mapping[str, Any]  # options that were set, by key (see ``KEYS``)
 
     @classmethod
@@ -57,7 +66,7 @@ class TrainConfig:
         in_file = _read_toml(file) if file is not None else {}
         if given.get("method") not in (None, in_file.get("method")):
             in_file.pop("hyperparameters", None)  # those of another method
-        options = {**in_file, **given}
+        options = _merged(in_file, given)
         if "source" in options:
             options["data"] = options.pop("source")
         for name in options:
@@ -74,12 +83,11 @@ class TrainConfig:
         name = options.get("method", "crm")
         values = {**options.get("hyperparameters", {}), **assignments(hyperparameters, "--set")}
         if "protocol" in options:
-            protocol = named_protocol(options["protocol"], kind="images", changes=options.get("protocol_set"))
-            own = protocol.method_ranges(name, method_class(name).ranges)
-            values = {**{key: found.middle for key, found in own.items()}, **values}
+            check_name("protocol", options["protocol"], PROTOCOLS)
         elif "protocol_set" in options:
             raise InputError("there is no protocol to change: pass --protocol with --protocol-set")
-        return cls(str(options["data"]), output, make_method(name, values), options)
+        make_method(name, values)  # checks them, before the data are read
+        return cls(str(options["data"]), output, name, values, options)
 
     def run(
         self, *, device: str, workers: int | None, overwrite: bool, tensorboard: bool, quiet: bool
@@ -98,11 +106,13 @@ class TrainConfig:
             columns["root"] = Path(columns["root"])
         source = load_source(self.source, TableOptions(**columns, seed=int(settings_given.get("seed", 0))))
         data = source.data
+        own: dict[str, Any] = {}
         if "protocol" in self.options:
             protocol = self._protocol(data.kind)
-            middle = {name: values.middle for name, values in protocol.ranges.items()}
-            settings_given = {"steps": protocol.steps, **middle, **protocol.training_settings(), **settings_given}
+            common, own = protocol.middle(protocol.method_ranges(self.method, method_class(self.method).ranges))
+            settings_given = {"steps": protocol.steps, **common, **protocol.training_settings(), **settings_given}
             backbone_given = {**protocol.backbone_settings(data.kind), **backbone_given}
+        method = make_method(self.method, {**own, **self.hyperparameters})
         settings = Settings.from_dict({"balanced_classes": source.balanced_classes, **settings_given})
         if self.options.get("drop"):
             (scenario,) = scenarios(data, parse_groups(data.space, _listed(self.options["drop"])))
@@ -121,7 +131,7 @@ class TrainConfig:
         with run_listener(self.output, terminal=main and not quiet, tensorboard=main and tensorboard) as listener:
             train(
                 data,
-                self.method,
+                method,
                 backbone,
                 settings,
                 folder=self.output,
@@ -129,11 +139,11 @@ class TrainConfig:
                 device=device,
                 workers=workers,
                 inputs=source.inputs,
-                files={"config.toml": self._as_toml(resolved, backbone.name)},
+                files={"config.toml": self._as_toml(resolved, backbone.name, method)},
                 listener=listener,
             )
         held_out = "test" in data.splits
-        about = {"model": str(self.output), "method_name": self.method.name, "held_out": held_out, "new": not finished}
+        about = {"model": str(self.output), "method_name": self.method, "held_out": held_out, "new": not finished}
         return {**read_json(RunFolder(self.output).result_path), **about}
 
     def _protocol(self, kind: str) -> Protocol:
@@ -163,17 +173,42 @@ class TrainConfig:
         if int(os.environ.get("RANK", "0")) == 0:
             print_run(result, self.source, as_json=as_json)
 
-    def _as_toml(self, settings: Settings, backbone: str) -> str:
+    def _as_toml(self, settings: Settings, backbone: str, method: Method) -> str:
         """Return the whole configuration as TOML; `compshift train --config` repeats the run with it."""
         import tomli_w
 
         kept = (*TABLE_KEYS, *BACKBONE_KEYS, *PROTOCOL_KEYS, "drop")
         content = {name: self.options[name] for name in kept if name in self.options}
         content |= {name: str(content[name]) for name in ("root",) if name in content}
-        content |= {"data": self.source, "method": self.method.name, "backbone": backbone}
+        content |= {"data": self.source, "method": self.method, "backbone": backbone}
         content |= {name: value for name, value in settings.to_dict().items() if value is not None}
-        content["hyperparameters"] = self.method.hyperparameters()
+        content["hyperparameters"] = method.hyperparameters()
         return tomli_w.dumps(content)
+
+
+def _merged(in_file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Override the options of a file with those on the command line.
+
+    A protocol on the command line that is not the file's overrides everything that protocols decide; changes of single
+    settings override these.
+    """
+    options = dict(in_file)
+    changes: dict[str, Any] = dict(given.get("protocol_set", {}))
+    if given.get("protocol") not in (None, options.get("protocol")):
+        every = named_protocol("paper", kind="text")  # an unchanged compshift does not list every setting
+        decided = {"steps", "protocol_set", *every.ranges, *every.methods, *every.training_settings()}
+        decided |= {*every.backbone_settings("text")}
+    else:
+        decided = {CHANGED_KEYS.get(name, name) for name in changes}
+        if isinstance(options.get("protocol_set"), dict):
+            changes = {**options["protocol_set"], **changes}
+    if isinstance(options.get("hyperparameters"), dict):
+        method = given.get("method") or options.get("method", "crm")
+        options["hyperparameters"] = {
+            name: value for name, value in options["hyperparameters"].items() if f"{method}.{name}" not in decided
+        }
+    kept = {name: value for name, value in options.items() if name not in decided}
+    return {**kept, **given, **({"protocol_set": changes} if changes else {})}
 
 
 def _listed(drop: Any) -> list[str]:

@@ -60,12 +60,19 @@ class LogUniform:
     @property
     def middle(self) -> float | int:
         """Value at the middle of the exponent's range."""
-        value = float(self.base ** ((self.low + self.high) / 2))
-        return max(1, int(value)) if self.whole else value
+        return self.middle_for(None)
+
+    def middle_for(self, steps: int | None) -> float | int:
+        """Return the middle; if it is a step number, scaled to a run of ``steps`` steps."""
+        return self._value((self.low + self.high) / 2, steps)
 
     def draw(self, rng: np.random.Generator, steps: int | None = None) -> float | int:
         """Draw a value; if it is a step number, scale it to a run of ``steps`` steps."""
-        value = float(self.base ** rng.uniform(self.low, self.high))
+        return self._value(rng.uniform(self.low, self.high), steps)
+
+    def _value(self, exponent: float, steps: int | None) -> float | int:
+        """Return the value at an exponent, scaled to a run of ``steps`` steps and rounded where that applies."""
+        value = float(self.base**exponent)
         if self.steps is not None and steps is not None:
             value *= steps / self.steps
         return max(1, int(value)) if self.whole else value
@@ -83,6 +90,10 @@ class Fixed:
     @property
     def middle(self) -> float | int | str:
         """The value."""
+        return self.value
+
+    def middle_for(self, steps: int | None) -> float | int | str:
+        """Return the value; it does not depend on the length of a run."""
         return self.value
 
     def draw(self, rng: np.random.Generator, steps: int | None = None) -> float | int | str:

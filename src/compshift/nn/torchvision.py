@@ -71,7 +71,7 @@ def resnet50(weights: str | PathLike[str] | None = None, geometry: Geometry | No
     """
     from transformers import ResNetConfig, ResNetModel
 
-    path = _find_checkpoint() if weights is None else check_path(weights)
+    path = find_checkpoint() if weights is None else check_path(weights)
     state, digest = read_checkpoint(path)
     with quiet(), torch.random.fork_rng(devices=[]):
         model: nn.Module = ResNetModel(ResNetConfig(**ARCHITECTURE))  # type: ignore[no-untyped-call]
@@ -83,7 +83,7 @@ def resnet50(weights: str | PathLike[str] | None = None, geometry: Geometry | No
     return VisionBackbone(RESNET50, PooledVision(model, "pooler"), preprocessing, source_config=model.config)
 
 
-def _find_checkpoint() -> Path:
+def find_checkpoint() -> Path:
     """Return the path of the checkpoint file in torch's cache."""
     path = Path(torch.hub.get_dir()) / "checkpoints" / CHECKPOINT
     if not path.is_file():
@@ -96,21 +96,7 @@ def _find_checkpoint() -> Path:
 
 def read_checkpoint(path: Path) -> tuple[Mapping[str, Tensor], str]:
     """Return the tensors of a checkpoint file by name, and the SHA-256 of the file; no code from the file is run."""
-    if not path.is_file():
-        raise InputError(
-            f"there is no file {str(path)!r}: pass the path of torchvision's file {CHECKPOINT!r} as weights; it can be "
-            f"downloaded from {ADDRESS}"
-        )
-    if path.stat().st_size > MAX_CHECKPOINT_BYTES:
-        raise InputError(f"{str(path)!r} has {path.stat().st_size:,} bytes, too many for ResNet-50: {_REMEDY}")
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    published = PUBLISHED_NAME.fullmatch(path.name)
-    if published is not None and not digest.startswith(published[1]):
-        raise InputError(
-            f"{str(path)!r} is damaged or incomplete, because its SHA-256 starts with {digest[:8]}, not with the "
-            f"{published[1]} of its name: download it again, or rename it if it has other weights on purpose"
-        )
+    digest = checkpoint_digest(path)
     try:
         _check_uncompressed(path)
         with warnings.catch_warnings():
@@ -126,6 +112,31 @@ def read_checkpoint(path: Path) -> tuple[Mapping[str, Tensor], str]:
     ):
         raise InputError(f"{str(path)!r} holds something other than named tensors: {_REMEDY}")
     return content, digest
+
+
+def checkpoint_digest(path: Path) -> str:
+    """Return the SHA-256 of a checkpoint file, after checking its size and the digits in a published file's name."""
+    if not path.is_file():
+        raise InputError(
+            f"there is no file {str(path)!r}: pass the path of torchvision's file {CHECKPOINT!r} as weights; it can be "
+            f"downloaded from {ADDRESS}"
+        )
+    if path.stat().st_size > MAX_CHECKPOINT_BYTES:
+        raise InputError(f"{str(path)!r} has {path.stat().st_size:,} bytes, too many for ResNet-50: {_REMEDY}")
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    published = PUBLISHED_NAME.fullmatch(path.name)
+    if published is not None and not digest.startswith(published[1]):
+        raise InputError(
+            f"{str(path)!r} is damaged or incomplete, because its SHA-256 starts with {digest[:8]}, not with the "
+            f"{published[1]} of its name: download it again, or rename it if it has other weights on purpose"
+        )
+    return digest
+
+
+def weights_name(digest: str) -> str:
+    """Return the name of weights in a protocol, by the SHA-256 of their file: the published ones, or its digits."""
+    return "published" if digest.startswith(PUBLISHED) else f"sha256 {digest[:16]}"
 
 
 _REMEDY = f"pass torchvision's file {CHECKPOINT!r}, or the state_dict of the same network"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from compshift._errors import InputError
 from compshift.bench.jobs import Job, Unit
 from compshift.bench.paper import printed
-from compshift.bench.protocol import Protocol
+from compshift.bench.protocol import EXTENT, Protocol
 from compshift.bench.records import Record
 from compshift.bench.results import Results
 from compshift.bench.runner import BenchListener, Outcome
@@ -46,10 +46,11 @@ def print_plan(units: Sequence[Unit], seconds: float | None, slots: int, stored:
     total = sum(unit.n_jobs for unit in units)
     labels = list(dict.fromkeys(unit.data.source.label for unit in units))
     protocols = {unit.data.source.label: unit.data.protocol for unit in units}
+    about = {label: protocol.settings() for label, protocol in protocols.items()}
+    for unit in units:  # what this plan has may differ from the protocol
+        planned = {"draws": str(unit.draws), "seeds": str(unit.seeds), "scenarios": unit.data.scenarios}
+        about[unit.data.source.label] |= planned
     if as_json:
-        about = {label: protocol.settings() for label, protocol in protocols.items()}
-        for unit in units:  # what this plan has may differ from the protocol
-            about[unit.data.source.label] |= {"draws": str(unit.draws), "seeds": str(unit.seeds)}
         duration_ = None if seconds is None else round(seconds / slots, 1)
         content = {"jobs": total, "stored": stored, "seconds": duration_, "data": labels}
         print(json.dumps({**content, "protocols": about}))
@@ -61,24 +62,24 @@ def print_plan(units: Sequence[Unit], seconds: float | None, slots: int, stored:
         sizes = f"{counted(len(scenarios), 'scenario')} × {counted(len(methods), 'method')}"
         repeats = f"{counted(part[0].draws, 'draw')}, {counted(part[0].seeds, 'seed')}"
         print(f"{label}: {sizes}, {repeats}, {counted(count, 'job')} ({part[0].data.protocol.mode})")
-        print_protocol(protocols[label])
+        print_protocol(about[label], protocols[label])
     already = f", {stored} of them already in the folder" if stored else ""
     print(f"{counted(total, 'job')} in all{already}")
     if seconds is not None:
         print(f"about {duration(seconds / slots)} with {counted(slots, 'job')} at a time (an estimate)")
 
 
-def print_protocol(protocol: Protocol) -> None:
-    """Print every setting of a protocol; * marks those that were changed."""
+def print_protocol(settings: Mapping[str, str], protocol: Protocol) -> None:
+    """Print the settings of a plan; * marks those that are not the named protocol's."""
     from rich.console import Console
 
-    found = protocol.settings()
-    changed = set(protocol.changed)
-    table = plain_table(f"protocol {found.pop('name')}, version {found.pop('version')}")
+    changed = {*protocol.changed, *(name for name in EXTENT if settings[name] != str(getattr(protocol, name)))}
+    table = plain_table(f"protocol {protocol.name}, version {protocol.version}")
     table.add_column("setting")
     table.add_column("value", overflow="fold")
-    for name, value in found.items():
-        table.add_row(name + "*" * (name.removeprefix("range of ") in changed), value)
+    for name, value in settings.items():
+        if name not in ("name", "version"):
+            table.add_row(name + "*" * (name.removeprefix("range of ") in changed), value)
     Console().print(table)
 
 

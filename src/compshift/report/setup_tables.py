@@ -220,8 +220,8 @@ def _keeps_every_group(records: Sequence[Record], *, strict: bool) -> bool:
     return set() in dropped or (not strict and not set.intersection(*dropped))
 
 
-def _ranges(label: str, protocol: Mapping[str, Any]) -> dict[str, LogUniform | int]:
-    """Return the ranges of a stored protocol and, if it has one, the largest number of steps."""
+def _ranges(label: str, protocol: Mapping[str, Any]) -> dict[str, LogUniform | float]:
+    """Return the ranges and fixed values of a stored protocol and, if it has one, the largest number of steps."""
     damaged = InputError(
         f"'ranges' of {label} in bench.json is missing or invalid: remove the file, and run the same benchmark again"
     )
@@ -229,8 +229,11 @@ def _ranges(label: str, protocol: Mapping[str, Any]) -> dict[str, LogUniform | i
     if not isinstance(stored, dict):
         raise damaged
     known = {field.name for field in fields(LogUniform)}
-    found: dict[str, LogUniform | int] = {}
+    found: dict[str, LogUniform | float] = {}
     for name, entry in stored.items():
+        if type(entry) in (int, float) and abs(entry) < 2**53:  # a fixed value
+            found[name] = entry
+            continue
         if not isinstance(entry, dict) or not {"low", "high"} <= set(entry) <= known:
             raise damaged
         numbers = [entry["low"], entry["high"], entry.get("base", 10.0)]
