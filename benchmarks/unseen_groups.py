@@ -18,6 +18,7 @@ import numpy as np
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
+from ridge_choice import ALPHAS, compare
 from scipy.stats import spearmanr
 from sklearn.ensemble import HistGradientBoostingClassifier
 from unseen_protocol import Draw, erm, feature_sets, gaussian_draw, real_draw
@@ -30,6 +31,7 @@ from compshift import (
     CRMClassifierCV,
     LogitAdjustedClassifier,
 )
+from compshift.data.feature_files import load_features
 
 console = Console(width=120)
 
@@ -235,8 +237,30 @@ def simulation(count: int) -> dict:
     return found
 
 
+def choice(name: str, draws: list[Draw]) -> dict:
+    """The ridge as CRMClassifierCV chooses it, against fixed ones, on draws with several groups dropped."""
+    fixed = [f"CRM {alpha:.2g}" for alpha in ALPHAS]
+    found: dict[str, list] = {method: [] for method in ("CRMClassifierCV", "the same, unseen_offset 0", *fixed)}
+    for draw in draws:
+        makers = [CRMClassifierCV(prior="hull"), CRMClassifierCV(prior="hull", unseen_offset=0.0)]
+        makers += [CRMClassifier(alpha, prior="hull", tol=1e-4) for alpha in ALPHAS]
+        for method, clf in zip(found, makers, strict=True):
+            accuracy = draw.accuracy(draw.fit(clf).predict(draw.X_test))
+            found[method].append((accuracy.min(), accuracy[draw.unseen].mean(), accuracy[~draw.unseen].mean()))
+    best = max(fixed, key=lambda method: np.mean(found[method], axis=0)[0])
+    rows = []
+    for method in ["CRMClassifierCV", "the same, unseen_offset 0", best]:
+        paired = mean(np.array(found[method])[:, 0] - np.array(found[best])[:, 0])
+        label = f"{best}, best fixed ridge in hindsight" if method == best else method
+        rows.append([label, *(mean(column) for column in np.array(found[method]).T), paired])
+    columns = ["", "worst group", "unseen groups", "seen groups", "worst less the best fixed"]
+    table(f"{name}: {len(draws)} draws", columns, rows)
+    return found
+
+
 PARTS = {
     "gap": gap,
+    "choice": choice,
     "biases": biases,
     "expected": expected,
     "missing": missing,
@@ -265,6 +289,12 @@ def main() -> None:
             if options.features is None:
                 parser.error(f"part {part} needs --features")
             for path in feature_sets(options.features):
+                if part == "choice" and load_features(path).split is not None:
+                    for title, (rows, found) in compare(path, options.first, 2 * options.draws).items():
+                        table(title, ["", "worst group, %", "less the best fixed ridge of CRM"], rows)
+                        results[f"choice {title}"] = found
+                    if len(load_features(path).space.cardinalities) == 2:
+                        continue
                 draws = [real_draw(path, seed) for seed in range(options.first, options.first + options.draws)]
                 results[f"{part} {path.stem}"] = PARTS[part](path.stem, draws)
         output.write_text(json.dumps(results))

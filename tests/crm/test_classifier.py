@@ -18,6 +18,7 @@ from compshift import (
     CombinationKFold,
     CRMClassifier,
     CRMClassifierCV,
+    ExtrapolationWarning,
     GroupSpace,
     InputError,
     LogitAdjustedClassifier,
@@ -184,6 +185,31 @@ class TestInvariances:
         position = other.space_.index(np.stack([1 - clf.groups_[:, 0], renaming[clf.groups_[:, 1]]], axis=1))
         np.testing.assert_allclose(other.bias_[position], clf.bias_, atol=1e-5)
         np.testing.assert_allclose(other.effective_sample_size_[position], clf.effective_sample_size_, rtol=1e-4)
+
+
+class TestReliability:
+    """An unseen group far from all training samples, whose importance weights have a heavy tail."""
+
+    def data(self):
+        codes = np.repeat([[0, 1], [1, 0], [1, 1]], 60, axis=0)
+        X = np.random.default_rng(0).normal(size=(180, 12)) + 2 * codes @ np.ones((2, 12))
+        return X, codes
+
+    def test_a_bias_that_rests_on_few_samples_is_warned_of(self):
+        X, codes = self.data()
+        with pytest.warns(ExtrapolationWarning, match=r"the bias of the unseen group \(0, 0\) rests on few") as caught:
+            clf = CRMClassifier(1e-4).fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert clf.pareto_k_[~clf.seen_].max() > 1
+        assert len(caught) == 1
+        assert caught[0].filename == __file__
+
+    @pytest.mark.parametrize(
+        "options", [{"alpha": 3.0}, {"bias": "cumulant"}, {"prior": "train"}, {"support": "observed"}]
+    )
+    @pytest.mark.filterwarnings("error:the bias")
+    def test_nothing_is_said_where_it_is_reliable_or_not_used(self, options):
+        X, codes = self.data()
+        CRMClassifier(**{"alpha": 1e-4, **options}).fit(X, codes[:, 0], attributes=codes[:, 1])
 
 
 class TestConvergence:

@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 import compshift
 from compshift import AffineHull, CombinationKFold, CRMClassifier, CRMClassifierCV, GroupSpace, InputError
-from compshift.crm.selection import row_parts
+from compshift.crm.held_out import row_parts
 
 SPACE = GroupSpace.from_cardinalities([4, 4])
 
@@ -62,14 +62,16 @@ class TestChoice:
 
     def test_scores_equal_those_of_separate_fits_without_warm_starts(self, fitted):
         clf, X, codes = fitted
-        which = int(np.argmax(clf.cv_results_["param_alpha"] == 0.1))
+        which = len(clf.cv_results_["params"]) - 2
+        alpha = clf.cv_results_["param_alpha"][which]
         groups, position = SPACE.distinct(codes)
         seed = int(np.random.RandomState(0).randint(2**31))
         part = row_parts(position, seed)
         folds = CombinationKFold(5, random_state=seed).split(X, codes[:, 0], codes[:, 1])
         for number, (train, test) in enumerate(folds):
             rows = np.array([row for row in train if part[row] != number])
-            single = CRMClassifier(0.1, prior="hull", tol=1e-7).fit(X[rows], codes[rows, 0], attributes=codes[rows, 1])
+            single = CRMClassifier(alpha, prior="hull", tol=1e-7)
+            single.fit(X[rows], codes[rows, 0], attributes=codes[rows, 1])
             right = single.predict(X[test]) == codes[test, 0]
             for group in np.unique(position[test]):
                 own = right[position[test] == group].mean()
@@ -134,9 +136,9 @@ class TestResults:
     def test_the_layout_is_that_of_scikit_learn(self, fitted):
         clf, _, _ = fitted
         results = clf.cv_results_
-        n_settings = len(clf.alphas)
-        assert list(results["param_alpha"]) == sorted(clf.alphas)
-        assert results["params"][0] == {"alpha": 1e-3, "anchor": "zero", "cross_fit": 0, "bias": "extrapolated"}
+        n_settings = len(results["params"])
+        assert list(results["param_alpha"]) == sorted(set(results["param_alpha"]))
+        assert results["params"][0].keys() == {"alpha", "anchor", "cross_fit", "bias"}
         for name in ("alpha", "anchor", "cross_fit", "bias"):
             assert results[f"param_{name}"].tolist() == [params[name] for params in results["params"]]
         scores, groups = results["mean_test_score"], results["group_accuracy"]
@@ -286,7 +288,42 @@ def test_bad_parameters_raise(options, message):
         CRMClassifierCV(**options).fit(X, codes[:, 0], attributes=codes[:, 1])
 
 
-def test_groups_that_cannot_be_held_out_raise():
-    X, codes = make_data(n=200, p=3, missing=np.setdiff1d(np.arange(16), [0, 1, 5, 6]))
-    with pytest.raises(InputError, match="none of the 4 groups can be held out"):
-        CRMClassifierCV().fit(X, codes[:, 0], attributes=codes[:, 1])
+class TestNothingToHoldOut:
+    """Three of 2 × 2 groups: none is inside the hull of the others."""
+
+    def fit(self, copies=1, **options):
+        rng = np.random.default_rng(0)
+        codes = np.repeat([[0, 1], [1, 0], [1, 1]], 100, axis=0)
+        X = rng.normal(size=(300, 30)) + 2 * codes @ rng.normal(size=(2, 30))
+        X = np.tile(X, copies)
+        return CRMClassifierCV(**options).fit(X, codes[:, 0], attributes=codes[:, 1]), X
+
+    def test_alpha_is_the_typical_one(self):
+        clf, _ = self.fit()
+        assert clf.alpha_ == 0.05  # 30 / (2 · 300)
+        assert (clf.n_splits_, clf.anchor_, clf.selected_bias_, clf.unseen_offset_) == (0, "zero", "extrapolated", 0.0)
+        assert clf.expected_group_accuracy_.empty
+        results = clf.cv_results_
+        assert np.isnan(results["unseen_accuracy"]).all()
+        np.testing.assert_allclose(results["mean_test_score"], results["seen_accuracy"])
+
+    def test_the_reliability_of_every_alpha_is_that_of_its_own_fit(self):
+        clf, X = self.fit(bias="extrapolated")
+        codes = np.repeat([[0, 1], [1, 0], [1, 1]], 100, axis=0)
+        for which, alpha in enumerate(clf.cv_results_["param_alpha"]):
+            own = CRMClassifier(alpha).fit(X, codes[:, 0], attributes=codes[:, 1])
+            size, k = own.effective_sample_size_[~own.seen_].min(), own.pareto_k_[~own.seen_].max()
+            assert clf.cv_results_["effective_sample_size"][which] == pytest.approx(size, rel=0.05)
+            assert clf.cv_results_["pareto_k"][which] == pytest.approx(k, abs=0.05)
+
+    def test_repeated_features_change_nothing(self):
+        (once, X), (twice, X2) = self.fit(), self.fit(copies=2)
+        assert twice.alpha_ == 2 * once.alpha_
+        np.testing.assert_allclose(twice.predict_proba(X2), once.predict_proba(X), atol=1e-4)
+
+    def test_a_scorer_is_not_called(self):
+        clf, _ = self.fit(scoring=lambda *_: pytest.fail("nothing is held out"))
+        assert clf.alpha_ == 0.05
+
+    def test_a_given_list_is_searched_for_the_nearest(self):
+        assert self.fit(alphas=[1e-3, 0.1, 1.0])[0].alpha_ == 0.1

@@ -8,21 +8,23 @@ import pytest
 from compshift import CombinationKFold, CRMClassifier, GroupSpace, InputError
 from compshift.core.candidates import Candidates
 from compshift.crm.fit import FitParams, Setting, step_one, step_two
-from compshift.crm.inputs import LabelledSamples
-from compshift.crm.selection import (
-    OFFSET_SHARE,
+from compshift.crm.held_out import (
     OFFSETS,
     CombinationScores,
     Fold,
+    _score_fold,
+    combination_scores,
+    extrapolated_start,
+    row_parts,
+)
+from compshift.crm.inputs import LabelledSamples
+from compshift.crm.selection import (
+    OFFSET_SHARE,
     SearchSpace,
     _clearly_better,
-    _extrapolated_start,
-    _score_fold,
     _search_alphas,
     choose,
-    combination_scores,
     equalising_offset,
-    row_parts,
     setting_scores,
 )
 from compshift.crm.solver import Parameters, solve
@@ -95,7 +97,7 @@ class TestClimb:
             first_accuracy, settings=tuple(Setting(FitParams(alpha), "extrapolated") for alpha in self.ALPHAS)
         )
         path = [FitParams(alpha, "gaussian") for alpha in self.ALPHAS]
-        scores = _search_alphas(score, path, first, "accuracy")
+        scores = _search_alphas(score, path, first, "accuracy", 0.1)
         looked_at = [setting.params.alpha for setting in scores.settings]
         assert looked_at == [alpha for call in calls for alpha in call]
         assert {setting.params.anchor for setting in scores.settings} == {"gaussian"}
@@ -133,7 +135,7 @@ class TestClimb:
             own = tuple(Setting(params, bias) for params in path for bias in ("extrapolated", "cumulant"))
             return table(np.full((len(own), 1), 0.5) + noise[::-1], settings=own)
 
-        _search_alphas(score, [FitParams(alpha, "gaussian") for alpha in self.ALPHAS], first, "accuracy")
+        _search_alphas(score, [FitParams(alpha, "gaussian") for alpha in self.ALPHAS], first, "accuracy", 0.1)
         assert calls[0] == [1e-1]
         assert sorted(calls[1]) == [1e-2, 1.0]
 
@@ -258,11 +260,11 @@ class TestPaths:
             return Parameters(origin + math.log(alpha) * slope, bias + math.log(alpha) * bias_slope)
 
         ends = [(FitParams(alpha), at(alpha)) for alpha in (1.0, 0.3, 0.05)]
-        assert _extrapolated_start([], FitParams(1.0)) is None
-        assert _extrapolated_start(ends[:1], FitParams(0.3)) is ends[0][1]
-        for found, expected in zip(_extrapolated_start(ends, FitParams(0.01)), at(0.01), strict=True):
+        assert extrapolated_start([], FitParams(1.0)) is None
+        assert extrapolated_start(ends[:1], FitParams(0.3)) is ends[0][1]
+        for found, expected in zip(extrapolated_start(ends, FitParams(0.01)), at(0.01), strict=True):
             np.testing.assert_allclose(found, expected, atol=1e-12)
-        assert _extrapolated_start(ends, FitParams(0.0)) is ends[-1][1]
+        assert extrapolated_start(ends, FitParams(0.0)) is ends[-1][1]
 
     def test_warm_starts_along_a_path_save_iterations(self, monkeypatch):
         data = labelled()
@@ -282,3 +284,50 @@ class TestPaths:
             return sum(counts)
 
         assert iterations(warm=True) < 0.8 * iterations(warm=False)
+
+
+class TestGrid:
+    def choose(self, data, fold, alphas=()):
+        return choose(data, SearchSpace(alphas), fold, "hull", "accuracy", max_iter=1000, seed=0)
+
+    def test_default_alphas_lie_around_the_typical_one(self):
+        data = labelled(n=300)
+        found = self.choose(data, CombinationKFold().group_folds(SPACE, data.candidates.seen_groups))
+        assert len(found.scores.settings) >= 7
+        assert 0.05 in found.scores.alphas  # 30 / (2 · 300)
+        best = found.criterion.argmin()
+        assert found.setting.params.alpha == found.scores.alphas[best]
+
+    def test_the_grid_is_extended_where_the_best_lies_at_its_end(self, monkeypatch):
+        data = labelled(n=300, p=30)
+        fold = CombinationKFold().group_folds(SPACE, data.candidates.seen_groups)
+        monkeypatch.setattr("compshift.crm.selection.typical_alpha", lambda *_: 1e-4)
+        found = self.choose(data, fold)
+        assert len(found.scores.settings) > 7
+        assert found.setting.params.alpha > 3.2e-3
+        assert list(found.scores.alphas) == sorted(found.scores.alphas)
+        given = self.choose(data, fold, (1e-5, 1e-4))
+        assert sorted(given.scores.alphas) == [1e-5, 1e-4]
+
+
+class TestLoneClass:
+    """The class 3 has a single group, which no other group determines."""
+
+    def test_it_counts_by_held_out_samples(self):
+        data = labelled(missing=(12, 13, 14))
+        fold = CombinationKFold().group_folds(SPACE, data.candidates.seen_groups)
+        scores = combination_scores(data, fold, [FitParams(0.1)], ["extrapolated"], "hull", max_iter=1000, seed=0)
+        lone = data.candidates.seen_groups[:, 0] == 3
+        assert lone.sum() == 1
+        assert fold[lone] == -1
+        np.testing.assert_array_equal(scores.lone, lone)
+        expected = [*scores.unseen[0, ~lone], *scores.seen[0, lone]]
+        np.testing.assert_allclose(scores.test_scores[0], expected)
+
+    def test_other_groups_that_are_never_held_out_do_not_count(self):
+        data = labelled(missing=(4, 8, 12))  # place 0 occurs with one class only
+        fold = CombinationKFold().group_folds(SPACE, data.candidates.seen_groups)
+        scores = combination_scores(data, fold, [FitParams(0.1)], ["extrapolated"], "hull", max_iter=1000, seed=0)
+        assert (fold < 0).sum() == 1
+        assert not scores.lone.any()
+        np.testing.assert_allclose(scores.test_scores, scores.unseen[:, fold >= 0])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from compshift import InputError
-from compshift.crm.cv import choose_alpha
 from compshift.data.gaussians import AdditiveGaussians
 from compshift.studies.growth import (
     GrowthCase,
     GrowthOutcome,
+    choose_alpha,
     draw_growth,
     plan_cases,
     run_case,

@@ -335,12 +335,11 @@ def _classifier(alpha: str, jobs: int, **options: Any) -> Any:
     option is "auto"; otherwise it is a ``CRMClassifier``.
     """
     from compshift.crm.classifier import CRMClassifier
-    from compshift.crm.cv import ALPHAS, CRMClassifierCV
+    from compshift.crm.cv import CRMClassifierCV
 
     given = {name: value for name, value in options.items() if value is not None}
-    if alpha == "auto":
-        alphas: list[float] = list(ALPHAS)
-    else:
+    alphas: list[float] | None = None
+    if alpha != "auto":
         try:
             alphas = [float(part) for part in alpha.split(",")]
         except ValueError:
@@ -348,7 +347,7 @@ def _classifier(alpha: str, jobs: int, **options: Any) -> Any:
                 f"--alpha is {alpha!r}: pass a number, several numbers separated by commas, or auto to choose one"
             ) from None
     clf: Any
-    if len(alphas) > 1:
+    if alphas is None or len(alphas) > 1:
         clf = CRMClassifierCV(alphas, n_jobs=jobs, **given)
     elif "auto" in given.values():
         fixed = {"bias": "extrapolated", "anchor": "zero", "unseen_offset": 0.0}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_count, check_positive
@@ -21,7 +19,7 @@ from compshift.crm.base import GroupClassifier
 from compshift.crm.fit import ANCHORS, FitParams, Setting, check_cross_fit, check_offset, fit_crm, fit_streamed
 from compshift.crm.inputs import LabelledSamples, is_streamed, prediction_features, restored_on_error, visible_log
 from compshift.crm.missing_attributes import fit_incomplete
-from compshift.crm.model import BIASES, CRMModel
+from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
 from compshift.crm.streams import read_streamed
 
 if TYPE_CHECKING:
@@ -204,7 +202,8 @@ class CRMClassifier(GroupClassifier):
         InputError
             If a parameter or the data are invalid; the message says what to change.
         """
-        setting, tol, max_iter = self._check_parameters()
+        tol, max_iter = self._check_parameters()
+        setting = self._setting()
         data: Any
         with restored_on_error(self), visible_log(self.verbose):
             if is_streamed(X):
@@ -221,19 +220,24 @@ class CRMClassifier(GroupClassifier):
                 model = fit_rows(data, setting.params, tol=tol, max_iter=max_iter)
                 self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)
             self._adopt(model, setting, data.n_targets, data.one_dimensional)
-            self._warn_unless_converged(tol, max_iter)
+            warn_unless_converged(model, tol, max_iter)
+            warn_of_unreliable_biases(model, setting.params.alpha, setting.bias, self._fit_log_prior)
             return self._use_prior(self.prior)
 
-    def _check_parameters(self) -> tuple[Setting, float, int]:
-        """Check the parameters that do not depend on the data; return the setting, ``tol`` and ``max_iter``."""
+    def _check_parameters(self) -> tuple[float, int]:
+        """Check the parameters that do not depend on the data; return ``tol`` and ``max_iter``."""
+        self._check_support()
+        self._setting()
+        return check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
+
+    def _setting(self) -> Setting:
+        """Check the parameters of the fit and of predictions, and return them."""
         alpha = check_positive(self.alpha, "alpha", allow_zero=True)
         for name, value, known in (("bias", self.bias, BIASES), ("anchor", self.anchor, ANCHORS)):
             if not isinstance(value, str) or value not in known:
                 raise unknown_name(name, value, known)
-        self._check_support()
         params = FitParams(alpha, self.anchor, check_cross_fit(self.cross_fit))
-        setting = Setting(params, self.bias, check_offset(self.unseen_offset))
-        return setting, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
+        return Setting(params, self.bias, check_offset(self.unseen_offset))
 
     def _check_incomplete(self, data: LabelledSamples) -> None:
         """Check that attributes are not missing if ``cross_fit`` is set."""
@@ -241,22 +245,6 @@ class CRMClassifier(GroupClassifier):
             raise InputError(
                 f"cross_fit={self.cross_fit!r} cannot be used if attributes are missing in some rows: use "
                 "cross_fit=False, or leave out the rows with missing attributes"
-            )
-
-    def _warn_unless_converged(self, tol: float, max_iter: int) -> None:
-        """Warn if the fit did not converge. Call only from ``fit`` itself: ``stacklevel`` assumes that depth."""
-        model = self._model
-        if not model.converged:
-            warnings.warn(
-                f"the fit stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e} (tol {tol:g}), "
-                f"where biases of seen groups are inexact by up to {model.bias_gap:.1e}: "
-                + (
-                    f"raise max_iter (now {max_iter}), raise alpha, or loosen tol"
-                    if model.n_iter >= max_iter
-                    else "rounding errors prevent further progress; raise alpha or loosen tol"
-                ),
-                ConvergenceWarning,
-                stacklevel=3,
             )
 
     def _adopt(self, model: CRMModel, setting: Setting, n_targets: int, one_dimensional: bool) -> None:
@@ -407,7 +395,8 @@ class CRMClassifier(GroupClassifier):
         """Restore a classifier from the header and the arrays of a model file."""
         state = io.unpack(header, arrays)
         clf = cls(**state.parameters)
-        setting, _, _ = clf._check_parameters()
+        clf._check_parameters()
+        setting = clf._setting()
         clf._adopt(state.model, setting, state.n_targets, state.one_dimensional)
         clf.log_prior_ = state.log_prior
         clf.inputs_ = state.inputs

@@ -24,7 +24,6 @@ from compshift.crm.expected import EXPECTED_TOL, expected_accuracy
 from compshift.crm.fit import (
     ANCHORS,
     CROSS_FIT_FOLDS,
-    FitParams,
     Setting,
     StandardisedRows,
     check_cross_fit,
@@ -32,17 +31,15 @@ from compshift.crm.fit import (
     fit_crm,
     step_one,
 )
+from compshift.crm.held_out import Scorer
 from compshift.crm.inputs import LabelledSamples, check_jobs, restored_on_error, seed_of, visible_log
 from compshift.crm.missing_attributes import fit_incomplete
-from compshift.crm.model import BIASES, CRMModel
-from compshift.crm.selection import Choice, Scorer, SearchSpace, balanced_scores, choose, combination_scores
+from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
+from compshift.crm.selection import Choice, SearchSpace, bias_reliability, choose
 from compshift.crm.solver import Parameters
 
 AUTO = "auto"
 """Value of a parameter that asks for its choice by cross-validation."""
-
-ALPHAS = (1e-3, 3e-3, 1e-2, 2e-2, 5e-2, 1e-1, 3e-1, 1.0)
-"""Default strengths of the ridge to choose from."""
 
 FIT_CODES_TOL = 1e-4
 """Tolerance of ``fit_codes``; a smaller value does not change accuracies."""
@@ -54,20 +51,24 @@ class CRMClassifierCV(CRMClassifier):
     Accuracy on seen groups says little about unseen groups: seen groups usually prefer the weakest ridge, whereas
     unseen groups need a ridge ten or a hundred times stronger. So each fold holds out whole groups that lie inside the
     affine hull of the remaining groups, and every alpha is fitted to the remaining groups, warm-started from the fits
-    before it. The best setting is then fitted to all samples.
+    before it. The fewer groups can be held out, the closer alpha stays to a typical value, which follows from the
+    numbers of features and samples: p / 2n, at most 0.3. If no group can be held out, as with three of 2 × 2 groups,
+    it is this value. The chosen setting is then fitted to all samples.
 
     Parameters
     ----------
-    alphas : sequence of floats, default=(0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0)
-        Strengths of the ridge to choose from, all above 0.
+    alphas : sequence of floats, optional
+        Strengths of the ridge to choose from, all above 0. By default seven alphas from a thirtieth to thirty times
+        the typical one, and more beyond the end at which the best one lies.
     cv : int, splitter, iterable or None, default=None
         Folds. An integer, or None for 5, makes a ``CombinationKFold`` seeded by ``random_state``. A scikit-learn
         splitter receives the combination of each sample as ``groups``; an iterable yields indices of training and test
         samples. Each split must hold out at least one whole group, and no group may be held out twice.
     scoring : str or callable, default="accuracy"
         Score on the held-out groups by which alpha is chosen. ``"accuracy"``: mean accuracy over groups; ``"worst"``:
-        10 % quantile of the accuracy over groups; the name of another scikit-learn scorer or a callable
-        ``scorer(estimator, X, y)``: mean score over folds.
+        10 % quantile of the accuracy over groups; in both, a class of which no group can be held out counts by held-out
+        samples of its groups. The name of another scikit-learn scorer or a callable ``scorer(estimator, X, y)``: mean
+        score over folds.
     confidence : float, default=0.9
         Coverage of the intervals of ``expected_group_accuracy_``.
     prior : "uniform", "hull", "train", array or mapping, default="uniform"
@@ -109,8 +110,14 @@ class CRMClassifierCV(CRMClassifier):
         - ``params``: list of dicts; ``param_alpha``, ``param_anchor``, ``param_cross_fit`` and ``param_bias`` hold the
           same values as arrays.
         - ``mean_test_score``: the score by which alpha is chosen (the 10 % quantile for ``scoring="worst"``);
-          ``std_test_score``: its standard deviation over held-out groups, or over folds if ``scoring`` is another
-          scorer; ``rank_test_score``: rank by ``mean_test_score``, 1 for the best.
+          ``std_test_score``: its standard deviation over groups, or over folds if ``scoring`` is another scorer;
+          ``rank_test_score``: rank by ``mean_test_score``, 1 for the best.
+        - ``criterion``: what the choice of alpha minimises: the squared number of standard errors by which
+          ``mean_test_score`` is behind the best, plus the squared number of powers of ten between alpha and the typical
+          one. Without held-out groups it is the second term alone.
+        - ``effective_sample_size``, ``pareto_k``: the lowest effective sample size and the highest Pareto k̂ of B* among
+          the unseen groups that the prior gives weight to, in a fit to all samples. They decide nothing, but show at
+          which alphas B* can be relied on. NaN for other anchors and cross-fits than the first.
         - ``unseen_accuracy``: mean accuracy over held-out groups; ``seen_accuracy``: mean accuracy over groups on
           held-out samples while their group stays in training. Both are measured with an offset of 0.
         - ``group_accuracy``, of shape (settings, k): accuracy on each seen group when it is held out; NaN if it never
@@ -138,7 +145,7 @@ class CRMClassifierCV(CRMClassifier):
 
     def __init__(
         self,
-        alphas: Sequence[float] = ALPHAS,
+        alphas: Sequence[float] | None = None,
         *,
         cv: Any = None,
         scoring: str | Scorer = "accuracy",
@@ -190,9 +197,9 @@ class CRMClassifierCV(CRMClassifier):
         Raises
         ------
         InputError
-            If a parameter or the data are invalid, or no group can be held out; the message says what to change.
+            If a parameter or the data are invalid; the message says what to change.
         """
-        _, tol, max_iter = self._check_parameters()
+        tol, max_iter = self._check_parameters()
         seed, n_jobs = seed_of(self.random_state), check_jobs(self.n_jobs)
         scoring = check_scoring(self.scoring)
         with restored_on_error(self), visible_log(self.verbose):
@@ -207,16 +214,15 @@ class CRMClassifierCV(CRMClassifier):
             expected = self._expected_accuracy(data, setting, model, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
             self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)
             self._adopt(replace(model, expected=expected), setting, data.n_targets, data.one_dimensional)
-            self._warn_unless_converged(tol, max_iter)
+            warn_unless_converged(model, tol, max_iter)
+            warn_of_unreliable_biases(model, setting.params.alpha, setting.bias, self._fit_log_prior)
             self.n_splits_ = int(fold.max()) + 1
-            self.cv_results_ = _cv_results(choice)
+            reliability = bias_reliability(data, choice.scores.settings, self.prior, max_iter)
+            self.cv_results_ = _cv_results(choice, reliability)
             return self._use_prior(self.prior)
 
-    def _check_parameters(self) -> tuple[Setting, float, int]:
-        """Check the parameters that do not depend on the data.
-
-        Return the first setting of the search space, ``tol`` and ``max_iter``.
-        """
+    def _check_parameters(self) -> tuple[float, int]:
+        """Check the parameters that do not depend on the data; return ``tol`` and ``max_iter``."""
         check_scoring(self.scoring)
         check_fraction(self.confidence, "confidence")
         check_jobs(self.n_jobs)
@@ -228,18 +234,23 @@ class CRMClassifierCV(CRMClassifier):
                 f"cv is {self.cv!r}: pass a number of folds, a splitter such as CombinationKFold, or a list of "
                 "(training indices, test indices) pairs"
             )
-        return self._search_space().first, check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
+        self._search_space()
+        return check_positive(self.tol, "tol"), check_count(self.max_iter, "max_iter")
 
     def _search_space(self) -> SearchSpace:
         """Check the parameters that accept ``"auto"`` or several values, and return the settings to choose from."""
-        if isinstance(self.alphas, str) or not np.ndim(self.alphas) == 1 or not len(self.alphas):
-            raise InputError(f"alphas is {self.alphas!r}: pass a non-empty list of positive numbers")
-        alphas = tuple(sorted({check_positive(alpha, "alpha", allow_zero=True) for alpha in self.alphas}))
-        if alphas[0] == 0:
-            raise InputError(
-                "alphas contains 0: without a ridge the weights diverge if the features separate the groups, and "
-                "scores on held-out groups become meaningless; pass numbers above 0, such as 1e-4"
-            )
+        alphas: tuple[float, ...] = ()
+        if self.alphas is not None:
+            if isinstance(self.alphas, str) or not np.ndim(self.alphas) == 1 or not len(self.alphas):
+                raise InputError(
+                    f"alphas is {self.alphas!r}: pass a non-empty list of positive numbers, or None for the default"
+                )
+            alphas = tuple(sorted({check_positive(alpha, "alpha", allow_zero=True) for alpha in self.alphas}))
+            if alphas[0] == 0:
+                raise InputError(
+                    "alphas contains 0: without a ridge the weights diverge if the features separate the groups, and "
+                    "scores on held-out groups become meaningless; pass numbers above 0, such as 1e-4"
+                )
         check_name("bias", self.bias, (*BIASES, AUTO))
         check_name("anchor", self.anchor, (*ANCHORS, AUTO))
         if isinstance(self.cross_fit, str) and self.cross_fit != AUTO:
@@ -255,11 +266,12 @@ class CRMClassifierCV(CRMClassifier):
     def _group_folds(self, data: LabelledSamples, seed: int) -> IntArray:
         """Return the fold of each seen group, (k,); −1 for groups that are never held out."""
         space, groups = data.candidates.space, data.candidates.seen_groups
-        if self.cv is None or isinstance(self.cv, int):
-            splitter = CombinationKFold(5 if self.cv is None else self.cv, random_state=seed)
-            return splitter.group_folds(space, groups)
-        if isinstance(self.cv, CombinationKFold):
-            return self.cv.group_folds(space, groups)
+        if self.cv is None or isinstance(self.cv, int | CombinationKFold):
+            splitter = self.cv
+            if not isinstance(splitter, CombinationKFold):
+                splitter = CombinationKFold(5 if self.cv is None else self.cv, random_state=seed)
+            n_splits, splitter_seed = splitter._check()
+            return combination_folds(space, groups, n_splits, np.random.default_rng(splitter_seed))
         fold = np.full(len(groups), -1, dtype=np.int64)
         for number, (train, test) in enumerate(self._splits(data)):
             held = np.setdiff1d(data.position[test], data.position[train])
@@ -361,8 +373,8 @@ def check_scoring(scoring: Any) -> str | Scorer:
     )
 
 
-def _cv_results(choice: Choice) -> dict[str, Any]:
-    """Cross-validation results, one entry per setting (scikit-learn's ``cv_results_`` layout)."""
+def _cv_results(choice: Choice, reliability: FloatArray) -> dict[str, Any]:
+    """Return the cross-validation results, one entry per setting (scikit-learn's ``cv_results_`` layout)."""
     scores = choice.scores
     params = [{**setting.params._asdict(), "bias": setting.bias} for setting in scores.settings]
     return {
@@ -371,6 +383,9 @@ def _cv_results(choice: Choice) -> dict[str, Any]:
         "mean_test_score": choice.setting_score,
         "std_test_score": scores.test_scores.std(axis=1),
         "rank_test_score": rankdata(-choice.setting_score, method="min").astype(np.int32),
+        "criterion": choice.criterion,
+        "effective_sample_size": reliability[:, 0],
+        "pareto_k": reliability[:, 1],
         "unseen_accuracy": _known_means(scores.unseen),
         "seen_accuracy": _known_means(scores.seen),
         "group_accuracy": scores.unseen,
@@ -384,25 +399,19 @@ def _known_means(values: FloatArray) -> FloatArray:
         return np.asarray(np.where(known, values, 0.0).sum(axis=1) / known.sum(axis=1))
 
 
-def choose_alpha(
-    X: FloatArray, codes: IntArray, space: GroupSpace, alphas: Sequence[float], rng: np.random.Generator
-) -> float:
-    """Return the alpha with the highest ``balanced_scores``.
+def choose_alpha(X: FloatArray, codes: IntArray, space: GroupSpace, rng: np.random.Generator) -> float:
+    """Return the alpha that ``CRMClassifierCV`` would choose for samples with codes (n, m), under the prior "hull"."""
+    data = coded_samples(X, codes, space)
+    fold = combination_folds(space, data.candidates.seen_groups, 10, rng)
+    seed = int(rng.integers(2**31))
+    return choose(data, SearchSpace(()), fold, "hull", "accuracy", max_iter=1000, seed=seed).setting.params.alpha
 
-    This is the minimum of two mean accuracies: on held-out groups, and on held-out samples of the other groups. If no
-    group can be held out, the accuracy on held-out samples decides; if no sample can be held out either, the middle
-    alpha is returned.
-    """
+
+def coded_samples(X: FloatArray, codes: IntArray, space: GroupSpace) -> LabelledSamples:
+    """Return samples with codes (n, m) whose class is the first attribute."""
     groups, position = space.distinct(codes)
     candidates = Candidates.of(space, groups, np.bincount(position).astype(np.float64), "all")
-    data = LabelledSamples(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
-    fold = combination_folds(space, groups, 10, rng)
-    path = [FitParams(alpha) for alpha in alphas]
-    seed = int(rng.integers(2**31))
-    scores = combination_scores(data, fold, path, ["extrapolated"], "hull", max_iter=1000, seed=seed)
-    if np.isnan(scores.unseen).all() and np.isnan(scores.seen).all():
-        return sorted(alphas)[len(alphas) // 2]
-    return scores.settings[int(np.argmax(balanced_scores(scores)))].params.alpha
+    return LabelledSamples(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
 
 
 def fit_codes(

@@ -27,9 +27,9 @@ from compshift.core.folds import combination_folds
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
 from compshift.crm.fit import Setting, StandardisedRows, StepOne, step_one, step_two
+from compshift.crm.held_out import ROW_PARTS, Fold, row_parts
 from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel
-from compshift.crm.selection import ROW_PARTS, Fold, row_parts
 
 MAX_FOLDS = 30
 """Number of folds if there are more seen groups than this; otherwise one fold per group. Each fold costs one fit."""

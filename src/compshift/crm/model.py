@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from compshift._checks import check_no_overflow
-from compshift._errors import InputError
+from compshift._errors import ExtrapolationWarning, InputError
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
 from compshift.core.energy import linear_energies
@@ -21,6 +23,9 @@ shrunk towards the latter for groups with a low effective sample size."""
 
 ENOUGH_SAMPLES = 30
 """Effective sample size at which ``"shrunk"`` gives B* and the cumulant bias equal weight."""
+
+MAX_TAIL_INDEX = 1.0
+"""Pareto k̂ above which a fit warns: the importance weights then do not even have a mean."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,3 +127,42 @@ class CRMModel:
                 fill(block, self.energies(X[block]))
 
         list(over_blocks(fill_rows, len(X)))
+
+
+def warn_unless_converged(model: CRMModel, tol: float, max_iter: int) -> None:
+    """Warn if a fit did not converge. Call only from ``fit`` itself: ``stacklevel`` assumes that depth."""
+    if not model.converged:
+        warnings.warn(
+            f"the fit stopped after {model.n_iter} iterations at a gradient of {model.gradient:.1e} (tol {tol:g}), "
+            f"where biases of seen groups are inexact by up to {model.bias_gap:.1e}: "
+            + (
+                f"raise max_iter (now {max_iter}), raise alpha, or loosen tol"
+                if model.n_iter >= max_iter
+                else "rounding errors prevent further progress; raise alpha or loosen tol"
+            ),
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+def warn_of_unreliable_biases(model: CRMModel, alpha: float, bias: str, log_prior: FloatArray) -> None:
+    """Warn if B* of an unseen group that the prior gives weight to depends on few samples, unless B* is not used.
+
+    Call only from ``fit`` itself: ``stacklevel`` assumes that depth.
+    """
+    candidates = model.candidates
+    asked = (candidates.in_seen < 0) & candidates.inside_hull & (log_prior > -np.inf)
+    poor = asked & (model.pareto_k > MAX_TAIL_INDEX)
+    if poor.any() and bias == "extrapolated":
+        worst = int(np.argmax(np.where(poor, model.pareto_k, -np.inf)))
+        label, n = candidates.space.label(candidates.groups[worst]), int(poor.sum())
+        which = (
+            f"bias of the unseen group {label} rests" if n == 1 else f"biases of {n} unseen groups, as {label}, rest"
+        )
+        warnings.warn(
+            f"the {which} on few samples (Pareto k̂ {model.pareto_k[worst]:.1f}), so predictions of "
+            f"{'it' if n == 1 else 'them'} are unreliable: choose a larger alpha (now {alpha:.2g}), or collect samples "
+            f"of the group{'s' * (n > 1)}",
+            ExtrapolationWarning,
+            stacklevel=3,
+        )

@@ -106,9 +106,9 @@ class CRMResolved(CRM):
     """CRM whose linear head is solved to its optimum on the final features.
 
     The extrapolated bias assumes a head that minimises the training loss (step 1 of CRM), but fine-tuning leaves the
-    head far from it. The ridge penalty is ``alpha``; if ``alpha`` is 0, it is the one of 1e-4, 1e-3, …, 1 that
-    best predicts held-out training groups inside the affine hull of the remaining ones. Checkpoints are selected with
-    the unsolved head, because solving it at every evaluation would take longer than training.
+    head far from it. The ridge penalty is ``alpha``; if ``alpha`` is 0, it is chosen on held-out training groups as
+    ``CRMClassifierCV`` does. Checkpoints are selected with the unsolved head, because solving it at every evaluation
+    would take longer than training.
     """
 
     alpha: float = 0.0
@@ -131,9 +131,7 @@ class CRMResolved(CRM):
 
         X, group, weight = rows.features(model)
         codes, task = rows.task.seen[group], rows.task
-        alpha = self.alpha or choose_alpha(
-            X, codes, task.space, (1e-4, 1e-3, 1e-2, 1e-1, 1.0), np.random.default_rng(rows.seed)
-        )
+        alpha = self.alpha or choose_alpha(X, codes, task.space, np.random.default_rng(rows.seed))
         clf = fit_codes(X, codes, task.space, alpha, sample_weight=weight, tol=1e-6)
         head = energy_head(model)
         with torch.no_grad():

@@ -23,13 +23,21 @@ import numpy as np
 from compshift._checks import check_count
 from compshift._errors import InputError
 from compshift._files import append_line, check_ordinary, parse_json
+from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.folds import combination_folds
+from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
-from compshift.crm.cv import choose_alpha, fit_codes
+from compshift.crm.cv import coded_samples, fit_codes
+from compshift.crm.fit import FitParams
+from compshift.crm.held_out import combination_scores
 from compshift.data.gaussians import AdditiveGaussians
 from compshift.studies.figure_file import check_figure_path, new_figure, save_figure
 
 QUICK_CASES = ((2, 10, 0.2), (2, 10, 0.5), (2, 20, 0.1), (2, 20, 0.2), (7, 2, 0.2))
 """Number of attributes, values per attribute and share of groups kept, for each case of the quick version."""
+
+ALPHAS = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.2, 0.4)
+"""Strengths of the ridge to choose from."""
 
 N_TRAIN = 8000
 """Total number of training rows of a case, if the number of rows per group is not given."""
@@ -120,6 +128,25 @@ def run_growth(
     return [known[case] for case in cases]
 
 
+def choose_alpha(
+    X: FloatArray, codes: IntArray, space: GroupSpace, alphas: Sequence[float], rng: np.random.Generator
+) -> float:
+    """Return the alpha that is best on held-out groups and on held-out samples of the others, whichever is worse.
+
+    The study shows seen and unseen groups side by side, so that both count. If no group can be held out, the accuracy
+    on held-out samples decides; if no sample can be held out either, the middle alpha is returned.
+    """
+    data = coded_samples(X, codes, space)
+    fold = combination_folds(space, data.candidates.seen_groups, 10, rng)
+    path = [FitParams(alpha) for alpha in alphas]
+    seed = int(rng.integers(2**31))
+    scores = combination_scores(data, fold, path, ["extrapolated"], "hull", max_iter=1000, seed=seed)
+    parts = [np.nanmean(part, axis=1) for part in (scores.unseen, scores.seen) if not np.isnan(part).all()]
+    if not parts:
+        return sorted(alphas)[len(alphas) // 2]
+    return scores.settings[int(np.argmax(np.min(parts, axis=0)))].params.alpha
+
+
 def run_case(case: GrowthCase) -> GrowthOutcome:
     """Draw groups and data, choose alpha, fit, and score on new rows of every group."""
     source = AdditiveGaussians(case.attributes, case.values)
@@ -128,7 +155,7 @@ def run_case(case: GrowthCase) -> GrowthOutcome:
     seen = space.codes(np.sort(rng.choice(space.n_groups, size=case.n_kept, replace=False)))
     codes = seen[np.arange(case.n_train) % len(seen)]
     X = source.sample(codes, rng)
-    alpha = choose_alpha(X, codes, space, (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.2, 0.4), rng)
+    alpha = choose_alpha(X, codes, space, ALPHAS, rng)
     clf = fit_codes(X, codes, space, alpha)
     test = space.codes(rng.integers(0, space.n_groups, size=20_000))
     X_test = source.sample(test, rng)
