@@ -44,9 +44,9 @@ print("chosen:", clf.alpha_)
 
 # %%
 # ``seen_accuracy`` is measured on held-out rows of the groups in the fit; it would choose the strongest ridge.
-# ``unseen_accuracy`` is measured on whole held-out groups. It agrees with the last column, which is unknown in practice,
-# and hardly differs between 0.01 and 0.1. Of the two, the ridge is chosen that is closer to the typical one for 1000 rows
-# of 30 features, 0.015.
+# ``unseen_accuracy`` is measured on whole held-out groups. It agrees with the last column, which is unknown in
+# practice, and hardly differs between 0.01 and 0.1. Of the two, the ridge is chosen that is closer to the typical one
+# for 1000 rows of 30 features, 0.015.
 
 by_seen = tried.loc[tried["seen_accuracy"].idxmax()]
 by_held_out = tried.loc[tried["alpha"] == clf.alpha_].iloc[0]
