@@ -31,7 +31,7 @@ class Slow(ERM):
     ranges = {}
 
     def loss(self, model, batch, state, step):
-        time.sleep(0.5)
+        time.sleep(0.1)
         return super().loss(model, batch, state, step)
 """
 CASES: dict[str, tuple[Any, ...]] = {

@@ -161,6 +161,8 @@ def _criterion(scores: CombinationScores, scoring: str | Scorer, typical: float)
 def setting_scores(scores: CombinationScores, scoring: str | Scorer = "accuracy") -> FloatArray:
     """Return one score per setting, (s,): the mean of its test scores, or their ``WORST_QUANTILE`` for ``"worst"``."""
     found = scores.test_scores
+    if not found.shape[1]:  # nothing could be held out
+        return np.full(len(found), np.nan)
     if isinstance(scoring, str) and scoring == "worst":
         return np.asarray(np.quantile(found, WORST_QUANTILE, axis=1))
     return np.asarray(found.mean(axis=1))
