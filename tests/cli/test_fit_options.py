@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -146,3 +147,18 @@ def test_an_empty_path_for_the_model_raises(call, tmp_path):
     write_birds(tmp_path / "birds.npz")
     result = call("fit", "birds.npz", "--target", "bird", "--attributes", "place", "-o", "", cwd=tmp_path)
     assert (result.returncode, result.err) == (2, "error: '.' is a folder: pass the path of a file to write\n")
+
+
+def test_alpha_auto_where_no_group_can_be_held_out(call, tmp_path):
+    codes = np.repeat([[0, 1], [1, 0], [1, 1]], 50, axis=0)
+    X = np.random.default_rng(0).normal(size=(150, 3)) + 2 * codes @ np.ones((2, 3))
+    frame = pd.DataFrame(X, columns=["x0", "x1", "x2"]).assign(bird=codes[:, 0], place=codes[:, 1])
+    frame.to_csv(tmp_path / "birds.csv", index=False)
+    labels = ("--target", "bird", "--attributes", "place", "--features", "x0,x1,x2")
+    result = call("fit", "birds.csv", *labels, "--alpha", "auto", "-o", "model.safetensors", cwd=tmp_path)
+    assert result.returncode == 0, result.err
+    assert (
+        "no group can be held out: alpha 0.01 is nearest to the typical one for these numbers of features and rows\n"
+        in result.out
+    )
+    assert "folds" not in result.out

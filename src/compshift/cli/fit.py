@@ -114,7 +114,8 @@ def fit(
         str,
         typer.Option(
             help="Strength of the ridge penalty, independent of the unit of the features. Pass several values, "
-            "separated by commas, or auto to choose the one with the best accuracy on held-out groups.",
+            "separated by commas, or auto, to choose by accuracy on held-out groups; where none can be held out, "
+            "the numbers of features and rows decide.",
             rich_help_panel=MODEL_SELECTION,
         ),
     ] = "1e-2",

@@ -79,14 +79,14 @@ def choose(
     of each seen group, −1 for groups that are never held out.
     """
     typical = typical_alpha(data.X.shape[1], data.sample_weight)
+    held_out = bool((fold >= 0).any())
 
     def score(path: Sequence[FitParams]) -> CombinationScores:
-        scorer = None if isinstance(scoring, str) or not (fold >= 0).any() else scoring
+        scorer = scoring if held_out and not isinstance(scoring, str) else None
         return combination_scores(
             data, fold, path, space.biases, prior, max_iter=max_iter, seed=seed, n_jobs=n_jobs, scorer=scorer
         )
 
-    held_out = bool((fold >= 0).any())
     extends = not space.alphas
     if extends:
         space = space._replace(alphas=default_alphas(typical))

@@ -155,7 +155,13 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
         how += "" if clf.selected_bias_ == "extrapolated" else f", {clf.selected_bias_} bias"
         offset = round(clf.unseen_offset_, 2) + 0.0  # + 0.0 turns −0.0 into 0.0
         how += f", unseen groups {offset:+.2f} nats" if offset else ""
-        print(f"chosen on held-out groups ({clf.n_splits_} folds): alpha {clf.alpha_:g}{how}")
+        if clf.n_splits_:
+            print(f"chosen on held-out groups ({clf.n_splits_} folds): alpha {clf.alpha_:g}{how}")
+        else:
+            print(
+                f"no group can be held out: alpha {clf.alpha_:g} is nearest to the typical one for these "
+                "numbers of features and rows"
+            )
     if expected is not None and len(expected):
         worst = expected.loc[expected["accuracy"].idxmin()]
         name = ", ".join(str(worst[attribute]) for attribute in clf.space_.names)
