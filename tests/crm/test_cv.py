@@ -327,3 +327,11 @@ class TestNothingToHoldOut:
 
     def test_a_given_list_is_searched_for_the_nearest(self):
         assert self.fit(alphas=[1e-3, 0.1, 1.0])[0].alpha_ == 0.1
+
+    def test_scores_are_nan_if_samples_cannot_be_held_out_either(self):
+        """With one sample per group every sample is needed for training."""
+        codes = np.array([[0, 0], [0, 1], [1, 0]])
+        clf = CRMClassifierCV(alphas=[0.1, 1.0]).fit(np.eye(3), codes[:, 0], attributes=codes[:, 1])
+        assert np.isnan(clf.cv_results_["mean_test_score"]).all()
+        assert np.isnan(clf.cv_results_["std_test_score"]).all()
+        assert (clf.cv_results_["rank_test_score"] == 1).all()
