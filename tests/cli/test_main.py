@@ -93,7 +93,7 @@ def test_narrow_terminals_keep_the_groups(folder, call, monkeypatch, width):
     assert ("90% interval" in lines[1]) == (int(width) >= 64)
     notes = [line for line in lines if line.startswith("not shown")]
     lost = {"120": [], "80": [], "64": ["ESS"], "45": ["90% interval, ESS"]}[width]
-    assert notes == [f"not shown in this width: {names}; use a wider terminal or --json" for names in lost]
+    assert notes == [f"not shown at this width: {names}; use a wider terminal or --json" for names in lost]
 
 
 def test_tables_in_files_and_pipes_are_not_wrapped(folder, call, monkeypatch):
@@ -106,7 +106,7 @@ def test_tables_in_files_and_pipes_are_not_wrapped(folder, call, monkeypatch):
     assert heading == "bird place rows accuracy 90% interval expected ESS in training"
     monkeypatch.setenv("COLUMNS", "64")
     result = call("evaluate", "a", "birds.npz", cwd=folder).out
-    assert "not shown in this width: expected, ESS; use a wider terminal or --json" in result
+    assert "not shown at this width: expected, ESS; use a wider terminal or --json" in result
     groups = json.loads(call("evaluate", "a", "birds.npz", "--json", cwd=folder).out)["groups"]
     assert all("effective_sample_size" in group for group in groups)
     assert sum("expected_accuracy" in group for group in groups) == 1  # the unseen group

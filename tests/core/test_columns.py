@@ -61,7 +61,7 @@ def test_names_come_from_the_table():
         (pd.Series([1, None], dtype="Int64"), "1 missing"),
         (pd.Series(pd.to_datetime(["2020-01-01"])), "convert it to text"),
         ([[1, 2], [3]], "differ in length"),
-        (np.zeros((2, 2, 2)), "1 or 2 dimensions"),
+        (np.zeros((2, 2, 2)), "3 dimensions instead of 1 or 2"),
         ([np.inf, 1.0], "infinite"),
         ([{1}, {2}], "values must be text, numbers or booleans"),
         ("text", "pass a table with one row per sample"),
@@ -73,7 +73,7 @@ def test_bad_columns(table, message):
 
 
 def test_names_must_fit_and_differ():
-    with pytest.raises(InputError, match="1 names for 2 columns"):
+    with pytest.raises(InputError, match="names has 1 entries but the table has 2 columns"):
         read_columns(np.zeros((3, 2), dtype=int), names=["a"])
     with pytest.raises(InputError, match="names repeat"):
         read_columns(np.zeros((3, 2), dtype=int), names=["a", "a"])

@@ -133,5 +133,5 @@ def test_a_linked_folder_around_the_data_set_raises(tmp_path):
     edit(tmp_path / "root/celeba/list_attr_celeba.txt", "000001.jpg", "secret.jpg")
     edit(tmp_path / "root/celeba/list_eval_partition.txt", "000001.jpg", "secret.jpg")
     trees.image(tmp_path / "secret.jpg")
-    with pytest.raises(InputError, match="a folder around the data set"):
+    with pytest.raises(InputError, match="a folder that contains the data set"):
         load("celeba", tmp_path / "root")

@@ -87,6 +87,6 @@ class TestHead:
 
         model = train(gaussians(), "erm", Wobbly(), Settings(steps=2, eval_every=2), device="cpu")
         with pytest.raises(
-            InputError, match="trained by 'erm', which predicts classes but no groups: train it by 'crm'"
+            InputError, match="trained with 'erm', which predicts classes but not groups: train it with 'crm'"
         ):
             export_onnx(model, tmp_path / "model.onnx")

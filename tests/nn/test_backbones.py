@@ -80,5 +80,7 @@ def test_an_offline_hub_gives_a_clear_error(monkeypatch):
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match=r"'someone/nothing' cannot be loaded \(not a folder, nor found on the hub\)"):
+    with pytest.raises(
+        InputError, match=r"'someone/nothing' cannot be loaded \(neither a folder nor found on the hub\)"
+    ):
         load_backbone("someone/nothing", "images")

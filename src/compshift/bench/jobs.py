@@ -1,4 +1,4 @@
-"""Jobs of a benchmark: their configuration, their key, and ``run_job``, with which a worker runs one.
+"""Jobs of a benchmark: their configuration, their key, and ``run_job``, which a worker calls to run one.
 
 A job is one fit of a method on a scenario of a data set, with a draw of hyper-parameters and a seed. Its key is a hash
 of everything that determines the result. ``run_job`` does not raise exceptions: it returns them in the record.
@@ -38,9 +38,9 @@ from compshift.data.shift import Scenario
 from compshift.methods.sampling import Fixed, LogUniform
 
 STANDARD = ((),)
-"""Dropped groups of the scenario "standard": none, and val keeps the groups that train lacks.
+"""``dropped`` of the scenario "standard", which drops no group and keeps in val the groups that train lacks.
 
-It differs from "none", which is written as no groups at all, by one empty group.
+The scenario "none" has the empty tuple; the empty group in this one tells the two apart.
 """
 
 _one_at_a_time = threading.Lock()
@@ -55,7 +55,7 @@ class PlannedData:
     digest: str  # hash of the content
     protocol: Protocol
     weights: str | None = None  # path of the backbone's checkpoint file; the protocol has its digest
-    scenarios: str = ""  # groups to drop, as they were asked for
+    scenarios: str = ""  # groups to drop, as the user wrote them
     pairs: str | None = None  # "separate" if a sentence encoder is fine-tuned on pairs of texts
 
 
@@ -90,9 +90,9 @@ class Job:
         return self.data.protocol.draw(self.draw, self.method.ranges)
 
     def config(self) -> dict[str, Any]:
-        """Return everything that determines the result; paths and machine are left out because they do not."""
+        """Return everything that determines the result, so without paths and without the machine."""
         common, own = self.drawn
-        # Sentence encoders once read pairs as one sequence; jobs with another encoding keep the names from then.
+        # Earlier releases had no "pairs" and read every pair as one sequence. Jobs that still do so keep their keys.
         encoding = {"pairs": self.data.pairs} if self.data.pairs else {}
         return {
             "data": self.data.source.label,
@@ -117,7 +117,7 @@ class Job:
 
     @property
     def run_seed(self) -> int:
-        """Seed of all randomness in the run; independent of the other jobs of a plan."""
+        """Seed of all randomness in the run; it does not depend on the other jobs of the plan."""
         return seed_for(self.data.source.label, self.scenario, self.method.name, self.draw, self.seed)
 
 

@@ -135,7 +135,7 @@ class BenchPlan:
     def estimate_seconds(self, store: Store | None, device: str = "auto") -> float:
         """Estimate the seconds that all unfinished jobs take when run one after the other; 0 if all are finished.
 
-        Training steps are timed on ``device``, which must be a kind of device on which the jobs will run.
+        Training steps are timed on ``device``; pass a device of the kind that the jobs will run on.
         """
         known = {} if store is None else _mean_seconds(store)
         guesses: dict[str, Callable[[Job], float]] = {}
@@ -174,12 +174,11 @@ def make_plan(
 ) -> BenchPlan:
     """Plan every method on every scenario of every data set.
 
-    Each of the ``drops`` is ``"each"`` (one scenario per group), ``"none"``, ``"standard"`` (none, with groups in
-    validation that training lacks), ``"random:0.3"`` (a share of the groups),
-    or groups as text such as ``"3,stripes"``, separated by semicolons if several are dropped together. ``protocol``
-    names a protocol, ``changes`` are settings to change in it, and arguments that are None have the protocol's values.
-    ``yes`` allows ``"each"`` for data sets whose published result is a single scenario. ``plugins`` are instances of
-    ``compshift.methods.registry.Plugin``.
+    Each entry of ``drops`` says which groups to drop: ``"each"`` (one group per scenario), ``"none"``, ``"standard"``
+    (none, and validation keeps groups that training lacks), ``"random:0.3"`` (a random share of the groups), or groups
+    as text such as ``"3,stripes"``, separated by semicolons if several are dropped together. ``changes`` are changes to
+    the settings of ``protocol``; arguments that are None take the protocol's values. ``yes`` allows ``"each"`` for data
+    sets whose published result is a single scenario. ``plugins`` are ``compshift.methods.registry.Plugin`` instances.
     """
     changes, extent = split_changes(changes)
     draws = extent.get("draws") if draws is None else draws
@@ -217,9 +216,9 @@ def make_plan(
         if "each" in wanted and "each" not in rules.scenarios.split() and not yes:
             jobs = len(shifts) * len(chosen) * (n_draws + n_seeds - 1)
             raise InputError(
-                f"{source.label}: its training split itself lacks groups that are tested, so its published result is a "
-                f"single scenario, 'none', but 'each' would drop {len(shifts)} groups in turn ({jobs} jobs): drop "
-                "'none', or confirm with yes"
+                f"{source.label}: its training split already lacks groups that are tested, so its published result is "
+                f"a single scenario, 'none', but 'each' would drop {len(shifts)} groups in turn ({jobs} jobs): choose "
+                "the scenario 'none', or confirm with yes=True"
             )
         planned = PlannedData(source, source.digest(), rules, path, " ".join(wanted), pair_encoding(rules, data))
         own = [replace(method, ranges=rules.method_ranges(method.name, method.ranges)) for method in chosen]

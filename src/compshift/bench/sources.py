@@ -22,7 +22,7 @@ from compshift.data.feature_files import load_features, read_inputs
 from compshift.data.text_tables import TEXT, ending
 
 MAX_MEASUREMENTS = 50
-"""Largest number of features that count as measurements, whose scales may differ; more count as an embedding."""
+"""Maximum number of features that are taken for measurements, whose scales may differ; more are an embedding."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class DataSource:
 
     @property
     def needs_features(self) -> bool:
-        """Whether features must first be computed from downloaded images or texts before a job can use features."""
+        """Whether the data are downloaded images or texts, whose features must be computed before heads are fitted."""
         return self.known is not None and not self.known.bundled and self.known.kind != "features"
 
     def with_features(
@@ -94,7 +94,7 @@ class DataSource:
 
     @property
     def _is_bundled(self) -> bool:
-        """Whether the data set comes with this package, so that its digest can ignore rounding of computed samples."""
+        """Whether the data set needs no download; its digest ignores the samples, which may differ by rounding."""
         return self.known is not None and self.known.bundled
 
 

@@ -56,7 +56,8 @@ def bench(
         typer.Option(
             help="Groups to drop: each (one group at a time), none, random:SHARE (a random share of the groups), or a "
             "group as VALUE,VALUE,... (join several groups with ; and put a value that contains a comma in double "
-            "quotes); standard is none with all groups in validation. Repeat the option for several scenarios.",
+            "quotes); standard drops none and keeps groups in validation that training lacks. Repeat the option for "
+            "several scenarios.",
             show_default="each; none for nico++",
             rich_help_panel=SCOPE,
         ),
@@ -66,7 +67,7 @@ def bench(
         typer.Option(
             "--yes",
             metavar="",
-            help="Run --drop each on nico++ too, whose result is one scenario.",
+            help="Allow --drop each on nico++, whose published result is a single scenario.",
             rich_help_panel=SCOPE,
         ),
     ] = False,

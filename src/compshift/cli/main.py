@@ -34,7 +34,7 @@ from compshift.cli.report import report
 from compshift.cli.train import train
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""Base class of the parser's errors: click's, or the copy in newer versions of typer, which has no public name."""
+"""Base class of the argument parser's errors, which click defines; typer's own copy of click does not export it."""
 
 MAX_VALUE_CHARACTERS = 60
 """Maximum length of a value in an error message; longer values are cut."""

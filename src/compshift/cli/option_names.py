@@ -20,10 +20,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 OTHER_NAMES = {"num_workers": "workers", "n_jobs": "jobs", "random_state": "seed", "alphas": "alpha"}
-"""Parameters of the library whose options have another name → parameter of the command."""
+"""Parameter of the library → parameter of the command, where the two have different names."""
 
 ALSO_COMMON_WORDS = ("split", "features")
-"""Parameters that are also columns and parts of files: "split has 2 dimensions" is about a file, not about --split."""
+"""Parameters that are also names of columns or arrays: "split has 2 dimensions" is about a file, not about --split."""
 
 QUOTED = r"(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w\((?:[^()]|\([^()]*\))*\)"
 """Matches text in which nothing is translated: file names, values, commands, and calls of Python functions."""
@@ -32,8 +32,8 @@ QUOTED = r"(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w\((?:[^
 def command_options(command: Any, arguments: Sequence[str]) -> dict[str, str]:
     """Return the options that the command line offers, by the name of the library's parameter.
 
-    ``command`` is the whole command line, ``arguments`` are those it was called with. With --config, parameters may
-    come from a file, where they are called as in the library: then only flags and options that were given are returned.
+    ``command`` is the top-level command, ``arguments`` are its arguments in this call. With --config, parameters may
+    come from a file that uses the library's names; then only flags and the options in ``arguments`` are returned.
     """
     for argument in arguments:
         command = getattr(command, "commands", {}).get(argument, command)

@@ -130,7 +130,7 @@ ProtocolName = Annotated[
         "--protocol",
         metavar="NAME",
         help="Protocol: compshift, paper (what the paper's text says) or authors (what its authors' code does). "
-        "`compshift train` uses the middle of each range, and the protocol before a configuration file.",
+        "`compshift train` uses the middle of each range; a protocol given here overrides the configuration file.",
         show_default="compshift; none in `compshift train`",
         rich_help_panel=PROTOCOL,
     ),
@@ -168,7 +168,7 @@ Overwrite = Annotated[
     typer.Option(
         "--overwrite",
         metavar="",
-        help="Replace features of another network or with other settings.",
+        help="Replace existing features that another network or other settings produced.",
         rich_help_panel=DATA,
     ),
 ]

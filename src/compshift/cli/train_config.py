@@ -28,7 +28,7 @@ BACKBONE_KEYS = ("backbone", "weights", "pooling", "max_length", "dropout")
 """Configuration keys of the backbone."""
 
 PROTOCOL_KEYS = ("protocol", "protocol_set")
-"""Configuration keys of the protocol: its name, and changes of its settings as a table."""
+"""Configuration keys of the protocol: its name, and a table of changes to its settings."""
 
 CHANGED_KEYS = {
     "select": "metric",
@@ -36,7 +36,7 @@ CHANGED_KEYS = {
     "validation_bias": "predictor",
     "validation_prior": "predictor",
 }
-"""Configuration keys of the settings of a protocol that have another name there."""
+"""Protocol setting → configuration key, where the two have different names."""
 
 MAX_FILE_BYTES = 1 << 16
 """Maximum size of a configuration file, because parsing deeply nested TOML keys is slow."""
@@ -152,7 +152,7 @@ class TrainConfig:
 
         if kind == "features":
             raise InputError(
-                "protocols of training are for images and texts, but the samples are features: leave out --protocol"
+                "training protocols are for images and texts, but the samples are features: leave out --protocol"
             )
         known = benchmark(self.source) if self.source in MODULES else None
         about: dict[str, Any] = {
@@ -189,13 +189,13 @@ class TrainConfig:
 def _merged(in_file: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Override the options of a file with those on the command line.
 
-    A protocol on the command line that is not the file's overrides everything that protocols decide; changes of single
-    settings override these.
+    If the command line names another protocol than the file, it overrides all settings that a protocol decides;
+    otherwise --protocol-set overrides the file's values of the settings that it changes.
     """
     options = dict(in_file)
     changes: dict[str, Any] = dict(given.get("protocol_set", {}))
     if given.get("protocol") not in (None, options.get("protocol")):
-        every = named_protocol("paper", kind="text")  # an unchanged compshift does not list every setting
+        every = named_protocol("paper", kind="text")  # the protocol "compshift" does not list every setting
         decided = {"steps", "protocol_set", *every.ranges, *every.methods, *every.training_settings()}
         decided |= {*every.backbone_settings("text")}
     else:

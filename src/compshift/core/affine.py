@@ -173,13 +173,13 @@ def affine_log_posterior(log_proba: FloatArray, weights: FloatArray, log_score: 
 
 
 def extrapolation_leverage(hull: AffineHull, codes: IntArray) -> FloatArray:
-    r"""Return the variance (q,) at each group (q, m) of an additive function fitted to values of variance 1.
+    r"""Return the variance (q,) at each group (q, m) of an additive function fitted to the seen groups.
 
     .. math:: h(z') = \min \Big\{ \sum_z \alpha_z^2 : \sigma(z') = \sum_z \alpha_z \sigma(z) \Big\}
 
-    The values are those of the seen groups. The variance is at most 1 at a seen group. At an unseen group it grows with
-    the length of the path from the seen groups, and decreases if there are several paths, like the resistance of
-    parallel resistors. It is infinite outside the hull.
+    Each seen group contributes one value of variance 1. The variance of the fit is at most 1 at a seen group. At an
+    unseen group it grows with the length of the path from the seen groups, and decreases if there are several paths,
+    like the resistance of parallel resistors. It is infinite outside the hull.
     """
     inside = hull._contains(codes)
     result = np.full(len(codes), np.inf)

@@ -30,7 +30,7 @@ MAX_PAIRS = 50_000_000
 """Largest number of (candidate, seen group) pairs for which ``cumulant_bias`` is computed."""
 
 STANDARD_ERRORS = 3.0
-"""Number of standard errors by which a bias may lie below B*. It is about log 20 too; see ``no_lower_than_samples``."""
+"""Number of standard errors by which a bias may lie below B*; also about log 20, see ``no_lower_than_samples``."""
 
 WEIGHT_TIE = 1e-12
 """Largest difference at which ``pareto_k`` treats two log weights as equal."""
@@ -202,7 +202,7 @@ def no_lower_than_samples(bias: FloatArray, by_samples: ExtrapolatedBias) -> Flo
 def tail_indices(
     space: GroupSpace, groups: IntArray, energies: FloatArray, log_evidence: FloatArray, sample_weight: FloatArray
 ) -> FloatArray:
-    """Return the Pareto k̂ of the importance weights behind the bias of each of the groups (g, m), (g,).
+    """Return, for each of the groups (g, m), the Pareto k̂ of the importance weights behind its bias, (g,).
 
     ``energies`` (n, D), ``log_evidence`` (n,) and ``sample_weight`` (n,) belong to the training samples. For k̂ below
     0.5 the weighted mean has a finite variance; above 0.7 it is unreliable (Vehtari et al., 2024).

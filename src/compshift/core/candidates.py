@@ -227,7 +227,7 @@ def adjustment_offset(counts: FloatArray, tau: float, smoothing: float, epsilon:
     .. math:: \tau \log (\hat p(y \mid a) + \varepsilon)
 
     ``counts`` (c, a) are as in ``correction_offset``, and the offset is used in the same way. ``smoothing`` is added to
-    every count. An attribute without counts has p̂ = 0.
+    every count. If ε > 0, attribute combinations that have no counts even so have p̂ = 0.
     """
     smooth = counts + smoothing
     total = smooth.sum(axis=0)

@@ -1,4 +1,4 @@
-"""Reading of tables of attribute values (pandas, Polars, Arrow, arrays, lists, mappings) as named columns of codes."""
+"""Read tables of attribute values (pandas, Polars, Arrow, arrays, lists, mappings) as named columns of codes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def read_columns(
     if names is not None:
         own = [str(name) for name in check_list(names, "names", "names, one for each column")]
     if len(own) != len(found):
-        raise InputError(f"{len(own)} names for {len(found)} columns: pass one name per column")
+        raise InputError(
+            f"names has {len(own)} entries but the table has {len(found)} columns: pass one name per column"
+        )
     labels = _default_names(own, default, taken)
     if len(set(labels)) < len(labels):
         raise InputError(f"attribute names repeat ({listing(labels)}): give each column its own name")
@@ -85,10 +87,10 @@ def named_columns(table: Any, names: Sequence[str]) -> list[Column]:
 
 
 def match_columns(columns: Sequence[Column], attributes: Sequence[str]) -> list[int]:
-    """Return for each column the position of its attribute: by name if the names are the same, else by order.
+    """Return the position of each column's attribute: matched by name if all names agree, otherwise by order.
 
-    Raise if only some of the names are the same and a column is not at the position of its attribute, because columns
-    could be mixed up without notice. Default names are ignored: they do not say which attribute a column holds.
+    If only some names agree and one of these columns is not at the position of its attribute, the columns may be in the
+    wrong order, which raises an error. Default names are ignored: they do not say which attribute a column holds.
     """
     names = [column.name for column in columns]
     if len(names) != len(attributes):
@@ -139,7 +141,7 @@ def _split(table: Any) -> list[tuple[str | None, Any]]:
     array = table if isinstance(table, np.ndarray) else _from_sequence(table)
     if array.ndim not in (1, 2):
         raise InputError(
-            f"the table of attribute values has {array.ndim} dimensions, not 1 or 2 dimensions: pass one row per "
+            f"the table of attribute values has {array.ndim} dimensions instead of 1 or 2: pass one row per "
             "sample and one column per attribute"
         )
     if array.ndim == 1:

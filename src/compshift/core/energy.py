@@ -140,9 +140,10 @@ class GroupTable:
         return sum(self.space.cardinalities[: self.left.shape[1]])
 
     def halves(self, energies: Array) -> tuple[Array, Array]:
-        """Return the negated energies of the rows (n, l) and of the columns (n, r); a group's is the sum of the two.
+        """Return the negated energies of the rows (n, l) and of the columns (n, r).
 
-        The arrays are new and may be overwritten. NumPy arrays have the memory order of ``energies``.
+        A group's negated energy is that of its row plus that of its column. The arrays are new and may be
+        overwritten. NumPy arrays have the memory order of ``energies``.
         """
         xp, width, split = namespace(energies), self.left_width, self.left.shape[1]
         offsets, halves = self.space.offsets, []
@@ -162,7 +163,7 @@ class GroupTable:
         return left, right
 
     def by_value(self, left: Array, right: Array) -> Array:
-        """Return (n, D): for each attribute value, the sum of ``left`` (n, l) or ``right`` (n, r) over its entries."""
+        """Return the sums (n, D) of ``left`` (n, l) or ``right`` (n, r) over the rows or columns of each value."""
         xp = namespace(left)
         if self.left_values is not None:
             left = xp.matmul(left, like(self.left_values, left))

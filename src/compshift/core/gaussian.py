@@ -25,7 +25,7 @@ from compshift.core.groups import GroupSpace, one_hot_rows
 from compshift.core.span import Span
 
 CANCELLATION_THRESHOLD = 1e6
-"""Size above which the terms of a difference make it lose digits, so that it is recomputed in another way.
+"""Size of the terms of a difference above which too many digits cancel, so that it is recomputed in another way.
 
 ``squared_distances`` measures the size relative to the result (or to 1, if that is larger), ``relative_exponents``
 absolutely.

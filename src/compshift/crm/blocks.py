@@ -27,7 +27,7 @@ from compshift.distributed import ALONE, Collective
 
 T = TypeVar("T")
 Part = Callable[..., T]
-"""Function that computes the contribution of one block; defined at module level if Dask workers are to run it."""
+"""Function that computes the contribution of one block. For Dask workers it must be defined at module level."""
 
 Merge = Callable[[T, T], T]
 """Function that adds two contributions."""
@@ -163,7 +163,7 @@ def in_threads(part: Part[T], blocks: Iterable[Any], arguments: tuple[Any, ...],
 
 @cache
 def _pool(n_threads: int) -> ThreadPoolExecutor:
-    """Return a thread pool, cached because a search uses it hundreds of times."""
+    """Return a thread pool, cached because a fit uses it hundreds of times."""
     return ThreadPoolExecutor(n_threads, thread_name_prefix="compshift")
 
 
@@ -221,7 +221,7 @@ class _ThreadLimit:
 
 @cache
 def _controller() -> ThreadpoolController:
-    """Return the controller of the BLAS libraries, cached because NumPy and SciPy load theirs on import."""
+    """Return the controller of the BLAS libraries. It can be cached: NumPy and SciPy load their libraries on import."""
     return ThreadpoolController()
 
 

@@ -20,8 +20,8 @@ from compshift.crm.inputs import read_labels
 class CombinationKFold(BaseCrossValidator):
     """Cross-validation folds that hold out whole groups, each inside the affine hull of the groups that remain.
 
-    The score on these folds estimates the accuracy on unseen combinations, which held-out rows of seen groups cannot
-    do. Every group that lies inside the affine hull of the other groups is held out exactly once. The remaining groups
+    The score on these folds estimates the accuracy on unseen combinations; a score on held-out rows of seen groups does
+    not. Every group that lies inside the affine hull of the other groups is held out exactly once. The remaining groups
     are in every training set and in no test set.
 
     Parameters

@@ -1,12 +1,13 @@
 """Both steps of CRM when attributes are missing in some samples.
 
-Step 1 maximises the likelihood of the known attributes. It can be computed exactly (``core.posterior``) but its
-negative logarithm is not convex, so the search starts from the fit to the complete samples. The risk depends on p̂(z)
-and B(z) only through p̂(z) e^{−B(z)}. After each search p̂ is therefore re-estimated from expected counts, and B is
-adjusted so that the product stays the same. A complete sample counts for its group; an incomplete sample counts for
-every seen group that agrees with its known attributes, in proportion to the group's posterior probability. At the end
-p̂ are the frequencies that the fit itself expects, so that B* = B on the seen groups, as in a fit without missing
-attributes.
+Step 1 maximises the likelihood of the known attributes. The likelihood can be computed exactly (``core.posterior``),
+but the risk, its negative logarithm, is not convex, so the search starts from the fit to the complete samples.
+
+The risk depends on p̂(z) and B(z) only through p̂(z) e^{−B(z)}, so p̂ is free as long as B changes with it. After each
+search p̂ is re-estimated from expected counts, and B is adjusted so that the product stays the same. A complete sample
+counts for its group; an incomplete sample counts for every seen group that agrees with its known attributes, in
+proportion to the group's posterior probability. At the end p̂ are the frequencies that the fit itself expects, so that
+B* = B on the seen groups, as in a fit without missing attributes.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ class PartialRows(NamedTuple):
     def energy_moments(self, energies: FloatArray, log_score: FloatArray) -> EnergyMoments:
         """Return the expected moments of the energies within the seen groups.
 
-        The energies have mean 0 over all samples because the features have mean 0.
+        The pooled covariance is a difference of second moments. It loses few digits, because the features, and with
+        them the energies, have mean 0 over all samples.
         """
         c = len(self.position)
         sums = np.zeros((len(log_score), energies.shape[1]))

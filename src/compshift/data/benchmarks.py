@@ -59,8 +59,9 @@ class Packaging:
 
 
 def link_bound(folder: Path, top: Path) -> Path:
-    """Return the folder that no file found in ``folder`` may lead out of: ``top``, or the last linked folder below it.
+    """Return the folder that must contain all files of ``folder`` after links are resolved.
 
+    It is ``top`` or, if folders below ``top`` are links that lead out of it, the last of them on the way to ``folder``.
     Users keep data on other disks, so a folder whose path compshift itself names, such as ``celeba/img_align_celeba``,
     may be a symbolic link. Names that come from a table, and links inside the linked folder, must stay below it.
     """
@@ -70,17 +71,18 @@ def link_bound(folder: Path, top: Path) -> Path:
             continue
         if any(inner.resolve().is_relative_to(step.resolve()) for inner in (top, bound)):
             raise InputError(
-                f"{str(step)!r} is a link to {str(step.resolve())!r}, a folder around the data set: replace it by a "
-                "link to the folder that holds the data"
+                f"{str(step)!r} is a link to {str(step.resolve())!r}, a folder that contains the data set: replace "
+                "it by a link to the folder that holds the data"
             )
         bound = step
     return bound
 
 
 def check_links(path: Path, top: Path) -> Path:
-    """Return ``path`` after checking that no file in the folders from ``top`` down to it is a link that leads out.
+    """Return ``path`` after checking that no file in the folders from ``top`` down to it is a link to a file elsewhere.
 
-    Loaders also read files beside ``path``. Folders may be links; ``link_bound`` says what their files must stay in.
+    All files of these folders are checked, because loaders read files beside ``path`` too. The folders may be links;
+    ``link_bound`` returns the folder that must then contain their files.
     """
     for folder in reversed([parent for parent in path.parents if parent.is_relative_to(top)]):
         bound = link_bound(folder, top)
@@ -147,9 +149,10 @@ class Benchmark:
         raise InputError(f"{self.name} was not found below {str(root)!r} (looked for {probed}): {self.download}")
 
     def fitted_geometry(self, data: GroupedDataset) -> Geometry | None:
-        """Return the published geometry; if images have another size than the published one, warn and scale the crop.
+        """Return the published cropping and scaling of images, with the crop adapted to the actual size of the images.
 
-        The size is that of most images in a sample. Images of the published size keep the published geometry.
+        The actual size is the most common one in a sample of the images. A warning lists the sizes if any image of the
+        sample does not have the published size.
         """
         if self.geometry is None or self.image_size is None or not isinstance(data.samples, ImageFiles):
             return self.geometry
@@ -158,7 +161,7 @@ class Benchmark:
             return self.geometry
         (width, height), _ = sizes[0]
         listed = " and ".join(f"{n} {'has' if n == 1 else 'have'} {w} × {h}" for (w, h), n in sizes[:LISTED_SIZES])
-        more = "" if len(sizes) <= LISTED_SIZES else f" and others {len(sizes) - LISTED_SIZES} more sizes"
+        more = "" if len(sizes) <= LISTED_SIZES else f", and the rest have {len(sizes) - LISTED_SIZES} other sizes"
         warn_incomplete(
             f"of {sum(n for _, n in sizes)} images sampled, {listed} pixels{more}; the published ones have "
             f"{' × '.join(map(str, self.image_size))}: the same part of the picture is cropped from {width} × {height}"

@@ -285,7 +285,7 @@ def _matrix(features: Any) -> Any:
             if values.dtype.kind not in "fiub":
                 raise InputError(
                     f"the feature column {name!r} has {shown(_first_non_number(values))}: it must contain only "
-                    "numbers, with a point before decimals"
+                    "numbers, with a decimal point"
                 )
             if np.isnan(values.astype(np.float64)).any():
                 row = int(np.argmax(np.isnan(values.astype(np.float64))))

@@ -67,8 +67,8 @@ def onnx_source(model: Any, prior: Any = None) -> OnnxSource:
             if isinstance(model.model.head, AdditiveEnergyHead):
                 return _trained_source(model.model.head, model.head_, prior)
             raise InputError(
-                f"the model was trained by {model.method.name!r}, which predicts classes but no groups: train it by "
-                "'crm', the only method whose models can be written as ONNX"
+                f"the model was trained with {model.method.name!r}, which predicts classes but not groups: train it "
+                "with 'crm' or 'crm-resolved', the methods whose models can be written as ONNX"
             )
     given = f"the class {model.__name__}" if isinstance(model, type) else an(type(model).__name__)
     stored = f", for example compshift.load({fspath(model)!r})" if isinstance(model, str | PathLike) else ""

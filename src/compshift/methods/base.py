@@ -89,7 +89,7 @@ class Task:
 
     @cached_property
     def attribute_of(self) -> IntArray:
-        """Number of each training group's attribute combination, (k,), from 0; all 0 if there are no attributes."""
+        """Index of each training group's attribute combination, (k,), from 0; all 0 if there are no attributes."""
         if self.seen.shape[1] == 1:
             return np.zeros(self.n_groups, dtype=np.int64)
         names, values = self.space.names[1:], self.space.values[1:]
@@ -101,7 +101,7 @@ class Task:
         return int(self.attribute_of.max()) + 1
 
     def class_by_attribute(self) -> FloatArray:
-        """Entry of ``weight`` for each class and attribute combination, (c, a); 0 for unseen groups."""
+        """Return ``weight`` as a table by class and attribute combination, (c, a), with 0 for unseen groups."""
         table = np.zeros((self.n_classes, self.n_attributes))
         table[self.class_of, self.attribute_of] = self.weight
         return table

@@ -101,7 +101,7 @@ def load_config(name: str) -> Any:
 
 
 def _check_extent(settings: Any, key: str = "") -> None:
-    """Check that the layers in a configuration are not more or larger than those of any real model."""
+    """Check that a configuration has no more layers, and no larger ones, than any real model."""
     if isinstance(settings, dict):
         for name, value in settings.items():
             _check_extent(value, str(name))
@@ -124,7 +124,7 @@ def load_part(load: Callable[..., Any], name: str, **options: Any) -> Any:
             reason = "its weights are a pickle that holds more than tensors; it was not run"
         if isinstance(error, RecursionError):
             reason = "it is nested too deeply"
-        hint = "the folder is not a complete model" if Path(name).is_dir() else "not a folder, nor found on the hub"
+        hint = "the folder is not a complete model" if Path(name).is_dir() else "neither a folder nor found on the hub"
         raise LoadingError(f"the backbone {name!r} cannot be loaded ({hint}): {reason[:300]}") from None
 
 
@@ -204,9 +204,9 @@ class TextBackbone(Backbone):
         self.eval()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Pooled features, scaled to length 1 if ``normalised``; for tensors (n, 2, length) those of pairs.
+        """Pooled features of texts (n, length), or of pairs of texts (n, 2, length); in train mode, after dropout.
 
-        In train mode they are followed by dropout.
+        Each text's features are scaled to length 1 if ``normalised``.
         """
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         if token_type_ids is not None:

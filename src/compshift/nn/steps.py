@@ -31,10 +31,10 @@ _BATCH_REMEDY = "pass batches of features, or tuples whose first part is feature
 def step_one_loss(
     energies: Tensor, position: Tensor, sample_weight: Tensor, seen: SeenGroups, learned_bias: Tensor
 ) -> Tensor:
-    """Weighted sum of the negative log-likelihoods of the rows' groups (paper, eq. "CRM1").
+    """Return the weighted sum of the negative log-likelihoods of the rows' groups (paper, eq. "CRM1").
 
-    ``energies`` (n, D); ``position`` (n,) of each row's group among the training groups; ``learned_bias`` (g,) of the
-    candidate groups. 16-bit energies are widened to 32 bits.
+    ``energies`` is (n, D), widened to 32 bits if it has 16. ``position`` (n,) is the position of each row's group among
+    the training groups, and ``learned_bias`` (g,) belongs to the candidate groups.
     """
     energies = full_precision(energies)
     log_score = seen.log_frequency.to(energies) - learned_bias[seen.index].to(energies)  # (k,)

@@ -105,7 +105,7 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
     console.print(table)
     worst = ", ".join(map(str, report.worst_group))
     lines = [
-        *([f"not shown in this width: {', '.join(left_out)}; use a wider terminal or --json"] if left_out else []),
+        *([f"not shown at this width: {', '.join(left_out)}; use a wider terminal or --json"] if left_out else []),
         f"average accuracy {report.average:.3f}, balanced {report.balanced:.3f}",
         f"worst group {report.worst:.3f}, ({worst})",
     ]
@@ -142,7 +142,7 @@ def _fitting_table(evaluation: Evaluation, part: str, console: Console) -> tuple
 
 
 def _evaluation_table(evaluation: Evaluation, part: str, optional: Sequence[str]) -> Table:
-    """Return the accuracy table with those columns of the interval, expected accuracy and ESS that are listed."""
+    """Return the accuracy table; ``optional`` lists the headings of the optional columns to include."""
     from rich.markup import escape
 
     report = evaluation.report

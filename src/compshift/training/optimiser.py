@@ -24,7 +24,7 @@ MIXED_PRECISION = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
 """Name of each precision in accelerate."""
 
 PRECISION_NAMES = {value: name for name, value in MIXED_PRECISION.items()}
-"""Our name of each of accelerate's precisions."""
+"""Inverse of ``MIXED_PRECISION``: the value of ``precision`` for each name in accelerate."""
 
 
 def make_accelerator(device: str, precision: str, *, find_unused: bool) -> Accelerator:
@@ -69,20 +69,25 @@ def check_cuda_number(device: str) -> int:
     """Return the number of a device such as ``cuda:1``, and check that there is such a device."""
     number, count = device.removeprefix("cuda:"), torch.cuda.device_count()
     if not number.isdecimal() or int(number) >= count:
-        have = f"finds {count} CUDA device{'s' * (count != 1)}, numbered from 0" if count else "finds no CUDA device"
-        raise InputError(f"device is {device!r}, but PyTorch {have}: pass the number of one of them, 'cpu' or 'auto'")
+        if not count:
+            raise InputError(f"device is {device!r}, but PyTorch finds no CUDA device: pass 'cpu' or 'auto'")
+        raise InputError(
+            f"device is {device!r}, but PyTorch finds {count} CUDA device{'s' * (count > 1)}, numbered from 0: pass "
+            "the number of one of them, 'cpu' or 'auto'"
+        )
     return int(number)
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """Seed of one process in one step, from these numbers alone, so that a resumed run draws the same numbers."""
+    """Return the seed of one process in one step; it has no other inputs, so a resumed run draws the same numbers."""
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0])
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
     """Seed the generators that dropout uses.
 
-    ``torch.manual_seed`` would also seed every other device; for devices not in use it stores each call for later.
+    ``torch.manual_seed`` would also seed every other device. For devices that are not initialised yet it only queues
+    the call, and a call in every step would let the queue grow without limit.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -99,10 +104,10 @@ def preserved_rng(device: torch.device) -> Iterator[None]:
 
 
 def parameter_groups(model: nn.Module, weight_decay: float, decay: str = "matrices") -> list[dict[str, Any]]:
-    """Split the parameters into matrices (and kernels) and vectors (biases, normalisation).
+    """Split the parameters into matrices (with kernels) and vectors (biases, normalisation), for the optimiser.
 
-    ``decay`` names those that weight decay applies to: "matrices", "vectors" or "all". With "vectors", the groups'
-    learned biases are a third set, without decay.
+    ``decay`` says to which of them weight decay applies: "matrices", "vectors" or "all". With "vectors", the learned
+    biases of CRM's groups form a third set without decay.
     """
     found: dict[str, list[Any]] = {"matrices": [], "vectors": [], "learned": []}
     for name, parameter in model.named_parameters():
@@ -134,7 +139,7 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 @torch.no_grad()
 def largest_gradient(optimiser: torch.optim.Optimizer) -> float:
-    """Largest absolute entry of the gradient of the loss plus weight decay, taken as a quadratic penalty."""
+    """Return the largest absolute entry of the gradient of the loss plus ½ weight_decay ‖θ‖²."""
     entries = [
         (parameter.grad + group["weight_decay"] * parameter).abs().max()
         for group in optimiser.param_groups
