@@ -14,7 +14,7 @@ import numpy as np
 
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
-from compshift.crm.cv import fit_codes
+from compshift.crm.coded import fit_codes
 from compshift.estimators.logit_adjusted import LogitAdjustedClassifier
 from compshift.methods.sampling import Sampling
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,7 +18,7 @@ from compshift.crm.base import GroupClassifier
 from compshift.crm.fit import ANCHORS, FitParams, Setting, check_cross_fit, check_offset, fit_crm, fit_streamed
 from compshift.crm.inputs import LabelledSamples, is_streamed, prediction_features, restored_on_error, visible_log
 from compshift.crm.missing_attributes import fit_incomplete
-from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
+from compshift.crm.model import BIASES, CRMModel, same_prior, warn_of_unreliable_biases, warn_unless_converged
 from compshift.crm.streams import read_streamed
 
 if TYPE_CHECKING:
@@ -331,7 +330,7 @@ class CRMClassifier(GroupClassifier):
         expected = self._model.expected
         if expected is None:
             raise AttributeError("expected_group_accuracy_ is estimated only by CRMClassifierCV: fit a CRMClassifierCV")
-        if not _same_prior(self.log_prior_, self._fit_log_prior):
+        if not same_prior(self.log_prior_, self._fit_log_prior):
             raise AttributeError(
                 "expected_group_accuracy_ is valid only for the prior used in fit, but the current prior differs: pass "
                 "the prior of the fit to set_prior"
@@ -354,41 +353,12 @@ class CRMClassifier(GroupClassifier):
         check_is_fitted(self)
         if inputs is not None and not isinstance(inputs, Mapping):
             raise InputError(f"inputs is {inputs!r}: pass a mapping or None")
-        names = getattr(self, "feature_names_in_", None)
-        parameter_log_prior = self._model.candidates.log_prior(self.prior)
-        same_prior = _same_prior(parameter_log_prior, self._fit_log_prior)  # expected accuracies are valid only for it
-        state = io.ClassifierState(
-            parameters=self._plain_parameters(),
-            model=self._model if same_prior else replace(self._model, expected=None),
-            log_prior=self.log_prior_,
-            parameter_log_prior=parameter_log_prior,
-            n_targets=len(self.targets_.names),
-            one_dimensional=self._one_dimensional,
-            feature_names=None if names is None else [str(name) for name in names],
-            inputs=self.inputs_ if inputs is None else inputs,
-        )
-        header, arrays = io.pack(state)
+        header, arrays = io.pack(io.classifier_state(self, inputs))
         try:
             CRMClassifier._from_file(header, arrays)
         except InputError as error:
             raise InputError(f"the model cannot be saved because the file could not be loaded again: {error}") from None
         io.write(path, "CRMClassifier", header, arrays)
-
-    def _plain_parameters(self) -> dict[str, Any]:
-        """Return the constructor parameters of a ``CRMClassifier`` with the chosen settings, for a model file."""
-        bias, offset = self._bias_and_offset()
-        return {
-            "alpha": self.alpha_,
-            "prior": self.prior,
-            "bias": bias,
-            "anchor": self.anchor_,
-            "cross_fit": self.cross_fit_ or False,
-            "unseen_offset": offset,
-            "support": self.support,
-            "tol": check_positive(self.tol, "tol"),
-            "max_iter": check_count(self.max_iter, "max_iter"),
-            "verbose": bool(self.verbose),
-        }
 
     @classmethod
     def _from_file(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
@@ -424,8 +394,3 @@ class CRMClassifier(GroupClassifier):
         """Return the current kind of bias and unseen offset; ``set_params`` changes them after a fit."""
         check_name("bias", self.bias, BIASES)
         return self.bias, check_offset(self.unseen_offset)
-
-
-def _same_prior(log_prior: FloatArray, other: FloatArray) -> bool:
-    """Return whether two priors are equal up to rounding."""
-    return bool(np.allclose(np.exp(log_prior), np.exp(other), atol=1e-9))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -15,7 +14,6 @@ from sklearn.model_selection import check_cv
 from compshift._checks import check_count, check_fraction, check_positive
 from compshift._errors import InputError, check_name
 from compshift.core.arrays import FloatArray, IntArray
-from compshift.core.candidates import Candidates
 from compshift.core.folds import combination_folds
 from compshift.core.groups import GroupSpace
 from compshift.crm.classifier import CRMClassifier
@@ -40,9 +38,6 @@ from compshift.crm.solver import Parameters
 
 AUTO = "auto"
 """Value of a parameter that asks for its choice by cross-validation."""
-
-FIT_CODES_TOL = 1e-4
-"""Tolerance of ``fit_codes``; a smaller value does not change accuracies."""
 
 
 class CRMClassifierCV(CRMClassifier):
@@ -397,40 +392,3 @@ def _known_means(values: FloatArray) -> FloatArray:
     known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN, as intended
         return np.asarray(np.where(known, values, 0.0).sum(axis=1) / known.sum(axis=1))
-
-
-def choose_alpha(X: FloatArray, codes: IntArray, space: GroupSpace, rng: np.random.Generator) -> float:
-    """Return the alpha that ``CRMClassifierCV`` would choose for samples with codes (n, m), under the prior "hull"."""
-    data = coded_samples(X, codes, space)
-    fold = combination_folds(space, data.candidates.seen_groups, 10, rng)
-    seed = int(rng.integers(2**31))
-    return choose(data, SearchSpace(()), fold, "hull", "accuracy", max_iter=1000, seed=seed).setting.params.alpha
-
-
-def coded_samples(X: FloatArray, codes: IntArray, space: GroupSpace) -> LabelledSamples:
-    """Return samples with codes (n, m) whose class is the first attribute."""
-    groups, position = space.distinct(codes)
-    candidates = Candidates.of(space, groups, np.bincount(position).astype(np.float64), "all")
-    return LabelledSamples(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
-
-
-def fit_codes(
-    X: FloatArray,
-    codes: IntArray,
-    space: GroupSpace,
-    alpha: float,
-    sample_weight: FloatArray | None = None,
-    tol: float = FIT_CODES_TOL,
-    prior: str = "hull",
-) -> CRMClassifier:
-    """Fit a classifier of the first attribute to samples with codes (n, m), and suppress all warnings."""
-    plain = GroupSpace.from_cardinalities(space.cardinalities)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # if few groups remain, an attribute may have a single value
-        return CRMClassifier(alpha=alpha, prior=prior, tol=tol).fit(
-            X,
-            codes[:, 0],
-            attributes=codes[:, 1:] if codes.shape[1] > 1 else None,
-            sample_weight=sample_weight,
-            space=GroupSpace(("y", *plain.names[1:]), plain.values),
-        )

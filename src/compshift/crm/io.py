@@ -16,13 +16,14 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
 from compshift import __version__
-from compshift._checks import MAX_FEATURE, check_codes
+from compshift._checks import MAX_FEATURE, check_codes, check_count, check_positive
 from compshift._errors import InputError, shown
 from compshift._files import check_path, parse_json, replacing
 from compshift.core.arrays import FloatArray
@@ -30,7 +31,7 @@ from compshift.core.candidates import Candidates
 from compshift.core.columns import plain_value
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
-from compshift.crm.model import CRMModel
+from compshift.crm.model import CRMModel, same_prior
 from compshift.data.shards import PARQUET
 from compshift.data.text_tables import TEXT
 
@@ -79,6 +80,36 @@ class ClassifierState(NamedTuple):
     one_dimensional: bool
     feature_names: list[str] | None
     inputs: Mapping[str, Any] | None  # description of how the columns of a table become features
+
+
+def classifier_state(clf: Any, inputs: Mapping[str, Any] | None) -> ClassifierState:
+    """Return the state of a fitted classifier, as a ``CRMClassifier`` with the chosen settings."""
+    names, model = getattr(clf, "feature_names_in_", None), clf._model
+    parameter_log_prior = model.candidates.log_prior(clf.prior)
+    if not same_prior(parameter_log_prior, clf._fit_log_prior):  # expected accuracies are valid only for it
+        model = replace(model, expected=None)
+    bias, offset = clf._bias_and_offset()
+    return ClassifierState(
+        parameters={
+            "alpha": clf.alpha_,
+            "prior": clf.prior,
+            "bias": bias,
+            "anchor": clf.anchor_,
+            "cross_fit": clf.cross_fit_ or False,
+            "unseen_offset": offset,
+            "support": clf.support,
+            "tol": check_positive(clf.tol, "tol"),
+            "max_iter": check_count(clf.max_iter, "max_iter"),
+            "verbose": bool(clf.verbose),
+        },
+        model=model,
+        log_prior=clf.log_prior_,
+        parameter_log_prior=parameter_log_prior,
+        n_targets=len(clf.targets_.names),
+        one_dimensional=clf._one_dimensional,
+        feature_names=None if names is None else [str(name) for name in names],
+        inputs=clf.inputs_ if inputs is None else inputs,
+    )
 
 
 def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:

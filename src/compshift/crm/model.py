@@ -129,6 +129,11 @@ class CRMModel:
         list(over_blocks(fill_rows, len(X)))
 
 
+def same_prior(log_prior: FloatArray, other: FloatArray) -> bool:
+    """Return whether two priors are equal up to rounding."""
+    return bool(np.allclose(np.exp(log_prior), np.exp(other), atol=1e-9))
+
+
 def warn_unless_converged(model: CRMModel, tol: float, max_iter: int) -> None:
     """Warn if a fit did not converge. Call only from ``fit`` itself: ``stacklevel`` assumes that depth."""
     if not model.converged:

@@ -127,7 +127,7 @@ class CRMResolved(CRM):
 
     def finish(self, model: BackboneClassifier, rows: TrainingRows) -> dict[str, Any]:
         """Fit the head to its optimum on the final features, then compute every group's bias from all training rows."""
-        from compshift.crm.cv import choose_alpha, fit_codes
+        from compshift.crm.coded import choose_alpha, fit_codes
 
         X, group, weight = rows.features(model)
         codes, task = rows.task.seen[group], rows.task

@@ -27,7 +27,7 @@ from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.folds import combination_folds
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
-from compshift.crm.cv import coded_samples, fit_codes
+from compshift.crm.coded import coded_samples, fit_codes
 from compshift.crm.fit import FitParams
 from compshift.crm.held_out import combination_scores
 from compshift.data.gaussians import AdditiveGaussians

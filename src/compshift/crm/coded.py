@@ -1,0 +1,55 @@
+"""Fits to samples whose groups are given as codes; the class is the first attribute."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.candidates import Candidates
+from compshift.core.folds import combination_folds
+from compshift.core.groups import GroupSpace
+from compshift.crm.classifier import CRMClassifier
+from compshift.crm.inputs import LabelledSamples
+from compshift.crm.selection import SearchSpace, choose
+
+FIT_CODES_TOL = 1e-4
+"""Tolerance of ``fit_codes``; a smaller value does not change accuracies."""
+
+
+def choose_alpha(X: FloatArray, codes: IntArray, space: GroupSpace, rng: np.random.Generator) -> float:
+    """Return the alpha that ``CRMClassifierCV`` would choose for samples with codes (n, m), under the prior "hull"."""
+    data = coded_samples(X, codes, space)
+    fold = combination_folds(space, data.candidates.seen_groups, 10, rng)
+    seed = int(rng.integers(2**31))
+    return choose(data, SearchSpace(()), fold, "hull", "accuracy", max_iter=1000, seed=seed).setting.params.alpha
+
+
+def coded_samples(X: FloatArray, codes: IntArray, space: GroupSpace) -> LabelledSamples:
+    """Return samples with codes (n, m) whose class is the first attribute."""
+    groups, position = space.distinct(codes)
+    candidates = Candidates.of(space, groups, np.bincount(position).astype(np.float64), "all")
+    return LabelledSamples(X, position, np.ones(len(X)), candidates, n_targets=1, one_dimensional=True)
+
+
+def fit_codes(
+    X: FloatArray,
+    codes: IntArray,
+    space: GroupSpace,
+    alpha: float,
+    sample_weight: FloatArray | None = None,
+    tol: float = FIT_CODES_TOL,
+    prior: str = "hull",
+) -> CRMClassifier:
+    """Fit a classifier of the first attribute to samples with codes (n, m), and suppress all warnings."""
+    plain = GroupSpace.from_cardinalities(space.cardinalities)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # if few groups remain, an attribute may have a single value
+        return CRMClassifier(alpha=alpha, prior=prior, tol=tol).fit(
+            X,
+            codes[:, 0],
+            attributes=codes[:, 1:] if codes.shape[1] > 1 else None,
+            sample_weight=sample_weight,
+            space=GroupSpace(("y", *plain.names[1:]), plain.values),
+        )
