@@ -231,6 +231,25 @@ def step_one_risk(energies: Array, position: Array, sample_weight: Array, seen: 
     return Risk(weighted_sum(sample_weight, loss), gradient, expected_groups - group_weight)
 
 
+def expected_risk(energies: Array, code: Array, sample_weight: Array, table: GroupTable, log_score: Array) -> Risk:
+    r"""Return the part of the step-1 risk that depends on the energies, for samples with expected groups.
+
+    .. math::
+
+        R = \sum_x \omega_x \left(\langle t_x, E(x) \rangle + c(x)\right), \quad
+        \frac{\partial R}{\partial E_i(x, v)} = \omega_x \left(t_{x,i,v} - \tilde p(z_i = v | x)\right), \quad
+        \frac{\partial R}{\partial s(z)} = \sum_x \omega_x \tilde p(z|x)
+
+    ``code`` (n, D) is the expected one-hot code t = Σ_z r(z) σ(z) of each sample, for responsibilities r that sum to
+    1. The remaining part, −Σ_z s(z) Σ_x ω r_x(z), needs only the total responsibility of each group.
+    """
+    log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
+    code = like(code, energies)
+    evidence, expected_values, expected_groups = group_expectations(energies, sample_weight, table, log_score)
+    loss = evidence + namespace(energies).sum(code * energies, axis=1)  # (n,)
+    return Risk(weighted_sum(sample_weight, loss), code * sample_weight[:, None] - expected_values, expected_groups)
+
+
 def log_evidence(energies: Array, seen: GroupTable, log_score: Array) -> Array:
     """Return the log evidence c(x) of each sample, (n,)."""
     log_score = like(log_score, energies)

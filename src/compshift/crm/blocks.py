@@ -47,7 +47,7 @@ class Block(NamedTuple):
     """Features, groups and weights of consecutive samples."""
 
     features: Any  # (b, p) of any floating-point type
-    position: Any  # (b,) index of each sample's seen group; None if not needed
+    position: Any  # (b,) index of each sample's seen group, or (b, D) expected codes; None if not needed
     weight: Any  # (b,) above 0; None if every sample has weight 1
 
 
@@ -78,7 +78,7 @@ class ArrayRows:
     """Samples in memory. The blocks, and so the rounding of the sums, do not depend on the number of threads."""
 
     features: FloatArray  # (n, p); float32 in the single-precision copy
-    position: IntArray  # (n,)
+    position: IntArray | FloatArray  # (n,) index of each sample's seen group, or (n, D) expected codes
     weight: FloatArray  # (n,)
     block_rows: int = 0  # samples per block, if above BLOCK_ROWS: for contributions that are expensive to merge
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +21,7 @@ from compshift.crm.inputs import LabelledSamples, is_streamed, prediction_featur
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, same_prior, warn_of_unreliable_biases, warn_unless_converged
 from compshift.crm.streams import read_streamed
+from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,6 +121,11 @@ class CRMClassifier(GroupClassifier):
         Number of iterations of the optimiser.
     n_missing_ : int
         Number of training samples with a missing attribute; not stored in a model file.
+    n_rounds_ : int
+        Number of EM rounds on unlabelled samples; 0 if there were none or they were not used.
+    unlabelled_decision_ : PoolDecision or None
+        Whether the unlabelled samples were used, and why; None without them. ``unlabelled_prior_`` is a table of the
+        groups among them.
     inputs_ : mapping or None
         Description of how the columns of a table become features; None unless the model file contains one, see
         ``save``.
@@ -167,7 +174,14 @@ class CRMClassifier(GroupClassifier):
         self.verbose = verbose
 
     def fit(
-        self, X: Any, y: Any, *, attributes: Any = None, sample_weight: Any = None, space: GroupSpace | None = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        attributes: Any = None,
+        sample_weight: Any = None,
+        space: GroupSpace | None = None,
+        unlabelled: Any = None,
     ) -> Self:
         """Fit the energies and compute the bias of every candidate group.
 
@@ -191,6 +205,11 @@ class CRMClassifier(GroupClassifier):
             sample sizes, and the shrinkage of the covariance for ``anchor="gaussian"``, count it once.
         space : GroupSpace, optional
             Attributes, targets first, and their values; needed only if some values are absent from the training data.
+        unlabelled : array or DataFrame (N, p), optional
+            Features of unlabelled samples from the population in which the model will be used. Energies and biases are
+            then fitted to both kinds of sample, by EM over the groups inside the affine hull (docs/maths.md). This
+            helps if unseen groups occur among them and harms otherwise; ``CRMClassifierCV`` finds out. Not available
+            for streamed data, with missing attributes, or with ``cross_fit``.
 
         Returns
         -------
@@ -206,6 +225,7 @@ class CRMClassifier(GroupClassifier):
         data: Any
         with restored_on_error(self), visible_log(self.verbose):
             if is_streamed(X):
+                pool = read_pool(self, unlabelled, streamed=True)
                 data = read_streamed(X, y, attributes, sample_weight, space, self.support)
                 data.candidates.log_prior(self.prior)  # report an unusable prior before the fit, not after it
                 model = fit_streamed(data.rows, data.candidates, setting.params, tol=tol, max_iter=max_iter)
@@ -215,13 +235,20 @@ class CRMClassifier(GroupClassifier):
             else:
                 data = self._read(X, y, attributes, sample_weight, space, missing=True)
                 self._check_incomplete(data)
-                fit_rows = fit_crm if data.incomplete is None else fit_incomplete
-                model = fit_rows(data, setting.params, tol=tol, max_iter=max_iter)
+                pool = read_pool(self, unlabelled, incomplete=data.incomplete is not None)
+                if pool is not None:
+                    model = fit_unlabelled(data, pool, setting.params, tol=tol, max_iter=max_iter)
+                else:
+                    fit_rows = fit_crm if data.incomplete is None else fit_incomplete
+                    model = fit_rows(data, setting.params, tol=tol, max_iter=max_iter)
                 self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)
             self._adopt(model, setting, data.n_targets, data.one_dimensional)
             warn_unless_converged(model, tol, max_iter)
             warn_of_unreliable_biases(model, setting.params.alpha, setting.bias, self._fit_log_prior)
-            return self._use_prior(self.prior)
+            self._use_prior(self.prior)
+            if pool is not None:
+                self._model = record_pool(self, model, pool)
+            return self
 
     def _check_parameters(self) -> tuple[float, int]:
         """Check the parameters that do not depend on the data; return ``tol`` and ``max_iter``."""
@@ -250,7 +277,7 @@ class CRMClassifier(GroupClassifier):
         """Set the fitted attributes from a model, fitted or read from a file."""
         self._adopt_candidates(model.candidates, n_targets, one_dimensional)
         self._model = model
-        self._fit_log_prior = model.candidates.log_prior(self.prior)
+        self._fit_log_prior: FloatArray = model.candidates.log_prior(self.prior)
         (self.alpha_, self.anchor_, self.cross_fit_), self.selected_bias_, self.unseen_offset_ = setting
         self.bias_ = model.bias
         self.learned_bias_ = model.learned_bias
@@ -263,6 +290,8 @@ class CRMClassifier(GroupClassifier):
         self.feature_mean_ = model.feature_mean
         self.converged_ = model.converged
         self.n_iter_ = model.n_iter
+        self.n_rounds_ = 0 if model.pool is None else model.pool.n_rounds
+        self.unlabelled_decision_ = None if model.pool is None else model.pool.decision
         self.inputs_: Mapping[str, Any] | None = None
 
     @classmethod
@@ -338,6 +367,49 @@ class CRMClassifier(GroupClassifier):
         known = ~np.isnan(expected[:, 0])
         accuracy, lower, upper = expected[known].T
         return self.space_.frame(self.groups_[known], accuracy=accuracy, lower=lower, upper=upper)
+
+    @property
+    def unlabelled_prior_(self) -> pd.DataFrame:
+        """Estimated frequency of each group inside the affine hull among the unlabelled samples of the fit.
+
+        The columns are the attribute values, whether the group was ``seen`` in training, its ``probability`` with the
+        ends ``lower`` and ``upper`` of a 90 % interval, and ``effective_rows``, the number of labelled samples with the
+        same information.
+        """
+        check_is_fitted(self)
+        frequency = None if self._model.pool is None else self._model.pool.frequency
+        if frequency is None:
+            raise AttributeError("unlabelled_prior_ is estimated only by a fit that is given unlabelled samples")
+        known = self.inside_hull_
+        names = ("probability", "lower", "upper", "effective_rows")
+        values = dict(zip(names, frequency[known].T, strict=True))
+        return self.space_.frame(self.groups_[known], seen=self.seen_[known], **values)
+
+    def without_unlabelled(self) -> Self:
+        """Return the classifier as fitted to the labelled samples alone.
+
+        Returns
+        -------
+        CRMClassifier or CRMClassifierCV
+            A copy with the same settings and the same current prior.
+
+        Raises
+        ------
+        InputError
+            If the fit used no unlabelled samples.
+        """
+        check_is_fitted(self)
+        if self._model.pool is None or self._model.pool.plain is None:
+            raise InputError(
+                "the fit used no unlabelled samples: pass unlabelled to fit, or use the classifier as it is"
+            )
+        clf, inputs = copy(self), self.inputs_
+        setting = Setting(
+            FitParams(self.alpha_, self.anchor_, self.cross_fit_), self.selected_bias_, self.unseen_offset_
+        )
+        clf._adopt(self._model.pool.plain, setting, len(self.targets_.names), self._one_dimensional)
+        clf.inputs_, clf._warned_outside_hull = inputs, self._warned_outside_hull
+        return clf
 
     def save(self, path: str | PathLike[str], *, inputs: Mapping[str, Any] | None = None) -> None:
         """Write the fitted model as a safetensors file; ``compshift.load`` reads it.

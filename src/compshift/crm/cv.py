@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from compshift.core.folds import combination_folds
 from compshift.core.groups import GroupSpace
 from compshift.crm.classifier import CRMClassifier
 from compshift.crm.combination_kfold import CombinationKFold
-from compshift.crm.expected import EXPECTED_TOL, expected_accuracy
+from compshift.crm.expected import EXPECTED_TOL, expected_accuracy, with_gain
 from compshift.crm.fit import (
     ANCHORS,
     CROSS_FIT_FOLDS,
@@ -33,8 +34,10 @@ from compshift.crm.held_out import Scorer
 from compshift.crm.inputs import LabelledSamples, check_jobs, restored_on_error, seed_of, visible_log
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
+from compshift.crm.pool_decision import decide_on_pool
 from compshift.crm.selection import Choice, SearchSpace, bias_reliability, choose
 from compshift.crm.solver import Parameters
+from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
 
 AUTO = "auto"
 """Value of a parameter that asks for its choice by cross-validation."""
@@ -82,6 +85,10 @@ class CRMClassifierCV(CRMClassifier):
     unseen_offset : float or "auto", default="auto"
         As in ``CRMClassifier``. ``"auto"``: a quarter of the offset at which groups are predicted equally well when
         they are held out and when they are seen, under the prior ``"hull"``.
+    use_unlabelled : "auto" or "always", default="auto"
+        Whether to use the samples passed to ``fit`` as ``unlabelled``. ``"auto"``: only if unseen groups occur among
+        them and they raise the accuracy on held-out groups by more than one standard error, without lowering the mean
+        over all groups. If no group can be held out, they are not used.
     support : "all", "hull", "observed", or codes of shape (g, m), default="all"
         As in ``CRMClassifier``.
     tol : float, default=1e-6
@@ -150,6 +157,7 @@ class CRMClassifierCV(CRMClassifier):
         anchor: str = AUTO,
         cross_fit: bool | int | str = False,
         unseen_offset: float | str = AUTO,
+        use_unlabelled: str = AUTO,
         support: Any = "all",
         tol: float = 1e-6,
         max_iter: int = 1000,
@@ -166,6 +174,7 @@ class CRMClassifierCV(CRMClassifier):
         self.anchor = anchor
         self.cross_fit = cross_fit  # type: ignore[assignment]
         self.unseen_offset = unseen_offset  # type: ignore[assignment]
+        self.use_unlabelled = use_unlabelled
         self.support = support
         self.tol = tol
         self.max_iter = max_iter
@@ -174,7 +183,14 @@ class CRMClassifierCV(CRMClassifier):
         self.verbose = verbose
 
     def fit(
-        self, X: Any, y: Any, *, attributes: Any = None, sample_weight: Any = None, space: GroupSpace | None = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        attributes: Any = None,
+        sample_weight: Any = None,
+        space: GroupSpace | None = None,
+        unlabelled: Any = None,
     ) -> Self:
         """Choose the settings on held-out combinations, then fit all samples.
 
@@ -184,6 +200,9 @@ class CRMClassifierCV(CRMClassifier):
             Features, all finite numbers.
         y, attributes, sample_weight, space
             As in ``CRMClassifier.fit``.
+        unlabelled : array or DataFrame (N, p), optional
+            Features of unlabelled samples from the population in which the model will be used, as in
+            ``CRMClassifier.fit``. They are used only if this helps on held-out combinations, see ``use_unlabelled``.
 
         Returns
         -------
@@ -200,27 +219,48 @@ class CRMClassifierCV(CRMClassifier):
         with restored_on_error(self), visible_log(self.verbose):
             data = self._read(X, y, attributes, sample_weight, space, missing=True)
             self._check_incomplete(data)
+            pool = read_pool(self, unlabelled, incomplete=data.incomplete is not None)
             fold = self._group_folds(data, seed)
             search = self._search_space()
             choice = choose(data, search, fold, self.prior, scoring, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
             setting = choice.setting
-            fit_rows = fit_crm if data.incomplete is None else fit_incomplete
-            model = fit_rows(data, setting.params, tol=tol, max_iter=max_iter)
-            expected = self._expected_accuracy(data, setting, model, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
+            if pool is not None:
+                decide = None
+                if self.use_unlabelled == AUTO:
+                    decide = partial(
+                        decide_on_pool,
+                        data,
+                        pool,
+                        setting,
+                        fold,
+                        self.prior,
+                        max_iter=max_iter,
+                        seed=seed,
+                        n_jobs=n_jobs,
+                    )
+                model = fit_unlabelled(data, pool, setting.params, decide, tol=tol, max_iter=max_iter)
+            else:
+                fit_rows = fit_crm if data.incomplete is None else fit_incomplete
+                model = fit_rows(data, setting.params, tol=tol, max_iter=max_iter)
+            model = self._with_expected(data, setting, model, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
             self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)
-            self._adopt(replace(model, expected=expected), setting, data.n_targets, data.one_dimensional)
+            self._adopt(model, setting, data.n_targets, data.one_dimensional)
             warn_unless_converged(model, tol, max_iter)
             warn_of_unreliable_biases(model, setting.params.alpha, setting.bias, self._fit_log_prior)
             self.n_splits_ = int(fold.max()) + 1
             reliability = bias_reliability(data, choice.scores.settings, self.prior, max_iter)
             self.cv_results_ = _cv_results(choice, reliability)
-            return self._use_prior(self.prior)
+            self._use_prior(self.prior)
+            if pool is not None:
+                self._model = record_pool(self, model, pool)
+            return self
 
     def _check_parameters(self) -> tuple[float, int]:
         """Check the parameters that do not depend on the data; return ``tol`` and ``max_iter``."""
         check_scoring(self.scoring)
         check_fraction(self.confidence, "confidence")
         check_jobs(self.n_jobs)
+        check_name("use_unlabelled", self.use_unlabelled, (AUTO, "always"))
         self._check_support()
         if isinstance(self.cv, str | bool | float) or not (
             self.cv is None or isinstance(self.cv, int) or hasattr(self.cv, "split") or hasattr(self.cv, "__iter__")
@@ -307,13 +347,16 @@ class CRMClassifierCV(CRMClassifier):
                 f"cv yields splits that cannot be used ({error}): pass (training indices, test indices) pairs"
             ) from None
 
-    def _expected_accuracy(
+    def _with_expected(
         self, data: LabelledSamples, setting: Setting, model: CRMModel, *, max_iter: int, seed: int, n_jobs: int | None
-    ) -> FloatArray:
-        """Return the expected accuracy on each candidate and the ends of its interval, (g, 3).
-
-        Rows are NaN unless the group is unseen and inside the affine hull.
-        """
+    ) -> CRMModel:
+        """Return the model with the expected accuracy on unseen groups, and, if a pool was used, without it too."""
+        use = model.pool
+        if use is not None and use.plain is not None:
+            plain = self._with_expected(data, setting, use.plain, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
+            assert plain.expected is not None
+            found = with_gain(plain.expected, use.decision.gain, use.decision.gain_error, float(self.confidence))
+            return replace(model, expected=found, pool=replace(use, plain=plain))
         rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
         in_candidates = data.candidates.space.locate(data.candidates.seen_groups, data.candidates.groups)  # (k,)
         start = Parameters(
@@ -321,7 +364,7 @@ class CRMClassifierCV(CRMClassifier):
             np.where(in_candidates >= 0, model.learned_bias[in_candidates], 0.0),
         )
         fitted = step_one(rows, setting.params, tol=EXPECTED_TOL, max_iter=max_iter, start=start)
-        return expected_accuracy(
+        expected = expected_accuracy(
             data,
             setting,
             rows,
@@ -333,6 +376,7 @@ class CRMClassifierCV(CRMClassifier):
             seed=seed,
             n_jobs=n_jobs,
         )
+        return replace(model, expected=expected)
 
     def _bias_and_offset(self) -> tuple[str, float]:
         """Return the kind of bias and the unseen offset used by predictions.

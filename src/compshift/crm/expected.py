@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
+from scipy.stats import norm
 from scipy.stats import t as student
 
 from compshift.core.accuracy import importance_accuracy
@@ -101,6 +102,17 @@ def expected_accuracy(
     found = predict_accuracy(candidates.hull, groups, held_out, opinion, leverage, confidence)
     result[unseen] = np.stack(found, axis=1)
     return result
+
+
+def with_gain(expected: FloatArray, gain: float, error: float, confidence: float) -> FloatArray:
+    """Add a gain, measured on held-out groups with a standard error, to expected accuracies (g, 3).
+
+    The interval of the gain widens that of the accuracy. If the gain was not measured, the result is NaN.
+    """
+    centre, lower, upper = expected.T
+    extra = float(norm.ppf(0.5 + confidence / 2)) * error
+    ends = (centre, centre - np.hypot(centre - lower, extra), centre + np.hypot(upper - centre, extra))
+    return np.clip(np.stack(ends, axis=1) + gain, 0.0, 1.0)
 
 
 def hold_out(

@@ -294,7 +294,7 @@ def step_two(
     """
     seen, rows, n_seen = fitted.seen, fitted.rows, len(fitted.frequency)
     tails = tails and isinstance(rows, ArrayRows) and len(rows.features) * len(candidates.groups) <= MAX_TAIL_WEIGHTS
-    in_candidates = candidates.space.locate(candidates.seen_groups, candidates.groups)  # (k,)
+    in_candidates = candidates.space.locate(seen.codes, candidates.groups)  # (k,)
     tables = (candidates.table,) if (in_candidates >= 0).all() else (candidates.table, seen)
     if isinstance(rows, ArrayRows):
         rows = replace(rows, block_rows=rows_worth_merging(candidates.table))
@@ -314,13 +314,15 @@ def step_two(
         assert sums.moments is not None
         by_group, products = sums.moments.arrays
         moments = _energy_moments(by_group, products, fitted.frequency * sums.bias[0].total_weight)
-    by_moments = cumulant_bias(candidates.space, candidates.groups, candidates.seen_groups, fitted.bias, moments)
+    labelled = candidates.space.locate(candidates.seen_groups, seen.codes)  # all of ``seen``, unless a pool adds groups
+    learned_bias = fitted.bias[labelled]
+    by_moments = cumulant_bias(candidates.space, candidates.groups, candidates.seen_groups, learned_bias, moments)
     return CRMModel(
         candidates=candidates,
         coef=fitted.temperature * fitted.solution.weight / fitted.standard.scale,
         feature_mean=fitted.standard.mean,
         bias=found.bias,
-        learned_bias=np.where(candidates.in_seen >= 0, fitted.bias[candidates.in_seen], 0.0),
+        learned_bias=np.where(candidates.in_seen >= 0, learned_bias[candidates.in_seen], 0.0),
         cumulant_bias=no_lower_than_samples(by_moments, found),
         effective_sample_size=found.effective_sample_size,
         pareto_k=_tail_indices(candidates, rows, np.concatenate(sums.evidence))

@@ -193,7 +193,7 @@ def training_features(estimator: BaseEstimator, X: Any) -> FloatArray:
             f"X is {fspath(X)!r}: pass features as an array or DataFrame or, to a CRMClassifier, "
             f"compshift.data.FeatureStore({fspath(X)!r})"
         )
-    return _numbers(estimator, X, fitted=False)
+    return feature_matrix(estimator, X, fitted=False)
 
 
 def prediction_features(estimator: BaseEstimator, X: Any) -> FloatArray:
@@ -206,7 +206,7 @@ def prediction_features(estimator: BaseEstimator, X: Any) -> FloatArray:
     if isinstance(X, str | PathLike):
         remedy = _embedded(estimator) or "pass features as an array or DataFrame with the columns used in fit"
         raise InputError(f"X is {fspath(X)!r}: {remedy}")
-    return _numbers(estimator, X, fitted=True)
+    return feature_matrix(estimator, X, fitted=True)
 
 
 def _embedded(estimator: BaseEstimator) -> str | None:
@@ -221,7 +221,7 @@ def _embedded(estimator: BaseEstimator) -> str | None:
     )
 
 
-def _numbers(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
+def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
     """Check features by scikit-learn's rules, and return them as finite float64."""
     check_unmasked(X, "X")
     if _has_times(X):  # scikit-learn would convert them to numbers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -28,6 +29,33 @@ MAX_TAIL_INDEX = 1.0
 """Pareto k̂ above which a fit warns: the importance weights then do not even have a mean."""
 
 
+class PoolDecision(NamedTuple):
+    """Whether a pool of unlabelled samples is used, and why (``pool_decision``)."""
+
+    used: bool
+    reason: str  # one sentence
+    unseen_share: tuple[float, float, float] = (np.nan, np.nan, np.nan)  # estimated share of unseen groups; interval
+    false_share: float = np.nan  # the same estimate where no unseen group occurs
+    held_out: tuple[float, ...] = ()  # mean accuracy on held-out groups after each round, from round 0
+    seen: tuple[float, ...] = ()  # mean accuracy on held-out samples of the other groups after each round
+    gain: float = np.nan  # rise of the accuracy on held-out groups, after the round that is best for all groups
+    gain_error: float = np.nan  # its standard error
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(frozen=True, eq=False)
+class PoolUse:
+    """What a fit did with a pool of unlabelled samples."""
+
+    n_samples: int
+    n_rounds: int  # rounds of EM; 0 if the pool was not used
+    decision: PoolDecision
+    frequency: FloatArray | None = None  # (g, 4) estimated frequency in the pool, interval, and effective samples
+    plain: CRMModel | None = None  # the fit to the labelled samples alone; None if the pool was not used
+
+
 @dataclass(frozen=True, eq=False)
 class CRMModel:
     """Linear energies and the biases of the candidate groups: everything about the fit that a model file stores."""
@@ -46,6 +74,7 @@ class CRMModel:
     n_iter: int
     converged: bool
     expected: FloatArray | None = None  # (g, 3) expected accuracy and its interval; NaN where it was not estimated
+    pool: PoolUse | None = None  # None if there were no unlabelled samples
 
     def bias_of(self, kind: str) -> FloatArray:
         """Return the bias of every candidate, (g,), of the given kind, one of ``BIASES``."""

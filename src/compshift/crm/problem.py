@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ import numpy as np
 from compshift._checks import MAX_FEATURE, check_finite, check_magnitude
 from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, like, row_blocks, safe_log
-from compshift.core.energy import GroupTable, Risk, linear_energies, step_one_risk
+from compshift.core.energy import GroupTable, Risk, expected_risk, linear_energies, step_one_risk
 from compshift.crm.blocks import ArrayRows, Block, SummableRows, Sums, over_blocks
 from compshift.crm.solver import Parameters, RiskGradient
 
@@ -224,6 +225,25 @@ class StepOneProblem:
         return penalised(risk, weight, self.anchor, self.alpha)
 
 
+@dataclass(frozen=True, eq=False)
+class ExpectedProblem(StepOneProblem):
+    """Step 1 for samples whose groups are known only in expectation.
+
+    ``rows.position`` holds the expected one-hot code of each sample, (n, D), and ``frequency`` the mean responsibility
+    of each group of ``seen``. The weights of the samples sum to 1.
+    """
+
+    def evaluate(self, weight: FloatArray, bias: FloatArray) -> RiskGradient:
+        """Return the penalised risk and its gradient."""
+        log_score = safe_log(self.frequency) - bias
+        risk = self.rows.total(
+            block_risk, Sums.add, self.seen, weight, log_score, None, self.precision, 1.0, expected_risk
+        )
+        value, weight_gradient, score_gradient = risk.arrays
+        whole = Sums((value - self.frequency @ log_score, weight_gradient, score_gradient - self.frequency))
+        return penalised(whole, weight, self.anchor, self.alpha)
+
+
 def penalised(risk: Sums, weight: FloatArray, anchor: Parameters | None, alpha: float) -> RiskGradient:
     """Add the ridge ``alpha/2 · ‖weight − anchor‖²`` to a risk.
 
@@ -251,25 +271,36 @@ def block_risk(
     standard: Standard | None = None,
     precision: type = np.float64,
     total_weight: float = 1.0,
+    kernel: Callable[..., Risk] = step_one_risk,
 ) -> Sums:
-    """Return a block's contribution to the risk of step 1: value, weight gradient (D, p) and score gradient (k,)."""
+    """Return a block's contribution to the risk of step 1: value, weight gradient (D, p) and score gradient (k,).
+
+    ``kernel`` computes the risk from energies; it decides what ``block.position`` means.
+    """
     features = block.features if standard is None else standard.of(block.features).astype(precision, copy=False)
     energies = linear_energies(features, like(weight, features))  # (b, D)
-    risk = _risk(energies, block.position, block.weight / total_weight, seen, log_score)
+    risk = _risk(energies, block.position, block.weight / total_weight, seen, log_score, kernel)
     gradient = (risk.energy_gradient.T @ features).astype(np.float64, copy=False)
     return Sums((np.asarray(risk.value), gradient, risk.score_gradient))
 
 
-def _risk(energies: FloatArray, position: Any, weight: FloatArray, seen: GroupTable, log_score: FloatArray) -> Risk:
-    """Compute ``step_one_risk`` in blocks of samples that fit into a core's cache."""
+def _risk(
+    energies: FloatArray,
+    position: Any,
+    weight: FloatArray,
+    seen: GroupTable,
+    log_score: FloatArray,
+    kernel: Callable[..., Risk] = step_one_risk,
+) -> Risk:
+    """Compute the kernel's risk in blocks of samples that fit into a core's cache."""
     cells = max(2 * BLOCK_CELLS, len(seen.left) * len(seen.right))
     blocks = list(row_blocks(len(energies), seen.width + energies.shape[1], cells))
     if len(blocks) == 1:
-        return step_one_risk(energies, position, weight, seen, log_score)
+        return kernel(energies, position, weight, seen, log_score)
     value = 0.0
     energy_gradient, score_gradient = np.empty_like(energies), np.zeros(len(log_score))
     for rows in blocks:
-        risk = step_one_risk(energies[rows], position[rows], weight[rows], seen, log_score)
+        risk = kernel(energies[rows], position[rows], weight[rows], seen, log_score)
         value += float(risk.value)
         energy_gradient[rows] = risk.energy_gradient
         score_gradient += risk.score_gradient

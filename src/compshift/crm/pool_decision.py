@@ -1,0 +1,171 @@
+"""Whether a pool of unlabelled samples is used, decided on held-out combinations.
+
+Unlabelled samples can mislead a fit: the pool may lack the unseen groups, or hold samples of another kind altogether.
+Two checks precede their use.
+
+- *Do unseen groups occur in the pool?* Their estimated total share must exceed the share that the same estimate finds
+  where it is certainly 0: among held-out samples of seen groups.
+- *Does the pool help?* Each fold holds out some seen groups, which then are unseen groups with known labels. EM with
+  the pool must raise the accuracy on them by more than one standard error, and must not lower the mean accuracy over
+  all groups.
+
+Folds have fewer groups than the final fit, and after a few rounds differences between rounds are mostly noise, so folds
+do not choose the number of rounds: the pool helps if it does so after any round, and the final EM then runs to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.candidates import Candidates
+from compshift.core.energy import GroupTable, linear_energies, log_evidence
+from compshift.core.prior_em import estimate_log_prior
+from compshift.crm.fit import Setting, StandardisedRows, StepOne, step_one, step_two
+from compshift.crm.held_out import FOLD_TOL, ROW_PARTS, Fold, row_parts
+from compshift.crm.inputs import LabelledSamples
+from compshift.crm.model import PoolDecision
+from compshift.crm.unlabelled import MAX_ROUNDS, fit_with_pool, group_bias, pool_frequency, pool_groups, pool_model
+
+CLEAR_GAIN = 1.0
+"""Number of standard errors by which accuracy on held-out groups must rise."""
+
+SHARE_CONFIDENCE = 0.9
+"""Coverage of the interval of the unseen groups' share in the pool."""
+
+
+class PoolTrial(NamedTuple):
+    """Results of one fold."""
+
+    accuracy: FloatArray  # (rounds + 1, 2, k) on held-out groups, and on held-out samples of other groups
+    false_share: float  # estimated share of unseen groups among held-out samples of seen groups
+
+
+def decide_on_pool(
+    data: LabelledSamples,
+    pool: FloatArray,
+    setting: Setting,
+    fold: IntArray,
+    prior: Any,
+    rows: StandardisedRows,
+    fitted: StepOne,
+    *,
+    max_iter: int,
+    seed: int,
+    n_jobs: int | None = None,
+) -> PoolDecision:
+    """Decide whether EM uses the pool (N, p).
+
+    ``fitted`` is the plain fit to ``rows``, the samples of ``data``. ``fold`` (k,) is the fold of each seen group, −1
+    for groups that are never held out.
+    """
+    groups = pool_groups(data.candidates)
+    unseen = data.candidates.space.locate(groups, data.candidates.seen_groups) < 0
+    if not unseen.any():
+        return PoolDecision(False, "the pool is not used: training lacks no group inside the hull")
+    share = unseen_share(linear_energies(rows.standard.of(pool), fitted.solution.weight), data.candidates, fitted)
+    if not (fold >= 0).any():
+        reason = (
+            "the pool is not used: no group can be held out to see whether it helps; use_unlabelled='always' uses it"
+        )
+        return PoolDecision(False, reason, share)
+    if isinstance(prior, str) and prior == "train":  # "train" gives held-out groups probability 0
+        prior = "hull"
+    part = row_parts(data.position, seed)
+    trials: list[PoolTrial] = Parallel(n_jobs=n_jobs)(
+        delayed(_try_fold)(
+            Fold(data, fold == number, part == number % ROW_PARTS, prior), data.candidates, pool, setting, max_iter
+        )
+        for number in range(int(fold.max()) + 1)
+    )
+    false_share = float(np.mean([trial.false_share for trial in trials]))
+    if share[1] <= false_share:
+        reason = (
+            f"the pool is not used: unseen groups may not occur in it (estimated share {share[0]:.1%}, at least "
+            f"{share[1]:.1%}; {false_share:.1%} is found where there are none)"
+        )
+        return PoolDecision(False, reason, share, false_share)
+    accuracy = _by_round(trials)  # (rounds + 1, 2, k)
+    n_unseen, n_groups = int(unseen.sum()), len(groups)
+    held_out, seen = np.nanmean(accuracy[:, 0], axis=1), np.nanmean(accuracy[:, 1], axis=1)
+    balanced = (n_unseen * held_out + (n_groups - n_unseen) * np.nan_to_num(seen)) / n_groups
+    best = 1 + int(np.argmax(balanced[1:]))
+    difference = accuracy[best, 0] - accuracy[0, 0]
+    difference = difference[~np.isnan(difference)]
+    gain = float(difference.mean())
+    error = float(difference.std(ddof=1) / np.sqrt(len(difference))) if len(difference) > 1 else np.inf
+    helps = gain > CLEAR_GAIN * error and balanced[best] > balanced[0]
+    measured = f"accuracy on {len(difference)} held-out groups changes by {100 * gain:+.1f} ± {100 * error:.1f} points"
+    return PoolDecision(
+        bool(helps),
+        f"the pool is used: {measured}" if helps else f"the pool is not used: {measured}, which is no clear gain",
+        share,
+        false_share,
+        tuple(held_out.tolist()),
+        tuple(seen.tolist()),
+        gain,
+        error,
+    )
+
+
+def unseen_share(energies: FloatArray, candidates: Candidates, fitted: StepOne) -> tuple[float, float, float]:
+    """Return the estimated total share of unseen groups among samples with energies (N, D), and its interval.
+
+    For the interval, the samples are a mixture of two parts, all seen and all unseen groups, each with the estimated
+    frequencies of its groups.
+    """
+    groups = pool_groups(candidates)
+    unseen = candidates.space.locate(groups, candidates.seen_groups) < 0
+    table = GroupTable.of(candidates.space, groups)
+    bias = group_bias(fitted, table)
+    frequency = pool_frequency(energies, table, bias, np.full(len(groups), 1 / len(groups)))
+    log_parts = [
+        log_evidence(energies, GroupTable.of(candidates.space, groups[mask]), np.log(frequency[mask]) - bias[mask])
+        - np.log(frequency[mask].sum())
+        for mask in (~unseen, unseen)
+    ]
+    found = estimate_log_prior(
+        np.stack(log_parts, axis=1), np.ones(len(energies)), concentration=1.0, confidence=SHARE_CONFIDENCE
+    )
+    return float(np.exp(found.log_prior[1])), float(found.lower[1]), float(found.upper[1])
+
+
+def _try_fold(fold: Fold, candidates: Candidates, pool: FloatArray, setting: Setting, max_iter: int) -> PoolTrial:
+    """Fit a fold without and with the pool, and score every round. ``candidates`` are those of all samples."""
+    fitted = step_one(fold.rows, setting.params, tol=FOLD_TOL, max_iter=max_iter)
+    model = step_two(fold.candidates, fitted, tails=False)
+    scores = [fold.accuracy(model, setting.bias, setting.offset)]
+    kept = linear_energies(fold.rows.standard.of(fold.X[~fold.unseen]), fitted.solution.weight)
+    false_share = _false_share(kept, candidates, fitted) if len(kept) else 0.0
+
+    def score(_: int, found: StepOne) -> None:
+        found_model = pool_model(fold.rows, fold.candidates, found, tails=False)
+        scores.append(fold.accuracy(found_model, setting.bias, setting.offset))
+
+    fit_with_pool(
+        fold.rows, fold.candidates, fitted, pool, setting.params, tol=FOLD_TOL, max_iter=max_iter, watch=score
+    )
+    scores += [scores[-1]] * (MAX_ROUNDS + 1 - len(scores))  # EM converged
+    return PoolTrial(np.stack(scores), false_share)
+
+
+def _false_share(energies: FloatArray, candidates: Candidates, fitted: StepOne) -> float:
+    """Return the estimated share of the groups that training lacks among samples (b, D) of groups that it has."""
+    groups = pool_groups(candidates)
+    table = GroupTable.of(candidates.space, groups)
+    start = np.full(len(groups), 1 / len(groups))
+    frequency = pool_frequency(energies, table, group_bias(fitted, table), start)
+    return float(frequency[candidates.space.locate(groups, candidates.seen_groups) < 0].sum())
+
+
+def _by_round(trials: Sequence[PoolTrial]) -> FloatArray:
+    """Return the accuracy of each round on each group, mean over the folds that scored it, (rounds + 1, 2, k)."""
+    accuracy = np.stack([trial.accuracy for trial in trials])
+    known = ~np.isnan(accuracy)
+    count = known.sum(axis=0)
+    total = np.where(known, accuracy, 0.0).sum(axis=0)
+    return np.asarray(np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0))
