@@ -30,13 +30,14 @@ from compshift.crm.fit import (
     check_offset,
     fit_crm,
     step_one,
+    warm_start,
+    with_out_of_fold,
 )
 from compshift.crm.held_out import Scorer
 from compshift.crm.inputs import LabelledSamples, check_jobs, restored_on_error, seed_of, visible_log
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
 from compshift.crm.selection import Choice, SearchSpace, bias_reliability, choose
-from compshift.crm.solver import Parameters
 
 AUTO = "auto"
 """Value of a parameter that asks for its choice by cross-validation."""
@@ -84,6 +85,7 @@ class CRMClassifierCV(CRMClassifier):
         As in ``CRMClassifier``; ``"auto"`` chooses between the two by the rule described under ``bias``.
     cross_fit : bool, int or "auto", default=False
         As in ``CRMClassifier``; ``"auto"`` chooses between False and 5 folds by the rule described under ``bias``.
+        ``predict_set`` works with any value.
     unseen_offset : float or "auto", default="auto"
         As in ``CRMClassifier``. ``"auto"``: a quarter of the offset at which groups are predicted equally well when
         they are held out and when they are seen, under the prior ``"hull"``.
@@ -211,6 +213,7 @@ class CRMClassifierCV(CRMClassifier):
             setting = choice.setting
             fit_rows = fit_crm if data.incomplete is None else fit_incomplete
             model = fit_rows(data, setting.params, tol=tol, max_iter=max_iter)
+            model = with_out_of_fold(model, data, setting.params, max_iter=max_iter)
             expected = self._expected_accuracy(data, setting, model, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
             self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)
             self._adopt(replace(model, expected=expected), setting, data.n_targets, data.one_dimensional)
@@ -320,11 +323,7 @@ class CRMClassifierCV(CRMClassifier):
         Rows are NaN unless the group is unseen and inside the affine hull.
         """
         rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
-        in_candidates = data.candidates.space.locate(data.candidates.seen_groups, data.candidates.groups)  # (k,)
-        start = Parameters(
-            model.coef * rows.standard.scale / model.temperature,
-            np.where(in_candidates >= 0, model.learned_bias[in_candidates], 0.0),
-        )
+        start = warm_start(model, rows.standard)
         fitted = step_one(rows, setting.params, tol=EXPECTED_TOL, max_iter=max_iter, start=start)
         return expected_accuracy(
             data,
