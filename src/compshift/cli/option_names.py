@@ -19,7 +19,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-OTHER_NAMES = {"num_workers": "workers", "n_jobs": "jobs", "random_state": "seed", "alphas": "alpha"}
+OTHER_NAMES = {
+    "num_workers": "workers",
+    "n_jobs": "jobs",
+    "random_state": "seed",
+    "alphas": "alpha",
+    "coverage": "sets",
+}
 """Parameters of the library whose options have another name → parameter of the command."""
 
 ALSO_COMMON_WORDS = ("split", "features")
