@@ -62,9 +62,12 @@ class Draw:
 
     def accuracy(self, predicted) -> np.ndarray:
         """Accuracy on each of the scored groups, (q,)."""
-        right = np.asarray(predicted) == self.codes_test[:, 0]
+        return self.by_group(np.asarray(predicted) == self.codes_test[:, 0])
+
+    def by_group(self, values: np.ndarray) -> np.ndarray:
+        """Mean of a number per test row in each of the scored groups, (q,)."""
         position = self.space.locate(self.codes_test, self.scored)
-        return np.array([right[position == group].mean() for group in range(len(self.scored))])
+        return np.array([values[position == group].mean() for group in range(len(self.scored))])
 
 
 def feature_sets(folder: Path) -> Iterator[Path]:

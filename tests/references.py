@@ -65,6 +65,15 @@ def marginal_log_posterior(energies, cardinalities, groups, log_score, attribute
     ]
 
 
+def weighted_p_value(scores, log_weights, score, log_weight):
+    """p-value of one new score among known scores with weights."""
+    top = max(*log_weights, log_weight)
+    weights = [math.exp(value - top) for value in log_weights]
+    own = math.exp(log_weight - top)
+    above = math.fsum(weight for weight, known in zip(weights, scores, strict=True) if known >= score)
+    return (above + own) / (math.fsum(weights) + own)
+
+
 def one_hot(cardinalities, code):
     """σ(z) as a list of whole numbers."""
     row = []

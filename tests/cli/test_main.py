@@ -163,6 +163,23 @@ def test_predict(folder, name):
     np.testing.assert_allclose(frame["group effective sample size"], reasons["effective_sample_size"])
 
 
+def test_predict_sets(folder, call):
+    fit = ["fit", "birds.npz", "--target", "bird", "--attributes", "place", "--cross-fit", "-o", "folds.safetensors"]
+    assert call(*fit, cwd=folder).returncode == 0
+    assert call("predict", "folds.safetensors", "birds.npz", "-o", "s.csv", "--sets", "0.9", cwd=folder).returncode == 0
+    found = pd.read_csv(folder / "s.csv", keep_default_na=False)["bird set"]
+    with np.load(folder / "birds.npz") as archive:
+        sets = compshift.load(folder / "folds.safetensors").predict_set(archive["X"], 0.9)
+    assert found.tolist() == ["|".join(classes) for classes in sets]
+    assert set(found) >= {"landbird", "waterbird"}
+    result = call("predict", "folds.safetensors", "birds.npz", "-o", "s.csv", "--sets", "1.5", cwd=folder)
+    assert result.returncode == 2
+    assert "--sets is 1.5" in result.err
+    result = call("predict", "m.safetensors", "birds.npz", "-o", "s.csv", "--sets", "0.9", cwd=folder)
+    assert result.returncode == 2
+    assert "compshift fit --alpha auto" in " ".join(result.err.split())
+
+
 def test_predict_features_without_labels(folder, call):
     with np.load(folder / "birds.npz") as archive:
         np.savez(folder / "plain.npz", X=archive["X"][:5])

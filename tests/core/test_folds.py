@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compshift import AffineHull, GroupSpace
-from compshift.core.folds import can_be_removed, combination_folds
+from compshift.core.folds import can_be_removed, combination_folds, ranks_in_group
 
 
 @st.composite
@@ -62,3 +62,12 @@ def test_the_seed_matters():
     groups = space.codes(np.arange(36))
     folds = {tuple(combination_folds(space, groups, 4, np.random.default_rng(seed)).tolist()) for seed in range(5)}
     assert len(folds) == 5
+
+
+def test_ranks_in_a_group_run_from_zero_in_random_order():
+    position = np.array([2, 0, 2, 2, 0, 5] * 20)
+    ranks = ranks_in_group(position, np.random.default_rng(0))
+    for group in (0, 2, 5):
+        own = ranks[position == group]
+        assert sorted(own) == list(range(len(own)))
+        assert (np.diff(own) < 0).any()

@@ -45,7 +45,7 @@ WIDE = cs.data.load_table(
     {"bird": BIRD, "place": PLACE}, target="bird", attributes="place", features=X, split={"train": 0.7, "val": 0.3}
 )
 ESTIMATORS: dict[str, dict[str, Any]] = {  # with parameters that make a fit quick
-    "CRMClassifier": {"max_iter": 100},
+    "CRMClassifier": {"max_iter": 100, "cross_fit": 2},
     "CRMClassifierCV": {
         "alphas": [0.1], "cv": cs.CombinationKFold(2), "bias": "extrapolated", "anchor": "zero", "unseen_offset": 0.0,
         "max_iter": 100,

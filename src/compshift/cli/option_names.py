@@ -19,7 +19,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-OTHER_NAMES = {"num_workers": "workers", "n_jobs": "jobs", "random_state": "seed", "alphas": "alpha"}
+OTHER_NAMES = {
+    "num_workers": "workers",
+    "n_jobs": "jobs",
+    "random_state": "seed",
+    "alphas": "alpha",
+    "coverage": "sets",
+}
 """Parameter of the library → parameter of the command, where the two have different names."""
 
 ALSO_COMMON_WORDS = ("split", "features")

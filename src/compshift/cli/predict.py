@@ -18,6 +18,15 @@ def predict(
     explain: Annotated[
         bool, typer.Option("--explain", metavar="", help="Add the most probable group, and how reliable it is.")
     ] = False,
+    sets: Annotated[
+        float | None,
+        typer.Option(
+            metavar="COVERAGE",
+            help="Add the classes that cannot be excluded at this coverage, such as 0.9. Needs a model fitted with "
+            "--alpha auto or --cross-fit.",
+            show_default=False,
+        ),
+    ] = None,
     prior: Prior = None,
     split: Annotated[
         str | None,
@@ -44,7 +53,7 @@ def predict(
     loaded = load_model(model, prior)
     options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone, weights=weights)
     rows = unlabelled_rows(loaded, source, options)
-    frame = prediction_frame(loaded.clf, rows.X, groups=groups, explain=explain)
+    frame = prediction_frame(loaded.clf, rows.X, groups=groups, explain=explain, sets=sets)
     if len(rows.position) < rows.n_rows:
         frame = frame.convert_dtypes().set_index(rows.position).reindex(range(rows.n_rows))
     if rows.images is not None:

@@ -108,3 +108,13 @@ def row_folds(position: IntArray, n_folds: int, random: Any) -> IntArray:
     folds = np.empty(len(position), dtype=np.int64)
     folds[order] = np.arange(len(position)) % n_folds
     return folds
+
+
+def ranks_in_group(position: IntArray, random: Any) -> IntArray:
+    """Return the rank (n,) of each sample, from 0, in a random order of the samples of its group ``position`` (n,)."""
+    order = random.permutation(len(position))
+    order = order[np.argsort(position[order], kind="stable")]
+    starts = np.flatnonzero(np.r_[True, np.diff(position[order]) > 0])
+    ranks = np.empty(len(position), dtype=np.int64)
+    ranks[order] = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
+    return ranks

@@ -20,6 +20,7 @@ from compshift.crm.fit import ANCHORS, FitParams, Setting, check_cross_fit, chec
 from compshift.crm.inputs import LabelledSamples, is_streamed, prediction_features, restored_on_error, visible_log
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, same_prior, warn_of_unreliable_biases, warn_unless_converged
+from compshift.crm.sets import PredictionSets, prediction_sets
 from compshift.crm.streams import read_streamed
 from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
 
@@ -58,7 +59,7 @@ class CRMClassifier(GroupClassifier):
         shared covariance. ``"gaussian"`` needs fewer samples if the features are roughly Gaussian within groups.
     cross_fit : bool or int, default=False
         Whether to estimate the biases, and a temperature of the energies, on out-of-fold energies. An integer is the
-        number of folds; True means 5. It helps if the energies overfit.
+        number of folds; True means 5. It helps if the energies overfit, and ``predict_set`` needs it.
     unseen_offset : float, default=0.0
         Number of nats added to the log-probability of every unseen group before normalising.
     support : "all", "hull", "observed", or codes of shape (g, m), default="all"
@@ -303,6 +304,23 @@ class CRMClassifier(GroupClassifier):
         clf.n_features_in_ = len(model.feature_mean)
         clf._warned_outside_hull = True
         return clf._use_prior(prior)
+
+    def predict_set(self, X: Any, coverage: float = 0.9) -> PredictionSets | list[PredictionSets]:
+        """Return the classes that cannot be excluded, also for samples of groups never seen; needs ``cross_fit``.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+        coverage : float, default=0.9
+            Approximate probability, within every group, that the set contains the true class.
+
+        Returns
+        -------
+        PredictionSets, or a list of them
+            One set per sample, and what it rests on; a list of one ``PredictionSets`` per target if there are several.
+        """
+        return prediction_sets(self, X, coverage)
 
     def explain(self, X: Any) -> pd.DataFrame:
         """Return the most probable group of each sample, with indicators of how reliable the prediction is.

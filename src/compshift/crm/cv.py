@@ -29,6 +29,8 @@ from compshift.crm.fit import (
     check_offset,
     fit_crm,
     step_one,
+    warm_start,
+    with_out_of_fold,
 )
 from compshift.crm.held_out import Scorer
 from compshift.crm.inputs import LabelledSamples, check_jobs, restored_on_error, seed_of, visible_log
@@ -36,7 +38,6 @@ from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
 from compshift.crm.pool_decision import decide_on_pool
 from compshift.crm.selection import Choice, SearchSpace, bias_reliability, choose
-from compshift.crm.solver import Parameters
 from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
 
 AUTO = "auto"
@@ -82,6 +83,7 @@ class CRMClassifierCV(CRMClassifier):
         As in ``CRMClassifier``; ``"auto"`` chooses between the two by the rule described under ``bias``.
     cross_fit : bool, int or "auto", default=False
         As in ``CRMClassifier``; ``"auto"`` chooses between False and 5 folds by the rule described under ``bias``.
+        ``predict_set`` works with any value.
     unseen_offset : float or "auto", default="auto"
         As in ``CRMClassifier``. ``"auto"``: a quarter of the offset at which groups are predicted equally well when
         they are held out and when they are seen, under the prior ``"hull"``.
@@ -242,7 +244,7 @@ class CRMClassifierCV(CRMClassifier):
             else:
                 fit_rows = fit_crm if data.incomplete is None else fit_incomplete
                 model = fit_rows(data, setting.params, tol=tol, max_iter=max_iter)
-            model = self._with_expected(data, setting, model, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
+            model = self._completed(data, setting, model, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
             self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)
             self._adopt(model, setting, data.n_targets, data.one_dimensional)
             warn_unless_converged(model, tol, max_iter)
@@ -347,22 +349,23 @@ class CRMClassifierCV(CRMClassifier):
                 f"cv yields splits that cannot be used ({error}): pass (training indices, test indices) pairs"
             ) from None
 
-    def _with_expected(
+    def _completed(
         self, data: LabelledSamples, setting: Setting, model: CRMModel, *, max_iter: int, seed: int, n_jobs: int | None
     ) -> CRMModel:
-        """Return the model with the expected accuracy on unseen groups, and, if a pool was used, without it too."""
+        """Return the model with out-of-fold energies and the expected accuracy on unseen groups.
+
+        If a pool was used, both are computed for the fit without it. Its gain on held-out groups is then added to the
+        expected accuracy; out-of-fold energies would need EM in every fold and are left out.
+        """
         use = model.pool
         if use is not None and use.plain is not None:
-            plain = self._with_expected(data, setting, use.plain, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
+            plain = self._completed(data, setting, use.plain, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
             assert plain.expected is not None
             found = with_gain(plain.expected, use.decision.gain, use.decision.gain_error, float(self.confidence))
             return replace(model, expected=found, pool=replace(use, plain=plain))
+        model = with_out_of_fold(model, data, setting.params, max_iter=max_iter)
         rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
-        in_candidates = data.candidates.space.locate(data.candidates.seen_groups, data.candidates.groups)  # (k,)
-        start = Parameters(
-            model.coef * rows.standard.scale / model.temperature,
-            np.where(in_candidates >= 0, model.learned_bias[in_candidates], 0.0),
-        )
+        start = warm_start(model, rows.standard)
         fitted = step_one(rows, setting.params, tol=EXPECTED_TOL, max_iter=max_iter, start=start)
         expected = expected_accuracy(
             data,

@@ -35,7 +35,7 @@ from compshift.core.folds import row_folds
 from compshift.crm.blocks import ArrayRows, Block, SummableRows, Sums, in_threads, one_thread_for_numpy
 from compshift.crm.gaussian import gaussian_energies
 from compshift.crm.inputs import LabelledSamples
-from compshift.crm.model import CRMModel
+from compshift.crm.model import CRMModel, OutOfFold
 from compshift.crm.problem import Standard, StepOneProblem, TemperatureProblem, standard_of, standardise
 from compshift.crm.solver import Parameters, Solution, solve
 
@@ -172,7 +172,30 @@ class StepOne(NamedTuple):
 def fit_crm(data: LabelledSamples, params: FitParams, *, tol: float, max_iter: int) -> CRMModel:
     """Fit samples in memory: step 1 on the seen groups, then step 2 for every candidate."""
     rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
-    return step_two(data.candidates, step_one(rows, params, tol=tol, max_iter=max_iter))
+    fitted = step_one(rows, params, tol=tol, max_iter=max_iter)
+    model = step_two(data.candidates, fitted)
+    if not params.cross_fit:
+        return model
+    out_of_fold = OutOfFold.of(fitted.energies, rows.position, rows.weight, 1.0, fitted.bias)
+    return replace(model, out_of_fold=out_of_fold)
+
+
+def with_out_of_fold(model: CRMModel, data: LabelledSamples, params: FitParams, *, max_iter: int) -> CRMModel:
+    """Return the model of ``data`` with out-of-fold energies, unless it has them already or attributes are missing."""
+    if model.out_of_fold is not None or data.incomplete is not None:
+        return model
+    rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
+    params, start = params._replace(cross_fit=CROSS_FIT_FOLDS), warm_start(model, rows.standard)
+    energies, temperature, bias = _cross_fitted(rows, params, start, tol=CROSS_FIT_TOL, max_iter=max_iter)
+    return replace(model, out_of_fold=OutOfFold.of(energies, rows.position, rows.weight, temperature, bias))
+
+
+def warm_start(model: CRMModel, standard: Standard) -> Parameters:
+    """Return the weights and biases of a model, to start another fit to samples with the same standardisation."""
+    candidates = model.candidates
+    in_candidates = candidates.space.locate(candidates.seen_groups, candidates.groups)  # (k,)
+    bias = np.where(in_candidates >= 0, model.learned_bias[in_candidates], 0.0)
+    return Parameters(model.coef * standard.scale / model.temperature, bias)
 
 
 def fit_streamed(
@@ -204,11 +227,7 @@ def step_one(
     problem = rows.problem(params)
     solution = solve(problem, tol=tol, max_iter=max_iter, start=problem.anchor if start is None else start)
     if params.cross_fit:
-        energies = _out_of_fold_energies(rows, params, solution, tol=max(tol, CROSS_FIT_TOL), max_iter=max_iter)
-        samples = ArrayRows(energies, rows.position, rows.weight)
-        calibration = TemperatureProblem(samples, rows.seen, problem.frequency)
-        scaled = solve(calibration, tol=tol, max_iter=max_iter, start=Parameters(np.ones((1, 1)), solution.bias))
-        temperature, bias = max(float(scaled.weight[0, 0]), 0.0), scaled.bias
+        energies, temperature, bias = _cross_fitted(rows, params, solution.start, tol=tol, max_iter=max_iter)
         energies = temperature * energies
     else:
         temperature, bias = 1.0, solution.bias
@@ -217,8 +236,19 @@ def step_one(
     return StepOne(solution, temperature, bias, problem.frequency, rows.seen, rows.standard, samples)
 
 
+def _cross_fitted(
+    rows: StandardisedRows, params: FitParams, start: Parameters, *, tol: float, max_iter: int
+) -> tuple[FloatArray, float, FloatArray]:
+    """Return out-of-fold energies (n, D), and the temperature and the biases (k,) that are fitted to them."""
+    energies = _out_of_fold_energies(rows, params, start, tol=max(tol, CROSS_FIT_TOL), max_iter=max_iter)
+    samples = ArrayRows(energies, rows.position, rows.weight)
+    problem = TemperatureProblem(samples, rows.seen, rows.frequency)
+    scaled = solve(problem, tol=tol, max_iter=max_iter, start=Parameters(np.ones((1, 1)), start.bias))
+    return energies, max(float(scaled.weight[0, 0]), 0.0), scaled.bias
+
+
 def _out_of_fold_energies(
-    rows: StandardisedRows, params: FitParams, solution: Solution, *, tol: float, max_iter: int
+    rows: StandardisedRows, params: FitParams, start: Parameters, *, tol: float, max_iter: int
 ) -> FloatArray:
     """Return energies (n, D) of each sample by a fit to the other folds; every group is divided among the folds."""
     fold = row_folds(rows.position, params.cross_fit, np.random.default_rng(0))
@@ -228,8 +258,8 @@ def _out_of_fold_energies(
         if not held_out.any():
             continue
         others, present = rows.subset(np.flatnonzero(~held_out))
-        start = Parameters(solution.weight, solution.bias[present])
-        found = solve(others.problem(params), tol=tol, max_iter=max_iter, start=start)
+        kept = Parameters(start.weight, start.bias[present])
+        found = solve(others.problem(params), tol=tol, max_iter=max_iter, start=kept)
         energies[held_out] = linear_energies(rows.features[held_out], found.weight)
     return energies
 

@@ -18,6 +18,7 @@ from joblib import Parallel, delayed
 from compshift._errors import InputError
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import Candidates
+from compshift.core.folds import ranks_in_group
 from compshift.crm.classifier import CRMClassifier
 from compshift.crm.fit import FitParams, Setting, StandardisedRows, step_one, step_two
 from compshift.crm.inputs import LabelledSamples
@@ -163,14 +164,8 @@ def row_parts(position: IntArray, seed: int) -> IntArray:
     The samples of every group are divided among ``ROW_PARTS`` parts, except for one random sample per group, which is
     in no part (−1), so that it is always available for training.
     """
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(position))
-    order = order[np.argsort(position[order], kind="stable")]
-    starts = np.flatnonzero(np.r_[True, np.diff(position[order]) > 0])
-    rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
-    part = np.empty(len(position), dtype=np.int64)
-    part[order] = np.where(rank == 0, -1, (rank + position[order]) % ROW_PARTS)
-    return part
+    rank = ranks_in_group(position, np.random.default_rng(seed))
+    return np.where(rank == 0, -1, (rank + position) % ROW_PARTS)
 
 
 class Fold:

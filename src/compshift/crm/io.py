@@ -31,7 +31,7 @@ from compshift.core.candidates import Candidates
 from compshift.core.columns import plain_value
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
-from compshift.crm.model import CRMModel, same_prior
+from compshift.crm.model import CRMModel, OutOfFold, same_prior
 from compshift.data.shards import PARQUET
 from compshift.data.text_tables import TEXT
 
@@ -47,6 +47,9 @@ CHECKSUM_KEY = "sha256"
 MODEL_ARRAYS = ("coef", "feature_mean", "bias", "learned_bias", "effective_sample_size")
 ADDED_ARRAYS = ("cumulant_bias", "pareto_k")
 """Arrays of length g that older model files do not contain; they are replaced by NaN."""
+
+FOLD_ARRAYS = ("fold_energies", "fold_position", "fold_weight", "fold_temperature", "fold_bias")
+"""Fields of ``OutOfFold``, in order. A file has all of them or none."""
 
 MODEL_NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
 PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
@@ -136,6 +139,9 @@ def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
     arrays |= {name: getattr(model, name) for name in (*MODEL_ARRAYS, *ADDED_ARRAYS)}
     if model.expected is not None:
         arrays["expected"] = model.expected
+    if model.out_of_fold is not None:
+        values = [np.atleast_1d(np.asarray(value)) for value in model.out_of_fold]
+        arrays |= dict(zip(FOLD_ARRAYS, values, strict=True))
     arrays |= {"log_prior": state.log_prior, "parameter_log_prior": state.parameter_log_prior}
     return header, arrays
 
@@ -251,6 +257,7 @@ def unpack(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ClassifierSt
             **{name: header[name] for name in MODEL_NUMBERS},
             temperature=header.get("temperature", 1.0),
             expected=checked.get("expected"),
+            out_of_fold=_out_of_fold(checked),
         )
         stored = header["parameters"]
         parameters = {name: stored[name] for name in PARAMETERS}
@@ -273,6 +280,14 @@ def unpack(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ClassifierSt
         weights = np.exp(state.parameter_log_prior).tolist()
         state.parameters["prior"] = {tuple(key): weight for key, weight in zip(values, weights, strict=True) if weight}
     return state
+
+
+def _out_of_fold(checked: Mapping[str, Any]) -> OutOfFold | None:
+    """Return the out-of-fold energies of a file; None if it has none."""
+    if not any(name in checked for name in FOLD_ARRAYS):
+        return None
+    energies, position, weight, temperature, bias = (checked[name] for name in FOLD_ARRAYS)
+    return OutOfFold(energies, position, weight, float(temperature[0]), bias)
 
 
 def _feature_names(header: Mapping[str, Any], n_features: int) -> list[str] | None:
@@ -368,6 +383,10 @@ ARRAY_RANGES = {
     "expected": ArrayRange(0, 1, nan=True),
     "log_prior": _LOG_PRIOR,
     "parameter_log_prior": _LOG_PRIOR,
+    "fold_energies": _BIASES,
+    "fold_weight": ArrayRange(0, MAX_SAMPLE_SIZE),
+    "fold_temperature": ArrayRange(0, MAX_BIAS),
+    "fold_bias": _BIASES,
 }
 
 
@@ -376,6 +395,12 @@ def _checked_arrays(arrays: Mapping[str, Any], space: GroupSpace) -> dict[str, A
     checked = {name: _checked_codes(arrays[name], space, name) for name in ("seen_groups", "groups")}
     k, g, p = len(checked["seen_groups"]), len(checked["groups"]), arrays["coef"].shape[-1]
     shapes = {"seen_weight": (k,), "feature_mean": (p,), "coef": (space.width, p), "expected": (g, 3)}
+    if "fold_position" in arrays:
+        checked["fold_position"] = check_codes(arrays["fold_position"][:, None], (k,), "fold_position")[:, 0]
+        r = len(checked["fold_position"])
+        if not r:
+            raise InputError("fold_position is empty: out-of-fold energies need at least one sample")
+        shapes |= {"fold_energies": (r, space.width), "fold_weight": (r,), "fold_temperature": (1,), "fold_bias": (k,)}
     for name, allowed in ARRAY_RANGES.items():
         if name in arrays:
             checked[name] = _checked_numbers(arrays[name], shapes.get(name, (g,)), allowed, name)

@@ -15,6 +15,7 @@ from compshift._errors import ExtrapolationWarning, InputError
 from compshift.core.arrays import BLOCK_CELLS, FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
 from compshift.core.energy import linear_energies
+from compshift.core.folds import ranks_in_group
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior, marginal_log_sums
 from compshift.crm.blocks import over_blocks
 
@@ -27,6 +28,39 @@ ENOUGH_SAMPLES = 30
 
 MAX_TAIL_INDEX = 1.0
 """Pareto k̂ above which a fit warns: the importance weights then do not even have a mean."""
+
+MAX_FOLD_ROWS = 20_000
+"""Largest number of samples whose out-of-fold energies a model keeps."""
+
+
+class OutOfFold(NamedTuple):
+    """Energies of training samples by fits to other samples, and the calibration that gives importance weights.
+
+    The importance weights of the samples use the energies times ``temperature``, and ``bias`` for the seen groups: both
+    are fitted to the out-of-fold energies, because those of a fit with a ridge are too even, or too extreme without.
+    """
+
+    energies: FloatArray  # (r, D) on the scale of the model's energies
+    position: IntArray  # (r,) index of each sample's seen group
+    weight: FloatArray  # (r,) sample weights, above 0
+    temperature: float
+    bias: FloatArray  # (k,) bias of the seen groups for the energies times ``temperature``
+
+    @classmethod
+    def of(
+        cls, energies: FloatArray, position: IntArray, weight: FloatArray, temperature: float, bias: FloatArray
+    ) -> OutOfFold:
+        """Keep at most ``MAX_FOLD_ROWS`` samples: random ones of the largest groups are left out.
+
+        The others of their group get larger weights, so that the weight of every group stays the same.
+        """
+        if len(position) > MAX_FOLD_ROWS:
+            total = np.bincount(position, weight)  # (k,)
+            ranks = ranks_in_group(position, np.random.default_rng(0))
+            kept = np.sort(np.argsort(ranks, kind="stable")[:MAX_FOLD_ROWS])
+            energies, position, weight = energies[kept], position[kept], weight[kept]
+            weight = weight * total[position] / np.bincount(position, weight)[position]
+        return cls(energies, position, weight, temperature, bias)
 
 
 class PoolDecision(NamedTuple):
@@ -74,6 +108,7 @@ class CRMModel:
     n_iter: int
     converged: bool
     expected: FloatArray | None = None  # (g, 3) expected accuracy and its interval; NaN where it was not estimated
+    out_of_fold: OutOfFold | None = None  # for prediction sets; None if they were not computed
     pool: PoolUse | None = None  # None if there were no unlabelled samples
 
     def bias_of(self, kind: str) -> FloatArray:

@@ -29,13 +29,14 @@ NON_TERMINAL_WIDTH = 1000
 """Line width, in characters, used when output is not a terminal; wide enough to show every column."""
 
 
-def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool) -> pd.DataFrame:
+def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool, sets: float | None = None) -> pd.DataFrame:
     """Return a table with one row per sample: the predicted value of each target, and the probability of every value.
 
     Probability columns are named ``P(bird=waterbird)``. With ``groups``, every candidate group has a probability column
     too, named ``P(bird=waterbird, place=land)``. With ``explain``, columns named ``group …`` hold the most probable
     group, its probability, whether it was seen, whether it is inside the affine hull, and the effective sample size
-    behind its bias.
+    behind its bias. With ``sets``, a coverage, columns named ``bird set`` hold the classes that cannot be excluded,
+    joined by "|".
     """
     import pandas as pd
 
@@ -44,6 +45,8 @@ def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool) -> pd.Dat
             "groups and explain need a model that gives groups a probability, but this one predicts classes only: "
             "leave both out, or use a CRM model"
         )
+    if sets is not None and not hasattr(clf, "predict_set"):
+        raise InputError("sets need a model of `compshift fit`, but this one is a trained network: leave sets out")
     targets = clf.targets_
     predicted, proba = clf.predict(X), clf.predict_proba(X)
     if predicted.ndim == 1:
@@ -54,6 +57,10 @@ def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool) -> pd.Dat
     if groups:
         joint = np.exp(clf.group_log_proba(X))  # (n, g)
         columns |= {_group_column(clf.space_, code): joint[:, column] for column, code in enumerate(clf.groups_)}
+    if sets is not None:
+        found = clf.predict_set(X, sets)
+        for name, part in zip(targets.names, found if isinstance(found, list) else [found], strict=True):
+            columns[f"{name} set"] = ["|".join(map(str, classes)) for classes in part]
     frame = pd.DataFrame(columns).infer_objects()
     if explain:
         reasons = clf.explain(X)
