@@ -32,7 +32,7 @@ from compshift.crm.model import CRMModel, OutOfFold
 if TYPE_CHECKING:
     import pandas as pd
 
-    from compshift.crm.classifier import CRMClassifier
+    from compshift.crm.fitted import FittedCRM
 
 MIN_OWN_SAMPLES = 30
 """Effective number of a seen group's own samples from which on its threshold rests on them alone; with fewer, it rests
@@ -133,11 +133,16 @@ class PredictionSets:
         )
 
 
-def prediction_sets(clf: CRMClassifier, X: Any, coverage: Any) -> PredictionSets | list[PredictionSets]:
+def prediction_sets(clf: FittedCRM, X: Any, coverage: Any) -> PredictionSets | list[PredictionSets]:
     """Return the sets of the target, or a list of the sets of every target; see ``CRMClassifier.predict_set``."""
     X = prediction_features(clf, X)
     coverage = check_fraction(coverage, "coverage")
     known = clf._model.out_of_fold
+    if clf.n_rounds_:
+        raise InputError(
+            "predict_set is not available for a fit that used unlabelled samples: use "
+            "clf.without_unlabelled().predict_set(X)"
+        )
     if known is None:
         raise InputError(
             "predict_set needs out-of-fold energies, which this model does not have: fit a CRMClassifierCV (`compshift "

@@ -1,0 +1,192 @@
+"""What a fitted CRM model can do, however it was fitted: predict, predict sets, explain, list its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from compshift._errors import InputError, check_name
+from compshift.core.arrays import FloatArray, IntArray
+from compshift.crm.base import GroupClassifier
+from compshift.crm.fit import FitParams, Setting, check_offset
+from compshift.crm.inputs import prediction_features
+from compshift.crm.model import BIASES, CRMModel, same_prior
+from compshift.crm.sets import PredictionSets, prediction_sets
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class FittedCRM(GroupClassifier):
+    """Base class of classifiers whose fit gives a ``CRMModel``, which ``_adopt`` makes their own."""
+
+    bias: str
+    unseen_offset: float
+
+    def _adopt(self, model: CRMModel, setting: Setting, n_targets: int, one_dimensional: bool) -> None:
+        """Set the fitted attributes from a model, fitted or read from a file."""
+        self._adopt_candidates(model.candidates, n_targets, one_dimensional)
+        self._model = model
+        self._fit_log_prior: FloatArray = model.candidates.log_prior(self.prior)
+        (self.alpha_, self.anchor_, self.cross_fit_), self.selected_bias_, self.unseen_offset_ = setting
+        self.bias_ = model.bias
+        self.learned_bias_ = model.learned_bias
+        self.cumulant_bias_ = model.cumulant_bias
+        self.effective_sample_size_ = model.effective_sample_size
+        self.pareto_k_ = model.pareto_k
+        self.temperature_ = model.temperature
+        self.bias_gap_ = model.bias_gap
+        self.coef_ = model.coef
+        self.feature_mean_ = model.feature_mean
+        self.converged_ = model.converged
+        self.n_iter_ = model.n_iter
+        self.n_rounds_ = 0 if model.pool is None else model.pool.n_rounds
+        self.unlabelled_decision_ = None if model.pool is None else model.pool.decision
+        self.inputs_: Mapping[str, Any] | None = None
+
+    def explain(self, X: Any) -> pd.DataFrame:
+        """Return the most probable group of each sample, with indicators of how reliable the prediction is.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+
+        Returns
+        -------
+        DataFrame
+            One row per sample: the attribute values of its most probable group, the group's ``probability``, whether
+            the group was ``seen`` in training, whether it is ``inside_hull``, and the ``effective_sample_size`` of its
+            bias. The index is that of ``X`` if ``X`` is a DataFrame.
+        """
+        best, log_proba = self._best_group(prediction_features(self, X))
+        frame = self.space_.frame(
+            self.groups_[best],
+            probability=np.exp(log_proba),
+            seen=self.seen_[best],
+            inside_hull=self.inside_hull_[best],
+            effective_sample_size=self.effective_sample_size_[best],
+        )
+        return frame.set_axis(X.index) if hasattr(X, "index") and hasattr(X, "columns") else frame
+
+    def predict_set(self, X: Any, coverage: float = 0.9) -> PredictionSets | list[PredictionSets]:
+        """Return the classes that cannot be excluded, also for samples of groups never seen; needs ``cross_fit``.
+
+        Parameters
+        ----------
+        X : array or DataFrame (n, p)
+            Features.
+        coverage : float, default=0.9
+            Approximate probability, within every group, that the set contains the true class.
+
+        Returns
+        -------
+        PredictionSets, or a list of them
+            One set per sample, and what it rests on; a list of one ``PredictionSets`` per target if there are several.
+        """
+        return prediction_sets(self, X, coverage)
+
+    def group_frame(self) -> pd.DataFrame:
+        """Return a table of the candidate groups.
+
+        Returns
+        -------
+        DataFrame
+            One row per group: its attribute values, ``train_rows`` (number or total weight of its training samples),
+            ``inside_hull``, ``bias``, ``learned_bias`` (NaN if unseen), ``effective_sample_size`` and ``prior``.
+        """
+        check_is_fitted(self)
+        return self.space_.frame(
+            self.groups_,
+            train_rows=self.group_weight_,
+            inside_hull=self.inside_hull_,
+            bias=self.bias_,
+            learned_bias=np.where(self.seen_, self.learned_bias_, np.nan),
+            effective_sample_size=self.effective_sample_size_,
+            prior=np.exp(self.log_prior_),
+        )
+
+    @property
+    def expected_group_accuracy_(self) -> pd.DataFrame:
+        """Expected accuracy on each unseen group inside the affine hull, estimated by ``CRMClassifierCV``.
+
+        The estimate is valid only for the prior used in ``fit``; it is not available while another prior is set.
+        """
+        check_is_fitted(self)
+        expected = self._model.expected
+        if expected is None:
+            raise AttributeError("expected_group_accuracy_ is estimated only by CRMClassifierCV: fit a CRMClassifierCV")
+        if not same_prior(self.log_prior_, self._fit_log_prior):
+            raise AttributeError(
+                "expected_group_accuracy_ is valid only for the prior used in fit, but the current prior differs: pass "
+                "the prior of the fit to set_prior"
+            )
+        known = ~np.isnan(expected[:, 0])
+        accuracy, lower, upper = expected[known].T
+        return self.space_.frame(self.groups_[known], accuracy=accuracy, lower=lower, upper=upper)
+
+    @property
+    def unlabelled_prior_(self) -> pd.DataFrame:
+        """Estimated frequency of each group inside the affine hull among the unlabelled samples of the fit.
+
+        The columns are the attribute values, whether the group was ``seen`` in training, its ``probability`` with the
+        ends ``lower`` and ``upper`` of a 90 % interval, and ``effective_rows``, the number of labelled samples with the
+        same information.
+        """
+        check_is_fitted(self)
+        frequency = None if self._model.pool is None else self._model.pool.frequency
+        if frequency is None:
+            raise AttributeError("unlabelled_prior_ is estimated only by a fit that is given unlabelled samples")
+        known = self.inside_hull_
+        names = ("probability", "lower", "upper", "effective_rows")
+        values = dict(zip(names, frequency[known].T, strict=True))
+        return self.space_.frame(self.groups_[known], seen=self.seen_[known], **values)
+
+    def without_unlabelled(self) -> Self:
+        """Return the classifier as fitted to the labelled samples alone.
+
+        Returns
+        -------
+        CRMClassifier or CRMClassifierCV
+            A copy with the same settings and the same current prior.
+
+        Raises
+        ------
+        InputError
+            If the fit used no unlabelled samples.
+        """
+        check_is_fitted(self)
+        if self._model.pool is None or self._model.pool.plain is None:
+            raise InputError(
+                "the fit used no unlabelled samples: pass unlabelled to fit, or use the classifier as it is"
+            )
+        clf, inputs = copy(self), self.inputs_
+        setting = Setting(
+            FitParams(self.alpha_, self.anchor_, self.cross_fit_), self.selected_bias_, self.unseen_offset_
+        )
+        clf._adopt(self._model.pool.plain, setting, len(self.targets_.names), self._one_dimensional)
+        clf.inputs_, clf._warned_outside_hull = inputs, self._warned_outside_hull
+        return clf
+
+    def _target_marginals(self, X: FloatArray) -> list[FloatArray]:
+        return self._model.marginals(X, self._log_score(), range(len(self.targets_.names)))
+
+    def _group_log_posterior(self, X: FloatArray, position: IntArray | None = None) -> FloatArray:
+        return self._model.log_posterior(X, self._log_score(), position)
+
+    def _best_group(self, X: FloatArray) -> tuple[IntArray, FloatArray]:
+        return self._model.best_group(X, self._log_score())
+
+    def _log_score(self) -> FloatArray:
+        """Return log q(z) − B(z) of each candidate, (g,), plus the unseen offset (paper, label "hatq")."""
+        bias, offset = self._bias_and_offset()
+        return self.log_prior_ + offset * ~self.seen_ - self._model.bias_of(bias)
+
+    def _bias_and_offset(self) -> tuple[str, float]:
+        """Return the current kind of bias and unseen offset; ``set_params`` changes them after a fit."""
+        check_name("bias", self.bias, BIASES)
+        return self.bias, check_offset(self.unseen_offset)
