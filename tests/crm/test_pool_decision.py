@@ -1,0 +1,126 @@
+"""The decision whether a pool of unlabelled samples is used."""
+
+import numpy as np
+import pytest
+
+from compshift import CRMClassifierCV, GroupSpace, InputError
+from compshift.core.energy import linear_energies
+from compshift.crm.coded import coded_samples
+from compshift.crm.expected import with_gain
+from compshift.crm.fit import FitParams, StandardisedRows, step_one
+from compshift.crm.pool_decision import unseen_share
+
+SPACE = GroupSpace.from_cardinalities([4, 4], names=["y", "a"])
+UNSEEN = [0, 5, 10]
+SEEN = [group for group in range(16) if group not in UNSEEN]
+_FIXED = np.random.default_rng(99)
+MEANS = SPACE.one_hot(SPACE.codes(np.arange(16))) @ (1.8 * _FIXED.normal(size=(8, 10)))
+MEANS += 0.35 * _FIXED.normal(size=MEANS.shape)  # attributes interact a little, so that a pool can help
+
+
+def samples(groups, n, seed):
+    rng = np.random.default_rng(seed)
+    index = np.asarray(groups)[rng.integers(len(groups), size=n)]
+    return MEANS[index] + rng.normal(size=(n, 10)), SPACE.codes(index)
+
+
+def fit(pool, **options):
+    X, codes = samples(SEEN, 650, 0)
+    clf = CRMClassifierCV(alphas=[0.03], prior="hull", anchor="zero", bias="extrapolated", **options)
+    return clf.fit(X, codes[:, 0], attributes=codes[:, 1], space=SPACE, unlabelled=pool)
+
+
+@pytest.fixture(scope="module")
+def matched():
+    return fit(samples(range(16), 800, 1)[0])
+
+
+class TestDecision:
+    def test_a_pool_with_the_unseen_groups_is_used_and_helps(self, matched):
+        decision = matched.unlabelled_decision_
+        assert decision.used
+        assert decision.gain > decision.gain_error
+        assert decision.reason.startswith("the pool is used: accuracy on 13 held-out groups changes by +")
+        assert decision.unseen_share[1] > decision.false_share
+        assert len(decision.held_out) == len(decision.seen) == 11
+        X_new, new = samples(UNSEEN, 3000, 2)
+        assert matched.score(X_new, new[:, 0]) > matched.without_unlabelled().score(X_new, new[:, 0])
+
+    def test_held_out_scores_are_those_of_the_rounds(self, matched):
+        decision = matched.unlabelled_decision_
+        best = 1 + int(
+            np.argmax(np.round((3 * np.array(decision.held_out) + 13 * np.array(decision.seen)) / 16, 9)[1:])
+        )
+        assert decision.gain == pytest.approx(decision.held_out[best] - decision.held_out[0])
+
+    def test_a_pool_of_seen_groups_is_not_used(self):
+        clf = fit(samples(SEEN, 800, 1)[0])
+        decision = clf.unlabelled_decision_
+        assert not decision.used
+        assert "unseen groups may not occur in it" in decision.reason
+        assert clf.n_rounds_ == 0
+        assert len(clf.unlabelled_prior_) == 16
+
+    @pytest.mark.parametrize("kind", ["noise", "one point", "far away"])
+    def test_a_pool_of_other_samples_is_not_used(self, kind):
+        X, rng = samples(SEEN, 650, 0)[0], np.random.default_rng(3)
+        pool = {
+            "noise": X.mean(axis=0) + X.std(axis=0) * rng.normal(size=(800, 10)),
+            "one point": np.tile(X[:1], (800, 1)),
+            "far away": X.mean(axis=0) + 100 + rng.normal(size=(800, 10)),
+        }[kind]
+        assert not fit(pool).unlabelled_decision_.used
+
+    def test_without_unseen_groups_there_is_nothing_to_learn(self):
+        X, codes = samples(range(16), 600, 0)
+        clf = CRMClassifierCV(alphas=[0.03]).fit(X, codes[:, 0], attributes=codes[:, 1], unlabelled=X)
+        assert clf.unlabelled_decision_.reason == "the pool is not used: training lacks no group inside the hull"
+
+    def test_it_is_asked_for_by_name_where_no_group_can_be_held_out(self):
+        rng = np.random.default_rng(0)
+        codes = np.repeat([[0, 1], [1, 0], [1, 1]], 60, axis=0)
+        X = rng.normal(size=(180, 4)) + 2 * codes @ rng.normal(size=(2, 4))
+        for use, expected in (("auto", False), ("always", True)):
+            clf = CRMClassifierCV(use_unlabelled=use).fit(X, codes[:, 0], attributes=codes[:, 1], unlabelled=X)
+            assert clf.unlabelled_decision_.used is expected
+            assert (clf.n_rounds_ > 0) is expected
+        with pytest.raises(InputError, match="use_unlabelled"):
+            CRMClassifierCV(use_unlabelled="never").fit(X, codes[:, 0], attributes=codes[:, 1])
+
+    def test_processes_give_the_same_decision(self, matched):
+        again = fit(samples(range(16), 800, 1)[0], n_jobs=2)
+        assert again.unlabelled_decision_ == matched.unlabelled_decision_
+
+
+def test_the_share_of_unseen_groups_is_estimated():
+    X, codes = samples(SEEN, 2000, 0)
+    data = coded_samples(X, codes, SPACE)
+    rows = StandardisedRows.of(data.X, data.position, data.sample_weight, data.candidates)
+    fitted = step_one(rows, FitParams(0.01), tol=1e-5, max_iter=500)
+    pool, truth = samples([*SEEN, *UNSEEN, *UNSEEN], 3000, 4)
+    true = np.isin(SPACE.index(truth), UNSEEN).mean()
+    share, lower, upper = unseen_share(
+        linear_energies(rows.standard.of(pool), fitted.solution.weight), data.candidates, fitted
+    )
+    assert share == pytest.approx(true, abs=0.08)
+    assert lower < share < upper
+    assert upper - lower < 0.1
+
+
+class TestExpectedAccuracy:
+    def test_the_gain_is_added(self, matched):
+        plain, decision = matched.without_unlabelled(), matched.unlabelled_decision_
+        before, after = plain.expected_group_accuracy_, matched.expected_group_accuracy_
+        np.testing.assert_allclose(after.accuracy, np.minimum(before.accuracy + decision.gain, 1.0))
+
+    def test_intervals_grow_by_the_error_of_the_gain(self):
+        found = with_gain(np.array([[0.5, 0.4, 0.6], [np.nan] * 3]), 0.1, 0.05, 0.9)
+        np.testing.assert_allclose(
+            found[0], [0.6, 0.6 - np.hypot(0.1, 1.6449 * 0.05), 0.6 + np.hypot(0.1, 1.6449 * 0.05)], atol=1e-4
+        )
+        assert np.isnan(found[1]).all()
+
+    def test_it_is_unknown_if_the_gain_was_not_measured(self):
+        clf = fit(samples(range(16), 300, 1)[0], use_unlabelled="always")
+        assert clf.expected_group_accuracy_.empty
+        assert not clf.without_unlabelled().expected_group_accuracy_.empty
