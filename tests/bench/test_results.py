@@ -1,5 +1,7 @@
 """Numbers of tables, computed from records."""
 
+import csv
+import io
 import json
 import math
 
@@ -8,7 +10,7 @@ import pytest
 
 from compshift.bench.records import scores
 from compshift.bench.results import Score, stored_results
-from compshift.report.tables import make_tables
+from compshift.report.tables import make_tables, to_csv
 from tests.bench.small import birds, run
 
 FEATURES = "b: linear heads on fixed features, 1 scenario, 2 draws."
@@ -127,3 +129,22 @@ def test_notes_mention_groups_outside_the_hull(tmp_path):
         "b: in 1 of 2 scenarios some tested groups lie outside the affine hull of the seen groups"
         in stored_results(store).notes[1]
     )
+
+
+def test_a_note_says_which_methods_combinations_chose_for(tmp_path):
+    source = birds(tmp_path / "b.npz")
+    store, _, ran = run(tmp_path / "out", [source], ("crm", "erm"), ("water,sea", "none"), select="combinations")
+    results = stored_results(store)
+    note = (
+        "b: linear heads on fixed features, 1 scenario, 2 draws; CRM's ridge is chosen by held-out combinations of the "
+        "training rows (where there are none, it is the typical ridge), and a draw of each other method, for which "
+        "there is no such rule, by balanced validation accuracy."
+    )
+    assert results.notes == [note]
+    assert results.extent == {("b", "CRM"): (1, 0), ("b", "ERM"): (1, 2)}
+    assert sum(job.method.name == "crm" for job in ran) == 2
+    assert sum(note in grid.notes for grid in make_tables(results)) == 2  # the main and the standard table
+    rows = csv.DictReader(io.StringIO(to_csv(results, only="main")))
+    assert {(row["method"], row["draws"]) for row in rows} == {("CRM", "0"), ("ERM", "2")}
+    store, _, _ = run(tmp_path / "alone", [source], ("crm",), ("water,sea",), select="combinations")
+    assert stored_results(store).notes == [note.replace(", 2 draws", "")]

@@ -21,7 +21,7 @@ import numpy as np
 
 from compshift._checks import check_count
 from compshift._errors import ExtrapolationWarning, InputError, unknown_name
-from compshift.bench.convex_methods import CONVEX_METHODS, SAME_ON_FEATURES
+from compshift.bench.convex_methods import CONVEX_METHODS, SAME_ON_FEATURES, chooses_ridge
 from compshift.bench.jobs import STANDARD, PlannedData, PlannedMethod, Unit
 from compshift.bench.paper import FURTHER_METHODS, PAPER_METHODS
 from compshift.bench.protocol import Protocol, named_protocol, split_changes
@@ -177,11 +177,14 @@ def make_plan(
             plan_seed=plan_seed,
             strict=strict,
         )
-        n_draws, n_seeds = draws or rules.draws, seeds or rules.seeds
+        n_seeds = seeds or rules.seeds
+        n_draws = {
+            method.name: 1 if chooses_ridge(method.name, rules.select) else draws or rules.draws for method in chosen
+        }
         wanted = drops or rules.scenarios.split()
-        shifts = _all_scenarios(data, wanted, plan_seed, source.label, n_draws, strict=strict)
+        shifts = _all_scenarios(data, wanted, plan_seed, source.label, max(n_draws.values()), strict=strict)
         if "each" in wanted and "each" not in rules.scenarios.split() and not yes:
-            jobs = len(shifts) * len(chosen) * (n_draws + n_seeds - 1)
+            jobs = len(shifts) * sum(count + n_seeds - 1 for count in n_draws.values())
             raise InputError(
                 f"{source.label}: its training split itself lacks groups that are tested, so its published result is a "
                 f"single scenario, 'none', but 'each' would drop {len(shifts)} groups in turn ({jobs} jobs): drop "
@@ -191,7 +194,7 @@ def make_plan(
         own = [replace(method, ranges=rules.method_ranges(method.name, method.ranges)) for method in chosen]
         for shift in shifts:
             dropped = tuple(tuple(map(int, code)) for code in shift.dropped) if shift.trim_validation else STANDARD
-            units += [Unit(planned, shift.name, dropped, method, n_draws, n_seeds) for method in own]
+            units += [Unit(planned, shift.name, dropped, method, n_draws[method.name], n_seeds) for method in own]
     if weights is not None and not any(unit.data.weights for unit in units):
         raise InputError(
             "weights is the checkpoint file of the backbone 'torchvision/resnet50', which no data set uses: leave it "

@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 
 from compshift.bench.comparison import paper_differences
+from compshift.bench.convex_methods import chooses_ridge
 from compshift.bench.jobs import STANDARD
 from compshift.bench.paper import VARIANTS, printed, read_table
+from compshift.bench.protocol import COMBINATIONS
 from compshift.bench.records import Record, dropped_accuracy, group_accuracy, is_done, n_unseen, reported, scores
 from compshift.bench.selection import (
     ChosenRecords,
     DroppedGroups,
     UnitKey,
     chosen_records,
+    describe_selection,
     unfinished_notes,
     unfinished_units,
 )
@@ -72,7 +75,7 @@ class Results:
     scenarios: dict[tuple[str, DroppedGroups, str], Scores] = field(default_factory=dict)  # last key: method
     ablations: dict[tuple[str, str], Scores] = field(default_factory=dict)  # (data set, variant): means over scenarios
     labels: dict[tuple[str, DroppedGroups], str] = field(default_factory=dict)  # readable names of scenarios
-    extent: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # number of scenarios, fewest draws
+    extent: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # scenarios, fewest draws or 0 if none
     partial: set[tuple[str, str]] = field(default_factory=set)  # (data set, method) with missing scenarios or seeds
     named: set[str] = field(default_factory=set)  # named data sets, as opposed to feature files
     modes: dict[str, str] = field(default_factory=dict)  # data set: "fine-tuned" or "frozen features"
@@ -119,10 +122,14 @@ def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
             )
     for data in dict.fromkeys(key[0] for key in chosen):
         _add_data_set(results, data, {key[1:]: found for key, found in chosen.items() if key[0] == data})
-        draws = {key[1:]: sum(seed == 0 for _, seed in units[key]) for key in chosen if key[0] == data}
         protocol = about["data"][data]["protocol"]
+        draws = {
+            key[1:]: 0 if chooses_ridge(key[2], protocol["select"]) else sum(seed == 0 for _, seed in units[key])
+            for key in chosen
+            if key[0] == data
+        }
         results.modes[data] = "frozen features" if protocol["mode"] == "features" else "fine-tuned"
-        _add_extent(results, data, draws, describe_protocol(protocol))
+        _add_extent(results, data, draws, protocol)
         results.notes += _outside_hull(
             data, {key[1]: next(iter(chosen[key].values())) for key in chosen if key[0] == data}
         )
@@ -131,7 +138,8 @@ def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
             record = next(iter(next(found for key, found in chosen.items() if key[0] == data).values()))
             scores_of = [*results.scenarios.items(), *results.standard.items()]
             seeds = min(score.seeds for key, found in scores_of if key[0] == data for score in found.values())
-            n_draws = min(count for (label, _), (_, count) in results.extent.items() if label == data)
+            numbers = [count for (label, _), (_, count) in results.extent.items() if label == data and count]
+            n_draws = min(numbers, default=0)
             results.differences[data] = paper_differences(data, protocol, record, draws=n_draws, seeds=seeds)
     results.notes += unfinished_notes(about, unfinished_units(about, units))
     if folder.n_foreign:
@@ -149,21 +157,26 @@ def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
     return results
 
 
-def _add_extent(results: Results, data: str, draws: Mapping[tuple[DroppedGroups, str], int], protocol: str) -> None:
+def _add_extent(
+    results: Results, data: str, draws: Mapping[tuple[DroppedGroups, str], int], protocol: Mapping[str, Any]
+) -> None:
     """Add each method's number of scenarios and draws, and a note about the protocol, the scenarios and the draws."""
     for method in dict.fromkeys(method for _, method in draws):
         method_draws = [count for (dropped, name), count in draws.items() if name == method]
         shifts = [key for key in results.scenarios if key[0] == data and key[2] == printed(method)]
         results.extent[data, printed(method)] = len(shifts), min(method_draws)
     scenarios = max(count for (label, _), (count, _) in results.extent.items() if label == data)
-    numbers = {name: count for (label, name), (_, count) in results.extent.items() if label == data}
-    text = f"{data}: {protocol}, {scenarios} scenario{'s' * (scenarios != 1)}"
+    numbers = {name: count for (label, name), (_, count) in results.extent.items() if label == data and count}
+    text = f"{data}: {describe_protocol(protocol)}, {scenarios} scenario{'s' * (scenarios != 1)}"
     if len(set(numbers.values())) == 1:
         count = next(iter(numbers.values()))
-        results.notes.insert(0, f"{text}, {count} draw{'s' * (count != 1)}.")
-    else:
+        text += f", {count} draw{'s' * (count != 1)}"
+    elif numbers:
         listed = ", ".join(f"{name} {count}" for name, count in numbers.items())
-        results.notes.insert(0, f"{text}; methods had different numbers of draws to choose from: {listed}.")
+        text += f"; methods had different numbers of draws to choose from: {listed}"
+    if protocol["select"] == COMBINATIONS:
+        text += f"; {describe_selection(protocol)}"
+    results.notes.insert(0, f"{text}.")
 
 
 def _outside_hull(data: str, records: Mapping[DroppedGroups, Record]) -> list[str]:

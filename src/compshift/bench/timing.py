@@ -20,6 +20,9 @@ from compshift.bench.trained_methods import planned_backbone
 FIT_EVALUATIONS = 120
 """Typical number of evaluations of the risk and its gradient in a convex fit."""
 
+CHOICE_FITS = 10
+"""Time of a fit that chooses its ridge on held-out combinations, in units of a convex fit."""
+
 PRODUCTS_PER_STEP = 4.0
 """Time of a training step on features, in units of one matrix product of features and weights."""
 
@@ -86,7 +89,8 @@ def _time_jobs(data: PlannedData, device: str) -> Callable[[Job], float]:
 
     def seconds_of(job: Job) -> float:
         if job.is_convex:
-            return CONVEX_SECONDS + 2 * FIT_EVALUATIONS * product
+            fits = CHOICE_FITS if job.chooses_ridge else 1
+            return CONVEX_SECONDS + fits * 2 * FIT_EVALUATIONS * product
         return TRAINED_SECONDS + data.protocol.steps * PRODUCTS_PER_STEP * product
 
     return seconds_of

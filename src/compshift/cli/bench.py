@@ -86,7 +86,9 @@ def bench(
     select: Annotated[
         str | None,
         typer.Option(
-            help="Validation accuracy used to choose a draw: balanced, worst or average.",
+            help="How a draw is chosen: by balanced, worst or average accuracy on validation rows. With combinations "
+            "(features only), held-out combinations of the training rows choose CRM's ridge, and balanced accuracy "
+            "the draws of the other methods.",
             show_default="balanced",
             rich_help_panel=RUNS,
         ),
@@ -197,9 +199,9 @@ def bench(
 ) -> None:
     """Run methods on data sets with some groups dropped from training, and print tables of their accuracy.
 
-    Hyper-parameters are drawn at random, validation accuracy chooses one draw, and that draw is run with every seed.
-    Run the same command again to continue a run that was stopped. Finished jobs are never repeated, and several
-    processes can work on one output folder.
+    Hyper-parameters are drawn at random, validation accuracy chooses one draw (see --select), and that draw is run with
+    every seed. Run the same command again to continue a run that was stopped. Finished jobs are never repeated, and
+    several processes can work on one output folder.
 
     If a job fails, its log is written to failures/ in the output folder, the other jobs still run, and the exit code is
     1. Run the same command again to retry failed jobs.
