@@ -33,6 +33,7 @@ from compshift.bench.store import Store
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
+from compshift.estimators.diagnosis import HEAVY_TAIL
 
 PAPER_METRICS = {"average_acc": "average", "balanced_acc": "balanced", "worst_group_acc": "worst"}
 """Metric in each column of the paper's tables."""
@@ -130,6 +131,8 @@ def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
         }
         results.modes[data] = "frozen features" if protocol["mode"] == "features" else "fine-tuned"
         _add_extent(results, data, draws, protocol)
+        crm = [found for key, found in chosen.items() if (key[0], key[2]) == (data, "crm")]
+        results.notes += _unreliable_ridges(data, protocol, crm)
         results.notes += _outside_hull(
             data, {key[1]: next(iter(chosen[key].values())) for key in chosen if key[0] == data}
         )
@@ -177,6 +180,28 @@ def _add_extent(
     if protocol["select"] == COMBINATIONS:
         text += f"; {describe_selection(protocol)}"
     results.notes.insert(0, f"{text}.")
+
+
+def _unreliable_ridges(data: str, protocol: Mapping[str, Any], scenarios: Sequence[Mapping[int, Record]]) -> list[str]:
+    """Return a note if CRM's ridge, chosen by validation rows, leaves biases of unseen groups unreliable.
+
+    ``scenarios`` has CRM's chosen records, by seed. The reported prior gives weight to every group in ``extrapolated``.
+    """
+    if protocol["mode"] != "features" or protocol["select"] == COMBINATIONS:
+        return []
+    largest = [
+        max(tail or 0.0 for record in records.values() for *_, tail in record["detail"].get("extrapolated", ()))
+        for records in scenarios
+        if any(record["detail"].get("extrapolated") for record in records.values())
+    ]
+    count = sum(tail > HEAVY_TAIL for tail in largest)
+    if not count:
+        return []
+    return [
+        f"{data}: in {count} of {len(largest)} scenarios CRM's ridge, drawn at random and chosen by validation rows of "
+        f"seen groups, leaves the bias of an unseen group to few training rows (Pareto k̂ above {HEAVY_TAIL}), which "
+        "usually costs accuracy on that group: --select combinations chooses the ridge by held-out combinations."
+    ]
 
 
 def _outside_hull(data: str, records: Mapping[DroppedGroups, Record]) -> list[str]:
