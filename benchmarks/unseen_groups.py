@@ -99,7 +99,7 @@ def expected(name: str, draws: list[Draw]) -> dict:
     """Accuracy on unseen groups as CRMClassifierCV expects it, against what comes."""
     errors, hits, widths, ranks, pairs = [], [], [], [], []
     for draw in draws:
-        clf = draw.fit(CRMClassifierCV(prior="hull"))
+        clf = draw.fit(CRMClassifierCV(prior="hull", confidence=0.8))
         actual = draw.accuracy(clf.predict(draw.X_test))[draw.unseen]
         frame = clf.expected_group_accuracy_
         where = draw.space.locate(draw.scored[draw.unseen], frame.iloc[:, :-3].to_numpy(dtype=np.int64))
