@@ -21,7 +21,7 @@ from rich.table import Table
 from ridge_choice import ALPHAS, compare
 from scipy.stats import spearmanr
 from sklearn.ensemble import HistGradientBoostingClassifier
-from unseen_protocol import Draw, erm, feature_sets, gaussian_draw, real_draw
+from unseen_protocol import Draw, erm, feature_sets, gaussian_draw, real_draw, with_lone_class
 
 from compshift import (
     AdditiveGaussian,
@@ -100,7 +100,7 @@ def expected(name: str, draws: list[Draw]) -> dict:
     """Accuracy on unseen groups as CRMClassifierCV expects it, against what comes."""
     errors, hits, widths, ranks, pairs = [], [], [], [], []
     for draw in draws:
-        clf = draw.fit(CRMClassifierCV(prior="hull"))
+        clf = draw.fit(CRMClassifierCV(prior="hull", confidence=0.8))
         actual = draw.accuracy(clf.predict(draw.X_test))[draw.unseen]
         frame = clf.expected_group_accuracy_
         where = draw.space.locate(draw.scored[draw.unseen], frame.iloc[:, :-3].to_numpy(dtype=np.int64))
@@ -117,6 +117,32 @@ def expected(name: str, draws: list[Draw]) -> dict:
     columns = ["error of the mean", "80 % intervals cover", "width", "rank correlation", "within draws"]
     table(f"{name}: expected accuracy on unseen groups, {len(draws)} draws", columns, [row])
     return {"errors": errors, "pairs": pairs, "cover": float(np.mean(hits)), "width": float(np.mean(widths))}
+
+
+def lone(name: str, draws: list[Draw]) -> dict:
+    """Expected accuracy on unseen groups of a class of which no group can be held out, as it has a single one."""
+    found: dict[str, list] = {}
+    rows = []
+    for most in (8, 25, 1000):
+        values = []
+        for draw in filter(None, (with_lone_class(draw, most) for draw in draws)):
+            clf = draw.fit(CRMClassifierCV(prior="hull", anchor="zero", bias="extrapolated"))
+            actual = draw.accuracy(clf.predict(draw.X_test))[draw.unseen]
+            groups, frame = draw.scored[draw.unseen], clf.expected_group_accuracy_
+            frame = frame.iloc[draw.space.locate(groups, frame.iloc[:, :-3].to_numpy(dtype=np.int64))]
+            own = np.bincount(draw.hull.observed[:, 0])[groups[:, 0]] == 1
+            values += np.stack([actual, frame.accuracy, frame.lower, frame.upper], axis=1)[own].tolist()
+        if values:
+            actual, centre, lower, upper = np.array(values).T
+            low, high = np.quantile(actual, [0.05, 0.95])
+            cover = np.mean((lower <= actual) & (actual <= upper))
+            row = [str(len(actual)), f"{actual.mean():.2f}", f"{low:.2f} to {high:.2f}", f"{centre.mean():.2f}"]
+            rows.append([f"at most {most}", *row, f"{cover:.0%}", f"{np.mean(upper - lower):.2f}"])
+            found[str(most)] = values
+    columns = ["rows of the class", "groups", "accuracy", "5 % to 95 %", "expected", "intervals cover", "width"]
+    if rows:
+        table(f"{name}: a class with one seen group, {len(draws)} draws", columns, rows)
+    return found
 
 
 def missing(name: str, draws: list[Draw]) -> dict:
@@ -312,6 +338,7 @@ PARTS = {
     "choice": choice,
     "biases": biases,
     "expected": expected,
+    "lone": lone,
     "missing": missing,
     "boosting": boosting,
     "priors": priors,

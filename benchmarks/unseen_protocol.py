@@ -7,7 +7,7 @@ divided by one number to unit variance, all by what training keeps. Scored are t
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -96,6 +96,21 @@ def real_draw(path: Path, seed: int) -> Draw:
     scale = pca.transform(scaler.transform(features[kept])).std()
     parts = [(pca.transform(scaler.transform(features[rows])) / scale, codes[rows]) for rows in (kept, train, test)]
     return Draw(seed, space, *parts[0], *parts[1], *parts[2])
+
+
+def with_lone_class(draw: Draw, rows: int) -> Draw | None:
+    """The draw with one class, at random, that keeps at most ``rows`` rows of a single group; None if none can."""
+    rng = np.random.default_rng([draw.seed, 5])
+    groups = draw.hull.observed
+    for value in rng.permutation(draw.space.cardinalities[0]):
+        own = groups[groups[:, 0] == value]
+        kept = np.flatnonzero((draw.codes == own[rng.integers(len(own))]).all(axis=1))
+        chosen = draw.codes[:, 0] != value
+        chosen[rng.permutation(kept)[:rows]] = True
+        hull = AffineHull(draw.space, draw.codes[chosen])
+        if hull.is_complete and len(hull.observed) > draw.space.width - len(draw.space.cardinalities) + 1:
+            return replace(draw, X=draw.X[chosen], codes=draw.codes[chosen])
+    return None
 
 
 def erm(X: np.ndarray, y: np.ndarray) -> LogisticRegression:

@@ -6,9 +6,11 @@ import sys
 import numpy as np
 
 import compshift as cs
+from compshift.bench.convex_methods import solve_method
 from compshift.bench.jobs import Work, run_job
 from compshift.bench.plan import make_plan
 from compshift.bench.sources import file_source
+from compshift.crm.ridge import typical_alpha
 from compshift.methods.sampling import Sampling
 
 
@@ -53,3 +55,58 @@ def test_subsampling_keeps_equally_many_rows_of_every_group():
     balanced = Sampling.balanced(np.bincount(group))
     assert balanced.rows(group, np.random.default_rng(0)).tolist() == list(range(16))
     np.testing.assert_allclose(balanced.weight * np.bincount(group), 1)
+
+
+def _faint():
+    """Return rows of 3 × 3 groups that differ in faint features only, so that the typical ridge is too strong."""
+    rng = np.random.default_rng(1)
+    codes = np.repeat([[y, a] for y in range(3) for a in range(3)], 60, axis=0)
+    X = rng.normal(size=(len(codes), 12))
+    X[:, :2] = 0.1 * (X[:, :2] + 3 * codes)
+    return X, codes
+
+
+def _chosen(path, codes, drop, X):
+    """Run CRM with a ridge chosen by combinations; return the job, its record and its training rows."""
+    np.savez(path, X=X, Z=codes, split=np.arange(len(codes)) % 3, attribute_names=["bird", "place"])
+    source = file_source(str(path), None, None, None, 0)
+    (job,) = make_plan([source], ["crm"], [drop], select="combinations").units[0].first()
+    record = run_job(Work(job, threads=1))
+    assert record["status"] == "done", record
+    train = source.load().part("train")
+    kept = np.array([",".join(map(str, code)) != drop for code in train.codes.tolist()])
+    return job, record, train.X[kept], train.codes[kept]
+
+
+def test_combinations_choose_the_ridge_of_crm_as_its_cross_validation_does(tmp_path):
+    """The choice is that of ``CRMClassifierCV`` on the training rows, and the record is that of a fit at this alpha."""
+    X, codes = _faint()
+    job, record, X_train, train = _chosen(tmp_path / "b.npz", codes, "2,2", X)
+    clf = cs.CRMClassifierCV(cv=10, prior="hull", bias="extrapolated", anchor="zero", unseen_offset=0.0)
+    clf.fit(X_train, train[:, 0], attributes=train[:, 1])
+    assert clf.n_splits_ > 1
+    assert record["detail"]["alpha"] == clf.alpha_ < 0.2 * typical_alpha(12, np.ones(len(train)))
+    assert "alpha" not in record["config"]["common"]
+    space = job.data.source.load().space
+    fixed = solve_method("crm", X_train, train, space, alpha=clf.alpha_, tol=1e-4, seed=0)
+    test = job.data.source.load().part("test")
+    predicted = fixed.predictors(space.frequencies(test.codes))["extrapolated-uniform"](test.X)
+    assert sum(record["right"]["test"]["extrapolated-uniform"]) == (predicted == test.codes[:, 0]).sum()
+
+
+def test_without_combinations_to_hold_out_the_ridge_of_crm_is_the_typical_one(tmp_path):
+    rng = np.random.default_rng(0)
+    codes = np.repeat([[0, 0], [0, 1], [1, 1], [1, 0]], [60, 30, 40, 20], axis=0)
+    X = rng.normal(size=(len(codes), 5)) + codes[:, :1] * 2.0
+    _, record, X_train, _ = _chosen(tmp_path / "b.npz", codes, "1,0", X)
+    assert record["detail"]["alpha"] == typical_alpha(5, np.ones(len(X_train)))
+
+
+def test_the_chosen_ridge_depends_on_training_rows_alone(tmp_path):
+    X, codes = _faint()
+    _, plain, _, _ = _chosen(tmp_path / "plain.npz", codes, "2,2", X)
+    in_train = np.arange(len(X)) % 3 == 0
+    X = np.where(in_train[:, None], X, np.random.default_rng(2).normal(size=X.shape))
+    _, other, _, _ = _chosen(tmp_path / "other.npz", codes, "2,2", X)
+    assert plain["detail"]["alpha"] == other["detail"]["alpha"]
+    assert plain["right"]["test"] != other["right"]["test"]

@@ -119,6 +119,37 @@ def test_unusable_data_raise(tmp_path):
     assert shared.load().splits == ("train", "val", "test")
 
 
+def test_crm_has_one_job_and_needs_no_validation_rows_if_combinations_choose_its_ridge(tmp_path):
+    source = birds(tmp_path / "birds.npz")
+    plan = make_plan([source], ["crm", "erm", "subg"], ["water,sea"], draws=3, seeds=2, select="combinations")
+    assert [(unit.method.name, unit.draws, unit.n_jobs) for unit in plan.units] == [
+        ("crm", 1, 1),
+        ("erm", 3, 3),
+        ("subg", 3, 4),
+    ]
+    (job,) = plan.units[0].first()
+    assert job.config()["common"] == {}
+    assert list(plan.units[1].job(0, 0).config()["common"]) == ["alpha"]
+    archive = dict(np.load(tmp_path / "birds.npz"))
+    np.savez(tmp_path / "two.npz", **{**archive, "split": np.where(archive["split"] == 1, 0, archive["split"])})
+    two = replace(source, path=str(tmp_path / "two.npz"))
+    with pytest.raises(InputError, match="there are no val rows"):
+        make_plan([two], ["crm", "erm"], select="combinations")
+    store, outcome, ran = run(tmp_path / "out", [two], ["crm"], ["water,sea"], select="combinations")
+    assert (len(ran), outcome.failures) == (1, [])
+    assert set(stored_results(store).main) == {("birds", "CRM")}
+
+
+def test_the_choice_of_a_ridge_is_in_the_estimate(tmp_path, monkeypatch):
+    monkeypatch.setattr("compshift.bench.timing._time", lambda _: 0.01)
+    source = birds(tmp_path / "birds.npz")
+    drawn, chosen = (
+        make_plan([source], ["crm"], ["water,sea"], draws=1, select=select).estimate_seconds(None)
+        for select in ("balanced", "combinations")
+    )
+    assert chosen > 1.5 * drawn
+
+
 def test_methods_without_torch(monkeypatch):
     monkeypatch.setattr("compshift.bench.plan.find_spec", lambda _: None)
 

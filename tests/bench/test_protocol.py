@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from compshift import InputError
 from compshift.bench.jobs import Job, PlannedData, PlannedMethod
 from compshift.bench.paper import read_table
-from compshift.bench.protocol import PROTOCOLS, Protocol, named_protocol, protocol_ranges
+from compshift.bench.protocol import PROTOCOLS, SELECTIONS, Protocol, named_protocol, protocol_ranges
 from compshift.bench.sources import DataSource
 from compshift.data.benchmarks import BENCHMARKS, benchmark
 from compshift.methods.sampling import Fixed, LogUniform
@@ -181,6 +181,23 @@ def test_every_field_of_a_protocol_is_in_the_names_of_jobs():
     assert len({_key(named_protocol(name, kind="images")) for name in PROTOCOLS}) == len(PROTOCOLS)
 
 
+def test_every_selection_is_in_the_names_of_jobs():
+    keys = {_key(named_protocol(kind="features", select=select)) for select in SELECTIONS}
+    assert len(keys) == len(SELECTIONS) == 4
+    assert _key(named_protocol(kind="features")) in keys
+    assert named_protocol(kind="features", select="combinations").settings()["select"] == "combinations"
+    changed = named_protocol(kind="features", changes={"select": "combinations"})
+    assert (changed.select, changed.changed) == ("combinations", ("select",))
+
+
+@pytest.mark.parametrize("kind", ["images", "text"])
+@pytest.mark.parametrize("options", [{"select": "combinations"}, {"changes": {"select": "combinations"}}])
+def test_networks_cannot_be_selected_by_combinations(kind, options):
+    for name in PROTOCOLS:
+        with pytest.raises(InputError, match=r"a network is fine-tuned: use frozen features .* 'crm-resolved'"):
+            named_protocol(name, kind=kind, **options)
+
+
 def test_the_default_protocol_keeps_the_names_that_jobs_had_before_protocols_had_names():
     protocol = named_protocol(kind="images", dataset="waterbirds")
     assert list(protocol.to_dict()) == [
@@ -272,6 +289,7 @@ def test_docs_list_every_setting_and_where_the_protocols_differ():
     methods = {key for name in PROTOCOLS for key in named_protocol(name, kind="images").methods}
     wanted = fields | methods | {"learning_rate", "weight_decay", "batch_size"}
     assert wanted <= set(rows), sorted(wanted - set(rows))
+    assert all(f"`{select}`" in page for select in SELECTIONS)
     for name in wanted:
         assert len(rows[name]) == 4
         for protocol, cell in zip(("compshift", "paper", "authors"), rows[name][1:], strict=True):

@@ -78,6 +78,7 @@ def test_a_records_scores_are_those_of_a_group_report(tmp_path):
         ("versions", {}),
         ("config", []),
         ("detail", None),
+        ("detail", {"alpha": "strong"}),
     ],
 )
 def test_a_damaged_record_is_named(tmp_path, name, value):

@@ -1,5 +1,7 @@
 """Numbers of tables, computed from records."""
 
+import csv
+import io
 import json
 import math
 
@@ -8,8 +10,9 @@ import pytest
 
 from compshift.bench.records import scores
 from compshift.bench.results import Score, stored_results
-from compshift.report.tables import make_tables
+from compshift.report.tables import make_tables, to_csv
 from tests.bench.small import birds, run
+from tests.report.records import Made, write_results
 
 FEATURES = "b: linear heads on fixed features, 1 scenario, 2 draws."
 
@@ -127,3 +130,59 @@ def test_notes_mention_groups_outside_the_hull(tmp_path):
         "b: in 1 of 2 scenarios some tested groups lie outside the affine hull of the seen groups"
         in stored_results(store).notes[1]
     )
+
+
+def test_a_note_says_which_methods_combinations_chose_for(tmp_path):
+    source = birds(tmp_path / "b.npz")
+    store, _, ran = run(tmp_path / "out", [source], ("crm", "erm"), ("water,sea", "none"), select="combinations")
+    results = stored_results(store)
+    note = (
+        "b: linear heads on fixed features, 1 scenario, 2 draws; CRM's ridge is chosen by held-out combinations of the "
+        "training rows (where there are none, it is the typical ridge), and a draw of each other method, for which "
+        "there is no such rule, by balanced validation accuracy."
+    )
+    assert results.notes == [note]
+    assert results.extent == {("b", "CRM"): (1, 0), ("b", "ERM"): (1, 2)}
+    assert sum(job.method.name == "crm" for job in ran) == 2
+    assert sum(note in grid.notes for grid in make_tables(results)) == 2  # the main and the standard table
+    rows = csv.DictReader(io.StringIO(to_csv(results, only="main")))
+    assert {(row["method"], row["draws"]) for row in rows} == {("CRM", "0"), ("ERM", "2")}
+    store, _, _ = run(tmp_path / "alone", [source], ("crm",), ("water,sea",), select="combinations")
+    assert stored_results(store).notes == [note.replace(", 2 draws", "")]
+
+
+TAILS = {  # Pareto k̂ of the unseen groups in each scenario; None if it is unknown
+    "(duck, lake)": [0.71],
+    "(gull, lake)": [0.7],
+    "(owl, lake)": [None],
+    "(hen, lake) (hen, sea)": [0.2, 2.5],
+}
+
+
+def _with_tails(path, mode="features", select="balanced", tails=TAILS):
+    """Return the notes below the main table on made-up results in which CRM's biases have these tails."""
+    dropped = {name: [(bird, place) for place, _ in enumerate(tails[name])] for bird, name in enumerate(tails)}
+    settings = {"mode": mode, "select": select, "backbone": None, "steps": 20}
+    made = Made(values=(("duck", "gull", "owl", "hen"), ("lake", "sea")), scenarios=dropped, settings=settings)
+
+    def change(record):
+        if record["config"]["method"] == "crm":
+            codes, tail = record["config"]["dropped"], tails[record["config"]["scenario"]]
+            record["detail"]["extrapolated"] = [[code, 9.0, k] for code, k in zip(codes, tail, strict=True)]
+        return record
+
+    main, *_ = make_tables(stored_results(write_results(path, made, change=change)))
+    return [note for note in main.notes if "k̂" in note]
+
+
+def test_a_note_counts_the_scenarios_in_which_validation_chose_a_weak_ridge_for_crm(tmp_path):
+    (note,) = _with_tails(tmp_path / "out")
+    assert note.startswith("birds: in 2 of 4 scenarios CRM's ridge, drawn at random and chosen by validation rows")
+    assert "Pareto k̂ above 0.7" in note
+    assert "--select combinations" in note
+
+
+def test_no_note_on_the_ridge_where_there_is_nothing_to_say(tmp_path):
+    assert _with_tails(tmp_path / "known", tails={"(duck, lake)": [0.6]}) == []
+    assert _with_tails(tmp_path / "chosen", select="combinations") == []  # validation did not choose it
+    assert _with_tails(tmp_path / "tuned", mode="fine-tuning") == []  # there is no ridge

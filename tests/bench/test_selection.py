@@ -1,6 +1,6 @@
 """Choose draws by validation accuracy, and count planned jobs that are missing."""
 
-from compshift.bench.selection import choose_draw, chosen_records, unfinished_units
+from compshift.bench.selection import choose_draw, chosen_records, describe_selection, selection_rule, unfinished_units
 from tests.bench.test_records import RECORD
 from tests.report.records import Made, write_results
 
@@ -30,6 +30,13 @@ def test_the_metric_decides_which_draw_is_chosen():
     second["right"] = {**RECORD["right"], "val": {"first": [3, 2, 0, 0]}}
     assert choose_draw({0: first, 1: second}, "balanced") == 1  # .5 against .6875
     assert choose_draw({0: first, 1: second}, "worst") == 0  # .5 against .375
+
+
+def test_methods_without_a_rule_for_combinations_are_selected_by_balanced_validation_accuracy():
+    assert selection_rule({"select": "combinations"}) == ("balanced", None)
+    assert selection_rule({"select": "worst"}) == ("worst", None)
+    assert describe_selection({"select": "worst"}) == "selected by worst validation accuracy"
+    assert "by balanced validation accuracy" in describe_selection({"select": "combinations"})
 
 
 def lacking(path, **without):

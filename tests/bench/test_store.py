@@ -179,6 +179,16 @@ def test_results_parquet_has_every_group_of_every_predictor(tmp_path):
     assert frame.loc[frame["group"] == "(water, sea)", "seen_rows"].unique().tolist() == [0]
 
 
+def test_results_parquet_has_the_ridge_that_a_job_chose_itself(tmp_path):
+    pd = pytest.importorskip("pandas")
+    store, _, (job,) = run(
+        tmp_path / "out", [birds(tmp_path / "b.npz")], ("crm",), ("water,sea",), select="combinations"
+    )
+    write_view(store)
+    (text,) = pd.read_parquet(store.view)["hyperparameters"].unique()
+    assert json.loads(text) == {"alpha": store.read(job.key)["detail"]["alpha"], "own": {}}
+
+
 def test_a_folder_that_another_runner_is_creating_is_accepted(tmp_path):
     """A second runner may open the folder when the first has created only some of its subfolders."""
     for made in (["jobs"], ["jobs", "locks"], ["features"]):

@@ -137,6 +137,11 @@ def test_features_of_a_download_are_computed_once(tmp_path, call):
         (["birds.npz", "--steps", "0"], "steps is 0: pass an integer ≥ 1"),
         (["birds.npz", "--seed", "-1"], "the seed of the plan is -1"),
         (["birds.npz", "--select", "test"], "selection 'test' is not known"),
+        (
+            ["digits-backgrounds", "--select", "combinations"],
+            "--select is 'combinations', which chooses CRM's ridge on frozen features, but a network is fine-tuned: "
+            "use frozen features (--features in a benchmark)",
+        ),
         (["birds.npz", "--drop", "moon,sea"], "bird has no value 'moon'"),
         (["birds.npz", "--drop", "random:2"], "the share must be a number between 0 and 1"),
         (["birds.npz", "--strict"], "strict needs a data set with origin"),
@@ -162,7 +167,7 @@ def test_features_of_a_download_are_computed_once(tmp_path, call):
     ],
 )
 def test_bad_input(tmp_path, call, arguments, sentence):
-    if "--plugin" in arguments or "crmm" in arguments:
+    if {"--plugin", "crmm", "digits-backgrounds"} & {*arguments}:
         pytest.importorskip("torch")
     write_birds(tmp_path / "birds.npz")
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
@@ -234,6 +239,28 @@ def test_a_dry_run_shows_what_the_plan_has_and_what_decides_numbers_on_features(
     assert "linear heads on fixed features, protocol compshift with another solver_tolerance, " in (
         call("tables", "out", cwd=tmp_path).out
     ), result.err
+
+
+def test_combinations_choose_the_ridge_of_crm(tmp_path, call):
+    write_birds(tmp_path / "birds.npz")
+    arguments = ["bench", "birds.npz", *SOLVED, "--drop", "each", "--select", "combinations", "-o", "out"]
+    plan = call(*arguments, "--dry-run", cwd=tmp_path)
+    assert "birds: 6 scenarios × 2 methods, 2 draws, 1 seed, 18 jobs (features)" in plan.out
+    rows = dict(line.split() for line in plan.out.splitlines() if len(line.split()) == 2)
+    assert (rows["select"], rows["draws*"]) == ("combinations", "2")
+    rule = "CRM's ridge is chosen by held-out combinations of the training rows"
+    assert f"birds: {rule}" in plan.out
+    shown = json.loads(call(*arguments, "--dry-run", "--json", cwd=tmp_path).out)
+    assert shown["protocols"]["birds"].items() >= {"select": "combinations", "draws": "2"}.items()
+    outcome = json.loads(call(*arguments, "--json", cwd=tmp_path).out)
+    assert (outcome["new"], outcome["failed"]) == (18, 0)
+    records = [json.loads(path.read_text()) for path in (tmp_path / "out" / "jobs").glob("*.json")]
+    assert {record["config"]["method"] for record in records if "alpha" in record["detail"]} == {"crm"}
+    for arguments in (["tables", "out", "--table", "main"], ["tables", "out", "--table", "hyperparameters"]):
+        assert call(*arguments, cwd=tmp_path).out.count(rule) == 1
+    again = call("bench", "birds.npz", *SOLVED, "-o", "out", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "has results of birds with select 'combinations', not 'balanced'" in again.err
 
 
 def test_networks_that_cannot_be_used_are_refused_before_any_job(tmp_path, call, monkeypatch):

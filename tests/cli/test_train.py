@@ -202,6 +202,9 @@ def test_methods_are_listed(call, tmp_path):
     listed = json.loads(call("methods", "--json", cwd=tmp_path).out)
     assert listed["groupdro"]["hyperparameters"] == {"eta": 0.01, "groups": "seen"}
     assert "eta=0.01" in call("methods", cwd=tmp_path).out
+    ranges = call("methods", "--ranges", cwd=tmp_path).out
+    assert "alpha (features)" in ranges
+    assert "with `bench --select combinations`, crm's alpha is not drawn" in ranges
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
-from compshift import AffineHull, GroupSpace
+from compshift import AffineHull, CRMClassifierCV, GroupSpace
 from compshift.core.affine import extrapolation_leverage
 from compshift.crm.expected import HeldOut, _ridge, predict_accuracy
 
@@ -112,3 +112,65 @@ class TestFewGroups:
             variance = seen_variance + share * (np.var(accuracy, ddof=1) - seen_variance)
             half = 1.6377 * np.sqrt(variance * 1.25)  # Student's t of three degrees
             np.testing.assert_allclose(found.upper - found.accuracy, half, rtol=1e-3)
+
+
+class TestClassesThatAreNeverHeldOut:
+    """Nothing is promised for a class of which no group could be held out."""
+
+    def predict(self, lone_seen, n_targets=1, column=0):
+        """Return the predictions for the missing groups if value 2 of an attribute was never held out."""
+        lone = SEEN[:, column] == 2
+        accuracy = np.where(lone, np.nan, 0.8 + 0.02 * (np.arange(20) % 3))
+        held = held_out(accuracy, np.where(lone, np.nan, 0.7))
+        held = held._replace(seen=np.where(lone, lone_seen, 0.9))
+        return predict_accuracy(HULL, MISSING, held, np.full(5, 0.7), np.full(5, 2.0), 0.9, n_targets)
+
+    def test_their_interval_starts_at_0_and_the_others_do_not_change(self):
+        found, known = self.predict(0.85), np.arange(5) != 2
+        assert found.lower[2] == 0
+        assert (found.lower[known] > 0.75).all()
+        assert (found.lower <= found.accuracy).all()
+        assert (found.accuracy <= found.upper).all()
+        assert found.upper[2] == pytest.approx(found.upper[known].mean(), abs=0.02)
+
+    def test_they_are_not_expected_to_be_better_than_their_own_samples(self):
+        assert self.predict(0.95).accuracy[2] == pytest.approx(0.82, abs=0.01)
+        assert self.predict(0.1).accuracy[2] == pytest.approx(0.1)
+        assert self.predict(np.nan).accuracy[2] == pytest.approx(0.82, abs=0.01)  # no samples were held out
+
+    def test_every_target_is_a_class(self):
+        """With two targets, a group whose second value was never held out is as uncertain."""
+        assert (self.predict(0.3, 1, column=1).lower > 0.7).all()
+        found = self.predict(0.3, 2, column=1)
+        assert (found.lower[2], found.accuracy[2]) == (0, pytest.approx(0.3))
+        assert (np.delete(found.lower, 2) > 0.7).all()
+
+    def test_few_held_out_groups(self):
+        space = GroupSpace.from_cardinalities([3, 2])
+        hull = AffineHull(space, [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0]])
+        accuracy = np.array([0.7, 0.72, 0.74, 0.7, np.nan])
+        held = HeldOut(accuracy, accuracy, np.full(5, 3.0), np.array([0.9, 0.9, 0.9, 0.9, 0.2]))
+        found = predict_accuracy(hull, np.array([[2, 1]]), held, np.full(1, 0.7), np.full(1, 2.0), 0.9)
+        assert (found.lower[0], found.accuracy[0]) == (0, pytest.approx(0.2))
+        assert found.upper[0] > 0.7
+
+    @pytest.mark.parametrize("seed", [2, 10])
+    def test_simulated_classes_with_one_small_group(self, seed):
+        """Class 0 has six samples of one group; additive Gaussians, 6 × 4 groups."""
+        rng = np.random.default_rng(seed)
+        groups = GroupSpace.from_cardinalities([6, 4]).codes(np.arange(24))
+        means = 3 * (rng.normal(size=(6, 20))[groups[:, 0]] + rng.normal(size=(4, 20))[groups[:, 1]]) / np.sqrt(20)
+        counts = np.where(groups[:, 0] > 0, 40, 0)
+        counts[[0, 7, 18]] = 6, 0, 0  # (1, 3) and (4, 2) are missing too
+        index, test = np.repeat(np.arange(24), counts), np.repeat(np.arange(24), 300)
+        X, X_test = (means[rows] + rng.normal(size=(len(rows), 20)) for rows in (index, test))
+        clf = CRMClassifierCV(prior="hull", anchor="zero", bias="extrapolated")
+        clf.fit(X, groups[index, 0], attributes=groups[index, 1])
+        right = clf.predict(X_test) == groups[test, 0]
+        frame = clf.expected_group_accuracy_
+        missing = np.flatnonzero(counts == 0)
+        actual = np.array([right[test == group].mean() for group in missing])
+        own = groups[missing, 0] == 0
+        assert ((frame.lower <= actual) & (actual <= frame.upper)).all()
+        assert (actual[own] < frame.upper[own] - 0.2).all()  # far below what other classes suggest
+        assert (frame.lower[~own] > 0.5).all()

@@ -254,6 +254,20 @@ def test_a_page_on_a_benchmark_of_nasty_names(tmp_path):
     assert names == {"ERM", "CRM", NASTY[2]}
 
 
+@pytest.mark.parametrize(
+    ("select", "words"),
+    [
+        ("worst", "birds: features, selected by worst validation accuracy"),
+        ("combinations", "birds: features, CRM's ridge is chosen by held-out combinations of the training rows"),
+    ],
+)
+def test_a_page_says_how_hyper_parameters_were_chosen(tmp_path, select, words):
+    settings = {"mode": "features", "select": select, "backbone": None, "steps": 20}
+    write_results(tmp_path / "out", Made(settings=settings))
+    (facts,) = [block for block in bench_page(tmp_path / "out").sections[-1].blocks if isinstance(block, Facts)]
+    assert dict(facts.pairs)["protocol"].startswith(words)
+
+
 def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setattr("compshift.report.page.find_spec", lambda name: None if name != "jinja2" else object())
     with pytest.raises(InputError, match=r"needs altair and vl_convert: pip install 'compshift\[report\]'"):

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from compshift.bench.protocol import COMBINATIONS
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
-from compshift.crm.coded import fit_codes
+from compshift.crm.coded import choose_alpha, fit_codes
 from compshift.estimators.logit_adjusted import LogitAdjustedClassifier
 from compshift.methods.sampling import Sampling
 
@@ -29,6 +30,9 @@ LOGIT_ADJUSTMENTS = {"lc": "lc", "sla": "sla"}
 
 SAMPLINGS: Mapping[str, Callable[[FloatArray], Sampling]] = {"rwg": Sampling.balanced, "subg": Sampling.subsampled}
 """Sampling by method; methods that are not listed use every row once."""
+
+FOLD_SEED = 0
+"""Seed of the folds that choose a ridge. It is fixed, so that the choice follows from the training rows alone."""
 
 MAX_EXTRAPOLATED = 1000
 """Maximum number of unseen groups whose effective sample sizes are stored in a record."""
@@ -50,10 +54,26 @@ def n_seeds(mode: str, method: str, seeds: int) -> int:
     return 1 if mode == "features" and method in ("erm", "lc", "sla", "crm", "rwg") else seeds
 
 
+def chooses_ridge(method: str, select: str) -> bool:
+    """Return whether a method chooses its ridge on held-out combinations of the training rows, so that none is drawn.
+
+    Only CRM does: the rule of ``compshift.crm.ridge`` is about its energies.
+    """
+    return select == COMBINATIONS and method == "crm"
+
+
 def solve_method(
-    method: str, X: FloatArray, codes: IntArray, space: GroupSpace, *, alpha: float, tol: float, seed: int
+    method: str, X: FloatArray, codes: IntArray, space: GroupSpace, *, alpha: float | None, tol: float, seed: int
 ) -> ConvexFit:
-    """Fit a method to features (n, p) and codes (n, m), whose first column is the class."""
+    """Fit a method to features (n, p) and codes (n, m), whose first column is the class.
+
+    If ``alpha`` is None, CRM chooses it by the rule of ``compshift.crm.ridge``, and ``detail`` has it.
+    """
+    if alpha is None:
+        rng = np.random.default_rng(FOLD_SEED)
+        alpha = choose_alpha(np.asarray(X, dtype=np.float64), codes, space, rng)
+        fit = _solve_crm(X, codes, space, alpha, tol)
+        return fit._replace(detail={"alpha": alpha, **fit.detail})
     if method == "crm":
         return _solve_crm(X, codes, space, alpha, tol)
     weight = None

@@ -27,7 +27,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from compshift._errors import InputError, system_sentence
-from compshift.bench.convex_methods import CONVEX_METHODS, n_seeds, solve_method
+from compshift.bench.convex_methods import CONVEX_METHODS, chooses_ridge, n_seeds, solve_method
 from compshift.bench.protocol import Protocol
 from compshift.bench.records import RECORD_VERSION, Record, package_versions
 from compshift.bench.sources import DataSource
@@ -84,10 +84,18 @@ class Job:
         """Whether a convex solver fits the method, not the training loop."""
         return self.data.protocol.mode == "features" and self.method.name in CONVEX_METHODS
 
+    @property
+    def chooses_ridge(self) -> bool:
+        """Whether the job chooses its ridge on held-out combinations of the training rows, instead of drawing it."""
+        return chooses_ridge(self.method.name, self.data.protocol.select)
+
     @cached_property
     def drawn(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Hyper-parameters of the draw: those shared by all methods, and those of this method."""
-        return self.data.protocol.draw(self.draw, self.method.ranges)
+        common, own = self.data.protocol.draw(self.draw, self.method.ranges)
+        if self.chooses_ridge:
+            del common["alpha"]
+        return common, own
 
     def config(self) -> dict[str, Any]:
         """Return everything that determines the result, so without paths and without the machine."""
@@ -234,7 +242,7 @@ def _fit_and_predict(
             train.X,
             train.codes,
             train.space,
-            alpha=common["alpha"],
+            alpha=common.get("alpha"),
             tol=protocol.solver_tolerance,
             seed=job.run_seed,
         )

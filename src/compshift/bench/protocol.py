@@ -23,8 +23,11 @@ from compshift.methods.sampling import Fixed, LogUniform
 PROTOCOLS = ("compshift", "paper", "authors")
 """Names of the protocols, the default first."""
 
-SELECTIONS = ("balanced", "worst", "average")
-"""Validation accuracies by which a draw can be chosen."""
+COMBINATIONS = "combinations"
+"""Selection that needs no draws of CRM on features: held-out combinations of the training rows choose its ridge."""
+
+SELECTIONS = ("balanced", "worst", "average", COMBINATIONS)
+"""Ways to choose hyper-parameters: three validation accuracies, and ``COMBINATIONS``."""
 
 MODES = ("features", "fine-tuning")
 """Modes of a benchmark: fit linear heads on frozen features, or train a whole network."""
@@ -105,7 +108,7 @@ class Protocol:
     mode: str  # one of MODES
     steps: int  # maximum number of steps in a training run
     ranges: dict[str, LogUniform | Fixed] = field(hash=False)  # ranges of the hyper-parameters shared by all methods
-    select: str = "balanced"  # validation accuracy that chooses a draw and a checkpoint
+    select: str = "balanced"  # one of SELECTIONS; a validation accuracy chooses a draw and a checkpoint
     plan_seed: int = 0  # seed of the hyper-parameter draws
     backbone: str | None = None  # network to fine-tune
     balanced_classes: bool = False  # whether classes are sampled equally often
@@ -142,6 +145,12 @@ class Protocol:
             raise unknown_name("mode", self.mode, MODES)
         for name, known in NAMED_VALUES.items():
             check_name("selection" if name == "select" else name, getattr(self, name), known)
+        if self.select == COMBINATIONS and self.mode != "features":
+            raise InputError(
+                f"select is {COMBINATIONS!r}, which chooses CRM's ridge on frozen features, but a network is "
+                "fine-tuned: use frozen features (features=True in a benchmark), or select 'balanced' and the method "
+                "'crm-resolved', whose ridge is chosen that way"
+            )
         for name in ("steps", "draws", "seeds"):
             check_count(getattr(self, name), name)
         for name in ("dropout", "momentum", "warmup", "clip", "eval_every", "bias_rows"):
@@ -250,6 +259,11 @@ class Protocol:
         found |= {f"range of {name}": values for name, values in ranges.items()}
         found["changed"] = ", ".join(self.changed)
         return {name: str(value) for name, value in found.items() if value not in (None, "")}
+
+
+def validation_metric(select: str) -> str:
+    """Return the validation accuracy by which methods choose a draw and a checkpoint if they have several."""
+    return "balanced" if select == COMBINATIONS else select
 
 
 def _plain(value: Any) -> Any:

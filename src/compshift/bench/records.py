@@ -15,6 +15,7 @@ import numpy as np
 
 from compshift import __version__
 from compshift._errors import InputError
+from compshift.bench.protocol import COMBINATIONS
 from compshift.core.groups import GroupSpace
 
 RECORD_VERSION = 1
@@ -142,8 +143,9 @@ def _check_counts(record: Mapping[str, Any]) -> None:
 
 
 def _check_detail(detail: Mapping[str, Any]) -> None:
-    """Check the diagnostics of CRM's biases if the record has them."""
-    _expect(_is_number(detail.get("bias_gap", 0.0)), "bias_gap")
+    """Check CRM's chosen ridge and the diagnostics of its biases if the record has them."""
+    for name in ("alpha", "bias_gap"):
+        _expect(_is_number(detail.get(name, 0.0)), name)
     extrapolated = detail.get("extrapolated", [])
     _expect(isinstance(extrapolated, list), "extrapolated")
     for entry in extrapolated:  # code, effective sample size, Pareto k̂ or None
@@ -169,7 +171,7 @@ def check_about(about: Mapping[str, Any]) -> None:
 def check_protocol(protocol: Mapping[str, Any]) -> None:
     """Check the parts of a stored protocol that tables print; an InputError names the first invalid part."""
     _expect(protocol.get("mode") in ("features", "fine-tuning"), "mode")
-    _expect(protocol.get("select") in RECORD_METRICS, "select")
+    _expect(protocol.get("select") in (*RECORD_METRICS, COMBINATIONS), "select")
     changed = protocol.get("changed", [])
     _expect(isinstance(changed, list) and all(isinstance(name, str) for name in changed), "changed")
     _expect(protocol["mode"] == "features" or {"backbone", "steps"} <= set(protocol), "backbone")

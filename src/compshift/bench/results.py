@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 
 from compshift.bench.comparison import paper_differences
+from compshift.bench.convex_methods import chooses_ridge
 from compshift.bench.jobs import STANDARD
 from compshift.bench.paper import VARIANTS, printed, read_table
+from compshift.bench.protocol import COMBINATIONS
 from compshift.bench.records import Record, dropped_accuracy, group_accuracy, is_done, n_unseen, reported, scores
 from compshift.bench.selection import (
     ChosenRecords,
     DroppedGroups,
     UnitKey,
     chosen_records,
+    describe_selection,
     unfinished_notes,
     unfinished_units,
 )
@@ -30,6 +33,7 @@ from compshift.bench.store import Store
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
+from compshift.estimators.diagnosis import HEAVY_TAIL
 
 PAPER_METRICS = {"average_acc": "average", "balanced_acc": "balanced", "worst_group_acc": "worst"}
 """Metric in each column of the paper's tables."""
@@ -72,7 +76,7 @@ class Results:
     scenarios: dict[tuple[str, DroppedGroups, str], Scores] = field(default_factory=dict)  # last key: method
     ablations: dict[tuple[str, str], Scores] = field(default_factory=dict)  # (data set, variant): means over scenarios
     labels: dict[tuple[str, DroppedGroups], str] = field(default_factory=dict)  # readable names of scenarios
-    extent: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # number of scenarios, fewest draws
+    extent: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # scenarios, fewest draws or 0 if none
     partial: set[tuple[str, str]] = field(default_factory=set)  # (data set, method) with missing scenarios or seeds
     named: set[str] = field(default_factory=set)  # named data sets, as opposed to feature files
     modes: dict[str, str] = field(default_factory=dict)  # data set: "fine-tuned" or "frozen features"
@@ -119,10 +123,16 @@ def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
             )
     for data in dict.fromkeys(key[0] for key in chosen):
         _add_data_set(results, data, {key[1:]: found for key, found in chosen.items() if key[0] == data})
-        draws = {key[1:]: sum(seed == 0 for _, seed in units[key]) for key in chosen if key[0] == data}
         protocol = about["data"][data]["protocol"]
+        draws = {
+            key[1:]: 0 if chooses_ridge(key[2], protocol["select"]) else sum(seed == 0 for _, seed in units[key])
+            for key in chosen
+            if key[0] == data
+        }
         results.modes[data] = "frozen features" if protocol["mode"] == "features" else "fine-tuned"
-        _add_extent(results, data, draws, describe_protocol(protocol))
+        _add_extent(results, data, draws, protocol)
+        crm = [found for key, found in chosen.items() if (key[0], key[2]) == (data, "crm")]
+        results.notes += _unreliable_ridges(data, protocol, crm)
         results.notes += _outside_hull(
             data, {key[1]: next(iter(chosen[key].values())) for key in chosen if key[0] == data}
         )
@@ -131,7 +141,8 @@ def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
             record = next(iter(next(found for key, found in chosen.items() if key[0] == data).values()))
             scores_of = [*results.scenarios.items(), *results.standard.items()]
             seeds = min(score.seeds for key, found in scores_of if key[0] == data for score in found.values())
-            n_draws = min(count for (label, _), (_, count) in results.extent.items() if label == data)
+            numbers = [count for (label, _), (_, count) in results.extent.items() if label == data and count]
+            n_draws = min(numbers, default=0)
             results.differences[data] = paper_differences(data, protocol, record, draws=n_draws, seeds=seeds)
     results.notes += unfinished_notes(about, unfinished_units(about, units))
     if folder.n_foreign:
@@ -149,21 +160,48 @@ def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
     return results
 
 
-def _add_extent(results: Results, data: str, draws: Mapping[tuple[DroppedGroups, str], int], protocol: str) -> None:
+def _add_extent(
+    results: Results, data: str, draws: Mapping[tuple[DroppedGroups, str], int], protocol: Mapping[str, Any]
+) -> None:
     """Add each method's number of scenarios and draws, and a note about the protocol, the scenarios and the draws."""
     for method in dict.fromkeys(method for _, method in draws):
         method_draws = [count for (dropped, name), count in draws.items() if name == method]
         shifts = [key for key in results.scenarios if key[0] == data and key[2] == printed(method)]
         results.extent[data, printed(method)] = len(shifts), min(method_draws)
     scenarios = max(count for (label, _), (count, _) in results.extent.items() if label == data)
-    numbers = {name: count for (label, name), (_, count) in results.extent.items() if label == data}
-    text = f"{data}: {protocol}, {scenarios} scenario{'s' * (scenarios != 1)}"
+    numbers = {name: count for (label, name), (_, count) in results.extent.items() if label == data and count}
+    text = f"{data}: {describe_protocol(protocol)}, {scenarios} scenario{'s' * (scenarios != 1)}"
     if len(set(numbers.values())) == 1:
         count = next(iter(numbers.values()))
-        results.notes.insert(0, f"{text}, {count} draw{'s' * (count != 1)}.")
-    else:
+        text += f", {count} draw{'s' * (count != 1)}"
+    elif numbers:
         listed = ", ".join(f"{name} {count}" for name, count in numbers.items())
-        results.notes.insert(0, f"{text}; methods had different numbers of draws to choose from: {listed}.")
+        text += f"; methods had different numbers of draws to choose from: {listed}"
+    if protocol["select"] == COMBINATIONS:
+        text += f"; {describe_selection(protocol)}"
+    results.notes.insert(0, f"{text}.")
+
+
+def _unreliable_ridges(data: str, protocol: Mapping[str, Any], scenarios: Sequence[Mapping[int, Record]]) -> list[str]:
+    """Return a note if CRM's ridge, chosen by validation rows, leaves biases of unseen groups unreliable.
+
+    ``scenarios`` has CRM's chosen records, by seed. The reported prior gives weight to every group in ``extrapolated``.
+    """
+    if protocol["mode"] != "features" or protocol["select"] == COMBINATIONS:
+        return []
+    largest = [
+        max(tail or 0.0 for record in records.values() for *_, tail in record["detail"].get("extrapolated", ()))
+        for records in scenarios
+        if any(record["detail"].get("extrapolated") for record in records.values())
+    ]
+    count = sum(tail > HEAVY_TAIL for tail in largest)
+    if not count:
+        return []
+    return [
+        f"{data}: in {count} of {len(largest)} scenarios CRM's ridge, drawn at random and chosen by validation rows of "
+        f"seen groups, leaves the bias of an unseen group to few training rows (Pareto k̂ above {HEAVY_TAIL}), which "
+        "usually costs accuracy on that group: --select combinations chooses the ridge by held-out combinations."
+    ]
 
 
 def _outside_hull(data: str, records: Mapping[DroppedGroups, Record]) -> list[str]:

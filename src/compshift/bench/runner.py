@@ -27,7 +27,7 @@ from filelock import BaseFileLock
 from compshift.bench.executors import Executor
 from compshift.bench.jobs import Job, Unit, Work, run_job
 from compshift.bench.records import RECORD_VERSION, Record
-from compshift.bench.selection import choose_draw
+from compshift.bench.selection import choose_draw, selection_rule
 from compshift.bench.store import Store
 
 JOBS_PER_SLOT = 2
@@ -193,8 +193,7 @@ class Runner:
     def _second_stage(self, progress: _Progress) -> None:
         """Queue the chosen draw at the other seeds, unless every draw diverged or failed."""
         progress.second = True
-        protocol = progress.unit.data.protocol
-        chosen = choose_draw(progress.draws, protocol.select, protocol.validation_predictor)
+        chosen = choose_draw(progress.draws, *selection_rule(progress.unit.data.protocol.to_dict()))
         if chosen is None:
             if progress.draws:
                 self.outcome.all_diverged.append(progress.unit)

@@ -1,6 +1,6 @@
 """Choose the best draw for each data set, scenario and method by validation accuracy, and return its records.
 
-Also list the planned jobs that are missing in a folder.
+Also list the planned jobs that are missing in a folder. Jobs that choose their ridge themselves have a single draw.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from compshift._errors import InputError
 from compshift.bench.convex_methods import n_seeds
 from compshift.bench.paper import FURTHER_METHODS, PAPER_METHODS
+from compshift.bench.protocol import COMBINATIONS, validation_metric
 from compshift.bench.records import Record, check_protocol, check_record, is_done, scores
 from compshift.bench.store import Store
 
@@ -45,7 +46,18 @@ def choose_draw(records: Mapping[int, Record], metric: str, predictor: str | Non
 def selection_rule(protocol: Mapping[str, Any]) -> tuple[str, str | None]:
     """Return the metric and the predictor by which a stored protocol chooses draws; None for the reported predictor."""
     bias, prior = protocol.get("validation_bias"), protocol.get("validation_prior")
-    return protocol["select"], None if bias is None else f"{bias}-{prior}"
+    return validation_metric(protocol["select"]), None if bias is None else f"{bias}-{prior}"
+
+
+def describe_selection(protocol: Mapping[str, Any]) -> str:
+    """Describe how a stored protocol chooses hyper-parameters."""
+    metric, _ = selection_rule(protocol)
+    if protocol["select"] != COMBINATIONS:
+        return f"selected by {metric} validation accuracy"
+    return (
+        "CRM's ridge is chosen by held-out combinations of the training rows (where there are none, it is the typical "
+        f"ridge), and a draw of each other method, for which there is no such rule, by {metric} validation accuracy"
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -286,8 +286,9 @@ def write_view(store: Store) -> int:
         check_record(record)
         config = record["config"]
         shared = {name: config[name] for name in ("data", "scenario", "method", "draw", "seed")}
+        chosen = {name: record["detail"][name] for name in ("alpha",) if name in record["detail"]}  # if not drawn
         shared |= {
-            "hyperparameters": json.dumps({**config.get("common", {}), "own": config.get("hyperparameters")}),
+            "hyperparameters": json.dumps({**config.get("common", {}), **chosen, "own": config.get("hyperparameters")}),
             "mode": str(config["protocol"].get("mode")),
             "seconds": record["seconds"],
             "finished": record["finished"],

@@ -11,7 +11,7 @@ from scipy.sparse.linalg import svds
 
 from compshift._errors import InputError
 from compshift.bench.convex_methods import extrapolated_groups
-from compshift.bench.protocol import Protocol
+from compshift.bench.protocol import Protocol, validation_metric
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.data.dataset import GroupedDataset, has_pairs
 
@@ -184,7 +184,7 @@ def _feature_settings(data: GroupedDataset, common: dict[str, Any], protocol: Pr
         clip=FEATURE_CLIP,
         tolerance=protocol.tolerance,
         eval_every=max(1, protocol.steps_of("eval_every")),
-        metric=protocol.select,
+        metric=validation_metric(protocol.select),
         precision="float32",
         seed=seed,
     )

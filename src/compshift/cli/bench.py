@@ -87,7 +87,9 @@ def bench(
     select: Annotated[
         str | None,
         typer.Option(
-            help="Validation accuracy used to choose a draw: balanced, worst or average.",
+            help="How a draw is chosen: by balanced, worst or average accuracy on validation rows. With combinations "
+            "(features only), held-out combinations of the training rows choose CRM's ridge, and balanced accuracy "
+            "the draws of the other methods.",
             show_default="balanced",
             rich_help_panel=RUNS,
         ),
@@ -198,20 +200,21 @@ def bench(
 ) -> None:
     """Run methods on data sets with some groups dropped from training, and print tables of their accuracy.
 
-    Hyper-parameters are drawn at random, validation accuracy chooses one draw, and that draw is run with every seed.
-    Run the same command again to continue a run that was stopped. Finished jobs are never repeated, and several
-    processes can work on one output folder.
+    Hyper-parameters are drawn at random, validation accuracy chooses one draw (see --select), and that draw is run with
+    every seed. Run the same command again to continue a run that was stopped. Finished jobs are never repeated, and
+    several processes can work on one output folder.
 
     If a job fails, its log is written to failures/ in the output folder, the other jobs still run, and the exit code is
     1. Run the same command again to retry failed jobs.
     """
     from compshift.bench.executors import BACKENDS, bench_devices, start_executor
-    from compshift.bench.plan import UntimedError, make_plan
+    from compshift.bench.plan import make_plan
     from compshift.bench.protocol import PROTOCOLS
     from compshift.bench.results import stored_results
     from compshift.bench.runner import Runner
     from compshift.bench.sources import file_source, is_named, named_source
     from compshift.bench.store import Store, write_view
+    from compshift.bench.timing import UntimedError
     from compshift.cli.inputs import path_of, require_torch, warn_of_scales
     from compshift.cli.interruption import resumable
     from compshift.report.run_progress import bench_listener, print_outcome, print_plan

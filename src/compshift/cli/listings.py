@@ -162,6 +162,10 @@ def methods(
         for key in dict.fromkeys(key for found in drawn.values() for key in found):
             table.add_row(key, *(found.get(key, "") for found in drawn.values()))
         Console().print(table)
+        typer.echo(
+            "with `bench --select combinations`, crm's alpha is not drawn: held-out combinations of the training rows "
+            "choose it"
+        )
         return
     from compshift.cli.inputs import require_torch
 

@@ -11,7 +11,7 @@ from compshift._errors import InputError
 from compshift.bench.paper import printed
 from compshift.bench.records import Record
 from compshift.bench.results import GroupResults, Results, group_results, paper_results, results_of
-from compshift.bench.selection import ChosenRecords, chosen_records, unfinished_units
+from compshift.bench.selection import ChosenRecords, chosen_records, describe_selection, unfinished_units
 from compshift.bench.store import Store
 from compshift.core.groups import GroupSpace
 from compshift.data.audit import GroupCounts, audit_groups
@@ -229,7 +229,7 @@ def _facts(chosen: ChosenRecords, folder: Path) -> list[tuple[str, str]]:
         ", ".join(f"{name} {number}" for name, number in record["versions"].items()) for record in records
     )
     modes = dict.fromkeys(
-        f"{label}: {data['protocol']['mode']}, selected by {data['protocol']['select']} validation accuracy"
+        f"{label}: {data['protocol']['mode']}, {describe_selection(data['protocol'])}"
         for label, data in chosen.about["data"].items()
     )
     return [

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from compshift._errors import InputError
 from compshift.bench.jobs import Job, Unit
 from compshift.bench.paper import printed
-from compshift.bench.protocol import EXTENT, Protocol
+from compshift.bench.protocol import COMBINATIONS, EXTENT, Protocol
 from compshift.bench.records import Record
 from compshift.bench.results import Results
 from compshift.bench.runner import BenchListener, Outcome
+from compshift.bench.selection import describe_selection
 from compshift.report.grid import to_rich
 from compshift.report.tables import main_numbers, short_tables
 from compshift.report.terminal import counted, duration, plain_table, print_lines
@@ -48,7 +49,8 @@ def print_plan(units: Sequence[Unit], seconds: float | None, slots: int, stored:
     protocols = {unit.data.source.label: unit.data.protocol for unit in units}
     about = {label: protocol.settings() for label, protocol in protocols.items()}
     for unit in units:  # what this plan has may differ from the protocol
-        planned = {"draws": str(unit.draws), "seeds": str(unit.seeds), "scenarios": unit.data.scenarios}
+        draws = max(other.draws for other in units if other.data is unit.data)
+        planned = {"draws": str(draws), "seeds": str(unit.seeds), "scenarios": unit.data.scenarios}
         about[unit.data.source.label] |= planned
     if as_json:
         duration_ = None if seconds is None else round(seconds / slots, 1)
@@ -60,9 +62,11 @@ def print_plan(units: Sequence[Unit], seconds: float | None, slots: int, stored:
         scenarios, methods = {unit.scenario for unit in part}, {unit.method.name for unit in part}
         count = sum(unit.n_jobs for unit in part)
         sizes = f"{counted(len(scenarios), 'scenario')} × {counted(len(methods), 'method')}"
-        repeats = f"{counted(part[0].draws, 'draw')}, {counted(part[0].seeds, 'seed')}"
+        repeats = f"{counted(max(unit.draws for unit in part), 'draw')}, {counted(part[0].seeds, 'seed')}"
         print(f"{label}: {sizes}, {repeats}, {counted(count, 'job')} ({part[0].data.protocol.mode})")
         print_protocol(about[label], protocols[label])
+        if protocols[label].select == COMBINATIONS:
+            print(f"{label}: {describe_selection(protocols[label].to_dict())}")
     already = f", {stored} of them already in the folder" if stored else ""
     print(f"{counted(total, 'job')} in all{already}")
     if seconds is not None:

@@ -18,7 +18,7 @@ from compshift._errors import InputError
 from compshift.bench.paper import read_table
 from compshift.bench.records import MAX_RUNS, Record, is_done
 from compshift.bench.results import describe_protocol
-from compshift.bench.selection import ChosenRecords
+from compshift.bench.selection import ChosenRecords, describe_selection
 from compshift.methods.sampling import LogUniform
 from compshift.report.grid import Cell, Grid
 
@@ -139,7 +139,10 @@ def setup_table(name: str, folder: ChosenRecords | None, *, paper: bool) -> Setu
                 raise InputError("there are no results to count rows in: run `compshift bench` until a job finishes")
         else:
             ours = {label: _ranges(label, entry["protocol"]) for label, entry in entries.items()}
-            notes = [f"{label}: {describe_protocol(entry['protocol'])}." for label, entry in entries.items()]
+            notes = [
+                f"{label}: {describe_protocol(entry['protocol'])}, {describe_selection(entry['protocol'])}."
+                for label, entry in entries.items()
+            ]
     printed = {row["dataset"]: row for row in read_table(PAPER_FILES[name])} if paper else {}
     theirs = {
         label: _printed_statistics(row) if name == "statistics" else _printed_ranges(row)

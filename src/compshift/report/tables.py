@@ -40,7 +40,7 @@ APART_NOTE = (
 )
 ABLATION_NOTE = (
     "CRM: extrapolated bias B*, uniform prior. B_hat: learned bias, 0 for unseen groups. Emp Prior: group frequencies "
-    "of the test rows. All variants use the model that validation selected for CRM."
+    "of the test rows. All variants use the model that was chosen for CRM."
 )
 
 
