@@ -8,7 +8,7 @@ from compshift.core.energy import linear_energies
 from compshift.crm.coded import coded_samples
 from compshift.crm.expected import with_gain
 from compshift.crm.fit import FitParams, StandardisedRows, step_one
-from compshift.crm.pool_decision import unseen_share
+from compshift.crm.pool_decision import unseen_share, verdict
 
 SPACE = GroupSpace.from_cardinalities([4, 4], names=["y", "a"])
 UNSEEN = [0, 5, 10]
@@ -90,6 +90,39 @@ class TestDecision:
     def test_processes_give_the_same_decision(self, matched):
         again = fit(samples(range(16), 800, 1)[0], n_jobs=2)
         assert again.unlabelled_decision_ == matched.unlabelled_decision_
+
+
+class TestVerdict:
+    """Rounds 0 to 2; four groups were held out, and eight seen groups stand beside four unseen ones."""
+
+    def judge(self, held_out, seen=(0.8, 0.8, 0.8)):
+        accuracy = np.full((3, 2, 6), np.nan)
+        accuracy[:, 0, :4] = held_out
+        accuracy[:, 1, 2:] = np.array(seen)[:, None]
+        return verdict(accuracy, 4, 8)
+
+    def test_a_gain_of_more_than_its_standard_error_is_enough(self):
+        gains = np.array([0.01, 0.02, 0.03, 0.04])
+        decision = self.judge(0.5 + np.outer([0, 1, 0.5], gains))
+        assert decision.used
+        assert decision.gain == pytest.approx(0.025)
+        assert decision.gain_error == pytest.approx(np.std(gains, ddof=1) / 2)
+        assert decision.held_out == pytest.approx((0.5, 0.525, 0.5125))
+
+    def test_a_gain_within_its_standard_error_is_not(self):
+        decision = self.judge(0.5 + np.outer([0, 1, 0], [0.3, -0.1, -0.1, 0.0]))
+        assert not decision.used
+        assert "+2.5 ± 9.5 points, which is no clear gain" in decision.reason
+
+    def test_seen_groups_may_not_lose_more_than_unseen_groups_gain(self):
+        held_out = 0.5 + np.outer([0, 1, 1], [0.04, 0.04, 0.05, 0.05])
+        assert self.judge(held_out, seen=(0.8, 0.79, 0.79)).used
+        assert not self.judge(held_out, seen=(0.8, 0.77, 0.77)).used
+
+    def test_one_held_out_group_is_too_few(self):
+        accuracy = np.full((3, 2, 2), np.nan)
+        accuracy[:, 0, 0] = [0.1, 0.9, 0.9]
+        assert "one held-out group is too little" in verdict(accuracy, 1, 2).reason
 
 
 def test_the_share_of_unseen_groups_is_estimated():

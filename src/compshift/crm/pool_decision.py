@@ -29,6 +29,7 @@ from compshift.crm.fit import Setting, StandardisedRows, StepOne, step_one, step
 from compshift.crm.held_out import FOLD_TOL, ROW_PARTS, Fold, row_parts
 from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import PoolDecision
+from compshift.crm.selection import mean_and_error
 from compshift.crm.unlabelled import MAX_ROUNDS, fit_with_pool, group_bias, pool_frequency, pool_groups, pool_model
 
 CLEAR_GAIN = 1.0
@@ -89,27 +90,39 @@ def decide_on_pool(
             f"{share[1]:.1%}; {false_share:.1%} is found where there are none)"
         )
         return PoolDecision(False, reason, share, false_share)
-    accuracy = _by_round(trials)  # (rounds + 1, 2, k)
-    n_unseen, n_groups = int(unseen.sum()), len(groups)
-    held_out, seen = np.nanmean(accuracy[:, 0], axis=1), np.nanmean(accuracy[:, 1], axis=1)
-    balanced = (n_unseen * held_out + (n_groups - n_unseen) * np.nan_to_num(seen)) / n_groups
-    best = 1 + int(np.argmax(balanced[1:]))
-    difference = accuracy[best, 0] - accuracy[0, 0]
-    difference = difference[~np.isnan(difference)]
-    gain = float(difference.mean())
-    error = float(difference.std(ddof=1) / np.sqrt(len(difference))) if len(difference) > 1 else np.inf
-    helps = gain > CLEAR_GAIN * error and balanced[best] > balanced[0]
-    measured = f"accuracy on {len(difference)} held-out groups changes by {100 * gain:+.1f} ± {100 * error:.1f} points"
-    return PoolDecision(
-        bool(helps),
-        f"the pool is used: {measured}" if helps else f"the pool is not used: {measured}, which is no clear gain",
-        share,
-        false_share,
-        tuple(held_out.tolist()),
-        tuple(seen.tolist()),
-        gain,
-        error,
+    n_unseen = int(unseen.sum())
+    return verdict(_by_round(trials), n_unseen, len(groups) - n_unseen)._replace(
+        unseen_share=share, false_share=false_share
     )
+
+
+def verdict(accuracy: FloatArray, n_unseen: int, n_seen: int) -> PoolDecision:
+    """Decide by the accuracy of each round on each group, (rounds + 1, 2, k), when held out and otherwise.
+
+    ``n_unseen`` and ``n_seen`` are the numbers of groups inside the hull that training lacks and has; they weight the
+    two accuracies in the mean over all groups.
+    """
+    held_out, seen = (np.array([_known_mean(row) for row in accuracy[:, kind]]) for kind in range(2))  # (rounds + 1,)
+    balanced = n_unseen * held_out + n_seen * np.nan_to_num(seen)
+    best = 1 + int(np.argmax(balanced[1:]))
+    gain, error = mean_and_error(accuracy[best, 0] - accuracy[0, 0])
+    n = int(np.count_nonzero(~np.isnan(accuracy[0, 0])))
+    helps = gain > CLEAR_GAIN * error and balanced[best] > balanced[0]
+    measured = f"accuracy on {n} held-out groups changes by {100 * gain:+.1f} ± {100 * error:.1f} points"
+    if helps:
+        reason = f"the pool is used: {measured}"
+    elif n < 2:
+        reason = "the pool is not used: one held-out group is too little to see whether it helps"
+    else:
+        reason = f"the pool is not used: {measured}, which is no clear gain"
+    rounds = {"held_out": tuple(held_out.tolist()), "seen": tuple(seen.tolist())}
+    return PoolDecision(bool(helps), reason, gain=gain, gain_error=error, **rounds)
+
+
+def _known_mean(values: FloatArray) -> float:
+    """Return the mean of the values that are not NaN; NaN if there is none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else np.nan
 
 
 def unseen_share(energies: FloatArray, candidates: Candidates, fitted: StepOne) -> tuple[float, float, float]:

@@ -205,7 +205,7 @@ def _search_alphas(
 
 def _far_behind(one: FloatArray, other: FloatArray) -> bool:
     """Return whether accuracies ``one`` (k,) on groups are clearly lower than ``other`` (k,)."""
-    mean, error = _mean_and_error(one - other)
+    mean, error = mean_and_error(one - other)
     return mean < -CLEAR_ERRORS * error
 
 
@@ -217,14 +217,14 @@ def _clearly_better(scores: CombinationScores, one: int, other: int) -> bool:
     """
     gains = []
     for accuracy in (scores.unseen, scores.seen):
-        mean, error = _mean_and_error(accuracy[one] - accuracy[other])
+        mean, error = mean_and_error(accuracy[one] - accuracy[other])
         if mean < 0:
             return False
         gains.append(mean > CLEAR_ERRORS * error)
     return any(gains)
 
 
-def _mean_and_error(difference: FloatArray) -> tuple[float, float]:
+def mean_and_error(difference: FloatArray) -> tuple[float, float]:
     """Return the mean and standard error of the entries that are not NaN; the error of fewer than two is infinite."""
     known: BoolArray = ~np.isnan(difference)
     n = int(known.sum())
