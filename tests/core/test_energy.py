@@ -7,7 +7,7 @@ import pytest
 
 import tests.references as reference
 from compshift import GroupSpace
-from compshift.core.energy import GroupTable, group_energies, log_evidence, step_one_risk
+from compshift.core.energy import GroupTable, expected_risk, group_energies, log_evidence, step_one_risk
 from tests.references import convert, every_group, same_kind
 
 
@@ -63,6 +63,34 @@ def test_step_one_value_and_gradient(problem, library):
         down[which] -= step
         slope = (value(problem["energies"], up) - value(problem["energies"], down)) / (2 * step)
         assert float(risk.score_gradient[which]) == pytest.approx(slope, abs=1e-7)
+
+
+def test_the_risk_of_expected_groups_is_the_mean_over_groups(problem, library):
+    """With responsibilities r, it is Σ_z r(z) times the risk of group z, without the part of the scores."""
+    space, table = problem["space"], GroupTable.of(problem["space"], problem["seen"])
+    rng, n, k = np.random.default_rng(0), len(problem["energies"]), len(problem["seen"])
+    responsibility = rng.dirichlet(np.ones(k), size=n)
+    code = responsibility @ np.array([reference.one_hot(space.cardinalities, z) for z in problem["seen"]])
+    energies, expected, weight, log_score = convert(
+        library, problem["energies"], code, problem["weight"], problem["log_score"]
+    )
+    risk = expected_risk(energies, expected, weight, table, log_score)
+    value, gradient, score_gradient = 0.0, np.zeros(problem["energies"].shape), np.zeros(k)
+    for group in range(k):
+        one = step_one_risk(
+            problem["energies"],
+            np.full(n, group),
+            problem["weight"] * responsibility[:, group],
+            table,
+            problem["log_score"],
+        )
+        value += float(one.value)
+        gradient += one.energy_gradient
+        score_gradient += one.score_gradient
+    share = problem["weight"] @ responsibility  # (k,)
+    assert float(risk.value) - share @ problem["log_score"] == pytest.approx(value, abs=1e-9)
+    np.testing.assert_allclose(same_kind(risk.energy_gradient, library), gradient, atol=1e-9)
+    np.testing.assert_allclose(same_kind(risk.score_gradient, library) - share, score_gradient, atol=1e-9)
 
 
 def test_table_split_covers_lists_and_grids():

@@ -115,8 +115,8 @@ def verdict(accuracy: FloatArray, n_unseen: int, n_seen: int) -> PoolDecision:
         reason = "the pool is not used: one held-out group is too little to see whether it helps"
     else:
         reason = f"the pool is not used: {measured}, which is no clear gain"
-    rounds = {"held_out": tuple(held_out.tolist()), "seen": tuple(seen.tolist())}
-    return PoolDecision(bool(helps), reason, gain=gain, gain_error=error, **rounds)
+    by_round = tuple(held_out.tolist()), tuple(seen.tolist())
+    return PoolDecision(bool(helps), reason, held_out=by_round[0], seen=by_round[1], gain=gain, gain_error=error)
 
 
 def _known_mean(values: FloatArray) -> float:
