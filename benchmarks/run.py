@@ -32,6 +32,7 @@ MODULES = (
     "job_grid",
     "report_page",
     "many_rows",
+    "unlabelled",
     "onnx_latency",
     "gaussian2d",
     "features",

@@ -15,6 +15,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+import unlabelled
+from joblib import Parallel, delayed
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -333,6 +335,17 @@ def conformal(score: np.ndarray, y: np.ndarray, new_score: np.ndarray, part: np.
     return contains
 
 
+def pools(name: str, draws: list[Draw], folder: Path) -> dict:
+    """CRMClassifierCV with pools of unlabelled rows of several kinds, beside itself without them."""
+    others = [path for path in feature_sets(folder) if path.stem != name]
+    pairs = ((draw, real_draw(others[draw.seed % len(others)], draw.seed)) for draw in draws if draw.unseen.any())
+    found = Parallel(n_jobs=2)(delayed(unlabelled.measure)(draw, other) for draw, other in pairs)
+    if not found:
+        return {}
+    table(f"{name}: {len(found)} draws", unlabelled.COLUMNS, unlabelled.table_rows(found, mean))
+    return {"draws": found}
+
+
 PARTS = {
     "gap": gap,
     "choice": choice,
@@ -353,8 +366,9 @@ def main() -> None:
     parser.add_argument("--features", type=Path, help="folder of feature files")
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--first", type=int, default=100, help="seed of the first draw")
-    parser.add_argument("--parts", default=",".join([*PARTS, "simulation"]))
+    parser.add_argument("--parts", default=",".join([*PARTS, "unlabelled", "simulation"]))
     options = parser.parse_args()
+    parts = {**PARTS, "unlabelled": lambda name, draws: pools(name, draws, options.features)}
     warnings.simplefilter("ignore")
     output = Path("out/unseen_groups.json")
     output.parent.mkdir(exist_ok=True)
@@ -373,7 +387,7 @@ def main() -> None:
                     if len(load_features(path).space.cardinalities) == 2:
                         continue
                 draws = [real_draw(path, seed) for seed in range(options.first, options.first + options.draws)]
-                results[f"{part} {path.stem}"] = PARTS[part](path.stem, draws)
+                results[f"{part} {path.stem}"] = parts[part](path.stem, draws)
         output.write_text(json.dumps(results))
 
 

@@ -52,8 +52,11 @@ shares lose accuracy on pools in which few groups occur, much smaller shares gai
 MIN_POOL_ROWS = 1.0
 """Expected number of samples, labelled or not, below which the bias of a group is extrapolated instead of fitted."""
 
-ROUND_TOL = 1e-3
-"""Tolerance of the fits within rounds, and of the change of the pool's frequencies at which EM stops."""
+ROUND_TOL = 3e-3
+"""Tolerance of the fits within rounds; the next round continues from them."""
+
+STOP_CHANGE = 1e-3
+"""Largest change of a frequency of the pool from one round to the next at which EM stops."""
 
 FREQUENCY_STEPS = 200
 """Maximum number of steps for the frequencies of the pool at given energies."""
@@ -193,7 +196,7 @@ def fit_with_pool(
             watch(done, fitted)
         change = float(np.abs(frequency - before).max())
         logger.info("round %d: frequencies of the pool changed by up to %.1e", done, change)
-        if change <= ROUND_TOL:
+        if change <= STOP_CHANGE:
             break
     if problem is not None and not solution.gradient <= tol:
         solution = solve(problem, tol=tol, max_iter=max_iter, start=solution.start)
