@@ -220,7 +220,7 @@ class CRMClassifier(FittedCRM):
         data: Any
         with restored_on_error(self), visible_log(self.verbose):
             if is_streamed(X):
-                pool = read_pool(self, unlabelled, streamed=True)
+                pool = None if unlabelled is None else read_pool(self, unlabelled, streamed=True)
                 data = read_streamed(X, y, attributes, sample_weight, space, self.support)
                 data.candidates.log_prior(self.prior)  # report an unusable prior before the fit, not after it
                 model = fit_streamed(data.rows, data.candidates, setting.params, tol=tol, max_iter=max_iter)
@@ -230,7 +230,8 @@ class CRMClassifier(FittedCRM):
             else:
                 data = self._read(X, y, attributes, sample_weight, space, missing=True)
                 self._check_incomplete(data)
-                pool = read_pool(self, unlabelled, incomplete=data.incomplete is not None)
+                incomplete = data.incomplete is not None
+                pool = None if unlabelled is None else read_pool(self, unlabelled, incomplete=incomplete)
                 if pool is not None:
                     model = fit_unlabelled(data, pool, setting.params, tol=tol, max_iter=max_iter)
                 else:

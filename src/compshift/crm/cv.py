@@ -221,7 +221,8 @@ class CRMClassifierCV(CRMClassifier):
         with restored_on_error(self), visible_log(self.verbose):
             data = self._read(X, y, attributes, sample_weight, space, missing=True)
             self._check_incomplete(data)
-            pool = read_pool(self, unlabelled, incomplete=data.incomplete is not None)
+            incomplete = data.incomplete is not None
+            pool = None if unlabelled is None else read_pool(self, unlabelled, incomplete=incomplete)
             fold = self._group_folds(data, seed)
             search = self._search_space()
             choice = choose(data, search, fold, self.prior, scoring, max_iter=max_iter, seed=seed, n_jobs=n_jobs)

@@ -1,4 +1,4 @@
-"""What a fitted CRM model can do, however it was fitted: predict, predict sets, explain, list its groups."""
+"""Methods of a fitted CRM model, however it was fitted: predict, predict sets, explain, list its groups."""
 
 from __future__ import annotations
 

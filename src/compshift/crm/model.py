@@ -81,7 +81,7 @@ class PoolDecision(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PoolUse:
-    """What a fit did with a pool of unlabelled samples."""
+    """Record of how a fit used a pool of unlabelled samples."""
 
     n_samples: int
     n_rounds: int  # rounds of EM; 0 if the pool was not used

@@ -88,15 +88,11 @@ Watch = Callable[[int, StepOne], None]
 """Function that is called after each round with the number of the round and the fit."""
 
 
-def read_pool(
-    estimator: Any, unlabelled: Any, *, streamed: bool = False, incomplete: bool = False
-) -> FloatArray | None:
-    """Check unlabelled samples (N, p), which need the columns of ``X``, and return them as float64; None without them.
+def read_pool(estimator: Any, unlabelled: Any, *, streamed: bool = False, incomplete: bool = False) -> FloatArray:
+    """Check unlabelled samples (N, p), which need the columns of ``X``, and return them as float64.
 
     ``streamed`` says whether the labelled samples are streamed, ``incomplete`` whether some lack attributes.
     """
-    if unlabelled is None:
-        return None
     obstacle = "X is streamed" if streamed else "attributes are missing in some rows" if incomplete else None
     if obstacle is None and estimator.cross_fit:
         obstacle = f"cross_fit is {estimator.cross_fit!r}"
