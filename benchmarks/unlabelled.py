@@ -69,13 +69,12 @@ def measure(draw: Draw, other: Draw) -> dict[str, dict]:
         clf = CRMClassifierCV(prior="hull").fit(
             draw.X, draw.codes[:, 0], attributes=draw.codes[:, 1:], space=space, unlabelled=halves.pool
         )
-        used = clf.unlabelled_decision_.used
         found[kind] = {
             "ERM": score(erm(draw.X, draw.codes[:, 0])),
             "oracle": score(erm(draw.X_all, draw.codes_all[:, 0])),
-            "plain": score(clf.without_unlabelled() if used else clf),
+            "plain": score(clf.without_unlabelled()),
             "pool": score(clf),
-            "used": used,
+            "used": clf.unlabelled_decision_.used,
         }
     return found
 

@@ -152,24 +152,16 @@ class FittedCRM(GroupClassifier):
         Returns
         -------
         CRMClassifier or CRMClassifierCV
-            A copy with the same settings and the same current prior.
-
-        Raises
-        ------
-        InputError
-            If the fit used no unlabelled samples.
+            A copy with the same settings and the same current prior; a plain copy if the fit used no unlabelled
+            samples.
         """
         check_is_fitted(self)
-        if self._model.pool is None or self._model.pool.plain is None:
-            raise InputError(
-                "the fit used no unlabelled samples: pass unlabelled to fit, or use the classifier as it is"
-            )
-        clf, inputs = copy(self), self.inputs_
-        setting = Setting(
-            FitParams(self.alpha_, self.anchor_, self.cross_fit_), self.selected_bias_, self.unseen_offset_
-        )
-        clf._adopt(self._model.pool.plain, setting, len(self.targets_.names), self._one_dimensional)
-        clf.inputs_, clf._warned_outside_hull = inputs, self._warned_outside_hull
+        clf, use = copy(self), self._model.pool
+        if use is not None and use.plain is not None:
+            params = FitParams(self.alpha_, self.anchor_, self.cross_fit_)
+            setting = Setting(params, self.selected_bias_, self.unseen_offset_)
+            clf._adopt(use.plain, setting, len(self.targets_.names), self._one_dimensional)
+            clf.inputs_, clf._warned_outside_hull = self.inputs_, self._warned_outside_hull
         return clf
 
     def _target_marginals(self, X: FloatArray) -> list[FloatArray]:
