@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._errors import InputError, check_name
+from compshift._errors import check_name
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.crm.base import GroupClassifier
 from compshift.crm.fit import FitParams, Setting, check_offset
