@@ -28,8 +28,8 @@ from compshift.core.arrays import FloatArray
 from compshift.core.candidates import Candidates
 from compshift.core.columns import plain_value
 from compshift.core.hull import AffineHull
-from compshift.crm.model import CRMModel, OutOfFold, same_prior
-from compshift.crm.model_checks import check_header, checked_arrays, checked_space, is_distinct_names
+from compshift.crm.model import CRMModel, OutOfFold, PoolDecision, PoolUse, same_prior
+from compshift.crm.model_checks import PLAIN, check_header, checked_arrays, checked_space, is_distinct_names
 from compshift.data.shards import PARQUET
 from compshift.data.text_tables import TEXT
 
@@ -81,7 +81,7 @@ def classifier_state(clf: Any, inputs: Mapping[str, Any] | None) -> ClassifierSt
     names, model = getattr(clf, "feature_names_in_", None), clf._model
     parameter_log_prior = model.candidates.log_prior(clf.prior)
     if not same_prior(parameter_log_prior, clf._fit_log_prior):  # expected accuracies are valid only for it
-        model = replace(model, expected=None)
+        model = _without_expected(model)
     bias, offset = clf._bias_and_offset()
     return ClassifierState(
         parameters={
@@ -106,6 +106,14 @@ def classifier_state(clf: Any, inputs: Mapping[str, Any] | None) -> ClassifierSt
     )
 
 
+def _without_expected(model: CRMModel) -> CRMModel:
+    """Return a model without expected accuracies, which its fit without a pool of unlabelled samples may have too."""
+    pool = model.pool
+    if pool is not None and pool.plain is not None:
+        pool = replace(pool, plain=replace(pool.plain, expected=None))
+    return replace(model, expected=None, pool=pool)
+
+
 def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the header and the arrays that store a classifier.
 
@@ -124,17 +132,51 @@ def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
             for name, value in state.parameters.items()
             if name in PARAMETERS or name in ADDED_PARAMETERS
         },
-        **{name: getattr(model, name) for name in (*MODEL_NUMBERS, "temperature")},
+        **_numbers(model),
     }
     arrays = {name: getattr(candidates, name) for name in ("seen_groups", "seen_weight", "groups")}
-    arrays |= {name: getattr(model, name) for name in (*MODEL_ARRAYS, *ADDED_ARRAYS)}
+    arrays |= _arrays(model)
+    if model.pool is not None:
+        header["pool"] = _pool_header(model.pool)
+        if model.pool.frequency is not None:
+            arrays["pool_frequency"] = model.pool.frequency[:, :3]
+            arrays["pool_effective_rows"] = model.pool.frequency[:, 3]
+        if model.pool.plain is not None:
+            arrays |= {f"{PLAIN}{name}": array for name, array in _arrays(model.pool.plain).items()}
+    arrays |= {"log_prior": state.log_prior, "parameter_log_prior": state.parameter_log_prior}
+    return header, arrays
+
+
+def _numbers(model: CRMModel) -> dict[str, Any]:
+    """Return the header entries that describe a fit."""
+    return {name: getattr(model, name) for name in (*MODEL_NUMBERS, "temperature")}
+
+
+def _arrays(model: CRMModel) -> dict[str, Any]:
+    """Return the arrays of a fit, without those of its candidates and its pool."""
+    arrays = {name: getattr(model, name) for name in (*MODEL_ARRAYS, *ADDED_ARRAYS)}
     if model.expected is not None:
         arrays["expected"] = model.expected
     if model.out_of_fold is not None:
         values = [np.atleast_1d(np.asarray(value)) for value in model.out_of_fold]
         arrays |= dict(zip(FOLD_ARRAYS, values, strict=True))
-    arrays |= {"log_prior": state.log_prior, "parameter_log_prior": state.parameter_log_prior}
-    return header, arrays
+    return arrays
+
+
+def _pool_header(pool: PoolUse) -> dict[str, Any]:
+    """Return the header entry about a pool of unlabelled samples; numbers that are not finite become None."""
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [finite(part) for part in value]
+        return None if isinstance(value, float) and not np.isfinite(value) else value
+
+    return {
+        "n_samples": pool.n_samples,
+        "n_rounds": pool.n_rounds,
+        "decision": {name: finite(value) for name, value in pool.decision._asdict().items()},
+        "plain": None if pool.plain is None else _numbers(pool.plain),
+    }
 
 
 def write(path: str | PathLike[str], kind: str, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
@@ -241,15 +283,8 @@ def unpack(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ClassifierSt
         checked = checked_arrays(arrays, space)
         n_features = len(checked["feature_mean"])
         check_header(header, space, n_features)
-        model = CRMModel(
-            candidates=Candidates(AffineHull(space, checked["seen_groups"]), checked["seen_weight"], checked["groups"]),
-            **{name: checked[name] for name in MODEL_ARRAYS},
-            **{name: checked.get(name, np.full(len(checked["groups"]), np.nan)) for name in ADDED_ARRAYS},
-            **{name: header[name] for name in MODEL_NUMBERS},
-            temperature=header.get("temperature", 1.0),
-            expected=checked.get("expected"),
-            out_of_fold=_out_of_fold(checked),
-        )
+        candidates = Candidates(AffineHull(space, checked["seen_groups"]), checked["seen_weight"], checked["groups"])
+        model = replace(_fit(candidates, header, checked), pool=_pool(candidates, header, checked))
         stored = header["parameters"]
         parameters = {name: stored[name] for name in PARAMETERS}
         state = ClassifierState(
@@ -273,11 +308,44 @@ def unpack(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ClassifierSt
     return state
 
 
-def _out_of_fold(checked: Mapping[str, Any]) -> OutOfFold | None:
-    """Return the out-of-fold energies of a file; None if it has none."""
-    if not any(name in checked for name in FOLD_ARRAYS):
+def _fit(candidates: Candidates, numbers: Mapping[str, Any], checked: Mapping[str, Any], prefix: str = "") -> CRMModel:
+    """Return the fit whose arrays have names with a prefix."""
+    return CRMModel(
+        candidates=candidates,
+        **{name: checked[prefix + name] for name in MODEL_ARRAYS},
+        **{name: checked.get(prefix + name, np.full(len(candidates.groups), np.nan)) for name in ADDED_ARRAYS},
+        **{name: numbers[name] for name in MODEL_NUMBERS},
+        temperature=numbers.get("temperature", 1.0),
+        expected=checked.get(f"{prefix}expected"),
+        out_of_fold=_out_of_fold(checked, prefix),
+    )
+
+
+def _pool(candidates: Candidates, header: Mapping[str, Any], checked: Mapping[str, Any]) -> PoolUse | None:
+    """Return what a fit did with a pool of unlabelled samples; None if it had none."""
+    stored = header.get("pool")
+    if stored is None:
         return None
-    energies, position, weight, temperature, bias = (checked[name] for name in FOLD_ARRAYS)
+
+    def number(value: Any) -> Any:
+        if isinstance(value, list):
+            return tuple(number(part) for part in value)
+        return np.nan if value is None else value
+
+    decision = PoolDecision(**{name: number(stored["decision"][name]) for name in PoolDecision._fields})
+    frequency = None
+    if "pool_frequency" in checked:
+        frequency = np.column_stack([checked["pool_frequency"], checked["pool_effective_rows"]])
+    plain = None if stored["plain"] is None else _fit(candidates, stored["plain"], checked, PLAIN)
+    return PoolUse(stored["n_samples"], stored["n_rounds"], decision, frequency, plain)
+
+
+def _out_of_fold(checked: Mapping[str, Any], prefix: str) -> OutOfFold | None:
+    """Return the out-of-fold energies of the fit whose arrays have names with a prefix; None if it has none."""
+    names = [prefix + name for name in FOLD_ARRAYS]
+    if not any(name in checked for name in names):
+        return None
+    energies, position, weight, temperature, bias = (checked[name] for name in names)
     return OutOfFold(energies, position, weight, float(temperature[0]), bias)
 
 

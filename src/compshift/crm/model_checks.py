@@ -16,20 +16,20 @@ MAX_BIAS = 1e12
 """Largest absolute bias accepted from a file: a larger bias would round off the significant digits of
 log-probabilities."""
 
+PLAIN = "plain_"
+"""Prefix of the names of the arrays of the fit without a pool of unlabelled samples, if the model used one."""
+
 MAX_SAMPLE_SIZE = 1e18
 """Largest effective sample size accepted from a file."""
 
 
 def check_header(header: Mapping[str, Any], space: GroupSpace, n_features: int) -> None:
     """Check the type and range of the header entries, except ``names``, ``values`` and most parameters."""
-    for name in ("one_dimensional", "converged"):
-        _require(isinstance(header[name], bool), name, header[name])
-    for name, least in (("n_targets", 1), ("n_iter", 0)):
-        _require(type(header[name]) is int and header[name] >= least, name, header[name])
-    for name in ("bias_gap", "gradient"):
-        _require(_is_number(header[name]) and header[name] >= 0, name, header[name])
-    temperature = header.get("temperature", 1.0)
-    _require(_is_number(temperature) and temperature > 0, "temperature", temperature)
+    _require(isinstance(header["one_dimensional"], bool), "one_dimensional", header["one_dimensional"])
+    _require(type(header["n_targets"]) is int and header["n_targets"] >= 1, "n_targets", header["n_targets"])
+    _check_fit_numbers(header)
+    if header.get("pool") is not None:
+        _check_pool(header["pool"])
     if header["n_targets"] > len(space.names):
         raise InputError(f"n_targets is {header['n_targets']} but there are only {len(space.names)} attributes")
     if header["one_dimensional"] and header["n_targets"] > 1:
@@ -44,6 +44,48 @@ def check_header(header: Mapping[str, Any], space: GroupSpace, n_features: int) 
     for name in ("prior", "support"):
         _require(isinstance(parameters[name], str | None), name, parameters[name])
     _require(isinstance(parameters["verbose"], int), "verbose", parameters["verbose"])
+
+
+def _check_fit_numbers(numbers: Mapping[str, Any], prefix: str = "") -> None:
+    """Check the header entries that describe a fit; ``prefix`` is put before their names in messages."""
+    converged, n_iter, temperature = numbers["converged"], numbers["n_iter"], numbers.get("temperature", 1.0)
+    _require(isinstance(converged, bool), f"{prefix}converged", converged)
+    _require(type(n_iter) is int and n_iter >= 0, f"{prefix}n_iter", n_iter)
+    for name in ("bias_gap", "gradient"):
+        _require(_is_number(numbers[name]) and numbers[name] >= 0, f"{prefix}{name}", numbers[name])
+    _require(_is_number(temperature) and temperature > 0, f"{prefix}temperature", temperature)
+
+
+def _check_pool(pool: Any) -> None:
+    """Check the header entry about a pool of unlabelled samples; None stands for a number that is not known."""
+    _require(isinstance(pool, dict), "pool", pool)
+    for name, least in (("n_samples", 1), ("n_rounds", 0)):
+        _require(type(pool[name]) is int and pool[name] >= least, f"pool {name}", pool[name])
+    decision, plain = pool["decision"], pool["plain"]
+    _require(isinstance(decision, dict), "pool decision", decision)
+    used, reason = decision["used"], decision["reason"]
+    _require(isinstance(used, bool), "pool used", used)
+    _require(isinstance(reason, str) and reason.isprintable(), "pool reason", reason)
+    _require(_is_known_share(decision["false_share"]), "pool false_share", decision["false_share"])
+    for name in ("unseen_share", "held_out", "seen"):
+        value = decision[name]
+        _require(isinstance(value, list) and all(map(_is_known_share, value)), f"pool {name}", value)
+    _require(len(decision["unseen_share"]) == 3, "pool unseen_share", decision["unseen_share"])
+    if len(decision["held_out"]) != len(decision["seen"]):
+        raise InputError(
+            f"pool held_out has {len(decision['held_out'])} entries but pool seen has {len(decision['seen'])}"
+        )
+    gain, error = decision["gain"], decision["gain_error"]
+    _require(gain is None or (_is_number(gain) and -1 <= gain <= 1), "pool gain", gain)
+    _require(error is None or (_is_number(error) and error >= 0), "pool gain_error", error)
+    _require(isinstance(plain, dict) if used else plain is None, "pool plain", plain)
+    if plain is not None:
+        _check_fit_numbers(plain, "pool plain ")
+
+
+def _is_known_share(value: Any) -> bool:
+    """Return whether a header entry is a number between 0 and 1, or None."""
+    return value is None or (_is_number(value) and 0 <= value <= 1)
 
 
 def is_distinct_names(value: Any) -> TypeGuard[list[str]]:
@@ -90,9 +132,9 @@ class ArrayRange(NamedTuple):
 
 _FEATURES = ArrayRange(-MAX_FEATURE, MAX_FEATURE)
 _BIASES = ArrayRange(-MAX_BIAS, MAX_BIAS)
+_SHARES = ArrayRange(0, 1 + 1e-9, nan=True)  # sums of probabilities may exceed 1 by rounding
 _LOG_PRIOR = ArrayRange(-np.finfo(np.float64).max, 1e-6, minus_infinity=True)
-ARRAY_RANGES = {
-    "seen_weight": ArrayRange(0, np.finfo(np.float64).max),
+FIT_RANGES = {
     "coef": _FEATURES,
     "feature_mean": _FEATURES,
     "bias": _BIASES,
@@ -101,29 +143,42 @@ ARRAY_RANGES = {
     "effective_sample_size": ArrayRange(0, MAX_SAMPLE_SIZE),
     "pareto_k": _BIASES._replace(nan=True, minus_infinity=True),
     "expected": ArrayRange(0, 1, nan=True),
-    "log_prior": _LOG_PRIOR,
-    "parameter_log_prior": _LOG_PRIOR,
     "fold_energies": _BIASES,
     "fold_weight": ArrayRange(0, MAX_SAMPLE_SIZE),
     "fold_temperature": ArrayRange(0, MAX_BIAS),
     "fold_bias": _BIASES,
 }
+"""Allowed range of the entries of each array of a fit."""
+
+ARRAY_RANGES = FIT_RANGES | {
+    "seen_weight": ArrayRange(0, np.finfo(np.float64).max),
+    "log_prior": _LOG_PRIOR,
+    "parameter_log_prior": _LOG_PRIOR,
+    "pool_frequency": _SHARES,
+    "pool_effective_rows": ArrayRange(0, MAX_SAMPLE_SIZE, nan=True),
+}
+"""Allowed range of the entries of every array, without those of the fit without a pool."""
 
 
 def checked_arrays(arrays: Mapping[str, Any], space: GroupSpace) -> dict[str, Any]:
     """Check the type, shape and range of every array, and return the arrays in 64-bit precision."""
     checked = {name: _checked_codes(arrays[name], space, name) for name in ("seen_groups", "groups")}
     k, g, p = len(checked["seen_groups"]), len(checked["groups"]), arrays["coef"].shape[-1]
-    shapes = {"seen_weight": (k,), "feature_mean": (p,), "coef": (space.width, p), "expected": (g, 3)}
-    if "fold_position" in arrays:
-        checked["fold_position"] = check_codes(arrays["fold_position"][:, None], (k,), "fold_position")[:, 0]
-        r = len(checked["fold_position"])
-        if not r:
-            raise InputError("fold_position is empty: out-of-fold energies need at least one sample")
-        shapes |= {"fold_energies": (r, space.width), "fold_weight": (r,), "fold_temperature": (1,), "fold_bias": (k,)}
-    for name, allowed in ARRAY_RANGES.items():
-        if name in arrays:
-            checked[name] = _checked_numbers(arrays[name], shapes.get(name, (g,)), allowed, name)
+    shapes = {"seen_weight": (k,), "pool_frequency": (g, 3)}
+    for prefix, ranges in (("", ARRAY_RANGES), (PLAIN, FIT_RANGES)):
+        shapes |= {f"{prefix}feature_mean": (p,), f"{prefix}coef": (space.width, p), f"{prefix}expected": (g, 3)}
+        position = f"{prefix}fold_position"
+        if position in arrays:
+            checked[position] = check_codes(arrays[position][:, None], (k,), position)[:, 0]
+            r = len(checked[position])
+            if not r:
+                raise InputError(f"{position} is empty: out-of-fold energies need at least one sample")
+            shapes |= {f"{prefix}fold_energies": (r, space.width), f"{prefix}fold_weight": (r,)}
+            shapes |= {f"{prefix}fold_temperature": (1,), f"{prefix}fold_bias": (k,)}
+        for name, allowed in ranges.items():
+            name = f"{prefix}{name}"
+            if name in arrays:
+                checked[name] = _checked_numbers(arrays[name], shapes.get(name, (g,)), allowed, name)
     if not p:
         raise InputError("coef has no columns: a model needs at least one feature")
     with np.errstate(over="ignore"):
