@@ -83,7 +83,7 @@ def test_choosing_settings_decides_on_held_out_groups(call, folder, tmp_path):
     out, clf = fitted(call, folder, tmp_path, "birds.npz", *SHORT, "--unlabelled", "pool.npz")
     assert f"300 unlabelled rows: {clf.unlabelled_decision_.reason} ({clf.n_rounds_} rounds of EM)\n" in out
     assert "the pool is used: accuracy on 7 held-out groups changes by +" in out
-    assert "estimated share of unseen groups among the unlabelled rows: " in out
+    assert "estimated share of unseen groups among the unlabelled rows, by the fit without them: " in out
     assert "expected accuracy on unseen groups without these rows: 0." in out
     out, clf = fitted(call, folder, tmp_path, "birds.npz", *SHORT, "--unlabelled", "seen.npz")
     assert "unlabelled rows: the pool is not used: " in out
@@ -161,6 +161,123 @@ def test_bad_pools_are_one_sentence(call, folder, tmp_path, arguments, message):
     assert message in result.err
     assert result.err.count("\n") == 1
     assert not (tmp_path / "m").exists()
+
+
+def test_evaluate_compares_with_the_fit_without_the_pool(call, folder, tmp_path):
+    _, clf = fitted(call, folder, tmp_path, "birds.csv", *NUMBERS, "--unlabelled", "pool.csv")
+    model = str(tmp_path / "m")
+    found = json.loads(call("evaluate", model, "test.csv", "--json", cwd=folder).out)
+    test = pd.read_csv(folder / "test.csv")
+    right = clf.without_unlabelled().predict(test[COLUMNS]) == test["bird"]
+    plain = found["without_unlabelled"]
+    assert plain["average"] == pytest.approx(right.mean())
+    assert plain["average"] != found["average"]
+    by_group = right.groupby([test["bird"], test["place"]]).mean()
+    for group in plain["groups"]:
+        assert group["accuracy"] == pytest.approx(by_group[group["bird"], group["place"]])
+    out = call("evaluate", model, "test.csv", cwd=folder).out
+    assert "without pool" in out
+    worst = ", ".join(plain["worst_group"])
+    assert (
+        f"without the unlabelled rows of the fit: average accuracy {plain['average']:.3f}, balanced "
+        f"{plain['balanced']:.3f}, worst group {plain['worst']:.3f}, ({worst})\n" in out
+    )
+    gull = next(line for line in out.splitlines() if line.startswith("gull   sea"))
+    assert gull.split()[5] == f"{by_group['gull', 'sea']:.3f}"
+
+
+def test_evaluate_compares_under_the_same_prior(call, folder, tmp_path):
+    _, clf = fitted(call, folder, tmp_path, "birds.csv", *NUMBERS, "--unlabelled", "pool.csv")
+    model = str(tmp_path / "m")
+    found = json.loads(call("evaluate", model, "test.csv", "--prior", "train", "--json", cwd=folder).out)
+    test = pd.read_csv(folder / "test.csv")
+    plain = clf.without_unlabelled().set_prior("train")
+    assert found["without_unlabelled"]["average"] == pytest.approx(
+        (plain.predict(test[COLUMNS]) == test["bird"]).mean()
+    )
+
+
+@pytest.mark.parametrize("pool", [[], ["--unlabelled", "seen.npz", "--use-unlabelled", "auto"]])
+def test_evaluate_compares_nothing_if_no_pool_was_used(call, folder, tmp_path, pool):
+    fitted(call, folder, tmp_path, "birds.csv", *NUMBERS, *pool)
+    assert "without_unlabelled" not in json.loads(
+        call("evaluate", str(tmp_path / "m"), "test.csv", "--json", cwd=folder).out
+    )
+    out = call("evaluate", str(tmp_path / "m"), "test.csv", cwd=folder).out
+    assert "pool" not in out
+    assert "unlabelled" not in out
+
+
+def report(call, folder, tmp_path, *rows):
+    pytest.importorskip("altair")
+    from tests.report.test_page import ReadPage
+
+    (tmp_path / "m").rename(tmp_path / "m.safetensors")
+    output = tmp_path / "m.html"
+    result = call("report", str(tmp_path / "m.safetensors"), *rows, "-o", str(output), cwd=folder)
+    assert result.returncode == 0, result.err
+    page = ReadPage(output.read_text(encoding="utf-8"))
+    specs = [island for island in map(json.loads, page.islands) if "$schema" in island]
+    return page, [row for spec in specs for layer in spec.get("layer", [spec]) for row in layer_rows(layer, spec)]
+
+
+def layer_rows(layer, spec):
+    data = layer.get("data", spec.get("data", {}))
+    return data.get("values") or spec.get("datasets", {}).get(data.get("name"), [])
+
+
+def test_the_page_shows_what_the_pool_changed(call, folder, tmp_path):
+    _, clf = fitted(call, folder, tmp_path, "birds.csv", *NUMBERS, *SHORT, "--unlabelled", "pool.csv")
+    evaluated = json.loads(call("evaluate", str(tmp_path / "m"), "test.csv", "--json", cwd=folder).out)
+    page, rows = report(call, folder, tmp_path, "test.csv")
+    assert page.text("h2") == "CoverageAccuracyUnlabelled rowsTrustHow it was made"
+    assert f"300 unlabelled rows: {clf.unlabelled_decision_.reason} ({clf.n_rounds_} rounds of EM)." in page.text("p")
+    plain = evaluated["without_unlabelled"]
+    assert f"from {plain['worst']:.1%} to {evaluated['worst']:.1%} on the worst group" in page.text("p")
+    dots = {(row["group"], row["state"]): row for row in rows if "share" in row}
+    for found, state in ((plain, "without unlabelled rows"), (evaluated, "with unlabelled rows")):
+        for group in found["groups"]:
+            if (group["bird"], group["place"]) in (("gull", "land"), ("owl", "sea")):
+                dot = dots[f"({group['bird']}, {group['place']})", state]
+                expected = [group[name] for name in ("accuracy", "lower", "upper")]
+                assert [dot[name] for name in ("share", "lower", "upper")] == pytest.approx(expected, abs=1e-4)
+            else:
+                assert (f"({group['bird']}, {group['place']})", state) not in dots
+    for row in clf.unlabelled_prior_.itertuples():
+        dot = dots[f"({row.bird}, {row.place})", "seen" if row.seen else "unseen"]
+        assert (dot["share"], dot["lower"]) == pytest.approx((row.probability, row.lower), abs=1e-4)
+    for state, values in (("unseen", clf.unlabelled_decision_.held_out), ("seen", clf.unlabelled_decision_.seen)):
+        line = [row["accuracy"] for row in rows if "round" in row and row["state"] == state]
+        assert line == pytest.approx(values, abs=1e-4)
+
+
+def test_a_page_without_rows_shows_expected_accuracies(call, folder, tmp_path):
+    _, clf = fitted(call, folder, tmp_path, "birds.csv", *NUMBERS, *SHORT, "--unlabelled", "pool.csv")
+    page, rows = report(call, folder, tmp_path)
+    assert page.text("h2") == "CoverageUnlabelled rowsTrustHow it was made"
+    dots = {(row["group"], row["state"]): row["share"] for row in rows if "share" in row}
+    before = clf.without_unlabelled().expected_group_accuracy_["accuracy"]
+    assert dots["(gull, land)", "without unlabelled rows"] == pytest.approx(before[0], abs=1e-4)
+    after = clf.expected_group_accuracy_["accuracy"]
+    assert dots["(owl, sea)", "with unlabelled rows"] == pytest.approx(after[1], abs=1e-4)
+
+
+def test_a_page_of_a_pool_that_was_not_tried_or_not_used(call, folder, tmp_path):
+    fitted(call, folder, tmp_path, "birds.csv", *NUMBERS, "--unlabelled", "pool.csv")
+    page, rows = report(call, folder, tmp_path)
+    assert "Whether they help was not tried on held-out groups" in page.text("p")
+    assert not [row for row in rows if "round" in row]
+    fitted(call, folder, tmp_path, "birds.csv", *NUMBERS, *SHORT, "--unlabelled", "seen.npz")
+    page, rows = report(call, folder, tmp_path, "test.csv")
+    assert "unlabelled rows: the pool is not used: " in page.text("p")
+    assert {row["state"] for row in rows if "share" in row} == {"seen", "unseen"}
+
+
+def test_a_page_without_a_pool_says_nothing_about_it(call, folder, tmp_path):
+    fitted(call, folder, tmp_path, "birds.csv", *NUMBERS)
+    page, _ = report(call, folder, tmp_path, "test.csv")
+    assert page.text("h2") == "CoverageAccuracyTrustHow it was made"
+    assert "nlabelled" not in page.text("p")
 
 
 def test_a_model_does_not_replace_its_pool(call, folder):

@@ -188,7 +188,8 @@ def unlabelled_lines(clf: CRMClassifier) -> list[str]:
     share, lower, upper = use.decision.unseen_share
     if not np.isnan(share):
         lines.append(
-            f"estimated share of unseen groups among the unlabelled rows: {share:.1%} ({lower:.1%} to {upper:.1%})"
+            f"estimated share of unseen groups among the unlabelled rows, by the fit without them: {share:.1%} "
+            f"({lower:.1%} to {upper:.1%})"
         )
     expected = expected_without(clf)
     if expected is not None and len(expected):
