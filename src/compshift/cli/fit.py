@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,6 +40,9 @@ from compshift.cli.options import (
 if TYPE_CHECKING:
     from compshift.cli.inputs import TableOptions
     from compshift.features.recipe import Recipe
+
+Embed = Callable[[Path, Any, "Recipe"], tuple[Any, "Recipe"]]
+"""Function that computes the features of a data set by a recipe, or reads them from the folder of a cache."""
 
 MODEL = "Model"
 """Help heading for the options of the classifier that the user sets."""
@@ -256,8 +259,8 @@ def fit(
                 f"--memory cannot be used with {source.name!r}, which is read as a table: leave out --memory, or pass "
                 "Parquet features, as `compshift features` writes them"
             )
-        machine = {"batch_size": batch_size, "num_workers": workers, "device": device}
-        embed = partial(_embedded, table, overwrite=overwrite, quiet=json, **machine)
+        machine: dict[str, Any] = {"batch_size": batch_size, "num_workers": workers, "device": device}
+        embed: Embed = partial(_embedded, table, overwrite=overwrite, quiet=json, machine=machine)
         if unlabelled is not None:  # raise errors about it before features are computed
             pool_rows(unlabelled, output, table.recipe().to_dict(), table.for_pool())
         data, recipe = _table_features(table, source, cache_folder, embed)
@@ -283,9 +286,7 @@ def fit(
     print_fit(clf, len(data), output, as_json=json)
 
 
-def _table_features(
-    table: TableOptions, source: Path, cache: Path, embed: Callable[..., tuple[Any, Recipe]]
-) -> tuple[Any, Recipe]:
+def _table_features(table: TableOptions, source: Path, cache: Path, embed: Embed) -> tuple[Any, Recipe]:
     """Return the data set of a table with features as samples, and the recipe that made them.
 
     ``embed`` computes the features of images and texts, or reads them from ``cache`` if they were computed before.
@@ -307,7 +308,14 @@ def _table_features(
 
 
 def _embedded(
-    table: TableOptions, cache: Path, data: Any, recipe: Recipe, *, overwrite: bool, quiet: bool, **machine: Any
+    table: TableOptions,
+    cache: Path,
+    data: Any,
+    recipe: Recipe,
+    *,
+    overwrite: bool,
+    quiet: bool,
+    machine: Mapping[str, Any],
 ) -> tuple[Any, Recipe]:
     """Return images or texts with features in place of the samples, computed or read from ``cache``, and the recipe."""
     from compshift.cli.interruption import resumable

@@ -392,11 +392,9 @@ def interval_dots(rows: Rows, groups: Sequence[str], states: Mapping[str, str], 
     import altair as alt
 
     several = len(rows) > len(groups)
-    offset = {"yOffset": alt.YOffset("state:N", sort=list(states), scale=alt.Scale(paddingOuter=0.3))}
     x = alt.X("share:Q", scale=alt.Scale(domainMin=0), axis=alt.Axis(format="%", tickCount=5), title=title)
     base = alt.Chart(_inline(rows)).encode(
         y=alt.Y("group:N", sort=list(groups), axis=_name_axis(grid=True), title=None),
-        **(offset if several else {}),
         color=alt.Color(
             "state:N",
             scale=alt.Scale(domain=list(states), range=list(states.values())),
@@ -404,6 +402,8 @@ def interval_dots(rows: Rows, groups: Sequence[str], states: Mapping[str, str], 
         ),
         tooltip=_tooltips(group="group", state="state", share=title, lower="lower bound", upper="upper bound"),
     )
+    if several:
+        base = base.encode(yOffset=alt.YOffset("state:N", sort=list(states), scale=alt.Scale(paddingOuter=0.3)))
     lines = base.mark_rule(strokeWidth=2, opacity=0.6).encode(x=alt.X("lower:Q", title=title), x2="upper:Q")
     points = base.mark_point(filled=True, size=60, opacity=1).encode(x=x)
     return Chart((lines + points).properties(width=300, height=alt.Step(14 if several else 18)).to_dict(), caption)

@@ -68,7 +68,7 @@ def _accuracy_words(evaluation: Evaluation, unseen: BoolArray) -> list[str]:
         if chosen.any()
     ]
     parts.append(f"from {plain.worst:.1%} to {report.worst:.1%} on the worst group")
-    return [f"With them, accuracy changes {', '.join(parts)}."]
+    return [f"With the unlabelled rows, accuracy changes {', '.join(parts)}."]
 
 
 def _accuracy_charts(evaluation: Evaluation, unseen: BoolArray) -> list[Chart]:
@@ -127,7 +127,10 @@ def _frequency_charts(clf: Any) -> list[Chart]:
             labels, states, frame[["probability", "lower", "upper"]].to_numpy(), strict=True
         )
     ]
-    caption = "Estimated frequency of each group among the unlabelled rows, with 90% intervals."
+    caption = (
+        "Estimated frequency of each group among the unlabelled rows, with 90% intervals, which assume that the model "
+        "is right."
+    )
     if n_groups > len(frame):
         caption += f" Of {n_groups} groups, the {len(frame)} most frequent are shown."
     return [interval_dots(rows, labels, SEEN_AND_UNSEEN, "frequency", caption)]

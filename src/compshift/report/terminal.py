@@ -191,10 +191,11 @@ def unlabelled_lines(clf: CRMClassifier) -> list[str]:
             f"estimated share of unseen groups among the unlabelled rows, by the fit without them: {share:.1%} "
             f"({lower:.1%} to {upper:.1%})"
         )
-    expected = expected_without(clf)
-    if expected is not None and len(expected):
+    before, after = expected_without(clf), getattr(clf, "expected_group_accuracy_", None)
+    if before is not None and after is not None and len(after):
         lines.append(
-            f"expected accuracy on unseen groups without these rows: {expected['accuracy'].mean():.2f} on average"
+            f"expected accuracy on unseen groups: {before['accuracy'].mean():.2f} on average without these rows, "
+            f"{after['accuracy'].mean():.2f} with them"
         )
     return lines
 
