@@ -13,9 +13,10 @@ from compshift.report.charts import SEEN_COLOUR, UNSEEN_COLOUR, interval_dots, r
 from compshift.report.grid import Cell, Grid
 from compshift.report.page import Block, Chart, Charts, Numbers, Section, Words
 from compshift.report.terminal import expected_without, unlabelled_lines
+from compshift.report.trust_section import MAX_GROUP_ROWS
 
 MAX_POOL_GROUPS = 40
-"""Maximum number of groups in a chart or table of this section."""
+"""Maximum number of groups in a chart of this section."""
 
 BEFORE_AND_AFTER = {"without unlabelled rows": "var(--soft)", "with unlabelled rows": UNSEEN_COLOUR}
 """Colours of the two fits that are compared."""
@@ -158,12 +159,12 @@ def _table(evaluation: Evaluation, unseen: BoolArray) -> Grid:
     grid = Grid("pool", "Every tested group", ["group", "in training", "rows", "without", "with", "change"], 2)
     tested = np.flatnonzero(report.count > 0)
     order = tested[np.argsort(~unseen[tested], kind="stable")]
-    for group in order[:MAX_POOL_GROUPS]:
+    for group in order[:MAX_GROUP_ROWS]:
         before, after = plain.accuracy[group], report.accuracy[group]
         figures = [str(int(report.count[group])), f"{before:.3f}", f"{after:.3f}", f"{after - before:+.3f}"]
         grid.add([report.space.label(report.groups[group]), evaluation.states[group]], [Cell(text) for text in figures])
-    if len(order) > MAX_POOL_GROUPS:
-        grid.notes.append(f"The first {MAX_POOL_GROUPS} of {len(order)} groups, unseen ones first.")
+    if len(order) > MAX_GROUP_ROWS:
+        grid.notes.append(f"The first {MAX_GROUP_ROWS} of {len(order)} groups, unseen ones first.")
     return grid
 
 
