@@ -1,6 +1,7 @@
 """``compshift fit`` on a user's own table, then predictions and evaluation."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -295,6 +296,37 @@ class TestImagesAndTexts:
         command = ["evaluate", "m.safetensors", "photos.csv", "--backbone", str(home / "bert"), "--json"]
         report = json.loads(call(*command, cwd=tmp_path).out)
         assert report["rows"] == len(pd.read_csv(tmp_path / "photos.csv").query("split == 'test'"))
+
+    def test_unlabelled_images(self, call, home, tmp_path):
+        """Their features are computed by the same network and kept beside those of the labelled images."""
+        from tests.nn import models
+
+        photos = pd.read_csv(home / "photos.csv").query("split == 'test'")[["photo"]]
+        photos["photo"] = [str(home / path) for path in photos["photo"]]
+        photos.to_csv(tmp_path / "pool.csv", index=False)
+        options = ["--path", "photo", "--backbone", str(home / "resnet"), "--workers", "0", "--unlabelled"]
+        result = self.fit(call, home, tmp_path, *options, "pool.csv")
+        assert result.returncode == 0, result.err
+        assert f"{len(photos)} unlabelled rows: the pool is used" in result.out
+        assert f"features written to {os.path.join('m.features', 'unlabelled')}" in result.out
+        again = self.fit(call, home, tmp_path, *options, "m.features/unlabelled", output="n.safetensors")
+        assert again.returncode == 0, again.err
+        one, other = (load(tmp_path / f"{name}.safetensors") for name in "mn")
+        np.testing.assert_array_equal(one.coef_, other.coef_)
+        assert "in 1 shard (1 reused from an earlier run)" in self.fit(call, home, tmp_path, *options, "pool.csv").out
+        models.resnet(tmp_path / "other", seed_shift=0.1)
+        options[3] = str(tmp_path / "other")
+        result = self.fit(call, home, tmp_path, *options, "m.features/unlabelled", output="k.safetensors")
+        assert result.returncode == 2
+        assert "were computed by another network" in result.err
+
+    def test_a_bad_pool_is_reported_before_features_are_computed(self, call, home, tmp_path):
+        pd.DataFrame({"image": ["photos/00.jpg"]}).to_csv(tmp_path / "pool.csv", index=False)
+        options = ["--path", "photo", "--backbone", str(home / "resnet"), "--workers", "0", "--unlabelled", "pool.csv"]
+        result = self.fit(call, home, tmp_path, *options)
+        assert result.returncode == 2
+        assert "'pool.csv' lacks the column 'photo'" in result.err
+        assert not (tmp_path / "m.features").exists()
 
     def test_features_of_a_table(self, call, home, tmp_path):
         shutil.copy(home / "photos.csv", tmp_path / "t.csv")

@@ -14,7 +14,8 @@ import pytest
 
 import compshift
 from compshift import CRMClassifier, CRMClassifierCV, InputError
-from tests.estimators.made_data import make_data
+from compshift.crm import io as model_file
+from tests.estimators.made_data import make_data, make_pool
 
 
 @pytest.fixture
@@ -261,3 +262,52 @@ def test_other_inputs_give_no_feature_names(fitted, tmp_path, inputs):
     _, clf = fitted
     clf.save(tmp_path / "m", inputs=inputs)
     assert not hasattr(compshift.load(tmp_path / "m"), "feature_names_in_")
+
+
+def fit_pool(clf, *, of_seen_groups=False):
+    X, codes, pool, pool_codes = make_pool()
+    if of_seen_groups:
+        pool = pool[(codes[:, None] == pool_codes).all(axis=2).any(axis=0)]
+    return clf.fit(X, codes[:, 0], attributes=codes[:, 1], unlabelled=pool), X
+
+
+@pytest.mark.parametrize("make", [CRMClassifier, lambda **settings: CRMClassifierCV([1e-2, 1e-1], **settings)])
+def test_what_a_fit_did_with_a_pool_is_saved(tmp_path, make):
+    clf, X = fit_pool(make(prior="hull"))
+    clf.save(tmp_path / "m")
+    loaded = compshift.load(tmp_path / "m")
+    assert loaded.n_rounds_ == clf.n_rounds_ > 0
+    assert loaded._model.pool.n_samples == 300
+    np.testing.assert_equal(loaded.unlabelled_decision_, clf.unlabelled_decision_)
+    pd.testing.assert_frame_equal(loaded.unlabelled_prior_, clf.unlabelled_prior_)
+    np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
+    plain, loaded_plain = clf.without_unlabelled(), loaded.without_unlabelled()
+    assert (plain.predict_proba(X) != clf.predict_proba(X)).any()
+    np.testing.assert_array_equal(loaded_plain.predict_proba(X), plain.predict_proba(X))
+    assert (loaded_plain.n_iter_, loaded_plain.n_rounds_) == (plain.n_iter_, 0)
+    if isinstance(clf, CRMClassifierCV):
+        for one, other in ((loaded, clf), (loaded_plain, plain)):
+            pd.testing.assert_frame_equal(one.expected_group_accuracy_, other.expected_group_accuracy_)
+        assert list(map(list, loaded_plain.predict_set(X))) == list(map(list, plain.predict_set(X)))
+    loaded.save(tmp_path / "again")
+    assert model_file.read(tmp_path / "again").header == model_file.read(tmp_path / "m").header
+
+
+def test_a_pool_that_was_not_used_is_saved(tmp_path):
+    clf, X = fit_pool(CRMClassifierCV([1e-2], prior="hull"), of_seen_groups=True)
+    clf.save(tmp_path / "m")
+    loaded = compshift.load(tmp_path / "m")
+    assert not loaded.unlabelled_decision_.used
+    assert str(loaded.unlabelled_decision_) == str(clf.unlabelled_decision_)
+    pd.testing.assert_frame_equal(loaded.unlabelled_prior_, clf.unlabelled_prior_)
+    np.testing.assert_array_equal(loaded.predict_proba(X), clf.predict_proba(X))
+    with pytest.raises(InputError, match="the fit used no unlabelled samples"):
+        loaded.without_unlabelled()
+
+
+def test_a_pools_expected_accuracy_is_not_saved_for_another_prior(tmp_path):
+    clf, _ = fit_pool(CRMClassifierCV([1e-2], prior="hull"))
+    clf.set_params(prior="train").save(tmp_path / "m")
+    loaded = compshift.load(tmp_path / "m").set_prior("train")
+    for model in (loaded, loaded.without_unlabelled()):
+        assert not hasattr(model, "expected_group_accuracy_")

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 import compshift
 from compshift import CRMClassifier, InputError
 from compshift.crm import io as model_file
-from tests.estimators.made_data import make_data
+from tests.estimators.made_data import make_data, make_pool
 
 
 @pytest.fixture
@@ -129,3 +129,96 @@ def test_a_file_without_later_arrays_and_parameters_is_read(saved):
     np.testing.assert_array_equal(clf.predict_proba(X), reference.predict_proba(X))
     with pytest.raises(InputError, match="bias='cumulant' was not computed for this model"):
         clf.set_params(bias="cumulant").predict(X)
+
+
+@pytest.fixture(scope="module")
+def pooled(tmp_path_factory):
+    X, codes, pool, _ = make_pool()
+    clf = CRMClassifier(prior="hull").fit(X, codes[:, 0], attributes=codes[:, 1], unlabelled=pool)
+    path = tmp_path_factory.mktemp("pooled") / "model.safetensors"
+    clf.save(path)
+    return path.read_bytes()
+
+
+def change_pool(path, **changes):
+    """Change entries of the header entry ``pool``, or of the objects in it, and write a matching checksum."""
+    pool = model_file.read(path).header["pool"]
+    for name, value in changes.items():
+        part = next(part for part in (pool, pool["decision"], pool["plain"]) if name in part)
+        part[name] = value
+    rewrite(path, pool=pool)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_samples": 0}, "pool n_samples has the invalid value 0"),
+        ({"n_samples": 2.5}, "pool n_samples has the invalid value 2.5"),
+        ({"n_rounds": -1}, "pool n_rounds has the invalid value -1"),
+        ({"n_rounds": True}, "pool n_rounds has the invalid value True"),
+        ({"decision": "yes"}, "pool decision has the invalid value 'yes'"),
+        ({"decision": {}}, "not those of a CRMClassifier .*'used'"),
+        ({"used": 1}, "pool used has the invalid value 1"),
+        ({"used": False}, "pool plain has the invalid value"),
+        ({"reason": 7}, "pool reason has the invalid value 7"),
+        ({"reason": "one\ntwo"}, "pool reason has the invalid value"),
+        ({"reason": "\x1b[31mred"}, "pool reason has the invalid value"),
+        ({"unseen_share": [0.1, 0.2]}, "pool unseen_share has the invalid value"),
+        ({"unseen_share": [0.1, 0.2, 1.5]}, "pool unseen_share has the invalid value"),
+        ({"unseen_share": "abc"}, "pool unseen_share has the invalid value 'abc'"),
+        ({"false_share": "0"}, "pool false_share has the invalid value '0'"),
+        ({"held_out": [0.5]}, "pool held_out has 1 entries but pool seen has 0"),
+        ({"held_out": {"0": 0.5}}, "pool held_out has the invalid value"),
+        ({"seen": [True]}, "pool seen has the invalid value"),
+        ({"gain": -2}, "pool gain has the invalid value -2"),
+        ({"gain": []}, r"pool gain has the invalid value \[\]"),
+        ({"gain_error": -0.1}, "pool gain_error has the invalid value -0.1"),
+        ({"plain": None}, "pool plain has the invalid value None"),
+        ({"plain": []}, r"pool plain has the invalid value \[\]"),
+        ({"plain": {}}, "not those of a CRMClassifier .*'converged'"),
+        ({"bias_gap": -1.0}, "pool plain bias_gap has the invalid value -1.0"),
+        ({"converged": None}, "pool plain converged has the invalid value None"),
+        ({"temperature": 0}, "pool plain temperature has the invalid value 0"),
+    ],
+)
+def test_invalid_entries_about_a_pool_are_rejected(pooled, tmp_path, changes, message):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(pooled)
+    change_pool(path, **changes)
+    with pytest.raises(InputError, match=message) as error:
+        compshift.load(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pool": 3}, "pool has the invalid value 3"),
+        ({"pool_frequency": np.full((9, 3), 1.5)}, "pool_frequency contains 1.5 but must"),
+        ({"pool_frequency": np.zeros((9, 4))}, r"pool_frequency has shape \(9, 4\) but must have shape \(9, 3\)"),
+        ({"pool_frequency": np.zeros((9, 3), dtype=np.int64)}, "pool_frequency has type int64"),
+        ({"pool_effective_rows": np.full(9, -1.0)}, "pool_effective_rows contains -1 but must"),
+        ({"plain_coef": np.full((6, 8), np.inf)}, "plain_coef contains inf but must"),
+        ({"plain_coef": np.zeros((6, 7))}, r"plain_coef has shape \(6, 7\)"),
+        ({"plain_feature_mean": np.zeros((8, 1))}, "plain_feature_mean has shape"),
+        ({"plain_bias": np.full(9, np.nan)}, "plain_bias contains nan but must"),
+    ],
+)
+def test_invalid_arrays_about_a_pool_are_rejected(pooled, tmp_path, changes, message):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(pooled)
+    rewrite(path, **changes)
+    with pytest.raises(InputError, match=message) as error:
+        compshift.load(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["plain_coef", "plain_learned_bias", "pool_effective_rows"])
+def test_a_missing_array_about_a_pool_is_named(pooled, tmp_path, name):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(pooled)
+    kind, header, arrays = model_file.read(path)
+    del arrays[name]
+    model_file.write(path, kind, header, arrays)
+    with pytest.raises(InputError, match=f"not those of a CRMClassifier .*'{name}'"):
+        compshift.load(path)

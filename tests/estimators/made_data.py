@@ -20,3 +20,20 @@ def hide(codes, share, seed=0, first=1):
     table = codes[:, first:].astype(float)
     table[np.random.default_rng(seed).random(table.shape) < share] = np.nan
     return table
+
+
+def make_pool(cardinalities=(3, 3), n=200, n_pool=300, p=8, missing=(0, 4), seed=4):
+    """Return labelled features and codes, and features and codes of a pool in which no group is missing.
+
+    Means are additive up to a random term per group, so that a pool helps: ``CRMClassifierCV`` uses this one.
+    """
+    rng = np.random.default_rng(seed)
+    space = GroupSpace.from_cardinalities(cardinalities)
+    means = [rng.normal(size=(size, p)) for size in cardinalities]
+    own = rng.normal(scale=0.5, size=(*cardinalities, p))
+    parts = []
+    for count, groups in ((n, np.setdiff1d(np.arange(space.n_groups), missing)), (n_pool, np.arange(space.n_groups))):
+        codes = space.codes(rng.choice(groups, size=count))
+        X = rng.normal(size=(count, p)) + own[tuple(codes.T)]
+        parts += [X + sum(mean[column] for mean, column in zip(means, codes.T, strict=True)), codes]
+    return tuple(parts)

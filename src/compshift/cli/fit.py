@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from compshift._errors import InputError
+from compshift._errors import InputError, check_name
 from compshift._files import check_apart
 from compshift.cli.options import (
     DATA,
@@ -39,8 +41,17 @@ if TYPE_CHECKING:
     from compshift.cli.inputs import TableOptions
     from compshift.features.recipe import Recipe
 
+Embed = Callable[[Path, Any, "Recipe"], tuple[Any, "Recipe"]]
+"""Function that computes the features of a data set by a recipe, or reads them from the folder of a cache."""
+
 MODEL = "Model"
 """Help heading for the options of the classifier that the user sets."""
+
+POOL = "Unlabelled rows"
+"""Help heading for the options about a pool of unlabelled rows."""
+
+POOL_FOLDER = "unlabelled"
+"""Folder inside --cache for the features of the pool."""
 
 MODEL_SELECTION = "Choosing"
 """Help heading for options whose value can also be chosen by the accuracy on held-out groups."""
@@ -146,6 +157,25 @@ def fit(
     jobs: Annotated[
         int, typer.Option(help="Number of processes for model selection.", min=1, rich_help_panel=MODEL_SELECTION)
     ] = 1,
+    unlabelled: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="POOL",
+            help="Unlabelled rows like those on which the model will be used: a feature file, or a table with the same "
+            "sample columns. They help if groups that training lacks occur among them.",
+            show_default=False,
+            rich_help_panel=POOL,
+        ),
+    ] = None,
+    use_unlabelled: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN",
+            help="Use the unlabelled rows always, or only if they help on held-out groups (auto).",
+            show_default="always; auto with several alphas",
+            rich_help_panel=POOL,
+        ),
+    ] = None,
     memory: Annotated[
         str | None,
         typer.Option(
@@ -164,15 +194,18 @@ def fit(
 ) -> None:
     """Fit a classifier and write it to a file.
 
-    With --path or --text, --backbone first computes the features, which are kept in --cache.
+    With --path or --text, --backbone first computes the features, which are kept in --cache. With --unlabelled, the fit
+    also uses rows without labels, in which groups that training lacks may occur.
     """
     from compshift.cli.inputs import TableOptions, cache_beside, check_model_path, feature_origin, split_part
+    from compshift.cli.model_inputs import pool_rows
     from compshift.features.recipe import portable_backbone
     from compshift.report.terminal import print_fit
 
-    check_model_path(output, source, None if is_named_prior(prior) else prior, backbone, weights)
+    check_model_path(output, source, None if is_named_prior(prior) else prior, backbone, weights, unlabelled)
     cache_folder = cache or cache_beside(output)
-    check_apart(cache_folder, source, root, backbone)
+    check_apart(cache_folder, source, root, backbone, unlabelled)
+    _check_pool(unlabelled, use_unlabelled, memory=memory, cross_fit=cross_fit)
     table = TableOptions(
         target=target,
         attributes=attributes,
@@ -195,6 +228,7 @@ def fit(
         anchor=anchor,
         unseen_offset=_number_or_text(unseen_offset),
         cross_fit=cross_fit,
+        use_unlabelled=use_unlabelled,
         support=support,
         tol=tol,
         max_iter=max_iter,
@@ -218,38 +252,48 @@ def fit(
         from compshift.data.feature_files import read_features
 
         data = read_features(source, [*targets, *nuisances])
+        pool = None if unlabelled is None else pool_rows(unlabelled, output, inputs, table.for_pool())[0].X
     else:
         if memory is not None:
             raise InputError(
                 f"--memory cannot be used with {source.name!r}, which is read as a table: leave out --memory, or pass "
                 "Parquet features, as `compshift features` writes them"
             )
-        machine = {"batch_size": batch_size, "num_workers": workers, "device": device}
-        data, recipe = _table_features(table, source, cache_folder, overwrite=overwrite, quiet=json, **machine)
+        machine: dict[str, Any] = {"batch_size": batch_size, "num_workers": workers, "device": device}
+        embed: Embed = partial(_embedded, table, overwrite=overwrite, quiet=json, machine=machine)
+        if unlabelled is not None:  # raise errors about it before features are computed
+            pool_rows(unlabelled, output, table.recipe().to_dict(), table.for_pool())
+        data, recipe = _table_features(table, source, cache_folder, embed)
+        pool = None
+        if unlabelled is not None:
+            rows, pool_recipe = pool_rows(unlabelled, output, recipe.to_dict(), table.for_pool())
+            pool = (rows if pool_recipe is None else embed(cache_folder / POOL_FOLDER, rows, pool_recipe)[0]).X
         inputs = recipe.to_dict() | {"backbone": portable_backbone(recipe.backbone, output.parent)}
     data, _ = split_part(data, split, "train")
+    if pool is not None and pool.shape[1] != data.X.shape[1]:
+        raise InputError(
+            f"{str(unlabelled)!r} has {pool.shape[1]} features but {str(source)!r} has {data.X.shape[1]}: pass "
+            "unlabelled rows with the features of the labelled rows"
+        )
     y = data.columns(targets)
     clf.set_params(prior=read_prior(prior, data.space)).fit(
         data.X,
         y[targets[0]] if len(targets) == 1 else y,
         attributes=data.columns(nuisances) if nuisances else None,
+        unlabelled=pool,
     )
     clf.save(output, inputs=inputs)
     print_fit(clf, len(data), output, as_json=json)
 
 
-def _table_features(
-    table: TableOptions, source: Path, cache: Path, *, overwrite: bool, quiet: bool, **machine: Any
-) -> tuple[Any, Recipe]:
+def _table_features(table: TableOptions, source: Path, cache: Path, embed: Embed) -> tuple[Any, Recipe]:
     """Return the data set of a table with features as samples, and the recipe that made them.
 
-    Features of images and texts are computed, or read from ``cache`` if they were computed before.
+    ``embed`` computes the features of images and texts, or reads them from ``cache`` if they were computed before.
     """
     from compshift.cli.inputs import warn_of_scales
-    from compshift.cli.interruption import resumable
     from compshift.data.table import SPLIT_COLUMN
     from compshift.data.table_files import column_names
-    from compshift.report.terminal import print_extraction, progress_bar
 
     recipe = table.recipe()
     if table.shares is not None and SPLIT_COLUMN in column_names(source):
@@ -260,6 +304,23 @@ def _table_features(
     if recipe.kind == "features":
         warn_of_scales(data.X, recipe.columns)
         return data, recipe
+    return embed(cache, data, recipe)
+
+
+def _embedded(
+    table: TableOptions,
+    cache: Path,
+    data: Any,
+    recipe: Recipe,
+    *,
+    overwrite: bool,
+    quiet: bool,
+    machine: Mapping[str, Any],
+) -> tuple[Any, Recipe]:
+    """Return images or texts with features in place of the samples, computed or read from ``cache``, and the recipe."""
+    from compshift.cli.interruption import resumable
+    from compshift.report.terminal import print_extraction, progress_bar
+
     with resumable(), progress_bar("features", len(data), unit="rows") as advance:
         data, recipe, done = recipe.cached(
             data,
@@ -275,6 +336,23 @@ def _table_features(
     elif done.broken:
         typer.echo(f"{len(done.broken)} samples could not be read and were left out", err=True)
     return data, recipe
+
+
+def _check_pool(pool: Path | None, use: str | None, *, memory: str | None, cross_fit: bool) -> None:
+    """Check the options that are used with, or cannot be used with, --unlabelled."""
+    if pool is None:
+        reject_unused({"--use-unlabelled": use}, "for the rows of --unlabelled, which is missing")
+        return
+    check_name("--use-unlabelled", use or "auto", ("auto", "always"))
+    if memory is not None:
+        raise InputError(
+            "--unlabelled cannot be used with --memory, because EM needs all rows in memory: leave out one of the two, "
+            "or fit to a sample of the rows"
+        )
+    if cross_fit:
+        raise InputError(
+            "--unlabelled cannot be used with --cross-fit, which would need EM in every fold: leave out one of the two"
+        )
 
 
 def _fit_streamed(clf: Any, source: Path, table: TableOptions, prior: str, memory: str) -> int:
@@ -354,6 +432,7 @@ def _classifier(alpha: str, jobs: int, **options: Any) -> Any:
         fixed = {"bias": "extrapolated", "anchor": "zero", "unseen_offset": 0.0}
         clf = CRMClassifierCV(alphas, n_jobs=jobs, **{**fixed, **given})
     else:
+        given.pop("use_unlabelled", None)  # without a choice, a pool is always used
         clf = CRMClassifier(alphas[0], **given)
     clf._check_parameters()
     return clf

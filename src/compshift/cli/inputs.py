@@ -73,6 +73,10 @@ class TableOptions:
         """Return whether the source is a feature file: no option names sample columns, and it is not CSV or TSV."""
         return self.path is None and self.text is None and self.features is None and ending(source) not in TEXT
 
+    def for_pool(self) -> TableOptions:
+        """Return the options that also apply to unlabelled rows in another file: the folder of its images."""
+        return TableOptions(root=self.root if self.path is not None else None)
+
     def recipe(self) -> Recipe:
         """Return the recipe that turns the columns named by --path, --text or --features into features."""
         from compshift.features.recipe import Recipe

@@ -1,4 +1,4 @@
-"""Load the rows that a fitted model predicts: a feature file, a table with the model's columns, or a named data set.
+"""Load the rows that a model predicts or a fit uses without labels: a feature file, a table, or a named data set.
 
 A model file contains the recipe of its features (columns and backbone), so the same columns of another table can be
 turned into features. Missing columns and labels raise an error before anything is computed.
@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -19,17 +19,15 @@ from compshift._errors import InputError, listing, unknown_name
 from compshift.cli.inputs import TableOptions, feature_origin, require_torch, split_part
 from compshift.cli.options import read_prior, reject_unused
 from compshift.core.arrays import IntArray
+from compshift.core.groups import GroupSpace
 from compshift.data.benchmarks import MODULES, benchmark
-from compshift.data.dataset import in_space
+from compshift.data.dataset import GroupedDataset, in_space
 from compshift.data.feature_files import FEATURE_COLUMN, file_attributes, read_features, read_inputs
 from compshift.data.shards import is_parquet
 from compshift.data.table_files import column_names
 from compshift.data.text_tables import TEXT, ending
 from compshift.features.recipe import Recipe
 from compshift.training.load import load
-
-if TYPE_CHECKING:
-    from compshift.data.dataset import GroupedDataset
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,19 +87,41 @@ def unlabelled_rows(model: LoadedModel, source: str, options: TableOptions) -> U
         samples = benchmark(source).load(options.root).part(split or "all").samples
         X, position = _embed(model, None, samples, options)
         return UnlabelledRows(X, len(samples), position)
-    recipe = _table_recipe(model, Path(source), options.backbone)
+    samples, recipe = _file_samples(model, Path(source), options)
     if recipe is None:
-        _reject_sample_options(source, options)
-        X = read_inputs(Path(source), split or "all")
-        if model.network is not None:
-            X, _ = _embed(model, None, X, options)
+        X = samples if model.network is None else _embed(model, None, samples, options)[0]
         return UnlabelledRows(X, len(X), np.arange(len(X)))
-    if split is not None:
-        raise InputError("--split is for feature files and named data sets, not for tables: leave it out")
-    samples = recipe.load_samples(Path(source), options.root)
     X, position = _embed(model, recipe, samples, options)
     images = (f"{recipe.columns[0]} (image)", samples.names) if recipe.kind == "images" else None
     return UnlabelledRows(X, len(samples), position, images)
+
+
+def pool_rows(source: Path, output: Path, inputs: Any, options: TableOptions) -> tuple[GroupedDataset, Recipe | None]:
+    """Return the rows of a pool for a fit, and the recipe that computes their features; None if they are features.
+
+    ``inputs`` describe how the features of the labelled rows are made, as the model file ``output`` will store it. The
+    rows have one attribute with one value, because data sets and shards of features need labels.
+    """
+    if not source.exists():
+        raise InputError(f"there is no file or folder {str(source)!r}: check the path of --unlabelled")
+    try:
+        samples, recipe = _file_samples(LoadedModel(output, None, inputs=inputs), source, options)
+    except InputError as error:  # the labelled rows may have the same columns: say which file is meant
+        raise error if source.name in str(error) else InputError(f"{str(source)!r}: {error}") from None
+    space = GroupSpace.from_cardinalities([1], names=["unlabelled"])
+    data = GroupedDataset(samples, space, np.zeros((len(samples), 1), dtype=np.int64))
+    return data, None if recipe is None or recipe.kind == "features" else recipe
+
+
+def _file_samples(model: LoadedModel, source: Path, options: TableOptions) -> tuple[Any, Recipe | None]:
+    """Return the samples of every row of a table, or of one split of a feature file, and the recipe of a table."""
+    recipe = _table_recipe(model, source, options.backbone)
+    if recipe is None:
+        _reject_sample_options(str(source), options)
+        return read_inputs(source, options.split or "all"), None
+    if options.split is not None:
+        raise InputError("--split is for feature files and named data sets, not for tables: leave it out")
+    return recipe.load_samples(source, options.root), recipe
 
 
 def labelled_rows(model: LoadedModel, source: str, options: TableOptions) -> tuple[GroupedDataset, str]:

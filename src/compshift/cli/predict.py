@@ -80,7 +80,10 @@ def evaluate(
     weights: Weights = None,
     json: Json = False,
 ) -> None:
-    """Print the average, balanced and worst-group accuracy, and every group's accuracy with a confidence interval."""
+    """Print the average, balanced and worst-group accuracy, and every group's accuracy with a confidence interval.
+
+    For a model that was fitted with unlabelled rows, print the accuracy without them, too.
+    """
     from compshift.cli.inputs import TableOptions
     from compshift.cli.model_inputs import labelled_rows, load_model
     from compshift.metrics.evaluation import evaluate as evaluate_model

@@ -1,37 +1,35 @@
-"""Model files of CRMClassifier: write them, read them, and check their JSON header and arrays.
+"""Model files of CRMClassifier: write them and read them.
 
 A model file is a safetensors file. Its metadata holds the *header*, a JSON object with everything except the arrays,
 under the key ``compshift``, and a SHA-256 checksum of the header and the arrays under ``sha256``. Reading a file never
 runs code.
 
 Checks happen in this order. ``read`` checks the file as a whole: safetensors format, checksum, JSON syntax and format
-version. ``unpack`` checks the contents: ``_checked_space`` the attributes and their values, ``_checked_arrays`` the
-type, shape and range of every array, ``_check_header`` the other header entries. ``CRMClassifier._check_parameters``
-then checks the parameters, and ``features/recipe.py`` checks ``inputs`` when the command line uses it.
+version. ``unpack`` checks the contents, by the functions of ``model_checks``. ``CRMClassifier._check_parameters`` then
+checks the parameters, and ``features/recipe.py`` checks ``inputs`` when the command line uses it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from compshift import __version__
-from compshift._checks import MAX_FEATURE, check_codes, check_count, check_positive
-from compshift._errors import InputError, shown
+from compshift._checks import check_count, check_positive
+from compshift._errors import InputError
 from compshift._files import check_path, parse_json, replacing
 from compshift.core.arrays import FloatArray
 from compshift.core.candidates import Candidates
 from compshift.core.columns import plain_value
-from compshift.core.groups import GroupSpace
 from compshift.core.hull import AffineHull
-from compshift.crm.model import CRMModel, OutOfFold, same_prior
+from compshift.crm.model import CRMModel, OutOfFold, PoolDecision, PoolUse, same_prior
+from compshift.crm.model_checks import PLAIN, check_header, checked_arrays, checked_space, is_distinct_names
 from compshift.data.shards import PARQUET
 from compshift.data.text_tables import TEXT
 
@@ -55,13 +53,6 @@ MODEL_NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
 PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
 ADDED_PARAMETERS = {"anchor": "zero", "cross_fit": False, "unseen_offset": 0.0}
 """Parameters that older model files do not contain, and the values that reproduce those models."""
-
-MAX_BIAS = 1e12
-"""Largest absolute bias accepted from a file: a larger bias would round off the significant digits of
-log-probabilities."""
-
-MAX_SAMPLE_SIZE = 1e18
-"""Largest effective sample size accepted from a file."""
 
 
 class ModelFile(NamedTuple):
@@ -90,7 +81,7 @@ def classifier_state(clf: Any, inputs: Mapping[str, Any] | None) -> ClassifierSt
     names, model = getattr(clf, "feature_names_in_", None), clf._model
     parameter_log_prior = model.candidates.log_prior(clf.prior)
     if not same_prior(parameter_log_prior, clf._fit_log_prior):  # expected accuracies are valid only for it
-        model = replace(model, expected=None)
+        model = _without_expected(model)
     bias, offset = clf._bias_and_offset()
     return ClassifierState(
         parameters={
@@ -115,6 +106,14 @@ def classifier_state(clf: Any, inputs: Mapping[str, Any] | None) -> ClassifierSt
     )
 
 
+def _without_expected(model: CRMModel) -> CRMModel:
+    """Return a model without expected accuracies, which its fit without a pool of unlabelled samples may have too."""
+    pool = model.pool
+    if pool is not None and pool.plain is not None:
+        pool = replace(pool, plain=replace(pool.plain, expected=None))
+    return replace(model, expected=None, pool=pool)
+
+
 def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the header and the arrays that store a classifier.
 
@@ -133,17 +132,51 @@ def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
             for name, value in state.parameters.items()
             if name in PARAMETERS or name in ADDED_PARAMETERS
         },
-        **{name: getattr(model, name) for name in (*MODEL_NUMBERS, "temperature")},
+        **_numbers(model),
     }
     arrays = {name: getattr(candidates, name) for name in ("seen_groups", "seen_weight", "groups")}
-    arrays |= {name: getattr(model, name) for name in (*MODEL_ARRAYS, *ADDED_ARRAYS)}
+    arrays |= _arrays(model)
+    if model.pool is not None:
+        header["pool"] = _pool_header(model.pool)
+        if model.pool.frequency is not None:
+            arrays["pool_frequency"] = model.pool.frequency[:, :3]
+            arrays["pool_effective_rows"] = model.pool.frequency[:, 3]
+        if model.pool.plain is not None:
+            arrays |= {f"{PLAIN}{name}": array for name, array in _arrays(model.pool.plain).items()}
+    arrays |= {"log_prior": state.log_prior, "parameter_log_prior": state.parameter_log_prior}
+    return header, arrays
+
+
+def _numbers(model: CRMModel) -> dict[str, Any]:
+    """Return the header entries that describe a fit."""
+    return {name: getattr(model, name) for name in (*MODEL_NUMBERS, "temperature")}
+
+
+def _arrays(model: CRMModel) -> dict[str, Any]:
+    """Return the arrays of a fit, without those of its candidates and its pool."""
+    arrays = {name: getattr(model, name) for name in (*MODEL_ARRAYS, *ADDED_ARRAYS)}
     if model.expected is not None:
         arrays["expected"] = model.expected
     if model.out_of_fold is not None:
         values = [np.atleast_1d(np.asarray(value)) for value in model.out_of_fold]
         arrays |= dict(zip(FOLD_ARRAYS, values, strict=True))
-    arrays |= {"log_prior": state.log_prior, "parameter_log_prior": state.parameter_log_prior}
-    return header, arrays
+    return arrays
+
+
+def _pool_header(pool: PoolUse) -> dict[str, Any]:
+    """Return the header entry about a pool of unlabelled samples; numbers that are not finite become None."""
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [finite(part) for part in value]
+        return None if isinstance(value, float) and not np.isfinite(value) else value
+
+    return {
+        "n_samples": pool.n_samples,
+        "n_rounds": pool.n_rounds,
+        "decision": {name: finite(value) for name, value in pool.decision._asdict().items()},
+        "plain": None if pool.plain is None else _numbers(pool.plain),
+    }
 
 
 def write(path: str | PathLike[str], kind: str, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
@@ -246,19 +279,12 @@ def _read_safetensors(path: Any) -> tuple[dict[str, str], dict[str, Any]]:
 def unpack(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ClassifierState:
     """Check the header and the arrays of a model file, and return the classifier's state."""
     try:
-        space = _checked_space(header)
-        checked = _checked_arrays(arrays, space)
+        space = checked_space(header)
+        checked = checked_arrays(arrays, space)
         n_features = len(checked["feature_mean"])
-        _check_header(header, space, n_features)
-        model = CRMModel(
-            candidates=Candidates(AffineHull(space, checked["seen_groups"]), checked["seen_weight"], checked["groups"]),
-            **{name: checked[name] for name in MODEL_ARRAYS},
-            **{name: checked.get(name, np.full(len(checked["groups"]), np.nan)) for name in ADDED_ARRAYS},
-            **{name: header[name] for name in MODEL_NUMBERS},
-            temperature=header.get("temperature", 1.0),
-            expected=checked.get("expected"),
-            out_of_fold=_out_of_fold(checked),
-        )
+        check_header(header, space, n_features)
+        candidates = Candidates(AffineHull(space, checked["seen_groups"]), checked["seen_weight"], checked["groups"])
+        model = replace(_fit(candidates, header, checked), pool=_pool(candidates, header, checked))
         stored = header["parameters"]
         parameters = {name: stored[name] for name in PARAMETERS}
         state = ClassifierState(
@@ -282,11 +308,44 @@ def unpack(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ClassifierSt
     return state
 
 
-def _out_of_fold(checked: Mapping[str, Any]) -> OutOfFold | None:
-    """Return the out-of-fold energies of a file; None if it has none."""
-    if not any(name in checked for name in FOLD_ARRAYS):
+def _fit(candidates: Candidates, numbers: Mapping[str, Any], checked: Mapping[str, Any], prefix: str = "") -> CRMModel:
+    """Return the fit whose arrays have names with a prefix."""
+    return CRMModel(
+        candidates=candidates,
+        **{name: checked[prefix + name] for name in MODEL_ARRAYS},
+        **{name: checked.get(prefix + name, np.full(len(candidates.groups), np.nan)) for name in ADDED_ARRAYS},
+        **{name: numbers[name] for name in MODEL_NUMBERS},
+        temperature=numbers.get("temperature", 1.0),
+        expected=checked.get(f"{prefix}expected"),
+        out_of_fold=_out_of_fold(checked, prefix),
+    )
+
+
+def _pool(candidates: Candidates, header: Mapping[str, Any], checked: Mapping[str, Any]) -> PoolUse | None:
+    """Return what a fit did with a pool of unlabelled samples; None if it had none."""
+    stored = header.get("pool")
+    if stored is None:
         return None
-    energies, position, weight, temperature, bias = (checked[name] for name in FOLD_ARRAYS)
+
+    def number(value: Any) -> Any:
+        if isinstance(value, list):
+            return tuple(number(part) for part in value)
+        return np.nan if value is None else value
+
+    decision = PoolDecision(**{name: number(stored["decision"][name]) for name in PoolDecision._fields})
+    frequency = None
+    if "pool_frequency" in checked:
+        frequency = np.column_stack([checked["pool_frequency"], checked["pool_effective_rows"]])
+    plain = None if stored["plain"] is None else _fit(candidates, stored["plain"], checked, PLAIN)
+    return PoolUse(stored["n_samples"], stored["n_rounds"], decision, frequency, plain)
+
+
+def _out_of_fold(checked: Mapping[str, Any], prefix: str) -> OutOfFold | None:
+    """Return the out-of-fold energies of the fit whose arrays have names with a prefix; None if it has none."""
+    names = [prefix + name for name in FOLD_ARRAYS]
+    if not any(name in checked for name in names):
+        return None
+    energies, position, weight, temperature, bias = (checked[name] for name in names)
     return OutOfFold(energies, position, weight, float(temperature[0]), bias)
 
 
@@ -297,148 +356,5 @@ def _feature_names(header: Mapping[str, Any], n_features: int) -> list[str] | No
     if names is None and inputs.get("kind") == "features":
         columns = inputs.get("columns")
         listed = list(columns) if isinstance(columns, tuple) else columns
-        names = listed if _is_distinct_names(listed) and len(listed) == n_features else None
+        names = listed if is_distinct_names(listed) and len(listed) == n_features else None
     return names
-
-
-def _check_header(header: Mapping[str, Any], space: GroupSpace, n_features: int) -> None:
-    """Check the type and range of the header entries, except ``names``, ``values`` and most parameters."""
-    for name in ("one_dimensional", "converged"):
-        _require(isinstance(header[name], bool), name, header[name])
-    for name, least in (("n_targets", 1), ("n_iter", 0)):
-        _require(type(header[name]) is int and header[name] >= least, name, header[name])
-    for name in ("bias_gap", "gradient"):
-        _require(_is_number(header[name]) and header[name] >= 0, name, header[name])
-    temperature = header.get("temperature", 1.0)
-    _require(_is_number(temperature) and temperature > 0, "temperature", temperature)
-    if header["n_targets"] > len(space.names):
-        raise InputError(f"n_targets is {header['n_targets']} but there are only {len(space.names)} attributes")
-    if header["one_dimensional"] and header["n_targets"] > 1:
-        raise InputError(f"one_dimensional is true but n_targets is {header['n_targets']}: expected false")
-    names, inputs = header["feature_names"], header.get("inputs")
-    if names is not None:
-        _require(_is_distinct_names(names), "feature_names", names)
-        if len(names) != n_features:
-            raise InputError(f"feature_names has {len(names)} entries but there are {n_features} features")
-    _require(isinstance(inputs, dict | None), "inputs", inputs)
-    parameters = header["parameters"]
-    for name in ("prior", "support"):
-        _require(isinstance(parameters[name], str | None), name, parameters[name])
-    _require(isinstance(parameters["verbose"], int), "verbose", parameters["verbose"])
-
-
-def _is_distinct_names(value: Any) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _require(valid: bool, name: str, value: Any) -> None:
-    """Raise an error that names a header entry and shows its value unless it is valid."""
-    if not valid:
-        raise InputError(f"{name} has the invalid value {shown(value)}")
-
-
-def _checked_space(header: Mapping[str, Any]) -> GroupSpace:
-    """Check the header entries ``names`` and ``values``, and return the group space they describe."""
-    names, values = header["names"], header["values"]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"names is {shown(names)} but must be a list of names")
-    if not isinstance(values, list) or not all(isinstance(part, list) for part in values):
-        raise InputError(f"values is {shown(values)} but must be a list of lists of values")
-    return GroupSpace(tuple(names), tuple(tuple(part) for part in values))
-
-
-class ArrayRange(NamedTuple):
-    """Allowed range of an array's entries, and whether NaN and −inf are allowed too."""
-
-    least: float
-    most: float
-    nan: bool = False
-    minus_infinity: bool = False
-
-    def __str__(self) -> str:
-        return f"numbers between {self.least:g} and {self.most:g} only"
-
-    def contains(self, array: Any) -> Any:
-        """Return whether each entry of the array is allowed."""
-        inside = (array >= self.least) & (array <= self.most)
-        return inside | (np.isnan(array) & self.nan) | ((array == -np.inf) & self.minus_infinity)
-
-
-_FEATURES = ArrayRange(-MAX_FEATURE, MAX_FEATURE)
-_BIASES = ArrayRange(-MAX_BIAS, MAX_BIAS)
-_LOG_PRIOR = ArrayRange(-np.finfo(np.float64).max, 1e-6, minus_infinity=True)
-ARRAY_RANGES = {
-    "seen_weight": ArrayRange(0, np.finfo(np.float64).max),
-    "coef": _FEATURES,
-    "feature_mean": _FEATURES,
-    "bias": _BIASES,
-    "learned_bias": _BIASES,
-    "cumulant_bias": _BIASES._replace(nan=True),
-    "effective_sample_size": ArrayRange(0, MAX_SAMPLE_SIZE),
-    "pareto_k": _BIASES._replace(nan=True, minus_infinity=True),
-    "expected": ArrayRange(0, 1, nan=True),
-    "log_prior": _LOG_PRIOR,
-    "parameter_log_prior": _LOG_PRIOR,
-    "fold_energies": _BIASES,
-    "fold_weight": ArrayRange(0, MAX_SAMPLE_SIZE),
-    "fold_temperature": ArrayRange(0, MAX_BIAS),
-    "fold_bias": _BIASES,
-}
-
-
-def _checked_arrays(arrays: Mapping[str, Any], space: GroupSpace) -> dict[str, Any]:
-    """Check the type, shape and range of every array, and return the arrays in 64-bit precision."""
-    checked = {name: _checked_codes(arrays[name], space, name) for name in ("seen_groups", "groups")}
-    k, g, p = len(checked["seen_groups"]), len(checked["groups"]), arrays["coef"].shape[-1]
-    shapes = {"seen_weight": (k,), "feature_mean": (p,), "coef": (space.width, p), "expected": (g, 3)}
-    if "fold_position" in arrays:
-        checked["fold_position"] = check_codes(arrays["fold_position"][:, None], (k,), "fold_position")[:, 0]
-        r = len(checked["fold_position"])
-        if not r:
-            raise InputError("fold_position is empty: out-of-fold energies need at least one sample")
-        shapes |= {"fold_energies": (r, space.width), "fold_weight": (r,), "fold_temperature": (1,), "fold_bias": (k,)}
-    for name, allowed in ARRAY_RANGES.items():
-        if name in arrays:
-            checked[name] = _checked_numbers(arrays[name], shapes.get(name, (g,)), allowed, name)
-    if not p:
-        raise InputError("coef has no columns: a model needs at least one feature")
-    with np.errstate(over="ignore"):
-        total = float(checked["seen_weight"].sum())
-    if not 0 < total < math.inf:
-        raise InputError(f"seen_weight sums to {total:g} but must have a positive finite sum")
-    for name in ("log_prior", "parameter_log_prior"):
-        if abs(float(np.exp(checked[name]).sum()) - 1) > 1e-6:
-            raise InputError(f"{name} is not a log prior: its probabilities do not sum to 1")
-    return checked
-
-
-def _checked_codes(array: Any, space: GroupSpace, name: str) -> Any:
-    """Check that an array contains the codes of distinct groups in sorted order, and return them."""
-    if array.dtype.kind != "i" or array.ndim != 2 or not len(array):
-        raise InputError(
-            f"{name} has type {array.dtype} and shape {array.shape} but must be an integer matrix with a row per group"
-        )
-    codes = check_codes(array, space.cardinalities, name)
-    distinct = space.distinct(codes)[0]
-    if len(distinct) < len(codes):
-        raise InputError(f"{name} lists a group twice: its rows must be distinct")
-    if (distinct != codes).any():
-        raise InputError(f"{name} lists groups in the wrong order: it must be sorted")
-    return codes
-
-
-def _checked_numbers(array: Any, shape: tuple[int, ...], allowed: ArrayRange, name: str) -> Any:
-    """Check the type, shape and range of an array of floats, and return it in 64-bit precision."""
-    if array.dtype.kind != "f":
-        raise InputError(f"{name} has type {array.dtype} but must hold floating-point numbers")
-    if array.shape != shape:
-        raise InputError(f"{name} has shape {array.shape} but must have shape {shape}")
-    array = array.astype(np.float64)
-    outside = array[~allowed.contains(array)]
-    if outside.size:
-        raise InputError(f"{name} contains {outside[0]:g} but must contain {allowed} ({outside.size} invalid)")
-    return array

@@ -20,6 +20,7 @@ class Evaluation:
     states: tuple[str, ...]  # (g,) "562 rows", "extrapolated", "outside the hull", "not a candidate" or "no rows"
     effective_sample_size: FloatArray  # (g,) NaN for groups that are not candidates
     expected: FloatArray  # (g, 3) accuracy expected by the model, lower and upper end; NaN without an estimate
+    without_unlabelled: GroupReport | None = None  # of the fit without unlabelled samples, if the model used some
 
     def to_dict(self) -> dict[str, Any]:
         """Return the evaluation as numbers, text and lists that JSON can hold."""
@@ -31,6 +32,8 @@ class Evaluation:
             if not np.isnan(expected[0]):
                 names = ("expected_accuracy", "expected_lower", "expected_upper")
                 group |= dict(zip(names, expected.tolist(), strict=True))
+        if self.without_unlabelled is not None:
+            content["without_unlabelled"] = self.without_unlabelled.to_dict()
         return content
 
 
@@ -38,18 +41,11 @@ def evaluate(clf: Any, data: GroupedDataset) -> Evaluation:
     """Predict the rows of ``data`` and report accuracy by group.
 
     Raise an InputError if a row has an attribute value that is not in ``clf.space_``. The compositional risk is
-    computed only if the classifier has ``group_log_proba``.
+    computed only if the classifier has ``group_log_proba``. If the fit used unlabelled samples, the fit without them is
+    evaluated too.
     """
-    targets = list(clf.targets_.names)
-    frame = data.columns(clf.space_.names)
-    nuisances = frame.drop(columns=targets)
-    present, position = clf.space_.distinct(clf.space_.encode(frame))
-    own_log_proba = None  # (n,) of each sample's true group
-    if hasattr(clf, "group_log_proba"):
-        own_log_proba = clf.group_log_proba(data.X, present)[np.arange(len(data)), position]
-    report = group_report(
-        frame[targets], clf.predict(data.X), nuisances if nuisances.shape[1] else None, own_log_proba, space=clf.space_
-    )
+    report = _report(clf, data)
+    plain = _report(clf.without_unlabelled(), data) if getattr(clf, "n_rounds_", 0) else None
     where = clf.space_.locate(report.groups, clf.groups_)
     known = getattr(clf, "effective_sample_size_", None)
     sizes = np.full(len(where), np.nan) if known is None else np.where(where >= 0, known[where], np.nan)
@@ -58,7 +54,21 @@ def evaluate(clf: Any, data: GroupedDataset) -> Evaluation:
     if frame is not None and len(frame):
         row = clf.space_.locate(report.groups, clf.space_.encode(frame[list(clf.space_.names)]))
         expected[row >= 0] = frame[["accuracy", "lower", "upper"]].to_numpy()[row[row >= 0]]
-    return Evaluation(report, tuple(_training_state(clf, int(row)) for row in where), sizes, expected)
+    return Evaluation(report, tuple(_training_state(clf, int(row)) for row in where), sizes, expected, plain)
+
+
+def _report(clf: Any, data: GroupedDataset) -> GroupReport:
+    """Return the accuracy of a classifier on every group."""
+    targets = list(clf.targets_.names)
+    frame = data.columns(clf.space_.names)
+    nuisances = frame.drop(columns=targets)
+    present, position = clf.space_.distinct(clf.space_.encode(frame))
+    own_log_proba = None  # (n,) of each sample's true group
+    if hasattr(clf, "group_log_proba"):
+        own_log_proba = clf.group_log_proba(data.X, present)[np.arange(len(data)), position]
+    return group_report(
+        frame[targets], clf.predict(data.X), nuisances if nuisances.shape[1] else None, own_log_proba, space=clf.space_
+    )
 
 
 def _training_state(clf: Any, position: int) -> str:

@@ -85,7 +85,7 @@ def _tooltips(**titles: str) -> list[Any]:
     """Return a tooltip of the given fields (keywords) and their titles; accuracies and confidences are in percent."""
     import altair as alt
 
-    shares = {"accuracy", "lower", "upper", "expected", "confidence"}
+    shares = {"accuracy", "lower", "upper", "expected", "confidence", "share"}
     numbers = {"ess": ",.0f", "k": ".2f", "n": ","}
     return [
         alt.Tooltip(f"{name}:Q", title=title, format=".1%" if name in shares else numbers[name])
@@ -381,3 +381,55 @@ def calibration_curves(rows: Rows, caption: str) -> Chart:
     y = alt.Y("accuracy:Q", scale=share, axis=_percent_axis(), title="accuracy")
     lines = base.mark_line(point={"filled": True, "size": 50, "opacity": 1}).encode(y=y)
     return Chart((_diagonal() + intervals + lines).properties(width=300, height=300).to_dict(), caption)
+
+
+def interval_dots(rows: Rows, groups: Sequence[str], states: Mapping[str, str], title: str, caption: str) -> Chart:
+    """Draw a share with its interval for each group, as a dot and a line.
+
+    Each row has ``group``, ``state`` (a key of ``states``, which gives its colour), ``share``, ``lower`` and ``upper``.
+    A group with several states has a line for each.
+    """
+    import altair as alt
+
+    several = len(rows) > len(groups)
+    x = alt.X("share:Q", scale=alt.Scale(domainMin=0), axis=alt.Axis(format="%", tickCount=5), title=title)
+    base = alt.Chart(_inline(rows)).encode(
+        y=alt.Y("group:N", sort=list(groups), axis=_name_axis(grid=True), title=None),
+        color=alt.Color(
+            "state:N",
+            scale=alt.Scale(domain=list(states), range=list(states.values())),
+            legend=alt.Legend(title=None, orient="top", labelLimit=240),
+        ),
+        tooltip=_tooltips(group="group", state="state", share=title, lower="lower bound", upper="upper bound"),
+    )
+    if several:
+        base = base.encode(yOffset=alt.YOffset("state:N", sort=list(states), scale=alt.Scale(paddingOuter=0.3)))
+    lines = base.mark_rule(strokeWidth=2, opacity=0.6).encode(x=alt.X("lower:Q", title=title), x2="upper:Q")
+    points = base.mark_point(filled=True, size=60, opacity=1).encode(x=x)
+    return Chart((lines + points).properties(width=300, height=alt.Step(14 if several else 18)).to_dict(), caption)
+
+
+def round_lines(rows: Rows, caption: str) -> Chart:
+    """Draw accuracy by the round of EM, one line for held-out groups and one for the other groups.
+
+    Each row has ``round``, ``state`` ("seen" or "unseen", as held-out groups are) and ``accuracy``.
+    """
+    import altair as alt
+
+    chart = (
+        alt.Chart(_inline(rows))
+        .mark_line(point={"filled": True, "size": 50, "opacity": 1})
+        .encode(
+            x=alt.X("round:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="round (0: without the pool)"),
+            y=alt.Y("accuracy:Q", scale=alt.Scale(zero=False), axis=alt.Axis(format="%"), title="mean accuracy"),
+            color=alt.Color(
+                "state:N",
+                scale=alt.Scale(domain=["seen", "unseen"], range=[SEEN_COLOUR, UNSEEN_COLOUR]),
+                legend=alt.Legend(
+                    title=None, orient="top", labelExpr="datum.label == 'seen' ? 'other groups' : 'held-out groups'"
+                ),
+            ),
+            tooltip=_tooltips(round="round", accuracy="mean accuracy"),
+        )
+    )
+    return Chart(chart.properties(width=300, height=240).to_dict(), caption)

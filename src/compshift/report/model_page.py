@@ -14,6 +14,7 @@ from compshift.metrics.evaluation import Evaluation, evaluate
 from compshift.report.accuracy_section import GroupAccuracy, accuracy_blocks, bar_blocks
 from compshift.report.coverage_section import coverage_cards, coverage_lead, coverage_section
 from compshift.report.page import Block, Card, Page, Section, Words, made_section
+from compshift.report.pool_section import pool_section
 from compshift.report.trust_section import trust_section
 
 
@@ -26,7 +27,7 @@ def model_page(
     additivity: bool | None = None,
     prior: str | None = None,
 ) -> Page:
-    """Return the page on a model: coverage of its training groups, accuracy, and trust.
+    """Return the page on a model: coverage of its training groups, accuracy, unlabelled rows of its fit, and trust.
 
     ``data`` are labelled rows to evaluate, namely the split ``part`` of the file ``source``; without them the page has
     no accuracies. ``additivity`` says whether to test if the energies are additive; None tests it only if that takes
@@ -53,7 +54,9 @@ def model_page(
                 f"{int(unknown.sum())} of the tested groups are outside the affine hull of the seen groups: training "
                 "does not determine them."
             )
+    pool = pool_section(clf, evaluation)
     sections += [
+        *([] if pool is None else [pool]),
         trust_section(clf, evaluation, data, additivity),
         made_section(*_facts(clf, name, source, part, prior)),
     ]

@@ -29,6 +29,10 @@ NON_TERMINAL_WIDTH = 1000
 """Line width, in characters, used when output is not a terminal; wide enough to show every column."""
 
 
+WITHOUT = "without pool"
+"""Heading of the accuracy without the unlabelled rows of the fit."""
+
+
 def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool, sets: float | None = None) -> pd.DataFrame:
     """Return a table with one row per sample: the predicted value of each target, and the probability of every value.
 
@@ -116,6 +120,12 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
         f"average accuracy {report.average:.3f}, balanced {report.balanced:.3f}",
         f"worst group {report.worst:.3f}, ({worst})",
     ]
+    plain = evaluation.without_unlabelled
+    if plain is not None:
+        lines.append(
+            f"without the unlabelled rows of the fit: average accuracy {plain.average:.3f}, balanced "
+            f"{plain.balanced:.3f}, worst group {plain.worst:.3f}, ({', '.join(map(str, plain.worst_group))})"
+        )
     if report.compositional_risk == math.inf:
         lines.append("compositional risk infinite: a group with rows has probability 0 under the current prior")
     elif report.compositional_risk is not None:
@@ -130,12 +140,13 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
 def _fitting_table(evaluation: Evaluation, part: str, console: Console) -> tuple[Table, list[str]]:
     """Return the accuracy table, and the headings of the columns that had to be left out for the console's width.
 
-    Narrow consoles first get smaller gaps between the columns; then ESS, expected accuracy and the intervals are left
-    out, in this order.
+    Narrow consoles first get smaller gaps between the columns; then ESS, expected accuracy, the accuracy without
+    unlabelled rows and the intervals are left out, in this order.
     """
     from rich.measure import Measurement
 
     optional = [f"{evaluation.report.confidence:.0%} interval"]
+    optional += [WITHOUT] if evaluation.without_unlabelled is not None else []
     optional += ["expected"] if not np.isnan(evaluation.expected).all() else []
     optional += ["ESS"] if not np.isnan(evaluation.effective_sample_size).all() else []
     unlimited = console.options.update(max_width=NON_TERMINAL_WIDTH)
@@ -152,7 +163,7 @@ def _evaluation_table(evaluation: Evaluation, part: str, optional: Sequence[str]
     """Return the accuracy table; ``optional`` lists the headings of the optional columns to include."""
     from rich.markup import escape
 
-    report = evaluation.report
+    report, plain = evaluation.report, evaluation.without_unlabelled
     table = plain_table(f"accuracy by group ({part} rows)")
     for name, known in zip(report.space.names, report.space.values, strict=True):
         longest = max(len(str(text)) for text in (name, *known))
@@ -167,6 +178,7 @@ def _evaluation_table(evaluation: Evaluation, part: str, optional: Sequence[str]
         cells = {
             "expected": "" if np.isnan(expected) else f"{expected:.3f}",
             "ESS": "" if np.isnan(size) else f"{size:.0f}",
+            WITHOUT: f"{plain.accuracy[row]:.3f}" if plain is not None and tested else "",
         }
         interval = f"{report.lower[row]:.3f}–{report.upper[row]:.3f}" if tested else ""
         table.add_row(

@@ -18,6 +18,7 @@ import numpy as np
 from compshift.data.splits import SPLITS
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Console
     from rich.table import Table
 
@@ -131,6 +132,8 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
     if expected is not None:
         result["folds"] = getattr(clf, "n_splits_", None)
         result["expected_accuracy"] = expected.to_dict(orient="records")
+    if clf.unlabelled_decision_ is not None:
+        result["unlabelled"] = unlabelled_content(clf)
     if as_json:
         print(json.dumps(result))
         return
@@ -169,7 +172,63 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
             f"expected accuracy on the {len(expected)} unseen groups: {expected['accuracy'].mean():.2f} on average, "
             f"{worst['accuracy']:.2f} ({worst['lower']:.2f} to {worst['upper']:.2f}) on the worst, ({name})"
         )
+    for line in unlabelled_lines(clf):
+        print(line)
     print(f"model written to {path}")
+
+
+def unlabelled_lines(clf: CRMClassifier) -> list[str]:
+    """Return lines on the unlabelled rows of a fit: whether they were used and why, and the share of unseen groups."""
+    use = clf._model.pool
+    if use is None:
+        return []
+    reason = use.decision.reason.replace("use_unlabelled='always'", "--use-unlabelled always")
+    rounds = f" ({counted(use.n_rounds, 'round')} of EM)" if use.decision.used else ""
+    lines = [f"{counted(use.n_samples, 'unlabelled row')}: {reason}{rounds}"]
+    share, lower, upper = use.decision.unseen_share
+    if not np.isnan(share):
+        lines.append(
+            f"estimated share of unseen groups among the unlabelled rows, by the fit without them: {share:.1%} "
+            f"({lower:.1%} to {upper:.1%})"
+        )
+    before, after = expected_without(clf), getattr(clf, "expected_group_accuracy_", None)
+    if before is not None and after is not None and len(after):
+        lines.append(
+            f"expected accuracy on unseen groups: {before['accuracy'].mean():.2f} on average without these rows, "
+            f"{after['accuracy'].mean():.2f} with them"
+        )
+    return lines
+
+
+def unlabelled_content(clf: CRMClassifier) -> dict[str, Any] | None:
+    """Return what a fit did with unlabelled rows as numbers, text and lists that JSON can hold; None without them.
+
+    The entry ``groups`` is None if the frequencies of the groups were not estimated.
+    """
+    use = clf._model.pool
+    if use is None:
+        return None
+
+    def known(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [known(part) for part in value]
+        return None if isinstance(value, float) and not np.isfinite(value) else value
+
+    frame, expected = getattr(clf, "unlabelled_prior_", None), expected_without(clf)
+    return {
+        "rows": use.n_samples,
+        "rounds": use.n_rounds,
+        "decision": {name: known(value) for name, value in use.decision._asdict().items()},
+        "groups": None if frame is None else frame.to_dict(orient="records"),
+        "expected_accuracy_without": None if expected is None else expected.to_dict(orient="records"),
+    }
+
+
+def expected_without(clf: CRMClassifier) -> pd.DataFrame | None:
+    """Return the expected accuracy on unseen groups of the fit without unlabelled rows; None if it is not known."""
+    if clf.unlabelled_decision_ is None or not clf.unlabelled_decision_.used:
+        return None
+    return getattr(clf.without_unlabelled(), "expected_group_accuracy_", None)
 
 
 def print_extraction(done: Extraction, backbone: str, *, as_json: bool) -> None:
