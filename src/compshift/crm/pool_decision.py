@@ -111,6 +111,9 @@ def verdict(accuracy: FloatArray, n_unseen: int, n_seen: int) -> PoolDecision:
     measured = f"accuracy on {n} held-out groups changes by {100 * gain:+.1f} ± {100 * error:.1f} points"
     if helps:
         reason = f"the pool is used: {measured}"
+    elif gain > CLEAR_GAIN * error:
+        lost = 100 * (seen[best] - seen[0])
+        reason = f"the pool is not used: {measured}, but that on the others by {lost:+.1f}, so the mean over all falls"
     elif n < 2:
         reason = "the pool is not used: one held-out group is too little to see whether it helps"
     else:
