@@ -1,7 +1,6 @@
-"""Plan a benchmark: the jobs for all data sets × scenarios × methods, and an estimate of how long they take.
+"""Plan a benchmark: the jobs for all data sets × scenarios × methods.
 
-``make_plan`` checks everything that can be checked without fitting a model. ``BenchPlan.estimate_seconds`` uses the
-times of finished jobs; for methods without finished jobs it times a few matrix products or training steps.
+``make_plan`` checks everything that can be checked without fitting a model.
 """
 
 from __future__ import annotations
@@ -9,10 +8,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from os import PathLike
@@ -24,12 +22,13 @@ import numpy as np
 from compshift._checks import check_count
 from compshift._errors import ExtrapolationWarning, InputError, unknown_name
 from compshift.bench.convex_methods import CONVEX_METHODS, SAME_ON_FEATURES
-from compshift.bench.jobs import STANDARD, Job, PlannedData, PlannedMethod, Unit
+from compshift.bench.jobs import STANDARD, PlannedData, PlannedMethod, Unit
 from compshift.bench.paper import FURTHER_METHODS, PAPER_METHODS
 from compshift.bench.protocol import Protocol, named_protocol, split_changes
 from compshift.bench.sources import DataSource
 from compshift.bench.store import Store
-from compshift.bench.trained_methods import find_network, pair_encoding, planned_backbone
+from compshift.bench.timing import estimate_seconds
+from compshift.bench.trained_methods import find_network, pair_encoding
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset
@@ -43,25 +42,6 @@ MAX_SCENARIO_GROUPS = 4
 
 MAX_DRAWS = 100_000
 """Maximum number of draws, and of seeds, in a plan."""
-
-FIT_EVALUATIONS = 120
-"""Typical number of evaluations of the risk and its gradient in a convex fit, for time estimates."""
-
-PRODUCTS_PER_STEP = 4.0
-"""Time of a training step on features, in units of one matrix product of features and weights, for time estimates."""
-
-START_SECONDS = 8.0
-"""Seconds that workers take to start, for time estimates."""
-
-CONVEX_SECONDS = 0.05
-"""Overhead of a convex job in seconds, for time estimates."""
-
-TRAINED_SECONDS = 0.3
-"""Overhead of a trained job on features in seconds, for time estimates."""
-
-
-class UntimedError(InputError):
-    """Raised if the time of jobs cannot be estimated, for example because the weights of a network are missing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,21 +117,7 @@ class BenchPlan:
 
         Training steps are timed on ``device``; pass a device of the kind that the jobs will run on.
         """
-        known = {} if store is None else _mean_seconds(store)
-        guesses: dict[str, Callable[[Job], float]] = {}
-        total = START_SECONDS
-        for unit, finished in zip(self.units, self.finished_jobs(store), strict=True):
-            if finished == unit.n_jobs:
-                continue
-            label = unit.data.source.label
-            if (label, unit.method.name) in known:
-                seconds = known[label, unit.method.name]
-            else:
-                if label not in guesses:
-                    guesses[label] = _time_jobs(unit.data, device)
-                seconds = guesses[label](unit.job(0, 0))
-            total += (unit.n_jobs - finished) * seconds
-        return total if total > START_SECONDS else 0.0
+        return estimate_seconds(self.units, self.finished_jobs(store), store, device)
 
 
 def make_plan(
@@ -378,63 +344,3 @@ def _missing_rows(data: GroupedDataset, draws: int) -> str | None:
     if draws > 1 and "val" not in data.splits:
         return f"there are no val rows, which are needed to choose among {draws} draws: add val rows, or use 1 draw"
     return None
-
-
-def _mean_seconds(store: Store) -> dict[tuple[str, str], float]:
-    """Return the mean time of finished jobs in seconds, by data set and method."""
-    seconds: dict[tuple[str, str], list[float]] = {}
-    for record in store.records():
-        config: dict[str, Any] = record["config"]
-        seconds.setdefault((config["data"], config["method"]), []).append(float(record.get("seconds", 0.0)))
-    return {key: sum(values) / len(values) for key, values in seconds.items()}
-
-
-def _time_jobs(data: PlannedData, device: str) -> Callable[[Job], float]:
-    """Return a function that estimates the time of a job in seconds, based on a short measurement on the data."""
-    if data.protocol.mode != "features":
-        try:
-            seconds = data.protocol.steps * _step_seconds(data, device)
-        except InputError as error:
-            raise UntimedError(str(error)) from None
-        return lambda _: seconds
-    train = data.source.load().part("train")
-    if train.kind != "features":  # the features of a download are not computed yet
-        return lambda _: 0.0
-    X = np.asarray(train.X, dtype=np.float64)
-    weights = np.ones((X.shape[1], train.space.width))
-    product = min(_time(lambda: X @ weights) for _ in range(3))
-
-    def seconds_of(job: Job) -> float:
-        if job.is_convex:
-            return CONVEX_SECONDS + 2 * FIT_EVALUATIONS * product
-        return TRAINED_SECONDS + data.protocol.steps * PRODUCTS_PER_STEP * product
-
-    return seconds_of
-
-
-def _step_seconds(data: PlannedData, device: str) -> float:
-    """Return the time in seconds of a forward and a backward pass on a batch of medium size."""
-    import torch
-
-    from compshift.features.embedder import chosen_device
-    from compshift.training.batches import Reader
-
-    samples, where = data.source.load(), chosen_device(device)
-    backbone = planned_backbone(data, samples, 0).to(where)
-    rows = np.arange(min(int(data.protocol.ranges["batch_size"].middle), len(samples)))
-    reader = Reader(samples.samples, backbone, where, 0)
-    ((_, inputs),) = reader.read([rows])
-
-    def step() -> Any:
-        features = backbone(**backbone.prepare(inputs))
-        features.sum().backward()
-        if where.type == "cuda":
-            torch.cuda.synchronize(where)
-
-    return min(_time(step) for _ in range(2))
-
-
-def _time(action: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start

@@ -206,12 +206,13 @@ def bench(
     1. Run the same command again to retry failed jobs.
     """
     from compshift.bench.executors import BACKENDS, bench_devices, start_executor
-    from compshift.bench.plan import UntimedError, make_plan
+    from compshift.bench.plan import make_plan
     from compshift.bench.protocol import PROTOCOLS
     from compshift.bench.results import stored_results
     from compshift.bench.runner import Runner
     from compshift.bench.sources import file_source, is_named, named_source
     from compshift.bench.store import Store, write_view
+    from compshift.bench.timing import UntimedError
     from compshift.cli.inputs import path_of, require_torch, warn_of_scales
     from compshift.cli.interruption import resumable
     from compshift.report.run_progress import bench_listener, print_outcome, print_plan
