@@ -14,11 +14,15 @@ import numpy as np
 
 from compshift._errors import InputError
 from compshift.bench.jobs import Job, PlannedData, Unit
+from compshift.bench.paper import POOL_METHOD
 from compshift.bench.store import Store
 from compshift.bench.trained_methods import planned_backbone
 
 FIT_EVALUATIONS = 120
 """Typical number of evaluations of the risk and its gradient in a convex fit."""
+
+POOL_FITS = 12
+"""Time of a fit that decides on held-out combinations whether to use an unlabelled pool, in units of a convex fit."""
 
 PRODUCTS_PER_STEP = 4.0
 """Time of a training step on features, in units of one matrix product of features and weights."""
@@ -86,7 +90,8 @@ def _time_jobs(data: PlannedData, device: str) -> Callable[[Job], float]:
 
     def seconds_of(job: Job) -> float:
         if job.is_convex:
-            return CONVEX_SECONDS + 2 * FIT_EVALUATIONS * product
+            fits = POOL_FITS if job.method.name == POOL_METHOD else 1
+            return CONVEX_SECONDS + fits * 2 * FIT_EVALUATIONS * product
         return TRAINED_SECONDS + data.protocol.steps * PRODUCTS_PER_STEP * product
 
     return seconds_of
