@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -283,3 +284,32 @@ def test_networks_that_cannot_be_used_are_refused_before_any_job(tmp_path, call,
         assert sentence in result.err
         assert not (tmp_path / "out").exists()
     assert call("bench", "digits-backgrounds", *paper, "--dry-run", cwd=tmp_path).returncode == 0
+
+
+def test_a_pool_of_unlabelled_test_rows_has_a_row_of_its_own(tmp_path, call):
+    write_birds(tmp_path / "birds.npz")
+    options = ["--methods", "erm,crm", "--draws", "1", "--seeds", "1", "--jobs", "1", "--drop", "water,sea"]
+    result = call("bench", "birds.npz", *options, "--unlabelled", "0.5", "--json", "-o", "out", cwd=tmp_path)
+    assert result.returncode == 0, result.err
+    outcome = json.loads(result.out)
+    names = {entry["method"] for entry in outcome["results"] if entry["table"] == "main"}
+    assert names == {"ERM", "CRM", "CRM + unlabelled"}
+    assert any("50% of the test rows" in note for note in outcome["notes"])
+    assert "| CRM + unlabelled |" in call("tables", "out", "--table", "main", cwd=tmp_path).out
+    sizes = call("tables", "out", "--table", "statistics", cwd=tmp_path).out
+    assert re.search(r"\| birds \| 2 \| 6 \| 65 \| .* \| 65 \|", sizes)
+
+
+def test_a_pool_that_nothing_can_use_is_refused(tmp_path, call):
+    pytest.importorskip("torch")
+    write_birds(tmp_path / "birds.npz")
+    for arguments, sentence in (
+        (["birds.npz", "--methods", "erm", "--unlabelled", "test"], "used by the method 'crm' alone, but the methods"),
+        (["digits-backgrounds", "--methods", "crm", "--unlabelled", "test"], "for frozen features, but a network is"),
+        (["birds.npz", "--methods", "crm", "--unlabelled", "1.5"], "'1.5': pass 'test'"),
+        (["birds.npz", "--methods", "crm", "--unlabelled", "half"], "'half': pass 'test' for all test rows"),
+    ):
+        result = call("bench", *arguments, "-o", "out", cwd=tmp_path)
+        assert result.returncode == 2
+        assert f"error: --unlabelled is {sentence}" in result.err
+        assert len(result.err.strip().splitlines()) == 1

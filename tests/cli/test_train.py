@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -47,6 +48,49 @@ def test_from_features_to_predictions(call, features):
     table = pd.read_csv(features / "p.csv")
     assert len(table) == 240
     assert {"bird", "P(bird=land)", "P(bird=water, place=forest)", "group inside hull"} <= set(table.columns)
+
+
+def test_unlabelled_samples_of_a_feature_file_and_of_a_table(call, features):
+    """With 2 × 2 groups nothing can be held out, so the pool must be asked for."""
+    with np.load(features / "birds.npz") as birds:
+        np.savez(features / "pool.npz", X=birds["X"][::2])
+        table = pd.DataFrame(birds["X"], columns=list("abcde"))
+        table["bird"], table["place"] = birds["Z"].T
+    table[(table["bird"] == 0) | (table["place"] == 1)].to_csv(features / "birds.csv", index=False)
+    table[list("abcde")].to_csv(features / "pool.csv", index=False)
+    resolved = [*QUICK, "--method", "crm-resolved", "--set", "alpha=0.1"]
+    result = call("train", *BIRDS, *resolved, "--unlabelled", "pool.npz", "-o", "auto", cwd=features)
+    assert result.returncode == 0, result.err
+    assert "unlabelled: the pool is not used: no group can be held out" in result.out
+    always = [*resolved, "--set", "use_unlabelled=always"]
+    for name, source, pool in (("npz", BIRDS, "pool.npz"), ("csv", ["birds.csv", *BIRDS[1:]], "pool.csv")):
+        columns = ["--features", "a,b,c,d,e"] if name == "csv" else []
+        result = call("train", *source, *columns, *always, "--unlabelled", pool, "-o", name, cwd=features)
+        assert result.returncode == 0, result.err
+        assert "unlabelled: the pool is used, as asked" in result.out
+    assert call("evaluate", "npz", "birds.npz", cwd=features).returncode == 0
+    again = call("train", "--config", "npz/config.toml", "--device", "cpu", "-o", "again", cwd=features)
+    assert again.returncode == 0, again.err
+    assert (features / "again/model.safetensors").read_bytes() == (features / "npz/model.safetensors").read_bytes()
+    assert (features / "auto/model.safetensors").read_bytes() != (features / "npz/model.safetensors").read_bytes()
+
+
+def test_unlabelled_samples_that_cannot_be_used_are_refused(call, features):
+    np.savez(features / "wide.npz", X=np.zeros((4, 7)))
+    resolved = [*QUICK, "--method", "crm-resolved"]
+    for arguments, sentence in (
+        (
+            [*BIRDS, *QUICK, "--unlabelled", "birds.npz"],
+            "--unlabelled cannot be used by the method 'crm': use",
+        ),
+        ([*BIRDS, *resolved, "--unlabelled", "none.npz"], "there is no file 'none.npz'"),
+        ([*BIRDS, *resolved, "--unlabelled", "wide.npz"], "has shape (4, 7), but data.X has 5 columns"),
+        (["digits-backgrounds", *resolved, "--unlabelled", "wide.npz"], "--unlabelled is for tables and feature files"),
+    ):
+        result = call("train", *arguments, "-o", "run", cwd=features)
+        assert result.returncode == 2
+        assert sentence in result.err
+        assert len(result.err.strip().splitlines()) == 1
 
 
 def test_a_baseline_predicts_only_classes(call, features):
@@ -147,6 +191,22 @@ def test_images_end_to_end(call, photographs, method):
     predicted = pd.read_csv(photographs / "p.csv")
     assert len(predicted) == 25
     assert predicted["P(bird=0)"].isna().tolist() == [False] * 24 + [True]
+
+
+def test_unlabelled_images(call, photographs):
+    frame = pd.read_csv(photographs / "photos.csv")
+    frame[["photo"]].iloc[::2].to_csv(photographs / "pool.csv", index=False)
+    kept = frame[(frame["bird"] == 0) | (frame["place"] == 1)]
+    kept.to_csv(photographs / "photos.csv", index=False)
+    resolved = ["--method", "crm-resolved", "--set", "alpha=0.1", "--set", "use_unlabelled=always"]
+    arguments = [*PHOTOS, *QUICK, "--backbone", "resnet", *resolved, "--unlabelled", "pool.csv"]
+    result = call("train", *arguments, "-o", "run", cwd=photographs)
+    assert result.returncode == 0, result.err
+    assert "unlabelled: the pool is used, as asked" in result.out
+    (photographs / "photos" / Path(frame["photo"][2]).name).write_bytes(b"no image")
+    broken = call("train", *arguments, "-o", "other", cwd=photographs)
+    assert broken.returncode == 2
+    assert Path(frame["photo"][2]).name in broken.err
 
 
 def test_a_broken_image_stops_training_with_its_name(call, photographs):

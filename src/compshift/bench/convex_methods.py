@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from compshift.bench.paper import POOL_METHOD
 from compshift.bench.protocol import COMBINATIONS
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.core.groups import GroupSpace
-from compshift.crm.coded import choose_alpha, fit_codes
+from compshift.crm.coded import choose_alpha, choose_pool, fit_codes
 from compshift.estimators.logit_adjusted import LogitAdjustedClassifier
 from compshift.methods.sampling import Sampling
 
@@ -48,32 +49,47 @@ class ConvexFit(NamedTuple):
     detail: dict[str, Any]  # diagnostics of the fit
 
 
-def n_seeds(mode: str, method: str, seeds: int) -> int:
-    """Return the number of seeds to run: ``seeds``, or 1 if the method is deterministic on features."""
-    # no randomness: every seed gives the same result
-    return 1 if mode == "features" and method in ("erm", "lc", "sla", "crm", "rwg") else seeds
+def n_seeds(mode: str, method: str, seeds: int, share: float | None = None) -> int:
+    """Return the number of seeds to run: ``seeds``, or 1 if the result is the same for every seed.
+
+    ``share`` is the share of the test rows that is set apart as a pool; each seed draws another pool.
+    """
+    deterministic = method in ("erm", "lc", "sla", "crm", "rwg", POOL_METHOD)
+    return 1 if mode == "features" and deterministic and share is None else seeds
 
 
 def chooses_ridge(method: str, select: str) -> bool:
     """Return whether a method chooses its ridge on held-out combinations of the training rows, so that none is drawn.
 
-    Only CRM does: the rule of ``compshift.crm.ridge`` is about its energies.
+    Only CRM does, with or without a pool: the rule of ``compshift.crm.ridge`` is about its energies.
     """
-    return select == COMBINATIONS and method == "crm"
+    return select == COMBINATIONS and method in ("crm", POOL_METHOD)
 
 
 def solve_method(
-    method: str, X: FloatArray, codes: IntArray, space: GroupSpace, *, alpha: float | None, tol: float, seed: int
+    method: str,
+    X: FloatArray,
+    codes: IntArray,
+    space: GroupSpace,
+    *,
+    alpha: float | None,
+    tol: float,
+    seed: int,
+    pool: FloatArray | None = None,
 ) -> ConvexFit:
     """Fit a method to features (n, p) and codes (n, m), whose first column is the class.
 
-    If ``alpha`` is None, CRM chooses it by the rule of ``compshift.crm.ridge``, and ``detail`` has it.
+    If ``alpha`` is None, CRM chooses it by the rule of ``compshift.crm.ridge``, and ``detail`` has it. Only
+    ``POOL_METHOD`` uses the ``pool`` (N, p) of unlabelled rows.
     """
     if alpha is None:
         rng = np.random.default_rng(FOLD_SEED)
         alpha = choose_alpha(np.asarray(X, dtype=np.float64), codes, space, rng)
-        fit = _solve_crm(X, codes, space, alpha, tol)
+        fit = solve_method(method, X, codes, space, alpha=alpha, tol=tol, seed=seed, pool=pool)
         return fit._replace(detail={"alpha": alpha, **fit.detail})
+    if method == POOL_METHOD:
+        assert pool is not None
+        return _solve_crm_with_pool(X, codes, space, alpha, tol, pool)
     if method == "crm":
         return _solve_crm(X, codes, space, alpha, tol)
     weight = None
@@ -90,9 +106,22 @@ def solve_method(
     return ConvexFit(lambda _: {"default": clf.predict}, detail)
 
 
-def _solve_crm(X: FloatArray, codes: IntArray, space: GroupSpace, alpha: float, tol: float) -> ConvexFit:
+def _solve_crm_with_pool(
+    X: FloatArray, codes: IntArray, space: GroupSpace, alpha: float, tol: float, pool: FloatArray
+) -> ConvexFit:
+    """Fit CRM with a pool (N, p) if it helps on held-out combinations, otherwise without; ``detail`` says which."""
+    X, pool = np.asarray(X, dtype=np.float64), np.asarray(pool, dtype=np.float64)
+    decision = choose_pool(X, codes, space, alpha, pool, prior="uniform")
+    fit = _solve_crm(X, codes, space, alpha, tol, pool if decision.used else None)
+    about = {"rows": len(pool), "used": decision.used, "reason": decision.reason}
+    return fit._replace(detail={**fit.detail, "pool": about})
+
+
+def _solve_crm(
+    X: FloatArray, codes: IntArray, space: GroupSpace, alpha: float, tol: float, pool: FloatArray | None = None
+) -> ConvexFit:
     """Fit CRM, with four predictors: the extrapolated or the learned bias, under a uniform or an empirical prior."""
-    clf = fit_codes(X, codes, space, alpha, tol=tol, prior="uniform")
+    clf = fit_codes(X, codes, space, alpha, tol=tol, prior="uniform", unlabelled=pool)
 
     def predictors(frequency: FloatArray) -> dict[str, Predict]:
         priors: dict[str, Any] = {"uniform": "uniform", "empirical": frequency}

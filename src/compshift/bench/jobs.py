@@ -28,11 +28,13 @@ from threadpoolctl import threadpool_limits
 
 from compshift._errors import InputError, system_sentence
 from compshift.bench.convex_methods import CONVEX_METHODS, chooses_ridge, n_seeds, solve_method
+from compshift.bench.paper import POOL_METHOD
+from compshift.bench.pool import set_apart
 from compshift.bench.protocol import Protocol
 from compshift.bench.records import RECORD_VERSION, Record, package_versions
 from compshift.bench.sources import DataSource
 from compshift.bench.trained_methods import DivergedError, JobBusyError, train_method
-from compshift.core.arrays import IntArray
+from compshift.core.arrays import FloatArray, IntArray
 from compshift.data.dataset import GroupedDataset
 from compshift.data.shift import Scenario
 from compshift.methods.sampling import Fixed, LogUniform
@@ -57,6 +59,7 @@ class PlannedData:
     weights: str | None = None  # path of the backbone's checkpoint file; the protocol has its digest
     scenarios: str = ""  # groups to drop, as the user wrote them
     pairs: str | None = None  # "separate" if a sentence encoder is fine-tuned on pairs of texts
+    unlabelled: float | None = None  # share of the test rows that is set apart as an unlabelled pool
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class Job:
     @property
     def is_convex(self) -> bool:
         """Whether a convex solver fits the method, not the training loop."""
-        return self.data.protocol.mode == "features" and self.method.name in CONVEX_METHODS
+        return self.data.protocol.mode == "features" and self.method.name in (*CONVEX_METHODS, POOL_METHOD)
 
     @property
     def chooses_ridge(self) -> bool:
@@ -102,6 +105,7 @@ class Job:
         common, own = self.drawn
         # Earlier releases had no "pairs" and read every pair as one sequence. Jobs that still do so keep their keys.
         encoding = {"pairs": self.data.pairs} if self.data.pairs else {}
+        scored = {} if self.data.unlabelled is None else {"unlabelled": self.data.unlabelled}
         return {
             "data": self.data.source.label,
             "digest": self.data.digest,
@@ -115,6 +119,7 @@ class Job:
             "hyperparameters": own,
             "protocol": self.data.protocol.to_dict(),
             **encoding,
+            **scored,
         }
 
     @cached_property
@@ -127,6 +132,11 @@ class Job:
     def run_seed(self) -> int:
         """Seed of all randomness in the run; it does not depend on the other jobs of the plan."""
         return seed_for(self.data.source.label, self.scenario, self.method.name, self.draw, self.seed)
+
+    @property
+    def pool_seed(self) -> int:
+        """Seed that draws the pool; it is the same for all methods, draws and scenarios, whose results are compared."""
+        return seed_for("unlabelled", self.data.source.label, self.data.protocol.plan_seed, self.seed)
 
 
 @dataclass(frozen=True)
@@ -150,7 +160,7 @@ class Unit:
 
     def second(self, chosen: int) -> list[Job]:
         """Return the jobs of stage 2: the chosen draw at all other seeds; no jobs if the method is deterministic."""
-        seeds = n_seeds(self.data.protocol.mode, self.method.name, self.seeds)
+        seeds = n_seeds(self.data.protocol.mode, self.method.name, self.seeds, self.data.unlabelled)
         return [self.job(chosen, seed) for seed in range(1, seeds)]
 
     @property
@@ -225,12 +235,18 @@ def _result(work: Work) -> Record:
         scenario = Scenario(job.scenario, dropped, trim_validation=job.dropped != STANDARD)
         data = scenario.apply(whole, strict=protocol.strict)
     parts = {name: data.part(name) for name in data.splits if name != "train"}
-    predicted, detail = _fit_and_predict(work, data, parts)
-    return {"detail": detail, **_counts(whole, data, parts, predicted)}
+    pool, apart = None, {}
+    if job.data.unlabelled is not None:
+        parts["test"], pool = set_apart(parts["test"], job.data.unlabelled, job.pool_seed)
+        apart = {"pool_rows": len(pool)}
+    elif job.method.name == POOL_METHOD:
+        pool = parts["test"].X
+    predicted, detail = _fit_and_predict(work, data, parts, pool)
+    return {"detail": detail, **apart, **_counts(whole, data, parts, predicted)}
 
 
 def _fit_and_predict(
-    work: Work, data: GroupedDataset, parts: dict[str, GroupedDataset]
+    work: Work, data: GroupedDataset, parts: dict[str, GroupedDataset], pool: FloatArray | None
 ) -> tuple[dict[str, dict[str, IntArray]], dict[str, Any]]:
     """Fit the method, and return the predicted classes (n,) by split and predictor, and diagnostics of the fit."""
     job, protocol = work.job, work.job.data.protocol
@@ -245,6 +261,7 @@ def _fit_and_predict(
             alpha=common.get("alpha"),
             tol=protocol.solver_tolerance,
             seed=job.run_seed,
+            pool=pool,
         )
         predicted = {
             name: {key: predict(part.X) for key, predict in fit.predictors(part.space.frequencies(part.codes)).items()}

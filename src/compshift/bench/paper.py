@@ -24,7 +24,16 @@ PAPER_METHODS = {
 }
 """The paper's eight methods in the paper's order, with the names in its tables."""
 
-FURTHER_METHODS = {"rwg": "RWG", "subg": "SUBG", "dfr": "DFR", "crm-resolved": "CRM resolved"}
+POOL_METHOD = "crm-unlabelled"
+"""CRM with a pool of unlabelled rows; it is planned if a pool is given, and cannot be named."""
+
+FURTHER_METHODS = {
+    POOL_METHOD: "CRM + unlabelled",
+    "rwg": "RWG",
+    "subg": "SUBG",
+    "dfr": "DFR",
+    "crm-resolved": "CRM resolved",
+}
 """Methods of this package that are absent from the paper's main table, with their names in tables."""
 
 VARIANTS = {

@@ -23,7 +23,8 @@ from compshift._checks import check_count
 from compshift._errors import ExtrapolationWarning, InputError, unknown_name
 from compshift.bench.convex_methods import CONVEX_METHODS, SAME_ON_FEATURES, chooses_ridge
 from compshift.bench.jobs import STANDARD, PlannedData, PlannedMethod, Unit
-from compshift.bench.paper import FURTHER_METHODS, PAPER_METHODS
+from compshift.bench.paper import FURTHER_METHODS, PAPER_METHODS, POOL_METHOD
+from compshift.bench.pool import pool_share
 from compshift.bench.protocol import Protocol, named_protocol, split_changes
 from compshift.bench.sources import DataSource
 from compshift.bench.store import Store
@@ -74,6 +75,7 @@ class BenchPlan:
                 "protocol": planned.protocol.to_dict(),
                 "name": planned.source.name,
                 **({"pairs": planned.pairs} if planned.pairs else {}),
+                **({} if planned.unlabelled is None else {"unlabelled": planned.unlabelled}),
             }
             for planned in self.data
         }
@@ -137,6 +139,7 @@ def make_plan(
     weights: str | PathLike[str] | None = None,
     strict: bool = False,
     plugins: Sequence[Any] = (),
+    unlabelled: str | float | None = None,
 ) -> BenchPlan:
     """Plan every method on every scenario of every data set.
 
@@ -145,6 +148,8 @@ def make_plan(
     as text such as ``"3,stripes"``, separated by semicolons if several are dropped together. ``changes`` are changes to
     the settings of ``protocol``; arguments that are None take the protocol's values. ``yes`` allows ``"each"`` for data
     sets whose published result is a single scenario. ``plugins`` are ``compshift.methods.registry.Plugin`` instances.
+    ``unlabelled`` adds CRM with a pool of unlabelled rows to the methods: ``"test"`` for all test rows, which are also
+    scored, or a share of the test rows, which then are not scored for any method.
     """
     changes, extent = split_changes(changes)
     draws = extent.get("draws") if draws is None else draws
@@ -158,7 +163,11 @@ def make_plan(
     for label, count in labels.items():
         if count > 1:
             raise InputError(f"{count} data sets are called {label!r}: name each once, or rename the files")
-    chosen = choose_methods(methods, plugins, tuning=any(not source.features for source in sources))
+    tuning = any(not source.features for source in sources)
+    chosen = choose_methods(methods, plugins, tuning=tuning)
+    share = None if unlabelled is None else pool_share(unlabelled)
+    if unlabelled is not None:
+        chosen = _with_pool(chosen, tuning=tuning)
     if not sources or not chosen or drops == []:
         raise InputError("there is nothing to run: name at least one data set, one method and one scenario")
     units = []
@@ -189,7 +198,13 @@ def make_plan(
                 f"a single scenario, 'none', but 'each' would drop {len(shifts)} groups in turn ({jobs} jobs): choose "
                 "the scenario 'none', or confirm with yes=True"
             )
-        planned = PlannedData(source, source.digest(), rules, path, " ".join(wanted), pair_encoding(rules, data))
+        encoding = pair_encoding(rules, data)
+        planned = PlannedData(source, source.digest(), rules, path, " ".join(wanted), encoding, share)
+        if share is not None and np.count_nonzero(data.split == 2) < 2:
+            raise InputError(
+                f"{source.label}: unlabelled is {unlabelled}, but there are fewer than two test rows to divide: add "
+                "test rows, or use unlabelled='test'"
+            )
         own = [replace(method, ranges=rules.method_ranges(method.name, method.ranges)) for method in chosen]
         for shift in shifts:
             dropped = tuple(tuple(map(int, code)) for code in shift.dropped) if shift.trim_validation else STANDARD
@@ -208,6 +223,11 @@ def choose_methods(names: Sequence[str], plugins: Sequence[Any] = (), *, tuning:
     ``tuning`` says whether a network is fine-tuned. If not, methods that are equivalent to another method on fixed
     features are left out of "all", and raise an InputError if they are named.
     """
+    if POOL_METHOD in names:
+        raise InputError(
+            f"{POOL_METHOD!r} is 'crm' with a pool of unlabelled rows: name 'crm', and pass the pool as "
+            "unlabelled='test'"
+        )
     if find_spec("torch") is None:
         return _convex_methods(names, tuning=tuning)
     from compshift.methods.registry import METHODS, add_plugin, load_installed, method_class
@@ -230,12 +250,30 @@ def choose_methods(names: Sequence[str], plugins: Sequence[Any] = (), *, tuning:
                 f"on fixed features {name!r} is the same as {same!r}: use {same!r}, or fine-tune a network"
             )
     wanted |= dict.fromkeys(own)
+    if POOL_METHOD in wanted:
+        raise InputError(f"{POOL_METHOD!r} is the name of CRM with a pool of unlabelled rows: choose another name")
     for name in wanted:
         fields = [field.name for field in dataclasses.fields(method_class(name))]  # type: ignore[arg-type]
         for key in method_class(name).ranges:
             if key not in fields:
                 raise unknown_name(f"range of the method {name!r} for the hyper-parameter", key, fields)
     return [PlannedMethod(name, dict(method_class(name).ranges), code.get(name, "")) for name in wanted]
+
+
+def _with_pool(methods: Sequence[PlannedMethod], *, tuning: bool) -> list[PlannedMethod]:
+    """Return the methods with ``POOL_METHOD`` after CRM."""
+    if tuning:
+        raise InputError(
+            "unlabelled is for frozen features, but a network is fine-tuned: use features=True, or leave unlabelled out"
+        )
+    names = [method.name for method in methods]
+    if "crm" not in names:
+        raise InputError(
+            f"unlabelled is used by the method 'crm' alone, but the methods are {', '.join(names)}: add 'crm', or "
+            "leave unlabelled out"
+        )
+    after = names.index("crm") + 1
+    return [*methods[:after], PlannedMethod(POOL_METHOD, {}), *methods[after:]]
 
 
 def _convex_methods(names: Sequence[str], *, tuning: bool) -> list[PlannedMethod]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from compshift import __version__
 from compshift._errors import InputError
+from compshift.bench.paper import POOL_METHOD
 from compshift.bench.protocol import COMBINATIONS
 from compshift.core.groups import GroupSpace
 
@@ -139,7 +140,10 @@ def _check_counts(record: Mapping[str, Any]) -> None:
             _expect(_are_counts(counts, n_groups) and all(map(int.__le__, counts, rows[split])), "right")
     first = next(iter(right["test"]))
     _expect(all(first in predictors for predictors in right.values()), "right")
+    _expect(_is_count(record.get("pool_rows", 0)), "pool_rows")
     _check_detail(_mapping(record, "detail"))
+    if record["config"]["method"] == POOL_METHOD:
+        _expect(isinstance(_mapping(record["detail"], "pool").get("used"), bool), "pool")
 
 
 def _check_detail(detail: Mapping[str, Any]) -> None:
@@ -161,6 +165,7 @@ def check_about(about: Mapping[str, Any]) -> None:
     for entry in data.values():
         _expect(isinstance(entry, dict) and isinstance(entry.get("digest"), str), "data")
         _mapping(entry, "protocol")
+        _expect(_is_number(entry.get("unlabelled", 0.5)) and 0 < entry.get("unlabelled", 0.5) < 1, "unlabelled")
     for label, plan in plans.items():
         _expect(label in data and isinstance(plan, list), "plans")
         for unit in plan:  # dropped groups, method, number of draws, number of seeds

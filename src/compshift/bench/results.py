@@ -17,7 +17,8 @@ import numpy as np
 from compshift.bench.comparison import paper_differences
 from compshift.bench.convex_methods import chooses_ridge
 from compshift.bench.jobs import STANDARD
-from compshift.bench.paper import VARIANTS, printed, read_table
+from compshift.bench.paper import POOL_METHOD, VARIANTS, printed, read_table
+from compshift.bench.pool import pool_notes
 from compshift.bench.protocol import COMBINATIONS
 from compshift.bench.records import Record, dropped_accuracy, group_accuracy, is_done, n_unseen, reported, scores
 from compshift.bench.selection import (
@@ -136,6 +137,8 @@ def results_of(folder: ChosenRecords, n_failures: int = 0) -> Results:
         results.notes += _outside_hull(
             data, {key[1]: next(iter(chosen[key].values())) for key in chosen if key[0] == data}
         )
+        with_pool = [found for key, found in chosen.items() if (key[0], key[2]) == (data, POOL_METHOD)]
+        results.notes += pool_notes(data, about["data"][data].get("unlabelled"), with_pool)
         if about["data"][data].get("name") == data:
             results.named.add(data)
             record = next(iter(next(found for key, found in chosen.items() if key[0] == data).values()))

@@ -112,7 +112,7 @@ def _belongs(config: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
     known = about["data"].get(config["data"])
     return (
         known is not None
-        and all(config.get(name) == known.get(name) for name in ("digest", "protocol", "pairs"))
+        and all(config.get(name) == known.get(name) for name in ("digest", "protocol", "pairs", "unlabelled"))
         and config.get("code") == about["methods"].get(config["method"])
     )
 
@@ -143,12 +143,12 @@ def unfinished_units(about: Mapping[str, Any], units: UnitRecords) -> list[Unfin
     """Return every planned unit with missing jobs, in the order of the plans."""
     found = []
     for label, plan in about["plans"].items():
-        protocol = about["data"][label]["protocol"]
+        protocol, share = about["data"][label]["protocol"], about["data"][label].get("unlabelled")
         for codes, method, draws, seeds in plan:
             dropped = tuple(sorted(map(tuple, codes)))
             records = units.get((label, dropped, method), {})
             rule = selection_rule(protocol)
-            planned = _planned_runs(records, draws, n_seeds(protocol["mode"], method, seeds), *rule)
+            planned = _planned_runs(records, draws, n_seeds(protocol["mode"], method, seeds, share), *rule)
             finished = len(planned & set(records))
             if finished < len(planned):
                 found.append(UnfinishedUnit(label, dropped, method, finished, len(planned)))

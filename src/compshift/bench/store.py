@@ -219,9 +219,16 @@ def _check_same_data(old: Mapping[str, Any], new: Mapping[str, Any], path: Path)
             difference, remedy = "with other rows, splits, targets or attributes", "use the same options"
         elif before.get("protocol") != now["protocol"]:
             difference, remedy = _protocol_difference(before["protocol"], now["protocol"])
+        elif before.get("unlabelled") != now.get("unlabelled"):
+            difference, remedy = _scored_rows(before.get("unlabelled")), "use the same options"
         else:
             continue
         raise InputError(f"{str(path)!r} has results of {label} {difference}: choose another folder, or {remedy}")
+
+
+def _scored_rows(share: float | None) -> str:
+    """Describe the test rows that stored results were scored on, given the share that was an unlabelled pool."""
+    return "scored on all test rows" if share is None else f"scored on the test rows outside a pool of {100 * share:g}%"
 
 
 def _protocol_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, str]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from compshift._errors import InputError
 from compshift.bench.jobs import Job, PlannedData, Unit
+from compshift.bench.paper import POOL_METHOD
 from compshift.bench.store import Store
 from compshift.bench.trained_methods import planned_backbone
 
@@ -22,6 +23,9 @@ FIT_EVALUATIONS = 120
 
 CHOICE_FITS = 10
 """Time of a fit that chooses its ridge on held-out combinations, in units of a convex fit."""
+
+POOL_FITS = 12
+"""Time of a fit that decides on held-out combinations whether to use an unlabelled pool, in units of a convex fit."""
 
 PRODUCTS_PER_STEP = 4.0
 """Time of a training step on features, in units of one matrix product of features and weights."""
@@ -89,7 +93,7 @@ def _time_jobs(data: PlannedData, device: str) -> Callable[[Job], float]:
 
     def seconds_of(job: Job) -> float:
         if job.is_convex:
-            fits = CHOICE_FITS if job.chooses_ridge else 1
+            fits = (CHOICE_FITS if job.chooses_ridge else 1) + (POOL_FITS if job.method.name == POOL_METHOD else 0)
             return CONVEX_SECONDS + fits * 2 * FIT_EVALUATIONS * product
         return TRAINED_SECONDS + data.protocol.steps * PRODUCTS_PER_STEP * product
 

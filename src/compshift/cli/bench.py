@@ -123,6 +123,17 @@ def bench(
             rich_help_panel=RUNS,
         ),
     ] = False,
+    unlabelled: Annotated[
+        str | None,
+        typer.Option(
+            metavar="test|SHARE",
+            help="On frozen features, also run CRM with unlabelled test rows: test (all of them, which are scored "
+            "too), or a share between 0 and 1 that is set apart at random, so that every method is scored on the "
+            "others.",
+            show_default=False,
+            rich_help_panel=SCOPE,
+        ),
+    ] = None,
     plugin: Annotated[
         list[Path] | None,
         typer.Option(
@@ -260,6 +271,7 @@ def bench(
         weights=None if features else weights,
         strict=strict,
         plugins=plugins,
+        unlabelled=unlabelled,
     )
     for source in data:
         X = source.measurements()

@@ -25,7 +25,7 @@ from compshift.data.splits import SPLITS
 from compshift.data.text_tables import TEXT, ending
 
 if TYPE_CHECKING:
-    from compshift.data.dataset import GroupedDataset
+    from compshift.data.dataset import GroupedDataset, Samples
     from compshift.data.images import Geometry
     from compshift.features.recipe import Recipe
 
@@ -149,6 +149,21 @@ def load_source(source: str, table: TableOptions) -> Source:
         return Source(load_features(source, table.targets, table.nuisances, shares, table.seed))
     data, recipe = table.load_table(source, replace(table, backbone=None).recipe())
     return Source(data, recipe.to_dict())
+
+
+def load_pool(pool: Path, source: Source, name: str, root: Path | None) -> Samples:
+    """Return the samples of a table or feature file without labels; ``name`` is the name or path of ``source``."""
+    if name in MODULES:
+        raise InputError(f"--unlabelled is for tables and feature files, but {name} is a named data set: leave it out")
+    if not pool.exists():
+        raise InputError(f"there is no file {str(pool)!r}: pass the path of a table or feature file to --unlabelled")
+    if source.inputs is None:
+        from compshift.data.feature_files import read_inputs
+
+        return read_inputs(pool)
+    from compshift.features.recipe import Recipe
+
+    return Recipe.from_dict(source.inputs).load_samples(pool, root)
 
 
 def path_of(source: str) -> str | None:

@@ -113,6 +113,16 @@ def train(
             rich_help_panel=METHOD,
         ),
     ] = None,
+    unlabelled: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POOL",
+            help="Table with the same sample columns, or feature file, of unlabelled samples from use. crm-resolved "
+            "solves its head on them too, if this helps on held-out groups.",
+            show_default=False,
+            rich_help_panel=DATA,
+        ),
+    ] = None,
     drop: Annotated[
         list[str] | None,
         typer.Option(

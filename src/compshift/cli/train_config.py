@@ -12,7 +12,7 @@ from typing import Any
 from compshift._errors import InputError, check_name, unknown_name
 from compshift._files import check_apart, check_folder, check_ordinary
 from compshift.bench.protocol import PROTOCOLS, Protocol, named_protocol
-from compshift.cli.inputs import TableOptions, load_source, path_of
+from compshift.cli.inputs import TableOptions, load_pool, load_source, path_of
 from compshift.cli.options import assignments
 from compshift.data.benchmarks import MODULES, benchmark
 from compshift.data.shards import check_readable
@@ -44,7 +44,17 @@ MAX_FILE_BYTES = 1 << 16
 SETTINGS_KEYS = tuple(field.name for field in fields(Settings))
 """Configuration keys of the training loop."""
 
-KEYS = ("data", "method", "hyperparameters", "drop", *PROTOCOL_KEYS, *BACKBONE_KEYS, *TABLE_KEYS, *SETTINGS_KEYS)
+KEYS = (
+    "data",
+    "unlabelled",
+    "method",
+    "hyperparameters",
+    "drop",
+    *PROTOCOL_KEYS,
+    *BACKBONE_KEYS,
+    *TABLE_KEYS,
+    *SETTINGS_KEYS,
+)
 """All keys that a configuration file may have."""
 
 
@@ -79,7 +89,8 @@ class TrainConfig:
         check_folder(output, "for the run with -o")
         check_readable(output)
         _check_types(options)
-        check_apart(output, path_of(options["data"]), options.get("root"), options.get("backbone"))
+        inputs = (options.get("unlabelled"), options.get("root"), options.get("backbone"))
+        check_apart(output, path_of(options["data"]), *inputs)
         name = options.get("method", "crm")
         values = {**options.get("hyperparameters", {}), **assignments(hyperparameters, "--set")}
         if "protocol" in options:
@@ -105,7 +116,9 @@ class TrainConfig:
         if "root" in columns:
             columns["root"] = Path(columns["root"])
         source = load_source(self.source, TableOptions(**columns, seed=int(settings_given.get("seed", 0))))
-        data = source.data
+        data, pool = source.data, None
+        if "unlabelled" in self.options:
+            pool = load_pool(Path(self.options["unlabelled"]), source, self.source, columns.get("root"))
         own: dict[str, Any] = {}
         if "protocol" in self.options:
             protocol = self._protocol(data.kind)
@@ -141,6 +154,7 @@ class TrainConfig:
                 inputs=source.inputs,
                 files={"config.toml": self._as_toml(resolved, backbone.name, method)},
                 listener=listener,
+                unlabelled=pool,
             )
         held_out = "test" in data.splits
         about = {"model": str(self.output), "method_name": self.method, "held_out": held_out, "new": not finished}
@@ -177,7 +191,7 @@ class TrainConfig:
         """Return the whole configuration as TOML; `compshift train --config` repeats the run with it."""
         import tomli_w
 
-        kept = (*TABLE_KEYS, *BACKBONE_KEYS, *PROTOCOL_KEYS, "drop")
+        kept = (*TABLE_KEYS, *BACKBONE_KEYS, *PROTOCOL_KEYS, "drop", "unlabelled")
         content = {name: self.options[name] for name in kept if name in self.options}
         content |= {name: str(content[name]) for name in ("root",) if name in content}
         content |= {"data": self.source, "method": self.method, "backbone": backbone}
@@ -245,7 +259,7 @@ def _check_types(options: dict[str, Any]) -> None:
     for name in ("root", "weights"):
         if isinstance(options.get(name), Path):
             options[name] = str(options[name])
-    type_names = dict.fromkeys(("data", "method", "protocol", *BACKBONE_KEYS, *TABLE_KEYS), "str")
+    type_names = dict.fromkeys(("data", "unlabelled", "method", "protocol", *BACKBONE_KEYS, *TABLE_KEYS), "str")
     type_names |= {"max_length": "int", "dropout": "float"}
     type_names |= {field.name: str(field.type) for field in fields(Settings)}
     for name, value in options.items():

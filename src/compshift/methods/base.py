@@ -186,6 +186,16 @@ class TrainingRows:
     task: Task
     processes: Collective  # processes that share the rows
     seed: int  # seed of the run
+    pool: Callable[[], Iterator[dict[str, Tensor]]] | None = None  # inputs of unlabelled samples, if the run has any
+
+    @torch.no_grad()
+    def pool_features(self, model: BackboneClassifier) -> FloatArray | None:
+        """Features (N, p) of the unlabelled samples of all processes; None if the run has none."""
+        if self.pool is None:
+            return None
+        parts = [model.features(inputs).float().cpu().double().numpy() for inputs in self.pool()]
+        gathered = self.processes.gather(np.concatenate(parts) if parts else None)
+        return np.concatenate([part for part in gathered if part is not None])
 
     @torch.no_grad()
     def features(self, model: BackboneClassifier) -> tuple[FloatArray, IntArray, FloatArray]:
@@ -219,6 +229,8 @@ class Method(ABC):
         Description of the method in a few words.
     uses_prior : bool
         Whether ``predictors`` uses its argument ``prior``. Default: False.
+    uses_unlabelled : bool
+        Whether ``finish`` uses unlabelled samples. Default: False.
     ranges : mapping of str to LogUniform
         Ranges from which benchmarks draw hyper-parameters.
     later : tuple of str
@@ -244,6 +256,7 @@ class Method(ABC):
     name: ClassVar[str]
     summary: ClassVar[str] = ""
     uses_prior: ClassVar[bool] = False
+    uses_unlabelled: ClassVar[bool] = False
     ranges: ClassVar[Mapping[str, LogUniform]] = {}
     later: ClassVar[tuple[str, ...]] = ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from compshift._checks import check_positive
 from compshift._errors import ExtrapolationWarning, InputError, check_name
+from compshift.core.bias import ExtrapolatedBias
 from compshift.core.candidates import PRIORS
 from compshift.core.hull import AffineHull
 from compshift.methods.base import Batch, Method, Predictor, State, Task, TrainingRows
@@ -35,7 +36,7 @@ class CRM(Method):
     uses_prior = True
     name = "crm"
     summary = "additive energies with extrapolated bias"
-    later = ("init",)
+    later: ClassVar[tuple[str, ...]] = ("init",)
 
     def __post_init__(self) -> None:
         check_name("prior", self.prior, PRIORS)
@@ -109,16 +110,23 @@ class CRMResolved(CRM):
     head far from it. The ridge penalty is ``alpha``; if ``alpha`` is 0, it is chosen on held-out training groups as
     ``CRMClassifierCV`` does. Checkpoints are selected with the unsolved head, because solving it at every evaluation
     would take longer than training.
+
+    If the run has unlabelled samples, the head is solved on their features too, by EM (``CRMClassifier.fit``).
+    ``use_unlabelled`` is "auto", to do so only if it helps on held-out training groups, or "always".
     """
 
     alpha: float = 0.0
+    use_unlabelled: str = "auto"
 
+    uses_unlabelled = True
     name = "crm-resolved"
     summary = "crm, then its head solved to the optimum"
+    later = ("init", "use_unlabelled")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self.alpha, "alpha", allow_zero=True)
+        check_name("use_unlabelled", self.use_unlabelled, ("auto", "always"))
         if self.hidden:
             raise InputError(
                 f"hidden is {self.hidden}, but only linear energies can be solved to the optimum: pass hidden=0, or "
@@ -126,13 +134,23 @@ class CRMResolved(CRM):
             )
 
     def finish(self, model: BackboneClassifier, rows: TrainingRows) -> dict[str, Any]:
-        """Fit the head to its optimum on the final features, then compute every group's bias from all training rows."""
-        from compshift.crm.coded import choose_alpha, fit_codes
+        """Fit the head to its optimum on the final features, then compute every group's bias from all training rows.
+
+        With unlabelled samples, energies and biases come from both kinds of rows.
+        """
+        from compshift.crm.coded import choose_alpha, choose_pool, fit_codes
 
         X, group, weight = rows.features(model)
+        pool, reason = rows.pool_features(model), "the pool is used, as asked"
         codes, task = rows.task.seen[group], rows.task
         alpha = self.alpha or choose_alpha(X, codes, task.space, np.random.default_rng(rows.seed))
-        clf = fit_codes(X, codes, task.space, alpha, sample_weight=weight, tol=1e-6)
+        about = {}
+        if pool is not None:
+            if self.use_unlabelled == "auto":
+                used, reason, *_ = choose_pool(X, codes, task.space, alpha, pool, weight)
+                pool = pool if used else None
+            about = {"unlabelled": reason}
+        clf = fit_codes(X, codes, task.space, alpha, sample_weight=weight, tol=1e-6, unlabelled=pool)
         head = energy_head(model)
         with torch.no_grad():
             split = np.split(clf.coef_, task.space.offsets[1:])
@@ -142,5 +160,9 @@ class CRMResolved(CRM):
             # group, which is subtracted from the group's bias.
             constant = (clf.coef_ @ clf.feature_mean_)[clf.groups_ + task.space.offsets].sum(axis=1)
             head.learned_bias.copy_(torch.as_tensor(clf.learned_bias_ - constant))
-        self.refresh(model, rows)
-        return {"alpha": alpha, "bias_gap": head.bias_gap}
+        if pool is None:
+            self.refresh(model, rows)
+        else:  # B* averages over training rows and pool, which the head itself cannot do: it knows seen groups only
+            found = ExtrapolatedBias(clf.bias_ - constant, clf.effective_sample_size_)
+            head._store_bias(found, clf.coef_ @ clf.feature_mean_)
+        return {"alpha": alpha, "bias_gap": head.bias_gap, **about}

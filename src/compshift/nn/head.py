@@ -268,11 +268,15 @@ class AdditiveEnergyHead(HeadState):
         with evaluation_mode(self, *([backbone] if isinstance(backbone, nn.Module) else [])):
             blocks = energy_blocks(self, self.candidates.table, batches, backbone, weighted)
             result, mean_energy = step_two_bias(blocks, self.seen, log_score, processes)
-        self.bias.copy_(result.bias)
-        self.effective_sample_size.copy_(result.effective_sample_size)
+        self._store_bias(result, mean_energy)
+        return result
+
+    def _store_bias(self, found: ExtrapolatedBias, mean_energy: Any) -> None:
+        """Store biases and effective sample sizes (g,) and mean energies (D,) that belong to the current weights."""
+        self.bias.copy_(torch.as_tensor(found.bias))
+        self.effective_sample_size.copy_(torch.as_tensor(found.effective_sample_size))
         self.mean_energy.copy_(torch.as_tensor(mean_energy))
         self._age.start(self)
-        return result
 
     @property
     def bias_gap(self) -> float:

@@ -345,7 +345,8 @@ def print_run(result: Mapping[str, Any], source: str, *, as_json: bool) -> None:
         if len(result["validation"]) > 1:
             print("`predict` and `evaluate` use the first predictor; the others are ablations of its bias and prior")
     for name, value in result["method"].items():
-        print(f"{name.replace('_', ' ')}: {value:.4g}{EXPLANATIONS.get(name, '')}")
+        shown = value if isinstance(value, str) else f"{value:.4g}"
+        print(f"{name.replace('_', ' ')}: {shown}{EXPLANATIONS.get(name, '')}")
     print(f"model in {result['model']}")
     if result["held_out"]:
         print(f"test it with: compshift evaluate {shlex.join([str(result['model']), source])}")

@@ -212,7 +212,7 @@ def _statistics(label: str, folder: ChosenRecords) -> DataStatistics | None:
         total_groups=len(first["groups"]),
         train_size=sum(first["train_rows"]),
         val_size=int(val.max(axis=0).sum()),
-        test_size=sum(first["rows"]["test"]),
+        test_size=sum(first["rows"]["test"]) + first.get("pool_rows", 0),
         val_is_exact=_keeps_every_group(records, strict=bool(folder.about["data"][label]["protocol"].get("strict"))),
     )
 

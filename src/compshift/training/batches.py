@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -129,14 +130,7 @@ class TrainingData:
         content = hashlib.sha256(repr((self.data.kind, self.data.space.names, self.data.space.values)).encode())
         for array in (self.data.codes, self.train, self.validation):
             content.update(np.ascontiguousarray(array).tobytes())
-        samples = self.data.samples
-        if isinstance(samples, ImageFiles):
-            for row, name in enumerate(samples.names):
-                path = samples.path(row)
-                content.update(f"{name} {path.stat().st_size if path.exists() else -1}\n".encode(errors="replace"))
-        else:
-            for digest in sample_digests(samples, np.concatenate([self.train, self.validation])):
-                content.update(digest)
+        _add_samples(content, self.data.samples, np.concatenate([self.train, self.validation]))
         return content.hexdigest()
 
     def sampler(self, method: Method, settings: Settings) -> Sampler:
@@ -152,6 +146,24 @@ class TrainingData:
         """Make the task; its ``weight`` is how often the sampler's batches contain each group."""
         counts = np.bincount(self.group).astype(np.float64)
         return Task(self.data.space, self.seen, sampler.group_weight(self.group, len(self.seen)), counts)
+
+
+def samples_digest(samples: Samples) -> str:
+    """Digest of unlabelled samples; of image files, as in ``TrainingData.digest``, only names and sizes are hashed."""
+    content = hashlib.sha256()
+    _add_samples(content, samples, np.arange(len(samples)))
+    return content.hexdigest()
+
+
+def _add_samples(content: Any, samples: Samples, rows: IntArray) -> None:
+    """Add samples to a digest: the names and sizes of all image files, or the content of the given rows."""
+    if isinstance(samples, ImageFiles):
+        for row, name in enumerate(samples.names):
+            path = samples.path(row)
+            content.update(f"{name} {path.stat().st_size if path.exists() else -1}\n".encode(errors="replace"))
+    else:
+        for digest in sample_digests(samples, rows):
+            content.update(digest)
 
 
 @dataclass(frozen=True, eq=False)

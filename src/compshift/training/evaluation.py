@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ class Inspection:
     processes: Collective
     autocast: Callable[[], AbstractContextManager[Any]]  # context of a forward pass in reduced precision
     settings: Settings
+    pool: Reader | None = None  # reads the unlabelled samples, if the run has any
 
     def refresh(self) -> None:
         """Call the method's ``refresh`` with a fixed subset of the training rows."""
@@ -46,9 +47,18 @@ class Inspection:
             self.method.refresh(self.model, self.training_rows(self.settings.refresh_rows))
 
     def finish(self) -> dict[str, Any]:
-        """Call the method's ``finish`` with all training rows, and return the values it reports."""
+        """Call the method's ``finish`` with all training rows and the pool, and return the values it reports."""
         with evaluation_mode(self.model), torch.no_grad():
-            return self.method.finish(self.model, self.training_rows(None))
+            pool = None if self.pool is None else self._pool_inputs
+            return self.method.finish(self.model, replace(self.training_rows(None), pool=pool))
+
+    def _pool_inputs(self) -> Iterator[dict[str, Tensor]]:
+        """Yield the inputs of this process's share of the unlabelled samples, batch by batch."""
+        assert self.pool is not None
+        rows = np.arange(len(self.pool.samples))
+        for _, inputs in self.pool.in_order(rows[self.processes.share(len(rows))], self.settings.batch_size):
+            with self.autocast():
+                yield inputs
 
     def validate(self, *, selecting: bool) -> dict[str, GroupReport]:
         """Accuracy on the validation rows of every predictor, or only of the one that selects the checkpoint."""

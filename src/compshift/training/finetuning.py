@@ -8,10 +8,12 @@ from contextlib import ExitStack
 from os import PathLike
 from typing import Any
 
-from compshift._checks import MAX_READERS, check_flag, check_float32, check_whole
+import numpy as np
+
+from compshift._checks import MAX_READERS, check_finite, check_flag, check_float32, check_whole
 from compshift._errors import InputError, an
 from compshift._files import check_path
-from compshift.data.dataset import GroupedDataset
+from compshift.data.dataset import GroupedDataset, Samples, has_pairs
 from compshift.methods.base import Method
 from compshift.methods.registry import make_method
 from compshift.nn.backbones import Backbone
@@ -38,6 +40,7 @@ def train(
     inputs: Mapping[str, Any] | None = None,
     files: Mapping[str, str] | None = None,
     listener: Listener | None = None,
+    unlabelled: Samples | None = None,
 ) -> TrainedClassifier:
     """Train a backbone and a head on the train rows, and keep the checkpoint that is best on the val rows.
 
@@ -71,6 +74,10 @@ def train(
         Names and texts of additional files to write to the folder, such as a configuration.
     listener : Listener, optional
         Object that is notified of every step and evaluation.
+    unlabelled : samples, optional
+        Unlabelled samples of the same kind as ``data.samples``, from the population in which the model will be used.
+        The method ``"crm-resolved"`` solves its head on their features too, if this helps on held-out training groups;
+        other methods cannot use them.
 
     Returns
     -------
@@ -118,16 +125,42 @@ def train(
             f"patience is {settings.patience}, but there are no validation rows to measure improvement on: put rows "
             "into the split 'val', or pass patience=0"
         )
+    if unlabelled is not None:
+        _check_unlabelled(unlabelled, data, chosen)
     network = _choose_backbone(backbone, rows, settings.seed)
     settings = settings.resolved(network.kind, pretrained=network.pretrained)
     with ExitStack() as stack:
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="compshift-"))
-        run = Run(rows, chosen, network, settings, check_path(folder), device, workers, listener)
+        run = Run(rows, chosen, network, settings, check_path(folder), device, workers, listener, unlabelled)
         if run.main:
             stack.enter_context(run.folder.locked())
         stack.enter_context(preserved_rng(run.device))
         return run.complete(overwrite=overwrite, inputs=inputs, files=files or {})
+
+
+def _check_unlabelled(unlabelled: Any, data: GroupedDataset, method: Method) -> None:
+    """Check that unlabelled samples are of the kind of the labelled ones, and that the method can use them."""
+    if not method.uses_unlabelled:
+        raise InputError(
+            f"unlabelled cannot be used by the method {method.name!r}: use method='crm-resolved', or leave unlabelled "
+            "out"
+        )
+    if not isinstance(unlabelled, type(data.samples)) or has_pairs(unlabelled) != has_pairs(data.samples):
+        raise InputError(
+            f"unlabelled is {an(type(unlabelled).__name__)}, but the labelled samples are "
+            f"{an(type(data.samples).__name__)}: pass samples of the same kind"
+        )
+    if not len(unlabelled):
+        raise InputError("unlabelled has no samples: pass at least one, or leave unlabelled out")
+    if isinstance(unlabelled, np.ndarray):
+        if unlabelled.shape[1:] != data.X.shape[1:]:
+            raise InputError(
+                f"unlabelled has shape {unlabelled.shape}, but data.X has {data.X.shape[1]} columns: pass the same "
+                "features of other samples"
+            )
+        check_finite(unlabelled, "unlabelled")
+        check_float32(unlabelled, "unlabelled")
 
 
 def _choose_backbone(backbone: str | Backbone | None, rows: TrainingData, seed: int) -> Backbone:

@@ -14,12 +14,13 @@ from torch import Tensor, distributed, nn
 
 from compshift._errors import InputError
 from compshift.core.arrays import IntArray
+from compshift.data.dataset import Samples
 from compshift.methods.base import Batch, Method, State
 from compshift.metrics import GroupReport
 from compshift.nn.backbones import Backbone
 from compshift.nn.networks import BackboneClassifier
 from compshift.nn.processes import current_processes
-from compshift.training.batches import Reader, TrainingData
+from compshift.training.batches import Reader, TrainingData, samples_digest
 from compshift.training.classifier import TrainedClassifier, describe_model
 from compshift.training.evaluation import Inspection
 from compshift.training.folder import (
@@ -78,6 +79,7 @@ class Run:
         device: str,
         workers: int | None,
         listener: Listener,
+        unlabelled: Samples | None = None,
     ) -> None:
         self.data, self.method, self.settings, self.listener = data, method, settings, listener
         self.accelerator = make_accelerator(device, settings.precision, find_unused=backbone.pretrained)
@@ -102,6 +104,7 @@ class Run:
         scales = self.accelerator.scaler is not None
         self.scaled = self.accelerator.prepare_optimizer(self.optimiser) if scales else None
         self.reader = Reader(data.data.samples, backbone, self.device, workers)
+        self.pool = None if unlabelled is None else Reader(unlabelled, backbone, self.device, workers)
         self.inspection = Inspection(
             self.model,
             method,
@@ -112,6 +115,7 @@ class Run:
             self.processes,
             self.accelerator.autocast,
             settings,
+            self.pool,
         )
         self.state = self._on_device(method.state(self.task))
         self.step = 0
@@ -303,6 +307,7 @@ class Run:
             "initial_weights": self.initial_weights,
             "inputs": None if inputs is None else dict(inputs),
             "data": self.data.digest(),
+            "unlabelled": None if self.pool is None else samples_digest(self.pool.samples),
         }
 
 
