@@ -32,7 +32,8 @@ class FittedCRM(GroupClassifier):
         self._adopt_candidates(model.candidates, n_targets, one_dimensional)
         self._model = model
         self._fit_log_prior: FloatArray = model.candidates.log_prior(self.prior)
-        (self.alpha_, self.anchor_, self.cross_fit_), self.selected_bias_, self.unseen_offset_ = setting
+        (self.alpha_, self.anchor_, self.cross_fit_, _), self.selected_bias_, self.unseen_offset_ = setting
+        self.feature_transform_ = model.feature_transform
         self.bias_ = model.bias
         self.learned_bias_ = model.learned_bias
         self.cumulant_bias_ = model.cumulant_bias
@@ -166,7 +167,9 @@ class FittedCRM(GroupClassifier):
             )
         clf, inputs = copy(self), self.inputs_
         setting = Setting(
-            FitParams(self.alpha_, self.anchor_, self.cross_fit_), self.selected_bias_, self.unseen_offset_
+            FitParams(self.alpha_, self.anchor_, self.cross_fit_, self.feature_transform_),
+            self.selected_bias_,
+            self.unseen_offset_,
         )
         clf._adopt(self._model.pool.plain, setting, len(self.targets_.names), self._one_dimensional)
         clf.inputs_, clf._warned_outside_hull = inputs, self._warned_outside_hull

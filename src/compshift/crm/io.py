@@ -35,8 +35,8 @@ from compshift.crm.model import CRMModel, OutOfFold, same_prior
 from compshift.data.shards import PARQUET
 from compshift.data.text_tables import TEXT
 
-MODEL_FORMAT_VERSION = 1
-"""Newest version of the file format, which this release writes."""
+MODEL_FORMAT_VERSION = 2
+"""Newest version of the file format: files of models that transform features. All others have version 1."""
 
 HEADER_KEY = "compshift"
 """Metadata key of the JSON header."""
@@ -53,7 +53,7 @@ FOLD_ARRAYS = ("fold_energies", "fold_position", "fold_weight", "fold_temperatur
 
 MODEL_NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
 PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
-ADDED_PARAMETERS = {"anchor": "zero", "cross_fit": False, "unseen_offset": 0.0}
+ADDED_PARAMETERS = {"anchor": "zero", "cross_fit": False, "unseen_offset": 0.0, "feature_transform": "none"}
 """Parameters that older model files do not contain, and the values that reproduce those models."""
 
 MAX_BIAS = 1e12
@@ -100,6 +100,7 @@ def classifier_state(clf: Any, inputs: Mapping[str, Any] | None) -> ClassifierSt
             "anchor": clf.anchor_,
             "cross_fit": clf.cross_fit_ or False,
             "unseen_offset": offset,
+            "feature_transform": clf.feature_transform_,
             "support": clf.support,
             "tol": check_positive(clf.tol, "tol"),
             "max_iter": check_count(clf.max_iter, "max_iter"),
@@ -122,6 +123,7 @@ def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     model, candidates = state.model, state.model.candidates
     header = {
+        "format_version": 1 if model.feature_transform == "none" else MODEL_FORMAT_VERSION,
         "names": list(candidates.space.names),
         "values": [list(values) for values in candidates.space.values],
         "n_targets": state.n_targets,
@@ -151,7 +153,7 @@ def write(path: str | PathLike[str], kind: str, header: Mapping[str, Any], array
     from safetensors.numpy import save
 
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    content = {"format_version": MODEL_FORMAT_VERSION, "kind": kind, "compshift_version": __version__, **header}
+    content = {"format_version": 1, "kind": kind, "compshift_version": __version__, **header}
     text = _json_text(content)
     with replacing(path) as temporary:
         temporary.write_bytes(save(tensors, metadata={HEADER_KEY: text, CHECKSUM_KEY: _checksum(text, tensors)}))
@@ -258,6 +260,7 @@ def unpack(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ClassifierSt
             temperature=header.get("temperature", 1.0),
             expected=checked.get("expected"),
             out_of_fold=_out_of_fold(checked),
+            feature_transform=header["parameters"].get("feature_transform", "none"),
         )
         stored = header["parameters"]
         parameters = {name: stored[name] for name in PARAMETERS}
