@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -143,6 +144,14 @@ def fit(
             rich_help_panel=MODEL_SELECTION,
         ),
     ] = None,
+    transform: Annotated[
+        str | None,
+        typer.Option(
+            help="Transform of each row of features: none, signed_root, unit_length (length 1) or auto.",
+            show_default="none",
+            rich_help_panel=MODEL_SELECTION,
+        ),
+    ] = None,
     jobs: Annotated[
         int, typer.Option(help="Number of processes for model selection.", min=1, rich_help_panel=MODEL_SELECTION)
     ] = 1,
@@ -194,6 +203,7 @@ def fit(
         bias=bias,
         anchor=anchor,
         unseen_offset=_number_or_text(unseen_offset),
+        feature_transform=transform,
         cross_fit=cross_fit,
         support=support,
         tol=tol,
@@ -210,7 +220,8 @@ def fit(
         reject_unused({**given, **further, **network_options}, "for tables (with --path, --text or --features)")
         inputs = feature_origin(source)
         if memory is not None:
-            _check_streamed(alpha, bias=bias, anchor=anchor, cross_fit=cross_fit, unseen_offset=unseen_offset)
+            choosable = {"--bias": bias, "--anchor": anchor, "--unseen-offset": unseen_offset, "--transform": transform}
+            _check_streamed(alpha, choosable, cross_fit=cross_fit)
             n_rows = _fit_streamed(clf, source, table, prior, memory)
             clf.save(output, inputs=inputs)
             print_fit(clf, n_rows, output, as_json=json)
@@ -296,11 +307,11 @@ def _fit_streamed(clf: Any, source: Path, table: TableOptions, prior: str, memor
     return store.n_rows
 
 
-def _check_streamed(
-    alpha: str, *, bias: str | None, anchor: str | None, cross_fit: bool, unseen_offset: str | None
-) -> None:
-    """Check that every setting works with --memory: nothing is chosen by cross-validation or needs all rows at once."""
-    options = {"--bias": bias, "--anchor": anchor, "--unseen-offset": unseen_offset}
+def _check_streamed(alpha: str, options: Mapping[str, str | None], *, cross_fit: bool) -> None:
+    """Check that every setting works with --memory: nothing is chosen by cross-validation or needs all rows at once.
+
+    ``options`` are options that can be chosen, with their values.
+    """
     chosen = [f"--alpha {alpha}"] if alpha == "auto" or "," in alpha else []
     chosen += [f"{option} auto" for option, value in options.items() if value == "auto"]
     if chosen:
@@ -308,6 +319,12 @@ def _check_streamed(
             f"--memory cannot be used with {' and '.join(chosen)}: first choose the settings without --memory, on rows "
             "that fit in memory (such as a sample), then pass the chosen values together with --memory"
         )
+    if options["--transform"] not in (None, "none"):
+        raise InputError(
+            f"--memory cannot be used with --transform {options['--transform']}: leave out one of the two, or store "
+            "transformed features"
+        )
+    anchor = options["--anchor"]
     in_memory = [f"--anchor {anchor}"] if anchor not in (None, "zero") else []
     in_memory += ["--cross-fit"] if cross_fit else []
     if in_memory:
