@@ -169,10 +169,11 @@ class TestChoice:
         np.testing.assert_array_equal(inside.predict_proba(X), before.predict_proba(unit_length(X)))
         assert inside.expected_group_accuracy_.equals(before.expected_group_accuracy_)
 
-    def test_the_pool_is_transformed_before_it_is_judged(self):
+    @pytest.mark.parametrize("use", ["auto", "always"])
+    def test_the_pool_is_transformed_before_it_is_judged_and_used(self, use):
         X, root, codes = squared(0)
         pool, pool_root, _ = squared(2)
-        options = {"anchor": "zero", "prior": "hull", "tol": 1e-4}
+        options = {"anchor": "zero", "prior": "hull", "tol": 1e-4, "use_unlabelled": use}
         inside = CRMClassifierCV([1e-2], feature_transform="signed_root", **options)
         before = CRMClassifierCV([1e-2], **options)
         inside.fit(X, codes[:, 0], attributes=codes[:, 1], unlabelled=pool)
