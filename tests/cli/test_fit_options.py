@@ -69,6 +69,17 @@ def folder(tmp_path):
             ("--memory", "1G", "--anchor", "gaussian", "--cross-fit", *MODEL),
             "--memory cannot be used with --anchor gaussian and --cross-fit, which need all rows in memory: leave out",
         ),
+        (
+            "birds",
+            ("--memory", "1G", "--transform", "auto", *MODEL),
+            "--memory cannot be used with --transform auto: first choose the settings",
+        ),
+        (
+            "birds",
+            ("--memory", "1G", "--transform", "unit_length", *MODEL),
+            "--memory cannot be used with --transform unit_length: leave out one of the two",
+        ),
+        ("birds.npz", ("--transform", "signed_rot", *MODEL), "did you mean 'signed_root'"),
         ("birds.npz", ("--alpha", "0,1", *MODEL), "--alpha contains 0: without a ridge the weights diverge"),
     ],
 )
@@ -104,6 +115,16 @@ def test_chosen_settings_are_printed_and_given_ones_are_not(folder, call):
     assert "chosen" not in call("fit", "birds", *FIT, *MODEL, "--memory", "1G", cwd=folder).out
     alphas = call("fit", "birds.npz", *FIT, *MODEL, "--alpha", "0.1,1", cwd=folder).out
     assert alphas.count("chosen on held-out groups") == 1
+
+
+def test_the_transform_is_stored_and_can_be_chosen(folder, call):
+    result = call("fit", "birds.npz", *FIT, *MODEL, "--transform", "signed_root", "--json", cwd=folder)
+    assert json.loads(result.out)["feature_transform"] == "signed_root"
+    assert compshift.load(folder / "m.safetensors").feature_transform_ == "signed_root"
+    result = call("fit", "birds.npz", *FIT, *MODEL, "--transform", "auto", cwd=folder)
+    (line,) = re.findall(r"^chosen on held-out groups .*$", result.out, re.MULTILINE)
+    chosen = compshift.load(folder / "m.safetensors").feature_transform_
+    assert (f"transform {chosen}" in line) == (chosen != "none")
 
 
 def test_json_has_the_chosen_offset(folder, call):

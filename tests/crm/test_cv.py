@@ -138,8 +138,9 @@ class TestResults:
         results = clf.cv_results_
         n_settings = len(results["params"])
         assert list(results["param_alpha"]) == sorted(set(results["param_alpha"]))
-        assert results["params"][0].keys() == {"alpha", "anchor", "cross_fit", "bias"}
-        for name in ("alpha", "anchor", "cross_fit", "bias"):
+        names = ("alpha", "anchor", "cross_fit", "feature_transform", "bias")
+        assert results["params"][0].keys() == set(names)
+        for name in names:
             assert results[f"param_{name}"].tolist() == [params[name] for params in results["params"]]
         scores, groups = results["mean_test_score"], results["group_accuracy"]
         assert groups.shape == (n_settings, 13)

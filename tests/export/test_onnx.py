@@ -50,6 +50,14 @@ def fit(cardinalities=(2, 3), n_targets=1, clf=None, shift=0.0, missing=(0,), **
 class TestClassifier:
     """Every parameter of a classifier has its effect in the exported file."""
 
+    @pytest.mark.parametrize("transform", ["signed_root", "unit_length"])
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    def test_transforms_of_rows_of_zeros_and_of_any_size(self, tmp_path, transform, dtype):
+        clf, X = fit(clf=CRMClassifier(feature_transform=transform))
+        X = X[:40] * np.logspace(-25, 25, 40)[:, None] if transform == "unit_length" else X[:40]
+        found, X = exported(clf, tmp_path, np.concatenate([np.zeros((1, 4)), X]), dtype=dtype)
+        np.testing.assert_allclose(found["probabilities"], clf.predict_proba(X), atol=CLOSE)
+
     @pytest.mark.parametrize(
         "options",
         [
@@ -58,6 +66,8 @@ class TestClassifier:
             {"bias": "cumulant"},
             {"bias": "shrunk"},
             {"unseen_offset": 1.5},
+            {"feature_transform": "signed_root"},
+            {"feature_transform": "unit_length"},
             {"prior": "train"},
             {"prior": "hull", "support": "hull"},
             {"anchor": "gaussian"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,10 +39,6 @@ from compshift.cli.options import (
 
 if TYPE_CHECKING:
     from compshift.cli.inputs import TableOptions
-    from compshift.features.recipe import Recipe
-
-Embed = Callable[[Path, Any, "Recipe"], tuple[Any, "Recipe"]]
-"""Function that computes the features of a data set by a recipe, or reads them from the folder of a cache."""
 
 MODEL = "Model"
 """Help heading for the options of the classifier that the user sets."""
@@ -154,6 +150,14 @@ def fit(
             rich_help_panel=MODEL_SELECTION,
         ),
     ] = None,
+    transform: Annotated[
+        str | None,
+        typer.Option(
+            help="Transform of each row of features: none, signed_root, unit_length (length 1) or auto.",
+            show_default="none",
+            rich_help_panel=MODEL_SELECTION,
+        ),
+    ] = None,
     jobs: Annotated[
         int, typer.Option(help="Number of processes for model selection.", min=1, rich_help_panel=MODEL_SELECTION)
     ] = 1,
@@ -197,7 +201,15 @@ def fit(
     With --path or --text, --backbone first computes the features, which are kept in --cache. With --unlabelled, the fit
     also uses rows without labels, in which groups that training lacks may occur.
     """
-    from compshift.cli.inputs import TableOptions, cache_beside, check_model_path, feature_origin, split_part
+    from compshift.cli.inputs import (
+        TableOptions,
+        cache_beside,
+        check_model_path,
+        embedded,
+        feature_origin,
+        split_part,
+        table_features,
+    )
     from compshift.cli.model_inputs import pool_rows
     from compshift.features.recipe import portable_backbone
     from compshift.report.terminal import print_fit
@@ -227,6 +239,7 @@ def fit(
         bias=bias,
         anchor=anchor,
         unseen_offset=_number_or_text(unseen_offset),
+        feature_transform=transform,
         cross_fit=cross_fit,
         use_unlabelled=use_unlabelled,
         support=support,
@@ -244,7 +257,8 @@ def fit(
         reject_unused({**given, **further, **network_options}, "for tables (with --path, --text or --features)")
         inputs = feature_origin(source)
         if memory is not None:
-            _check_streamed(alpha, bias=bias, anchor=anchor, cross_fit=cross_fit, unseen_offset=unseen_offset)
+            choosable = {"--bias": bias, "--anchor": anchor, "--unseen-offset": unseen_offset, "--transform": transform}
+            _check_streamed(alpha, choosable, cross_fit=cross_fit)
             n_rows = _fit_streamed(clf, source, table, prior, memory)
             clf.save(output, inputs=inputs)
             print_fit(clf, n_rows, output, as_json=json)
@@ -260,10 +274,10 @@ def fit(
                 "Parquet features, as `compshift features` writes them"
             )
         machine: dict[str, Any] = {"batch_size": batch_size, "num_workers": workers, "device": device}
-        embed: Embed = partial(_embedded, table, overwrite=overwrite, quiet=json, machine=machine)
+        embed = partial(embedded, table, overwrite=overwrite, quiet=json, machine=machine)
         if unlabelled is not None:  # raise errors about it before features are computed
             pool_rows(unlabelled, output, table.recipe().to_dict(), table.for_pool())
-        data, recipe = _table_features(table, source, cache_folder, embed)
+        data, recipe = table_features(table, source, cache_folder, embed)
         pool = None
         if unlabelled is not None:
             rows, pool_recipe = pool_rows(unlabelled, output, recipe.to_dict(), table.for_pool())
@@ -284,58 +298,6 @@ def fit(
     )
     clf.save(output, inputs=inputs)
     print_fit(clf, len(data), output, as_json=json)
-
-
-def _table_features(table: TableOptions, source: Path, cache: Path, embed: Embed) -> tuple[Any, Recipe]:
-    """Return the data set of a table with features as samples, and the recipe that made them.
-
-    ``embed`` computes the features of images and texts, or reads them from ``cache`` if they were computed before.
-    """
-    from compshift.cli.inputs import warn_of_scales
-    from compshift.data.table import SPLIT_COLUMN
-    from compshift.data.table_files import column_names
-
-    recipe = table.recipe()
-    if table.shares is not None and SPLIT_COLUMN in column_names(source):
-        raise InputError(
-            "--shares cannot be used with a table that has a column 'split': leave out --shares, or rename the column"
-        )
-    data, recipe = table.load_table(source, recipe)
-    if recipe.kind == "features":
-        warn_of_scales(data.X, recipe.columns)
-        return data, recipe
-    return embed(cache, data, recipe)
-
-
-def _embedded(
-    table: TableOptions,
-    cache: Path,
-    data: Any,
-    recipe: Recipe,
-    *,
-    overwrite: bool,
-    quiet: bool,
-    machine: Mapping[str, Any],
-) -> tuple[Any, Recipe]:
-    """Return images or texts with features in place of the samples, computed or read from ``cache``, and the recipe."""
-    from compshift.cli.interruption import resumable
-    from compshift.report.terminal import print_extraction, progress_bar
-
-    with resumable(), progress_bar("features", len(data), unit="rows") as advance:
-        data, recipe, done = recipe.cached(
-            data,
-            cache,
-            skip_broken=table.skip_broken,
-            overwrite=overwrite,
-            progress=advance,
-            weights=table.weights,
-            **machine,
-        )
-    if not quiet:
-        print_extraction(done, recipe.backbone, as_json=False)
-    elif done.broken:
-        typer.echo(f"{len(done.broken)} samples could not be read and were left out", err=True)
-    return data, recipe
 
 
 def _check_pool(pool: Path | None, use: str | None, *, memory: str | None, cross_fit: bool) -> None:
@@ -374,11 +336,11 @@ def _fit_streamed(clf: Any, source: Path, table: TableOptions, prior: str, memor
     return store.n_rows
 
 
-def _check_streamed(
-    alpha: str, *, bias: str | None, anchor: str | None, cross_fit: bool, unseen_offset: str | None
-) -> None:
-    """Check that every setting works with --memory: nothing is chosen by cross-validation or needs all rows at once."""
-    options = {"--bias": bias, "--anchor": anchor, "--unseen-offset": unseen_offset}
+def _check_streamed(alpha: str, options: Mapping[str, str | None], *, cross_fit: bool) -> None:
+    """Check that every setting works with --memory: nothing is chosen by cross-validation or needs all rows at once.
+
+    ``options`` are options that can be chosen, with their values.
+    """
     chosen = [f"--alpha {alpha}"] if alpha == "auto" or "," in alpha else []
     chosen += [f"{option} auto" for option, value in options.items() if value == "auto"]
     if chosen:
@@ -386,6 +348,12 @@ def _check_streamed(
             f"--memory cannot be used with {' and '.join(chosen)}: first choose the settings without --memory, on rows "
             "that fit in memory (such as a sample), then pass the chosen values together with --memory"
         )
+    if options["--transform"] not in (None, "none"):
+        raise InputError(
+            f"--memory cannot be used with --transform {options['--transform']}: leave out one of the two, or store "
+            "transformed features"
+        )
+    anchor = options["--anchor"]
     in_memory = [f"--anchor {anchor}"] if anchor not in (None, "zero") else []
     in_memory += ["--cross-fit"] if cross_fit else []
     if in_memory:

@@ -8,7 +8,7 @@ fitted model predicts.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from compshift.data.images import Geometry
     from compshift.features.recipe import Recipe
 
+
+Embed = Callable[[Path, Any, "Recipe"], tuple[Any, "Recipe"]]
+"""Function that computes the features of a data set by a recipe, or reads them from the folder of a cache."""
 
 MAX_SCALE_RATIO = 30
 """Largest ratio of two columns' standard deviations without a warning."""
@@ -242,3 +245,54 @@ def cache_beside(output: Path) -> Path:
     """Return the default folder for the features of a model: ``birds.features`` for ``birds.safetensors``."""
     stem = output.stem if output.suffix == ".safetensors" else output.name
     return output.with_name(f"{stem}.features")
+
+
+def table_features(table: TableOptions, source: Path, cache: Path, embed: Embed) -> tuple[Any, Recipe]:
+    """Return the data set of a table with features as samples, and the recipe that made them.
+
+    ``embed`` computes the features of images and texts, or reads them from ``cache`` if they were computed before.
+    """
+    from compshift.data.table import SPLIT_COLUMN
+    from compshift.data.table_files import column_names
+
+    recipe = table.recipe()
+    if table.shares is not None and SPLIT_COLUMN in column_names(source):
+        raise InputError(
+            "--shares cannot be used with a table that has a column 'split': leave out --shares, or rename the column"
+        )
+    data, recipe = table.load_table(source, recipe)
+    if recipe.kind == "features":
+        warn_of_scales(data.X, recipe.columns)
+        return data, recipe
+    return embed(cache, data, recipe)
+
+
+def embedded(
+    table: TableOptions,
+    cache: Path,
+    data: Any,
+    recipe: Recipe,
+    *,
+    overwrite: bool,
+    quiet: bool,
+    machine: Mapping[str, Any],
+) -> tuple[Any, Recipe]:
+    """Return images or texts with features in place of the samples, computed or read from ``cache``, and the recipe."""
+    from compshift.cli.interruption import resumable
+    from compshift.report.terminal import print_extraction, progress_bar
+
+    with resumable(), progress_bar("features", len(data), unit="rows") as advance:
+        data, recipe, done = recipe.cached(
+            data,
+            cache,
+            skip_broken=table.skip_broken,
+            overwrite=overwrite,
+            progress=advance,
+            weights=table.weights,
+            **machine,
+        )
+    if not quiet:
+        print_extraction(done, recipe.backbone, as_json=False)
+    elif done.broken:
+        typer.echo(f"{len(done.broken)} samples could not be read and were left out", err=True)
+    return data, recipe

@@ -25,6 +25,7 @@ OTHER_NAMES = {
     "random_state": "seed",
     "alphas": "alpha",
     "coverage": "sets",
+    "feature_transform": "transform",
 }
 """Parameter of the library → parameter of the command, where the two have different names."""
 

@@ -19,6 +19,7 @@ from compshift.crm.inputs import LabelledSamples, is_streamed, restored_on_error
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
 from compshift.crm.streams import read_streamed
+from compshift.crm.transforms import TRANSFORMS, transformed, transformed_samples
 from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
 
 
@@ -56,6 +57,10 @@ class CRMClassifier(FittedCRM):
         number of folds; True means 5. It helps if the energies overfit, and ``predict_set`` needs it.
     unseen_offset : float, default=0.0
         Number of nats added to the log-probability of every unseen group before normalising.
+    feature_transform : "none", "signed_root" or "unit_length", default="none"
+        Transform of each row of features, before anything else, in ``fit`` and in predictions. ``"signed_root"``: the
+        square root of the absolute value, with the sign of the feature. ``"unit_length"``: rows are divided by their
+        Euclidean length; a row of zeros stays zero. Streamed data need ``"none"``.
     support : "all", "hull", "observed", or codes of shape (g, m), default="all"
         Candidate groups; no other group is ever predicted. If there are more combinations than a table can hold (a few
         million), pass the codes of the groups to predict.
@@ -107,9 +112,11 @@ class CRMClassifier(FittedCRM):
         Current log prior, used by all predictions.
     coef_ : array (D, p)
         Weights of the energies ``coef_ @ (x − feature_mean_)``: one row per attribute value. A low energy makes its
-        value likely.
+        value likely. Here x is the transformed sample.
     feature_mean_ : array (p,)
-        Weighted mean of the training features.
+        Weighted mean of the training features, after ``feature_transform``.
+    feature_transform_ : str
+        The transform of the fit.
     converged_ : bool
         Whether the scaled gradient fell to ``tol`` and, if attributes are missing, the group frequencies converged.
     n_iter_ : int
@@ -152,6 +159,7 @@ class CRMClassifier(FittedCRM):
         anchor: str = "zero",
         cross_fit: bool | int = False,
         unseen_offset: float = 0.0,
+        feature_transform: str = "none",
         support: Any = "all",
         tol: float = 1e-6,
         max_iter: int = 1000,
@@ -163,6 +171,7 @@ class CRMClassifier(FittedCRM):
         self.anchor = anchor
         self.cross_fit = cross_fit
         self.unseen_offset = unseen_offset
+        self.feature_transform = feature_transform
         self.support = support
         self.tol = tol
         self.max_iter = max_iter
@@ -230,14 +239,17 @@ class CRMClassifier(FittedCRM):
             else:
                 data = self._read(X, y, attributes, sample_weight, space, missing=True)
                 self._check_incomplete(data)
+                data = transformed_samples(data, setting.params.feature_transform)
                 incomplete = data.incomplete is not None
                 pool = None if unlabelled is None else read_pool(self, unlabelled, incomplete=incomplete)
                 if pool is not None:
-                    model = fit_unlabelled(data, pool, setting.params, tol=tol, max_iter=max_iter)
+                    others = transformed(pool, setting.params.feature_transform)
+                    model = fit_unlabelled(data, others, setting.params, tol=tol, max_iter=max_iter)
                 else:
                     fit_rows = fit_crm if data.incomplete is None else fit_incomplete
                     model = fit_rows(data, setting.params, tol=tol, max_iter=max_iter)
                 self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)
+            model = model.with_transform(setting.params.feature_transform)
             self._adopt(model, setting, data.n_targets, data.one_dimensional)
             warn_unless_converged(model, tol, max_iter)
             warn_of_unreliable_biases(model, setting.params.alpha, setting.bias, self._fit_log_prior)
@@ -255,10 +267,15 @@ class CRMClassifier(FittedCRM):
     def _setting(self) -> Setting:
         """Check the parameters of the fit and of predictions, and return them."""
         alpha = check_positive(self.alpha, "alpha", allow_zero=True)
-        for name, value, known in (("bias", self.bias, BIASES), ("anchor", self.anchor, ANCHORS)):
+        names = (
+            ("bias", self.bias, BIASES),
+            ("anchor", self.anchor, ANCHORS),
+            ("feature_transform", self.feature_transform, TRANSFORMS),
+        )
+        for name, value, known in names:
             if not isinstance(value, str) or value not in known:
                 raise unknown_name(name, value, known)
-        params = FitParams(alpha, self.anchor, check_cross_fit(self.cross_fit))
+        params = FitParams(alpha, self.anchor, check_cross_fit(self.cross_fit), self.feature_transform)
         return Setting(params, self.bias, check_offset(self.unseen_offset))
 
     def _check_incomplete(self, data: LabelledSamples) -> None:

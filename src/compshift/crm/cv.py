@@ -8,13 +8,12 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from scipy.stats import rankdata
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv
 
 from compshift._checks import check_count, check_fraction, check_positive
 from compshift._errors import InputError, check_name
-from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.arrays import IntArray
 from compshift.core.folds import combination_folds
 from compshift.core.groups import GroupSpace
 from compshift.crm.classifier import CRMClassifier
@@ -37,7 +36,8 @@ from compshift.crm.inputs import LabelledSamples, check_jobs, restored_on_error,
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
 from compshift.crm.pool_decision import decide_on_pool
-from compshift.crm.selection import Choice, SearchSpace, bias_reliability, choose
+from compshift.crm.selection import SearchSpace, bias_reliability, choose, cv_results
+from compshift.crm.transforms import TRANSFORMS, transformed, transformed_samples
 from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
 
 AUTO = "auto"
@@ -87,6 +87,9 @@ class CRMClassifierCV(CRMClassifier):
     unseen_offset : float or "auto", default="auto"
         As in ``CRMClassifier``. ``"auto"``: a quarter of the offset at which groups are predicted equally well when
         they are held out and when they are seen, under the prior ``"hull"``.
+    feature_transform : "none", "signed_root", "unit_length" or "auto", default="none"
+        As in ``CRMClassifier``. ``"auto"`` chooses among the three, by the rule described under ``bias``, after all
+        other settings, which are chosen for ``"none"``.
     use_unlabelled : "auto" or "always", default="auto"
         Whether to use the samples passed to ``fit`` as ``unlabelled``. ``"auto"``: only if unseen groups occur among
         them and they raise the accuracy on held-out groups by more than one standard error, without lowering the mean
@@ -106,13 +109,13 @@ class CRMClassifierCV(CRMClassifier):
 
     Attributes
     ----------
-    alpha_, anchor_, cross_fit_, selected_bias_, unseen_offset_
+    alpha_, anchor_, cross_fit_, selected_bias_, unseen_offset_, feature_transform_
         The chosen settings.
     cv_results_ : dict of arrays
         Cross-validation results, one entry per setting (scikit-learn's layout).
 
-        - ``params``: list of dicts; ``param_alpha``, ``param_anchor``, ``param_cross_fit`` and ``param_bias`` hold the
-          same values as arrays.
+        - ``params``: list of dicts; ``param_alpha``, ``param_anchor``, ``param_cross_fit``, ``param_feature_transform``
+          and ``param_bias`` hold the same values as arrays.
         - ``mean_test_score``: the score by which alpha is chosen (the 10 % quantile for ``scoring="worst"``);
           ``std_test_score``: its standard deviation over groups, or over folds if ``scoring`` is another scorer;
           ``rank_test_score``: rank by ``mean_test_score``, 1 for the best.
@@ -121,7 +124,7 @@ class CRMClassifierCV(CRMClassifier):
           one. Without held-out groups it is the second term alone.
         - ``effective_sample_size``, ``pareto_k``: the lowest effective sample size and the highest Pareto k̂ of B* among
           the unseen groups that the prior gives weight to, in a fit to all samples. They decide nothing, but show at
-          which alphas B* can be relied on. NaN for other anchors and cross-fits than the first.
+          which alphas B* can be relied on. NaN for other anchors, cross-fits and transforms than the first.
         - ``unseen_accuracy``: mean accuracy over held-out groups; ``seen_accuracy``: mean accuracy over groups on
           held-out samples while their group stays in training. Both are measured with an offset of 0.
         - ``group_accuracy``, of shape (settings, k): accuracy on each seen group when it is held out; NaN if it never
@@ -159,6 +162,7 @@ class CRMClassifierCV(CRMClassifier):
         anchor: str = AUTO,
         cross_fit: bool | int | str = False,
         unseen_offset: float | str = AUTO,
+        feature_transform: str = "none",
         use_unlabelled: str = AUTO,
         support: Any = "all",
         tol: float = 1e-6,
@@ -176,6 +180,7 @@ class CRMClassifierCV(CRMClassifier):
         self.anchor = anchor
         self.cross_fit = cross_fit  # type: ignore[assignment]
         self.unseen_offset = unseen_offset  # type: ignore[assignment]
+        self.feature_transform = feature_transform
         self.use_unlabelled = use_unlabelled
         self.support = support
         self.tol = tol
@@ -219,21 +224,22 @@ class CRMClassifierCV(CRMClassifier):
         seed, n_jobs = seed_of(self.random_state), check_jobs(self.n_jobs)
         scoring = check_scoring(self.scoring)
         with restored_on_error(self), visible_log(self.verbose):
-            data = self._read(X, y, attributes, sample_weight, space, missing=True)
-            self._check_incomplete(data)
-            incomplete = data.incomplete is not None
+            raw = self._read(X, y, attributes, sample_weight, space, missing=True)
+            self._check_incomplete(raw)
+            incomplete = raw.incomplete is not None
             pool = None if unlabelled is None else read_pool(self, unlabelled, incomplete=incomplete)
-            fold = self._group_folds(data, seed)
+            fold = self._group_folds(raw, seed)
             search = self._search_space()
-            choice = choose(data, search, fold, self.prior, scoring, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
-            setting = choice.setting
+            choice = choose(raw, search, fold, self.prior, scoring, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
+            setting, transform = choice.setting, choice.setting.params.feature_transform
+            data = transformed_samples(raw, transform)
             if pool is not None:
-                decide = None
+                others, decide = transformed(pool, transform), None
                 if self.use_unlabelled == AUTO:
                     decide = partial(
                         decide_on_pool,
                         data,
-                        pool,
+                        others,
                         setting,
                         fold,
                         self.prior,
@@ -241,18 +247,18 @@ class CRMClassifierCV(CRMClassifier):
                         seed=seed,
                         n_jobs=n_jobs,
                     )
-                model = fit_unlabelled(data, pool, setting.params, decide, tol=tol, max_iter=max_iter)
+                model = fit_unlabelled(data, others, setting.params, decide, tol=tol, max_iter=max_iter)
             else:
                 fit_rows = fit_crm if data.incomplete is None else fit_incomplete
                 model = fit_rows(data, setting.params, tol=tol, max_iter=max_iter)
             model = self._completed(data, setting, model, max_iter=max_iter, seed=seed, n_jobs=n_jobs)
+            model = model.with_transform(transform)
             self.n_missing_ = 0 if data.incomplete is None else len(data.incomplete.X)
             self._adopt(model, setting, data.n_targets, data.one_dimensional)
             warn_unless_converged(model, tol, max_iter)
             warn_of_unreliable_biases(model, setting.params.alpha, setting.bias, self._fit_log_prior)
             self.n_splits_ = int(fold.max()) + 1
-            reliability = bias_reliability(data, choice.scores.settings, self.prior, max_iter)
-            self.cv_results_ = _cv_results(choice, reliability)
+            self.cv_results_ = cv_results(choice, bias_reliability(raw, choice.scores.settings, self.prior, max_iter))
             self._use_prior(self.prior)
             if pool is not None:
                 self._model = record_pool(self, model, pool)
@@ -291,6 +297,7 @@ class CRMClassifierCV(CRMClassifier):
                 )
         check_name("bias", self.bias, (*BIASES, AUTO))
         check_name("anchor", self.anchor, (*ANCHORS, AUTO))
+        check_name("feature_transform", self.feature_transform, (*TRANSFORMS, AUTO))
         if isinstance(self.cross_fit, str) and self.cross_fit != AUTO:
             raise InputError(f"cross_fit is {self.cross_fit!r}: pass True, False, a number of folds, or 'auto'")
         return SearchSpace(
@@ -299,6 +306,7 @@ class CRMClassifierCV(CRMClassifier):
             (0, CROSS_FIT_FOLDS) if isinstance(self.cross_fit, str) else (check_cross_fit(self.cross_fit),),
             ("extrapolated", "shrunk", "cumulant") if self.bias == AUTO else (self.bias,),
             None if _is_auto(self.unseen_offset) else check_offset(self.unseen_offset, auto=True),
+            TRANSFORMS if self.feature_transform == AUTO else (self.feature_transform,),
         )
 
     def _group_folds(self, data: LabelledSamples, seed: int) -> IntArray:
@@ -414,29 +422,3 @@ def check_scoring(scoring: Any) -> str | Scorer:
         f"scoring is {scoring!r}: pass 'accuracy', 'worst', the name of a scikit-learn scorer, or a callable "
         "scorer(estimator, X, y)"
     )
-
-
-def _cv_results(choice: Choice, reliability: FloatArray) -> dict[str, Any]:
-    """Return the cross-validation results, one entry per setting (scikit-learn's ``cv_results_`` layout)."""
-    scores = choice.scores
-    params = [{**setting.params._asdict(), "bias": setting.bias} for setting in scores.settings]
-    return {
-        **{f"param_{name}": np.array([values[name] for values in params]) for name in params[0]},
-        "params": params,
-        "mean_test_score": choice.setting_score,
-        "std_test_score": scores.test_scores.std(axis=1) if scores.test_scores.size else np.full(len(params), np.nan),
-        "rank_test_score": rankdata(-np.nan_to_num(choice.setting_score, nan=-np.inf), method="min").astype(np.int32),
-        "criterion": choice.criterion,
-        "effective_sample_size": reliability[:, 0],
-        "pareto_k": reliability[:, 1],
-        "unseen_accuracy": _known_means(scores.unseen),
-        "seen_accuracy": _known_means(scores.seen),
-        "group_accuracy": scores.unseen,
-    }
-
-
-def _known_means(values: FloatArray) -> FloatArray:
-    """Return the mean of each row over its entries that are not NaN, (n,); NaN if all entries are NaN."""
-    known = ~np.isnan(values)
-    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN, as intended
-        return np.asarray(np.where(known, values, 0.0).sum(axis=1) / known.sum(axis=1))

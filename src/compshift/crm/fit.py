@@ -64,6 +64,9 @@ class FitParams(NamedTuple):
     alpha: float
     anchor: str = "zero"  # one of ANCHORS
     cross_fit: int = 0  # number of folds for out-of-fold energies; 0 for no cross-fitting
+    feature_transform: str = (
+        "none"  # one of ``transforms.TRANSFORMS``; fits expect features that are transformed already
+    )
 
 
 class Setting(NamedTuple):
@@ -206,6 +209,11 @@ def fit_streamed(
         raise InputError(
             "streamed samples can be fitted only with anchor='zero' and cross_fit=False, because other values need all "
             "samples in memory: change these parameters, or pass X as an array"
+        )
+    if params.feature_transform != "none":
+        raise InputError(
+            f"streamed samples cannot be transformed, but feature_transform is {params.feature_transform!r}: pass "
+            "'none' and store transformed features, or pass X as an array"
         )
     standard = standard_of(rows)
     seen = GroupTable.of(candidates.space, candidates.seen_groups)

@@ -32,7 +32,8 @@ class FittedCRM(GroupClassifier):
         self._adopt_candidates(model.candidates, n_targets, one_dimensional)
         self._model = model
         self._fit_log_prior: FloatArray = model.candidates.log_prior(self.prior)
-        (self.alpha_, self.anchor_, self.cross_fit_), self.selected_bias_, self.unseen_offset_ = setting
+        (self.alpha_, self.anchor_, self.cross_fit_, _), self.selected_bias_, self.unseen_offset_ = setting
+        self.feature_transform_ = model.feature_transform
         self.bias_ = model.bias
         self.learned_bias_ = model.learned_bias
         self.cumulant_bias_ = model.cumulant_bias
@@ -158,7 +159,7 @@ class FittedCRM(GroupClassifier):
         check_is_fitted(self)
         clf, use = copy(self), self._model.pool
         if use is not None and use.plain is not None:
-            params = FitParams(self.alpha_, self.anchor_, self.cross_fit_)
+            params = FitParams(self.alpha_, self.anchor_, self.cross_fit_, self.feature_transform_)
             setting = Setting(params, self.selected_bias_, self.unseen_offset_)
             clf._adopt(use.plain, setting, len(self.targets_.names), self._one_dimensional)
             clf.inputs_, clf._warned_outside_hull = self.inputs_, self._warned_outside_hull

@@ -33,8 +33,8 @@ from compshift.crm.model_checks import PLAIN, check_header, checked_arrays, chec
 from compshift.data.shards import PARQUET
 from compshift.data.text_tables import TEXT
 
-MODEL_FORMAT_VERSION = 1
-"""Newest version of the file format, which this release writes."""
+MODEL_FORMAT_VERSION = 2
+"""Newest version of the file format: files of models that transform features. All others have version 1."""
 
 HEADER_KEY = "compshift"
 """Metadata key of the JSON header."""
@@ -51,7 +51,7 @@ FOLD_ARRAYS = ("fold_energies", "fold_position", "fold_weight", "fold_temperatur
 
 MODEL_NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
 PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
-ADDED_PARAMETERS = {"anchor": "zero", "cross_fit": False, "unseen_offset": 0.0}
+ADDED_PARAMETERS = {"anchor": "zero", "cross_fit": False, "unseen_offset": 0.0, "feature_transform": "none"}
 """Parameters that older model files do not contain, and the values that reproduce those models."""
 
 
@@ -91,6 +91,7 @@ def classifier_state(clf: Any, inputs: Mapping[str, Any] | None) -> ClassifierSt
             "anchor": clf.anchor_,
             "cross_fit": clf.cross_fit_ or False,
             "unseen_offset": offset,
+            "feature_transform": clf.feature_transform_,
             "support": clf.support,
             "tol": check_positive(clf.tol, "tol"),
             "max_iter": check_count(clf.max_iter, "max_iter"),
@@ -121,6 +122,7 @@ def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     model, candidates = state.model, state.model.candidates
     header = {
+        "format_version": 1 if model.feature_transform == "none" else MODEL_FORMAT_VERSION,
         "names": list(candidates.space.names),
         "values": [list(values) for values in candidates.space.values],
         "n_targets": state.n_targets,
@@ -184,7 +186,7 @@ def write(path: str | PathLike[str], kind: str, header: Mapping[str, Any], array
     from safetensors.numpy import save
 
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    content = {"format_version": MODEL_FORMAT_VERSION, "kind": kind, "compshift_version": __version__, **header}
+    content = {"format_version": 1, "kind": kind, "compshift_version": __version__, **header}
     text = _json_text(content)
     with replacing(path) as temporary:
         temporary.write_bytes(save(tensors, metadata={HEADER_KEY: text, CHECKSUM_KEY: _checksum(text, tensors)}))
@@ -284,7 +286,11 @@ def unpack(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ClassifierSt
         n_features = len(checked["feature_mean"])
         check_header(header, space, n_features)
         candidates = Candidates(AffineHull(space, checked["seen_groups"]), checked["seen_weight"], checked["groups"])
-        model = replace(_fit(candidates, header, checked), pool=_pool(candidates, header, checked))
+        transform = header["parameters"].get("feature_transform", "none")
+        pool = _pool(candidates, header, checked)
+        if pool is not None and pool.plain is not None:
+            pool = replace(pool, plain=replace(pool.plain, feature_transform=transform))
+        model = replace(_fit(candidates, header, checked), feature_transform=transform, pool=pool)
         stored = header["parameters"]
         parameters = {name: stored[name] for name in PARAMETERS}
         state = ClassifierState(

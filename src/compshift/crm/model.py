@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from compshift.core.energy import linear_energies
 from compshift.core.folds import ranks_in_group
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior, marginal_log_sums
 from compshift.crm.blocks import over_blocks
+from compshift.crm.transforms import transformed
 
 BIASES = ("extrapolated", "learned", "cumulant", "shrunk")
 """Kinds of bias: B*; the learned bias, which is 0 for unseen groups; the bias from two moments of the energies; and B*
@@ -110,6 +111,14 @@ class CRMModel:
     expected: FloatArray | None = None  # (g, 3) expected accuracy and its interval; NaN where it was not estimated
     out_of_fold: OutOfFold | None = None  # for prediction sets; None if they were not computed
     pool: PoolUse | None = None  # None if there were no unlabelled samples
+    feature_transform: str = "none"  # of new samples, one of ``transforms.TRANSFORMS``
+
+    def with_transform(self, transform: str) -> CRMModel:
+        """Return the model of transformed features as a model that transforms new samples itself."""
+        pool = self.pool
+        if pool is not None and pool.plain is not None:
+            pool = replace(pool, plain=pool.plain.with_transform(transform))
+        return replace(self, pool=pool, feature_transform=transform)
 
     def bias_of(self, kind: str) -> FloatArray:
         """Return the bias of every candidate, (g,), of the given kind, one of ``BIASES``."""
@@ -125,7 +134,8 @@ class CRMModel:
         return trust * self.bias + (1 - trust) * self.cumulant_bias
 
     def energies(self, X: FloatArray) -> FloatArray:
-        """Energy of every attribute value, (n, D)."""
+        """Energy of every attribute value, (n, D), of samples (n, p) that are not yet transformed."""
+        X = transformed(X, self.feature_transform)
         with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
             return np.asarray(check_no_overflow(linear_energies(X - self.feature_mean, self.coef), "energies"))
 

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import rankdata
 
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.crm.fit import FitParams, Setting, StandardisedRows, step_one, step_two
@@ -17,6 +18,7 @@ from compshift.crm.held_out import OFFSETS, CombinationScores, Scorer, combinati
 from compshift.crm.inputs import LabelledSamples
 from compshift.crm.ridge import GROUP_SPREAD, default_alphas, further_alphas, ridge_criterion, typical_alpha
 from compshift.crm.solver import Parameters
+from compshift.crm.transforms import transformed_samples
 
 RELIABILITY_TOL = 1e-5
 """Tolerance of the fits whose tail indices are reported; at a weak ridge, larger values change them."""
@@ -34,19 +36,20 @@ WORST_QUANTILE = 0.1
 
 
 class SearchSpace(NamedTuple):
-    """Settings to choose from. The first anchor, cross_fit and bias are kept unless another is clearly better."""
+    """Settings to choose from. The first of each kind of value is kept unless another is clearly better."""
 
     alphas: tuple[float, ...]  # empty for alphas around the typical one
     anchors: tuple[str, ...] = ("zero",)
     cross_fits: tuple[int, ...] = (0,)
     biases: tuple[str, ...] = ("extrapolated",)
     offset: float | None = 0.0  # unseen offset; None to choose it
+    transforms: tuple[str, ...] = ("none",)
 
     @property
     def paths(self) -> list[list[FitParams]]:
-        """Parameters of all fits, as one list of increasing alpha per pair of anchor and cross_fit."""
+        """Parameters of fits with the first transform: a list of increasing alpha per pair of anchor and cross_fit."""
         return [
-            [FitParams(alpha, anchor, folds) for alpha in sorted(self.alphas)]
+            [FitParams(alpha, anchor, folds, self.transforms[0]) for alpha in sorted(self.alphas)]
             for anchor in self.anchors
             for folds in self.cross_fits
         ]
@@ -75,8 +78,9 @@ def choose(
     """Choose the best alpha for each kind of setting, then a kind: the first, unless others are clearly better.
 
     A kind is a combination of anchor, cross_fit and bias. The first anchor and cross_fit are tried with every alpha;
-    the others only with alphas around the best of these, and only if groups can be held out. ``fold`` (k,) is the fold
-    of each seen group, −1 for groups that are never held out.
+    the others only with alphas around the best of these, and only if groups can be held out. Then the chosen setting
+    is tried with the other transforms. Its alpha stays the same: at another alpha a transform might be better only
+    because of the alpha. ``fold`` (k,) is the fold of each seen group, −1 for groups that are never held out.
     """
     typical = typical_alpha(data.X.shape[1], data.sample_weight)
     held_out = bool((fold >= 0).any())
@@ -84,7 +88,15 @@ def choose(
     def score(path: Sequence[FitParams]) -> CombinationScores:
         scorer = scoring if held_out and not isinstance(scoring, str) else None
         return combination_scores(
-            data, fold, path, space.biases, prior, max_iter=max_iter, seed=seed, n_jobs=n_jobs, scorer=scorer
+            transformed_samples(data, path[0].feature_transform),
+            fold,
+            path,
+            space.biases,
+            prior,
+            max_iter=max_iter,
+            seed=seed,
+            n_jobs=n_jobs,
+            scorer=scorer,
         )
 
     extends = not space.alphas
@@ -101,17 +113,35 @@ def choose(
     if held_out:
         for path in others:
             scores = scores.joined(_search_alphas(score, path, first, scoring, typical))
-    setting_score, criterion = setting_scores(scores, scoring), _criterion(scores, scoring, typical)
-    standard, *alternatives = (int(rows[np.argmin(criterion[rows])]) for rows in scores.kinds.values())
-    chosen = standard
-    for other in alternatives if held_out else ():
-        if _clearly_better(scores, other, standard) and setting_score[other] > setting_score[chosen]:
-            chosen = other
+    chosen = _best_kind(scores, scores.kinds.values(), scoring, typical)
+    if held_out:
+        kept = scores.settings[chosen]
+        alternatives = [
+            kept._replace(params=kept.params._replace(feature_transform=name)) for name in space.transforms[1:]
+        ]
+        for setting in alternatives:
+            scores = scores.joined(score([setting.params]))
+        positions = [chosen, *(scores.settings.index(setting) for setting in alternatives)]
+        chosen = _best_kind(scores, np.array(positions)[:, None], scoring, typical)
     offset = (
         OFFSET_SHARE * equalising_offset(scores.offset_accuracies[chosen]) if space.offset is None else space.offset
     )
     setting = scores.settings[chosen]._replace(offset=offset)
-    return Choice(setting, scores, setting_score, criterion)
+    return Choice(setting, scores, setting_scores(scores, scoring), _criterion(scores, scoring, typical))
+
+
+def _best_kind(scores: CombinationScores, kinds: Iterable[IntArray], scoring: str | Scorer, typical: float) -> int:
+    """Return the best setting of the first of ``kinds`` or, if groups can be held out, of a clearly better one.
+
+    Each kind is given by the positions of its settings.
+    """
+    score, criterion = setting_scores(scores, scoring), _criterion(scores, scoring, typical)
+    standard, *others = (int(rows[np.argmin(criterion[rows])]) for rows in kinds)
+    chosen = standard
+    for other in others if (scores.fold >= 0).any() else ():
+        if _clearly_better(scores, other, standard) and score[other] > score[chosen]:
+            chosen = other
+    return chosen
 
 
 def _best_alpha(scores: CombinationScores, scoring: str | Scorer, typical: float) -> float:
@@ -124,8 +154,10 @@ def bias_reliability(data: LabelledSamples, settings: Sequence[Setting], prior: 
     """Return how far B* of unseen groups can be relied on at each setting, in a fit to all samples, (s, 2).
 
     The columns are the lowest effective sample size and the highest Pareto k̂ among the unseen groups inside the hull
-    to which the prior gives weight. They are NaN without such groups, and for all but the first anchor and cross_fit.
+    to which the prior gives weight. They are NaN without such groups, and for all but the first anchor, cross_fit and
+    transform.
     """
+    data = transformed_samples(data, settings[0].params.feature_transform)
     result = np.full((len(settings), 2), np.nan)
     candidates = data.candidates
     asked = (candidates.in_seen < 0) & candidates.inside_hull & (candidates.log_prior(prior) > -np.inf)
@@ -249,3 +281,29 @@ def equalising_offset(offset_accuracies: FloatArray) -> float:
         return sign * float(sizes[-1])
     end = int(np.argmax(behind <= 0))
     return sign * float(np.interp(0.0, behind[[end, end - 1]], sizes[[end, end - 1]]))
+
+
+def cv_results(choice: Choice, reliability: FloatArray) -> dict[str, Any]:
+    """Return the cross-validation results, one entry per setting (scikit-learn's ``cv_results_`` layout)."""
+    scores = choice.scores
+    params = [{**setting.params._asdict(), "bias": setting.bias} for setting in scores.settings]
+    return {
+        **{f"param_{name}": np.array([values[name] for values in params]) for name in params[0]},
+        "params": params,
+        "mean_test_score": choice.setting_score,
+        "std_test_score": scores.test_scores.std(axis=1) if scores.test_scores.size else np.full(len(params), np.nan),
+        "rank_test_score": rankdata(-np.nan_to_num(choice.setting_score, nan=-np.inf), method="min").astype(np.int32),
+        "criterion": choice.criterion,
+        "effective_sample_size": reliability[:, 0],
+        "pareto_k": reliability[:, 1],
+        "unseen_accuracy": _known_means(scores.unseen),
+        "seen_accuracy": _known_means(scores.seen),
+        "group_accuracy": scores.unseen,
+    }
+
+
+def _known_means(values: FloatArray) -> FloatArray:
+    """Return the mean of each row over its entries that are not NaN, (n,); NaN if all entries are NaN."""
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN, as intended
+        return np.asarray(np.where(known, values, 0.0).sum(axis=1) / known.sum(axis=1))

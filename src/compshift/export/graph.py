@@ -105,11 +105,24 @@ class Probabilities(NamedTuple):
 
 def add_probabilities(graph: Nodes, source: OnnxSource, X: str, prior: str, *, groups: bool) -> Probabilities:
     """Add the probabilities of every target and, if ``groups``, of the candidate groups."""
-    negated = _negated_energies(graph, source, X)
+    negated = _negated_energies(graph, source, _transformed(graph, source.feature_transform, X))
     table = source.candidates.table
     if groups or len(source.log_weight) <= FEW_GROUPS or table.shape[1] == 1:
         return _by_groups(graph, source, negated, prior, groups)
     return Probabilities(_by_table(graph, source, negated, prior), None)
+
+
+def _transformed(graph: Nodes, transform: str, X: str) -> str:
+    """Add the transform of the features, as in ``crm.transforms``."""
+    if transform == "none":
+        return X
+    size = graph.add("Abs", X)
+    if transform == "signed_root":
+        return graph.add("Mul", graph.add("Sign", X), graph.add("Sqrt", size))
+    smallest = graph.floats(np.finfo(graph.dtype).tiny)
+    scaled = graph.add("Div", X, graph.add("Max", graph.largest(size), smallest))  # squares cannot overflow
+    length = graph.add("Sqrt", graph.total(graph.add("Mul", scaled, scaled)))  # at least 1, unless the row is zero
+    return graph.add("Div", scaled, graph.add("Max", length, graph.floats(1.0)))
 
 
 def _negated_energies(graph: Nodes, source: OnnxSource, X: str) -> str:

@@ -46,6 +46,7 @@ class OnnxSource:
     log_prior: FloatArray  # (g,)
     log_weight: FloatArray  # (g,) score of each group without its prior: −B(z), plus the offset if the group is unseen
     feature_names: tuple[str, ...] | None = None
+    feature_transform: str = "none"  # of the features, one of ``crm.transforms.TRANSFORMS``
 
     @property
     def space(self) -> GroupSpace:
@@ -93,6 +94,7 @@ def classifier_source(clf: CRMClassifier | CRMClassifierCV, prior: Any = None) -
         log_prior=clf.log_prior_ if prior is None else candidates.log_prior(prior),
         log_weight=without_prior._log_score(),
         feature_names=None if names is None else tuple(str(name) for name in names),
+        feature_transform=clf.feature_transform_,
     )
 
 

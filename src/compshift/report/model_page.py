@@ -145,6 +145,7 @@ def _facts(clf: Any, name: str, source: str, part: str, prior: str | None) -> li
         *([("alpha", "alpha_")] if solved else []),
         ("prior", "prior"),
         ("bias", "selected_bias_"),
+        *([("transform", "feature_transform_")] if getattr(clf, "feature_transform_", "none") != "none" else []),
         *([("iterations", "n_iter_")] if solved else []),
     ):
         value = prior if label == "prior" and prior is not None else getattr(clf, attribute, None)

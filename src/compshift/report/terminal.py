@@ -123,6 +123,7 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
         "anchor": clf.anchor_,
         "bias": clf.selected_bias_,
         "unseen_offset": clf.unseen_offset_,
+        "feature_transform": clf.feature_transform_,
         "converged": clf.converged_,
         "iterations": clf.n_iter_,
         "bias_gap": clf.bias_gap_,
@@ -156,6 +157,7 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
     if expected is not None:
         how = "" if (clf.anchor_, clf.selected_bias_) == ("zero", "extrapolated") else f", {clf.anchor_} anchor"
         how += "" if clf.selected_bias_ == "extrapolated" else f", {clf.selected_bias_} bias"
+        how += "" if clf.feature_transform_ == "none" else f", transform {clf.feature_transform_}"
         offset = round(clf.unseen_offset_, 2) + 0.0  # + 0.0 turns −0.0 into 0.0
         how += f", unseen groups {offset:+.2f} nats" if offset else ""
         if clf.n_splits_:
