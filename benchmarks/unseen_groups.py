@@ -15,6 +15,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+import transforms
 import unlabelled
 from joblib import Parallel, delayed
 from rich.box import SIMPLE
@@ -23,7 +24,7 @@ from rich.table import Table
 from ridge_choice import ALPHAS, compare
 from scipy.stats import spearmanr
 from sklearn.ensemble import HistGradientBoostingClassifier
-from unseen_protocol import Draw, erm, feature_sets, gaussian_draw, real_draw, with_lone_class
+from unseen_protocol import Draw, erm, feature_sets, gaussian_draw, raw_draw, real_draw, with_lone_class
 
 from compshift import (
     AdditiveGaussian,
@@ -346,6 +347,18 @@ def pools(name: str, draws: list[Draw], folder: Path) -> dict:
     return {"draws": found}
 
 
+def representation(path: Path, seeds: range) -> dict:
+    """The transform that CRMClassifierCV chooses, beside fixed ones; draws without an unseen group are left out."""
+    draws = (raw_draw(path, seed) for seed in seeds)
+    found = [transforms.measure(draw) for draw in draws if draw.unseen.any()]
+    if not found:
+        return {}
+    table(f"{path.stem}: {len(found)} draws", transforms.COLUMNS, transforms.table_rows(found, mean))
+    times = transforms.seconds(raw_draw(path, seeds[0]))
+    console.print(f"seconds of one fit: {times['none']:.0f}, with feature_transform='auto' {times['auto']:.0f}")
+    return {"draws": found, "seconds": times}
+
+
 PARTS = {
     "gap": gap,
     "choice": choice,
@@ -366,7 +379,7 @@ def main() -> None:
     parser.add_argument("--features", type=Path, help="folder of feature files")
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--first", type=int, default=100, help="seed of the first draw")
-    parser.add_argument("--parts", default=",".join([*PARTS, "unlabelled", "simulation"]))
+    parser.add_argument("--parts", default=",".join([*PARTS, "transforms", "unlabelled", "simulation"]))
     options = parser.parse_args()
     parts = {**PARTS, "unlabelled": lambda name, draws: pools(name, draws, options.features)}
     warnings.simplefilter("ignore")
@@ -386,6 +399,10 @@ def main() -> None:
                         results[f"choice {title}"] = found
                     if len(load_features(path).space.cardinalities) == 2:
                         continue
+                if part == "transforms":
+                    seeds = range(options.first, options.first + options.draws)
+                    results[f"{part} {path.stem}"] = representation(path, seeds)
+                    continue
                 draws = [real_draw(path, seed) for seed in range(options.first, options.first + options.draws)]
                 results[f"{part} {path.stem}"] = parts[part](path.stem, draws)
         output.write_text(json.dumps(results))

@@ -77,6 +77,24 @@ def feature_sets(folder: Path) -> Iterator[Path]:
 
 def real_draw(path: Path, seed: int) -> Draw:
     """One draw of a feature file."""
+    features, codes, space, (kept, train, test) = drawn_rows(path, seed)
+    scaler = StandardScaler().fit(features[kept])
+    components = min(DIMENSIONS, len(kept), features.shape[1])
+    pca = PCA(components, svd_solver="full").fit(scaler.transform(features[kept]))
+    scale = pca.transform(scaler.transform(features[kept])).std()
+    parts = [(pca.transform(scaler.transform(features[rows])) / scale, codes[rows]) for rows in (kept, train, test)]
+    return Draw(seed, space, *parts[0], *parts[1], *parts[2])
+
+
+def raw_draw(path: Path, seed: int) -> Draw:
+    """The same rows with the features as the file has them."""
+    features, codes, space, parts = drawn_rows(path, seed)
+    kept, train, test = ((features[rows], codes[rows]) for rows in parts)
+    return Draw(seed, space, *kept, *train, *test)
+
+
+def drawn_rows(path: Path, seed: int) -> tuple[np.ndarray, np.ndarray, GroupSpace, tuple[np.ndarray, ...]]:
+    """Features, codes and attributes of a file, and indices of kept training rows, all training rows and test rows."""
     data = load_features(path)
     features = np.asarray(data.X, dtype=np.float64)
     rng = np.random.default_rng(seed)
@@ -89,13 +107,7 @@ def real_draw(path: Path, seed: int) -> Draw:
         dropped = groups[rng.choice(len(groups), round(DROPPED_SHARE * len(groups)), replace=False)]
         kept = train[space.locate(codes[train], dropped) < 0]
         if all(len(np.unique(column)) == size for column, size in zip(codes[kept].T, space.cardinalities, strict=True)):
-            break
-    scaler = StandardScaler().fit(features[kept])
-    components = min(DIMENSIONS, len(kept), features.shape[1])
-    pca = PCA(components, svd_solver="full").fit(scaler.transform(features[kept]))
-    scale = pca.transform(scaler.transform(features[kept])).std()
-    parts = [(pca.transform(scaler.transform(features[rows])) / scale, codes[rows]) for rows in (kept, train, test)]
-    return Draw(seed, space, *parts[0], *parts[1], *parts[2])
+            return features, codes, space, (kept, train, test)
 
 
 def with_lone_class(draw: Draw, rows: int) -> Draw | None:
