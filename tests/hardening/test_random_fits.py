@@ -23,6 +23,7 @@ TOLERANCE = 2e-3  # between probabilities that should be the same; fits stop at 
 CRM = {
     "prior": ("uniform", "hull", "train", "array", "mapping"), "unseen_offset": (0.0, 1.0, -3.0),
     "support": ("all", "all", "hull", "observed", "codes"), "anchor": ("zero", "gaussian"),
+    "feature_transform": ("none", "none", "signed_root", "unit_length"),
     "bias": ("extrapolated", "cumulant", "shrunk", "learned"), "cross_fit": (False, False, True, 2),
     "tol": (1e-6, 1e-3, 1e-9), "max_iter": (1, 30, 1000), "verbose": (False,),
 }  # fmt: skip
@@ -32,6 +33,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "alphas": ((0.1,), (0.01, 1.0)), "cv": (None, 2, cs.CombinationKFold(2)), "confidence": (0.9, 0.5), **CRM,
         "scoring": ("accuracy", "worst", "balanced_accuracy"), "n_jobs": (None, 1), "random_state": (0, 7),
         "bias": ("auto", *CRM["bias"]), "anchor": ("auto", "zero", "gaussian"), "cross_fit": ("auto", False, 2),
+        "feature_transform": ("auto", *CRM["feature_transform"]), "use_unlabelled": ("auto", "always"),
         "unseen_offset": ("auto", 0.0),
     },
     "LogitAdjustedClassifier": {
