@@ -262,6 +262,7 @@ def test_a_page_on_a_benchmark_of_nasty_names(tmp_path):
     ],
 )
 def test_a_page_says_how_hyper_parameters_were_chosen(tmp_path, select, words):
+    pytest.importorskip("altair")
     settings = {"mode": "features", "select": select, "backbone": None, "steps": 20}
     write_results(tmp_path / "out", Made(settings=settings))
     (facts,) = [block for block in bench_page(tmp_path / "out").sections[-1].blocks if isinstance(block, Facts)]
