@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHARE := 1
 SEED := 0
+TESTS_SHARE := 1
 GALLERY := 1
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types check base browser bench hardening fuzz docs coverage duplicates clean
+.PHONY: help demo test lint format types check slow base browser bench hardening fuzz docs coverage duplicates clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -29,16 +30,19 @@ lint: $(VENV)/.dev ## ruff
 types: $(VENV)/.dev ## mypy --strict
 	$(BIN)/mypy
 
-check: $(VENV)/.dev ## pytest
-	$(BIN)/pytest -q -n 2
+check: $(VENV)/.dev ## pytest, without the tests marked slow
+	$(BIN)/pytest -q -n 2 -m 'not slow'
 
-base: ## build the wheel, use it outside of this folder, and run the tests on it: a base install, no torch and no plots
+slow: $(VENV)/.dev ## the tests marked slow: several processes, kills, schedulers
+	$(BIN)/pytest -q -n 2 -m slow tests
+
+base: ## build the wheel, use it outside of this folder, and run the tests on it: no torch, no plots (TESTS_SHARE=3: a third)
 	$(MAKE) VENV=.venv-base .venv-base/.base
 	rm -rf build out/dist
 	.venv-base/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir out/dist .
 	.venv-base/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --force-reinstall out/dist/*.whl
 	.venv-base/bin/python tests/outside.py
-	.venv-base/bin/pytest -q -n 2 tests
+	TESTS_SHARE=$(TESTS_SHARE) .venv-base/bin/pytest -q -n 2 -m 'not slow' tests
 
 browser: ## install Chromium and its driver, which the tests of pages need; without them these are skipped (Debian, Ubuntu)
 	{ command -v chromium && command -v chromedriver; } || { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium chromium-driver; }

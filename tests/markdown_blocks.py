@@ -6,10 +6,13 @@ import io
 import os
 import re
 import shlex
-import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
+
+from compshift.cli.main import main
 
 BLOCK = re.compile(r"(?:<!-- needs (?P<needs>[\w ]+) -->\n+)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 IMPORT = re.compile(r"^(?:import|from) (\w+)", re.M)
@@ -57,20 +60,27 @@ def run_python(block, namespace, name):
 
 
 def run_commands(block, name):
-    """Run the lines of a console block in this folder; what they printed, which must be what the page shows."""
+    """Run the lines of a console block in this folder; what they printed, which must be what the page shows.
+
+    They run in this process, which saves importing everything again.
+    """
     printed = ""
     for line in block.text.replace("\\\n", " ").splitlines():
         command = shlex.split(line.removeprefix("$ "))
         assert command[0] == "compshift", line
-        run = subprocess.run(
-            [sys.executable, "-m", *command],
-            env={**os.environ, "COLUMNS": "100"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert run.returncode == 0, f"{name}: {line}\n{run.stderr}"
-        printed += run.stdout
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            patch.object(sys, "argv", command),
+            patch.dict(os.environ, COLUMNS="100"),
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            try:
+                main()
+            except SystemExit as stop:
+                assert stop.code == 0, f"{name}: {line}\n{err.getvalue()}"
+        printed += out.getvalue()
     if block.output is not None:
         assert plain(printed) == plain(block.output), f"{name} shows another output of:\n{block.text}"
     return printed

@@ -47,6 +47,7 @@ def test_the_gallery_is_listed():
         assert any(isinstance(node, ast.Assert) for node in ast.walk(tree)), path.name
 
 
+@pytest.mark.slow
 def test_a_benchmark_through_submitit(tmp_path):
     """On this machine instead of SLURM: the same code starts the workers."""
     pytest.importorskip("submitit")

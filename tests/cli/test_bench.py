@@ -86,6 +86,7 @@ def test_the_papers_tables_alone_and_beside(tmp_path, call):
     assert "the paper has no results to compare with birds" in result.err
 
 
+@pytest.mark.slow
 def test_fine_tuning(tmp_path, call):
     """Each job trains a network, removes its checkpoints, and records all predictors."""
     pytest.importorskip("torch")

@@ -33,7 +33,14 @@ def numbers(cwd, folder):
     return run("tables", folder, "--format", "csv", cwd=cwd).stdout + run("tables", folder, cwd=cwd).stdout
 
 
-@pytest.mark.parametrize(("backend", "module"), [("loky", "joblib"), ("dask", "distributed"), ("ray", "ray")])
+@pytest.mark.parametrize(
+    ("backend", "module"),
+    [
+        ("loky", "joblib"),
+        pytest.param("dask", "distributed", marks=pytest.mark.slow),
+        pytest.param("ray", "ray", marks=pytest.mark.slow),
+    ],
+)
 def test_every_backend_gives_the_same_tables(reference, tmp_path, backend, module):
     pytest.importorskip(module)
     result = run("bench", *GRID, "--jobs", "2", "--backend", backend, "--json", "-o", "out", cwd=tmp_path)
@@ -43,6 +50,7 @@ def test_every_backend_gives_the_same_tables(reference, tmp_path, backend, modul
     assert numbers(tmp_path, "out") == reference[1]
 
 
+@pytest.mark.slow
 def test_kill_9_at_three_moments_loses_no_result(reference, tmp_path):
     """Stored results are kept and not run again, and the tables equal those of a run without kills."""
     rng = random.Random(0)
@@ -80,6 +88,7 @@ def jobs(cwd):
     return {path.name: path.stat().st_mtime_ns for path in found}
 
 
+@pytest.mark.slow
 def test_workers_end_when_their_runner_is_killed(tmp_path):
     pytest.importorskip("torch")
     with subprocess.Popen(

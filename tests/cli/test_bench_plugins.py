@@ -91,4 +91,4 @@ def test_methods_of_installed_packages(tmp_path, monkeypatch):
     assert "smoothing=0.1" in run("methods", cwd=tmp_path).stdout
     result = run("bench", "birds.npz", "--methods", "smooth,erm", *options, "-o", "out", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "smooth" in run("tables", "out", cwd=tmp_path).stdout
+    assert "smooth" in result.stdout

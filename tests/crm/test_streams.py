@@ -99,6 +99,7 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(stored, tmp_path):
     pytest.importorskip("torch")
     store, X, bird, place = stored

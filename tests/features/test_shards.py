@@ -188,6 +188,7 @@ def test_a_moved_model_folder_gives_the_same_key(home, data, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL on Windows")
+@pytest.mark.slow
 def test_a_killed_extraction_resumes_where_it_stopped(home, tmp_path):
     """Killed after a few shards and run again, it gives the same bytes as an uninterrupted run."""
     rows = [f"photos/{number % N:03d}.jpg,{'ab'[number % 2]},{'xyz'[number % 3]}" for number in range(120)]
