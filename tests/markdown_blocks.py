@@ -79,7 +79,8 @@ def run_commands(block, name):
             try:
                 main()
             except SystemExit as stop:
-                assert stop.code == 0, f"{name}: {line}\n{err.getvalue()}"
+                code = stop.code
+        assert code == 0, f"{name}: {line}\n{err.getvalue()}"
         printed += out.getvalue()
     if block.output is not None:
         assert plain(printed) == plain(block.output), f"{name} shows another output of:\n{block.text}"
