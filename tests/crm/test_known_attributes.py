@@ -354,7 +354,8 @@ class TestErrors:
         ("attributes", "sentence"),
         [
             ({"place": ["lake", "moon", None]}, r"^attribute 'place' is 'moon' in row 1, a value that training lacks: "
-             r"known values are 'lake', 'sea', 'wood'; leave the value missing \(None\) in rows where it is new$"),
+             r"known values are 'lake', 'sea', 'wood'; leave the value missing \(None, or an empty cell\) in rows "
+             "where it is new$"),
             ({"device": ["1", None, "2"]}, r"^attribute 'device' is '1' in row 0, .* known values are 1, 2;"),
             ({"place": ["lake"] * 3, "bird": BIRDS + BIRDS[:1]}, r"^'bird' is a target, which the model predicts: as "
              r"known attributes pass only 'place', 'device'$"),

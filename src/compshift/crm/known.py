@@ -104,22 +104,18 @@ def _patterns(codes: IntArray, space: GroupSpace) -> tuple[IntArray, IntArray]:
 def _attribute_columns(space: GroupSpace, n_targets: int, attributes: Any, n_rows: int) -> list[Column]:
     """Return known attributes as columns with the names of the model's attributes; they may be only some of these."""
     targets, names = space.names[:n_targets], space.names[n_targets:]
-    if not names:
-        raise InputError(
-            f"the model has no attributes besides its target{'s' * (n_targets > 1)} {listing(targets)}, so none can be "
-            "known: leave attributes out"
-        )
+    _check_any(targets, names)
     reject_names(attributes, "attributes", n_rows)
     attributes = without_arrow(attributes)
     keys = attributes if isinstance(attributes, Mapping) else getattr(attributes, "columns", None)
     if keys is not None:
-        check_attribute_names([str(key) for key in keys], targets, names)
+        _check_names([str(key) for key in keys], targets, names)
     columns = read_columns(attributes, missing=True)
     own = columns[0].name
     if keys is not None or (len(columns) == 1 and columns[0].named and own in names):
         return columns
     if len(columns) == 1 and columns[0].named and (own in targets or len(names) > 1):  # a Series
-        check_attribute_names([own], targets, names)
+        _check_names([own], targets, names)
     if len(columns) != len(names):
         raise InputError(
             f"attributes has {len(columns)} column{'s' * (len(columns) > 1)} without names, but the model has "
@@ -129,7 +125,24 @@ def _attribute_columns(space: GroupSpace, n_targets: int, attributes: Any, n_row
     return [column._replace(name=name) for name, column in zip(names, columns, strict=True)]
 
 
-def check_attribute_names(given: Sequence[str], targets: Sequence[str], names: Sequence[str]) -> None:
+def check_known_names(clf: GroupClassifier, given: Sequence[str]) -> None:
+    """Check that each of the ``given`` names is that of an attribute of the model, and not of a target."""
+    targets = clf.targets_.names
+    names = clf.space_.names[len(targets) :]
+    _check_any(targets, names)
+    _check_names(given, targets, names)
+
+
+def _check_any(targets: Sequence[str], names: Sequence[str]) -> None:
+    """Check that a model has attributes besides its targets."""
+    if not names:
+        raise InputError(
+            f"the model has no attributes besides its target{'s' * (len(targets) > 1)} {listing(targets)}, so none can "
+            "be known: leave attributes out"
+        )
+
+
+def _check_names(given: Sequence[str], targets: Sequence[str], names: Sequence[str]) -> None:
     """Check that the ``given`` names are among the ``names`` of a model's attributes."""
     if not given:
         raise InputError(f"attributes has no columns: pass some of {listing(names)}, or leave attributes out")
@@ -150,7 +163,7 @@ def _codes(column: Column, space: GroupSpace, attribute: int) -> IntArray:
             raise InputError(
                 f"attribute {column.name!r} is {shown(value)} in row {int(np.argmax(column.codes == order))}, a value "
                 f"that training lacks: known values are {listing(space.values[attribute])}; leave the value missing "
-                "(None) in rows where it is new"
+                "(None, or an empty cell) in rows where it is new"
             )
     return np.array([*(codes[value] for value in column.values), -1], dtype=np.int64)[column.codes]
 
