@@ -214,6 +214,13 @@ def test_bad_tables_are_one_sentence(call, birds):
         "'wood'; leave the value missing (None, or an empty cell) in rows where it is new (rows are counted from 0, "
         "without the header)\n",
     )
+    frame.assign(device=["new", *frame["device"][1:]]).to_csv(folder / "new.csv", index=False)
+    result = call("predict", "m.safetensors", "new.csv", "--known", "device", "-o", "p.csv", cwd=folder)
+    assert "attribute 'device' is 'new' in row 0, a value that training lacks: known values are 1, 2;" in result.err
+    frame.assign(place=[None, *frame["place"][1:]]).to_csv(folder / "gap.csv", index=False)
+    result = call("evaluate", "m.safetensors", "gap.csv", "--known", "place", cwd=folder)
+    assert (result.returncode, result.err.count("\n")) == (2, 1)
+    assert "attribute 'place' has 1 missing" in result.err
     np.savez(folder / "f.npz", X=frame[FEATURES].to_numpy())
     result = call("predict", "m.safetensors", "f.npz", *predict, cwd=folder)
     assert (result.returncode, result.err.count("\n")) == (2, 1)

@@ -21,7 +21,7 @@ from compshift.cli.options import names, read_prior, reject_unused
 from compshift.core.arrays import IntArray
 from compshift.core.columns import read_columns
 from compshift.core.groups import GroupSpace
-from compshift.crm.known import check_known_names, known_codes
+from compshift.crm.known import check_known_names, check_values, known_codes
 from compshift.data.benchmarks import MODULES, benchmark
 from compshift.data.dataset import GroupedDataset, as_known, in_space
 from compshift.data.feature_files import (
@@ -136,11 +136,12 @@ def unlabelled_rows(
 
 
 def _as_model_values(model: LoadedModel, table: Any) -> dict[str, Any]:
-    """Return the columns of a table with values as the model has them where they are written alike, None if missing."""
+    """Return the columns of a table as objects: values as the model writes them, and None where one is missing."""
     values = dict(zip(model.clf.space_.names, model.clf.space_.values, strict=True))
     columns = {}
     for column in read_columns(table, missing=True):
-        alike = [as_known(value, values[column.name]) for value in column.values]
+        alike = tuple(as_known(value, values[column.name]) for value in column.values)
+        check_values(column._replace(values=alike), values[column.name])
         columns[column.name] = np.array([*alike, None], dtype=object)[column.codes]
     return columns
 

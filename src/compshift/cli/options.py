@@ -48,8 +48,7 @@ Known = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="Attributes that are known in use, separated by commas: predict given their values in INPUT. In an empty "
-        "cell the value is unknown.",
+        help="Attributes that are known in use, separated by commas: predict given their values in INPUT.",
         show_default="all attributes are unknown",
     ),
 ]

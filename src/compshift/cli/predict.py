@@ -44,7 +44,8 @@ def predict(
 ) -> None:
     """Predict the target of every row, and write a table with one row per input row, in the same order.
 
-    With --skip-broken, the predictions of images that cannot be read are empty.
+    With --skip-broken, the predictions of images that cannot be read are empty. With --known, an empty cell is an
+    unknown value.
     """
     from compshift.cli.inputs import TableOptions
     from compshift.cli.model_inputs import known_names, load_model, unlabelled_rows

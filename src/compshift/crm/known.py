@@ -11,7 +11,7 @@ Samples with the same known values share a restricted prior, so a copy of the cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -158,14 +158,19 @@ def _check_names(given: Sequence[str], targets: Sequence[str], names: Sequence[s
 def _codes(column: Column, space: GroupSpace, attribute: int) -> IntArray:
     """Return the codes (n,) of a column that holds an attribute of the space; −1 for a missing value."""
     codes = space._positions[attribute]
+    check_values(column, space.values[attribute])
+    return np.array([*(codes[value] for value in column.values), -1], dtype=np.int64)[column.codes]
+
+
+def check_values(column: Column, known: Collection[Hashable]) -> None:
+    """Check that all values of a column are among the ``known`` values of its attribute."""
     for order, value in enumerate(column.values):
-        if value not in codes:
+        if value not in known:
             raise InputError(
                 f"attribute {column.name!r} is {shown(value)} in row {int(np.argmax(column.codes == order))}, a value "
-                f"that training lacks: known values are {listing(space.values[attribute])}; leave the value missing "
-                "(None, or an empty cell) in rows where it is new"
+                f"that training lacks: known values are {listing(known)}; leave the value missing (None, or an empty "
+                "cell) in rows where it is new"
             )
-    return np.array([*(codes[value] for value in column.values), -1], dtype=np.int64)[column.codes]
 
 
 def _no_group(space: GroupSpace, known: IntArray, row: int, *, candidates: bool) -> InputError:
