@@ -17,12 +17,20 @@ import typer
 
 from compshift._errors import InputError, listing, unknown_name
 from compshift.cli.inputs import TableOptions, feature_origin, require_torch, split_part
-from compshift.cli.options import read_prior, reject_unused
+from compshift.cli.options import names, read_prior, reject_unused
 from compshift.core.arrays import IntArray
+from compshift.core.columns import read_columns
 from compshift.core.groups import GroupSpace
+from compshift.crm.known import check_known_names, check_values, known_codes
 from compshift.data.benchmarks import MODULES, benchmark
-from compshift.data.dataset import GroupedDataset, in_space
-from compshift.data.feature_files import FEATURE_COLUMN, file_attributes, read_features, read_inputs
+from compshift.data.dataset import GroupedDataset, as_known, in_space
+from compshift.data.feature_files import (
+    FEATURE_COLUMN,
+    file_attributes,
+    read_attributes,
+    read_features,
+    read_inputs,
+)
 from compshift.data.shards import is_parquet
 from compshift.data.table_files import column_names
 from compshift.data.text_tables import TEXT, ending
@@ -48,6 +56,7 @@ class UnlabelledRows:
     n_rows: int  # number of rows of the input, readable or not
     position: IntArray  # (r,) row numbers of the readable rows
     images: tuple[str, Any] | None = None  # output column for the image files: its name and its values
+    known: dict[str, Any] | None = None  # values (r,) of the attributes that are known in use, None where missing
 
 
 def load_model(path: Path, prior: str | None) -> LoadedModel:
@@ -78,22 +87,74 @@ def _table_inputs(clf: Any) -> Any:
     return clf.inputs_
 
 
-def unlabelled_rows(model: LoadedModel, source: str, options: TableOptions) -> UnlabelledRows:
-    """Return features of every row of the input, or of one split if it is a feature file or named data set."""
+def known_names(model: LoadedModel, text: str | None) -> list[str]:
+    """Parse --known into names of the model's attributes; none if the option is not set."""
+    if text is None:
+        return []
+    if not hasattr(model.clf, "group_log_proba"):
+        raise InputError(
+            f"--known is for models of groups, but {str(model.path)!r} predicts only classes: leave it out"
+        )
+    given = names(text, "--known")
+    if len(set(given)) < len(given):
+        raise InputError(f"--known is {text!r}: name each attribute once")
+    check_known_names(model.clf, given)
+    return given
+
+
+def unlabelled_rows(
+    model: LoadedModel, source: str, options: TableOptions, known: Sequence[str] = ()
+) -> UnlabelledRows:
+    """Return features of every row of the input, or of one split if it is a feature file or named data set.
+
+    ``known`` names attributes whose values are read, too.
+    """
     _check_exists(source)
     _check_backbone_options(model, options)
-    split = options.split
-    if source in MODULES:
-        samples = benchmark(source).load(options.root).part(split or "all").samples
-        X, position = _embed(model, None, samples, options)
-        return UnlabelledRows(X, len(samples), position)
-    samples, recipe = _file_samples(model, Path(source), options)
-    if recipe is None:
-        X = samples if model.network is None else _embed(model, None, samples, options)[0]
-        return UnlabelledRows(X, len(X), np.arange(len(X)))
-    X, position = _embed(model, recipe, samples, options)
-    images = (f"{recipe.columns[0]} (image)", samples.names) if recipe.kind == "images" else None
-    return UnlabelledRows(X, len(samples), position, images)
+    recipe, split, is_named = None, options.split or "all", source in MODULES
+    if is_named:
+        data = benchmark(source).load(options.root).part(split)
+        samples, columns = data.samples, list(data.space.names)
+    else:
+        samples, recipe = _file_samples(model, Path(source), options)
+        columns = _label_columns(Path(source)) if known else []
+    values = None
+    if known:
+        _check_known(source, known, columns)
+        values = data.columns(known) if is_named else read_attributes(Path(source), known, split)
+        values = _as_model_values(model, values)
+        known_codes(model.clf, values, len(samples))  # raises before features are computed
+    X, position = samples, np.arange(len(samples))
+    if is_named or recipe is not None or model.network is not None:
+        X, position = _embed(model, recipe, samples, options)
+    images = None
+    if recipe is not None and recipe.kind == "images":
+        images = (f"{recipe.columns[0]} (image)", samples.names)
+    if values is not None:
+        values = {name: column[position] for name, column in values.items()}
+    return UnlabelledRows(X, len(samples), position, images, values)
+
+
+def _as_model_values(model: LoadedModel, table: Any) -> dict[str, Any]:
+    """Return the columns of a table as objects: values as the model writes them, and None where one is missing."""
+    values = dict(zip(model.clf.space_.names, model.clf.space_.values, strict=True))
+    columns = {}
+    for column in read_columns(table, missing=True):
+        alike = tuple(as_known(value, values[column.name]) for value in column.values)
+        check_values(column._replace(values=alike), values[column.name])
+        columns[column.name] = np.array([*alike, None], dtype=object)[column.codes]
+    return columns
+
+
+def _check_known(source: str, known: Sequence[str], columns: Sequence[str]) -> None:
+    """Check that an input has the attributes that --known names."""
+    absent = [name for name in known if name not in columns]
+    if absent:
+        plural, them = ("s", "them") if len(absent) > 1 else ("", "it")
+        raise InputError(
+            f"{source!r} lacks the column{plural} {listing(absent)}, which --known names: add {them}, or leave {them} "
+            f"out of --known (the columns are {listing(columns)})"
+        )
 
 
 def pool_rows(source: Path, output: Path, inputs: Any, options: TableOptions) -> tuple[GroupedDataset, Recipe | None]:
@@ -276,12 +337,17 @@ def _check_samples(source: Path, columns: Sequence[str], needed: Sequence[str]) 
         )
 
 
+def _label_columns(source: Path) -> list[str]:
+    """Return the names of a table's columns, or of the attributes of an ``.npz`` file."""
+    return file_attributes(source) if ending(source) == ".npz" else column_names(source)
+
+
 def _check_labels(source: Path, needed: Sequence[str]) -> None:
     """Check that a file has all attributes of the model, which an evaluation needs as labels."""
     table = ending(source) in TEXT or is_parquet(source)
     if not table and ending(source) != ".npz":
         return  # reading the file will raise an error about its format
-    found = column_names(source) if table else file_attributes(source)
+    found = _label_columns(source)
     absent = [name for name in needed if name not in found]
     if absent:
         raise InputError(

@@ -24,6 +24,7 @@ OTHER_NAMES = {
     "n_jobs": "jobs",
     "random_state": "seed",
     "alphas": "alpha",
+    "attributes": "known",
     "coverage": "sets",
     "feature_transform": "transform",
 }

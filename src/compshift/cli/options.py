@@ -44,6 +44,14 @@ Prior = Annotated[
         help="Prior over groups: uniform, hull, train, or a CSV file with a column per attribute and 'prior'."
     ),
 ]
+Known = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Attributes that are known in use, separated by commas: predict given their values in INPUT.",
+        show_default="all attributes are unknown",
+    ),
+]
 Root = Annotated[
     Path | None,
     typer.Option(

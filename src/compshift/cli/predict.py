@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from compshift.cli.options import DATA, Json, Model, ModelRows, MovedBackbone, Prior, Root, SkipBroken, Weights
+from compshift.cli.options import DATA, Json, Known, Model, ModelRows, MovedBackbone, Prior, Root, SkipBroken, Weights
 
 
 def predict(
@@ -27,6 +27,7 @@ def predict(
             show_default=False,
         ),
     ] = None,
+    known: Known = None,
     prior: Prior = None,
     split: Annotated[
         str | None,
@@ -43,28 +44,31 @@ def predict(
 ) -> None:
     """Predict the target of every row, and write a table with one row per input row, in the same order.
 
-    With --skip-broken, the predictions of images that cannot be read are empty.
+    With --skip-broken, the predictions of images that cannot be read are empty. With --known, an empty cell is an
+    unknown value.
     """
     from compshift.cli.inputs import TableOptions
-    from compshift.cli.model_inputs import load_model, unlabelled_rows
-    from compshift.report.predictions import check_table_path, prediction_frame, write_frame
+    from compshift.cli.model_inputs import known_names, load_model, unlabelled_rows
+    from compshift.report.predictions import check_table_path, known_in_use, prediction_frame, write_frame
 
     check_table_path(output, source, model, prior, root)
     loaded = load_model(model, prior)
     options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone, weights=weights)
-    rows = unlabelled_rows(loaded, source, options)
-    frame = prediction_frame(loaded.clf, rows.X, groups=groups, explain=explain, sets=sets)
+    told = known_names(loaded, known)
+    rows = unlabelled_rows(loaded, source, options, told)
+    frame = prediction_frame(loaded.clf, rows.X, groups=groups, explain=explain, sets=sets, attributes=rows.known)
     if len(rows.position) < rows.n_rows:
         frame = frame.convert_dtypes().set_index(rows.position).reindex(range(rows.n_rows))
     if rows.images is not None:
         frame.insert(0, *rows.images)
     write_frame(frame, output)
-    typer.echo(f"{len(frame)} predictions written to {output}")
+    typer.echo(f"{len(frame)} predictions written to {output}" + (f" ({known_in_use(told)})" if told else ""))
 
 
 def evaluate(
     model: Model,
     source: ModelRows,
+    known: Known = None,
     prior: Prior = None,
     split: Annotated[
         str | None,
@@ -85,14 +89,15 @@ def evaluate(
     For a model that was fitted with unlabelled rows, print the accuracy without them, too.
     """
     from compshift.cli.inputs import TableOptions
-    from compshift.cli.model_inputs import labelled_rows, load_model
+    from compshift.cli.model_inputs import known_names, labelled_rows, load_model
     from compshift.metrics.evaluation import evaluate as evaluate_model
     from compshift.report.predictions import print_evaluation
 
     loaded = load_model(model, prior)
     options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone, weights=weights)
+    told = known_names(loaded, known)
     data, scored_split = labelled_rows(loaded, source, options)
-    print_evaluation(evaluate_model(loaded.clf, data), scored_split, as_json=json)
+    print_evaluation(evaluate_model(loaded.clf, data, told), scored_split, as_json=json)
 
 
 def export(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,10 +17,14 @@ from compshift.core.arrays import ColumnSets, FloatArray, IntArray, row_blocks
 from compshift.core.candidates import SUPPORTS, Candidates
 from compshift.core.columns import named_columns
 from compshift.core.groups import GroupSpace
-from compshift.crm.inputs import LabelledSamples, accuracy, is_streamed, prediction_features, read_training
+from compshift.crm.inputs import LabelledSamples, accuracy, is_streamed, read_training
+from compshift.crm.known import predict_known
 
 if TYPE_CHECKING:
     from compshift.estimators.prior_estimate import EstimatedPrior
+
+_UNKNOWN: Mapping[str, bool] = MappingProxyType({"attributes": False})
+"""Default of scikit-learn's metadata routing for the known attributes of a prediction."""
 
 
 def check_group_classifier(clf: Any) -> None:
@@ -38,6 +43,12 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
     ``_block_log_posterior``, or overrides ``_log_posterior_blocks``, or overrides all of ``_target_marginals``,
     ``_group_log_posterior`` and ``_best_group``.
     """
+
+    # Attributes that scikit-learn routes are those of fit, unless a request says otherwise: in use they are unknown.
+    __metadata_request__predict = _UNKNOWN
+    __metadata_request__predict_proba = _UNKNOWN
+    __metadata_request__predict_log_proba = _UNKNOWN
+    __metadata_request__score = _UNKNOWN
 
     prior: Any
     support: Any
@@ -152,57 +163,66 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         """Return the log prior of the candidates, (g,). A subclass may raise for a prior that it cannot use."""
         return self._candidates.log_prior(prior)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, *, attributes: Any = None) -> Any:
         """Predict the most probable value of each target.
 
         Parameters
         ----------
         X : array or DataFrame (n, p)
             Features.
+        attributes : array (n,) or (n, s), DataFrame or mapping, optional
+            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
+            only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
         array (n,) or (n, t)
             Predicted classes; two-dimensional if ``fit`` was given a ``y`` with several targets.
         """
-        marginals = self._target_marginals(prediction_features(self, X))
+        marginals = self._known_marginals(X, attributes)
         codes = np.stack([np.argmax(part, axis=1) for part in marginals], axis=1)
         predicted = self.targets_.decode(codes)
         return predicted[:, 0] if self._one_dimensional else predicted
 
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Any, *, attributes: Any = None) -> Any:
         """Return the probability of each class under the current prior.
 
         Parameters
         ----------
         X : array or DataFrame (n, p)
             Features.
+        attributes : array (n,) or (n, s), DataFrame or mapping, optional
+            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
+            only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
         array (n, c), or a list of such arrays
             One column per entry of ``classes_``; a list of one array per target if there are several targets.
         """
-        parts = [np.exp(part, out=part) for part in self._target_marginals(prediction_features(self, X))]
+        parts = [np.exp(part, out=part) for part in self._known_marginals(X, attributes)]
         return parts[0] if self._one_dimensional else parts
 
-    def predict_log_proba(self, X: Any) -> Any:
+    def predict_log_proba(self, X: Any, *, attributes: Any = None) -> Any:
         """Return the logarithm of ``predict_proba``, accurate even if a probability underflows to 0.
 
         Parameters
         ----------
         X : array or DataFrame (n, p)
             Features.
+        attributes : array (n,) or (n, s), DataFrame or mapping, optional
+            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
+            only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
         array (n, c), or a list of such arrays
             Log-probabilities in the layout of ``predict_proba``.
         """
-        parts = self._target_marginals(prediction_features(self, X))
+        parts = self._known_marginals(X, attributes)
         return parts[0] if self._one_dimensional else parts
 
-    def group_log_proba(self, X: Any, codes: Any = None) -> FloatArray:
+    def group_log_proba(self, X: Any, codes: Any = None, *, attributes: Any = None) -> FloatArray:
         """Return log q(z|x) of every candidate group, or of the groups in ``codes``.
 
         Parameters
@@ -211,35 +231,43 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
             Features.
         codes : int array (q, m), optional
             Codes of the groups, as returned by ``space_.encode``.
+        attributes : array (n,) or (n, s), DataFrame or mapping, optional
+            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
+            only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
         array (n, g) or (n, q)
             One column per row of ``groups_`` or of ``codes``; −inf for a row of ``codes`` that is not a candidate.
         """
-        X = prediction_features(self, X)
-        if codes is None:
-            return self._group_log_posterior(X)
-        codes = check_codes(codes, self.space_.cardinalities)
-        return self._group_log_posterior(X, self.space_.locate(codes, self.groups_))
+        check_is_fitted(self)
+        position: IntArray | None = None
+        if codes is not None:
+            codes = check_codes(codes, self.space_.cardinalities)
+            position = self.space_.locate(codes, self.groups_)
+        (found,) = predict_known(self, X, attributes, lambda clf, rows: [clf._group_log_posterior(rows, position)])
+        return np.asarray(found)
 
-    def predict_group(self, X: Any) -> Any:
+    def predict_group(self, X: Any, *, attributes: Any = None) -> Any:
         """Predict the most probable group.
 
         Parameters
         ----------
         X : array or DataFrame (n, p)
             Features.
+        attributes : array (n,) or (n, s), DataFrame or mapping, optional
+            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
+            only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
         array (n, m)
             Value of each target and attribute.
         """
-        best, _ = self._best_group(prediction_features(self, X))
+        best, _ = predict_known(self, X, attributes, lambda clf, rows: clf._best_group(rows))
         return self.space_.decode(self.groups_[best])
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, attributes: Any = None) -> float:
         """Return the accuracy; with several targets, the share of samples with all targets predicted correctly.
 
         Parameters
@@ -250,6 +278,9 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
             True classes. A sample whose class is absent from the training data counts as wrong.
         sample_weight : (n,), optional
             Weights of the samples.
+        attributes : array (n,) or (n, s), DataFrame or mapping, optional
+            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
+            only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
@@ -258,13 +289,17 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         check_same_order({"X": X, "y": y, "sample_weight": sample_weight})
-        names = self.targets_.names
-        return accuracy(named_columns(y, names), named_columns(self.predict(X), names), sample_weight)
+        names, predicted = self.targets_.names, self.predict(X, attributes=attributes)
+        return accuracy(named_columns(y, names), named_columns(predicted, names), sample_weight)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+    def _known_marginals(self, X: Any, attributes: Any) -> list[FloatArray]:
+        """Check features and known attributes, and return log q(z_i|x) of each target, (n, d_i) each."""
+        return predict_known(self, X, attributes, lambda clf, rows: clf._target_marginals(rows))
 
     def _target_marginals(self, X: FloatArray) -> list[FloatArray]:
         """Return log q(z_i|x) of each target, (n, d_i) each."""

@@ -13,7 +13,7 @@ from compshift._errors import check_name
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.crm.base import GroupClassifier
 from compshift.crm.fit import FitParams, Setting, check_offset
-from compshift.crm.inputs import prediction_features
+from compshift.crm.known import predict_known
 from compshift.crm.model import BIASES, CRMModel, same_prior
 from compshift.crm.sets import PredictionSets, prediction_sets
 
@@ -49,13 +49,16 @@ class FittedCRM(GroupClassifier):
         self.unlabelled_decision_ = None if model.pool is None else model.pool.decision
         self.inputs_: Mapping[str, Any] | None = None
 
-    def explain(self, X: Any) -> pd.DataFrame:
+    def explain(self, X: Any, *, attributes: Any = None) -> pd.DataFrame:
         """Return the most probable group of each sample, with indicators of how reliable the prediction is.
 
         Parameters
         ----------
         X : array or DataFrame (n, p)
             Features.
+        attributes : array (n,) or (n, s), DataFrame or mapping, optional
+            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
+            only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
@@ -64,7 +67,7 @@ class FittedCRM(GroupClassifier):
             the group was ``seen`` in training, whether it is ``inside_hull``, and the ``effective_sample_size`` of its
             bias. The index is that of ``X`` if ``X`` is a DataFrame.
         """
-        best, log_proba = self._best_group(prediction_features(self, X))
+        best, log_proba = predict_known(self, X, attributes, lambda clf, rows: clf._best_group(rows))
         frame = self.space_.frame(
             self.groups_[best],
             probability=np.exp(log_proba),
@@ -74,7 +77,9 @@ class FittedCRM(GroupClassifier):
         )
         return frame.set_axis(X.index) if hasattr(X, "index") and hasattr(X, "columns") else frame
 
-    def predict_set(self, X: Any, coverage: float = 0.9) -> PredictionSets | list[PredictionSets]:
+    def predict_set(
+        self, X: Any, coverage: float = 0.9, *, attributes: Any = None
+    ) -> PredictionSets | list[PredictionSets]:
         """Return the classes that cannot be excluded, also for samples of groups never seen; needs ``cross_fit``.
 
         Parameters
@@ -83,13 +88,16 @@ class FittedCRM(GroupClassifier):
             Features.
         coverage : float, default=0.9
             Approximate probability, within every group, that the set contains the true class.
+        attributes : array (n,) or (n, s), DataFrame or mapping, optional
+            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
+            only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
         PredictionSets, or a list of them
             One set per sample, and what it rests on; a list of one ``PredictionSets`` per target if there are several.
         """
-        return prediction_sets(self, X, coverage)
+        return prediction_sets(self, X, coverage, attributes)
 
     def group_frame(self) -> pd.DataFrame:
         """Return a table of the candidate groups.

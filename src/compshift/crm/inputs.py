@@ -318,7 +318,7 @@ def read_labels(
     ``missing`` allows attributes, but not targets, to be missing in some samples.
     """
     for name, values in (("y", y), ("attributes", attributes)):
-        _reject_names(values, name, len(keep))
+        reject_names(values, name, len(keep))
     targets = read_columns(y, default="y")
     names = [column.name for column in targets]
     nuisances = [] if attributes is None else read_columns(attributes, default="a", taken=names, missing=missing)
@@ -348,7 +348,7 @@ def read_labels(
     return Labels(space, _encode(space, columns), len(targets), len(targets) == 1)
 
 
-def _reject_names(values: Any, name: str, n_rows: int) -> None:
+def reject_names(values: Any, name: str, n_rows: int) -> None:
     """Check that ``values`` are labels and not column names."""
     if isinstance(values, str):
         raise InputError(

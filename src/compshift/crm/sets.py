@@ -1,6 +1,7 @@
 r"""Prediction sets: the classes that cannot be excluded, with one threshold per group, also for groups never seen.
 
-The score of class y for a sample x is −log q̂(y|x), under the current prior. A group z of class y excludes the sample at
+The score of class y for a sample x is −log q̂(y|x), under the current prior; if attributes of the sample are known, the
+prior is restricted to the groups that agree, and only these groups count. A group z of class y excludes the sample at
 the level 1 − coverage if the score is unusually high among samples of the group,
 
 .. math:: p_z(x) = \frac{\sum_i \omega_i w_i(z) \, 1[s_y(x_i) \ge s_y(x)] + \bar\omega w_x(z)}
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_fraction
 from compshift._errors import InputError
@@ -26,7 +28,7 @@ from compshift.core.conformal import Ranks, effective_sample_size
 from compshift.core.energy import GroupTable, group_energies, log_evidence
 from compshift.core.groups import GroupSpace
 from compshift.core.posterior import marginal_log_posterior
-from compshift.crm.inputs import prediction_features
+from compshift.crm.known import predict_known
 from compshift.crm.model import CRMModel, OutOfFold
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ class PredictionSets:
     space : GroupSpace
         All attributes and their values.
     groups : array (q, m)
-        Codes of the groups that can occur: those inside the affine hull with a positive probability under the prior.
+        Codes of the groups that can occur: those inside the affine hull with a positive probability under the prior,
+        and in agreement with the known attributes of at least one sample.
     seen : bool array (q,)
         Whether each of the groups was seen.
     effective_sample_size : array (q,)
@@ -133,10 +136,52 @@ class PredictionSets:
         )
 
 
-def prediction_sets(clf: FittedCRM, X: Any, coverage: Any) -> PredictionSets | list[PredictionSets]:
+def prediction_sets(
+    clf: FittedCRM, X: Any, coverage: Any, attributes: Any = None
+) -> PredictionSets | list[PredictionSets]:
     """Return the sets of the target, or a list of the sets of every target; see ``CRMClassifier.predict_set``."""
-    X = prediction_features(clf, X)
+    check_is_fitted(clf)
     coverage = check_fraction(coverage, "coverage")
+    out_of_fold = _out_of_fold(clf)
+    level = round(1 - coverage, 12)  # without the rounding, 1 − 0.9 is below 0.1
+    sizes = np.full(len(clf.groups_), np.nan)  # (g,) NaN for a group that cannot occur
+
+    def class_p_values(part: FittedCRM, rows: FloatArray) -> list[FloatArray]:
+        asked = _possible_groups(part, known=part is not clf)
+        found = group_p_values(
+            part._model,
+            out_of_fold,
+            rows,
+            part._log_score(),
+            part.groups_[asked],
+            part._candidates.in_seen[asked],
+            1 / level,
+            len(part.targets_.names),
+        )
+        sizes[asked] = found.effective_sample_size  # the same for all rows: it does not depend on the prior
+        return found.p_values
+
+    found = predict_known(clf, X, attributes, class_p_values)
+    asked = ~np.isnan(sizes)
+    sets = [
+        PredictionSets(
+            classes=np.array(values),
+            contains=p_values > level,
+            p_values=p_values,
+            coverage=coverage,
+            space=clf.space_,
+            groups=clf.groups_[asked],
+            seen=clf.seen_[asked],
+            effective_sample_size=sizes[asked],
+            needed_sample_size=1 / level,
+        )
+        for values, p_values in zip(clf.targets_.values, found, strict=True)
+    ]
+    return sets[0] if clf._one_dimensional else sets
+
+
+def _out_of_fold(clf: FittedCRM) -> OutOfFold:
+    """Return the out-of-fold energies that prediction sets need; raise if the fit has none."""
     known = clf._model.out_of_fold
     if clf.n_rounds_:
         raise InputError(
@@ -149,31 +194,25 @@ def prediction_sets(clf: FittedCRM, X: Any, coverage: Any) -> PredictionSets | l
             "fit --alpha auto`), or a CRMClassifier with cross_fit=True, to samples in memory, none with missing "
             "attributes"
         )
+    return known
+
+
+def _possible_groups(clf: FittedCRM, *, known: bool) -> BoolArray:
+    """Return whether each candidate can occur: it is inside the affine hull and has a positive probability, (g,)."""
     asked = clf.inside_hull_ & (clf.log_prior_ > -np.inf)
-    if not asked.any():
+    if asked.any():
+        return asked
+    if known:
+        outside = clf.space_.label(clf.groups_[np.argmax(clf.log_prior_ > -np.inf)])
         raise InputError(
-            "the current prior gives no group inside the affine hull of the seen groups a positive probability, and "
-            "predict_set can tell nothing about other groups: use set_prior with another prior"
+            f"the groups that agree with the known attributes of a row, {outside} for example, are all outside the "
+            "affine hull of the seen groups, and predict_set can tell nothing about them: leave these attributes "
+            "missing (None)"
         )
-    groups, seen = clf.groups_[asked], clf.seen_[asked]
-    level = round(1 - coverage, 12)  # without the rounding, 1 − 0.9 is below 0.1
-    in_seen, n_targets = clf._candidates.in_seen[asked], len(clf.targets_.names)
-    found = group_p_values(clf._model, known, X, clf._log_score(), groups, in_seen, 1 / level, n_targets)
-    sets = [
-        PredictionSets(
-            classes=np.array(values),
-            contains=p_values > level,
-            p_values=p_values,
-            coverage=coverage,
-            space=clf.space_,
-            groups=groups,
-            seen=seen,
-            effective_sample_size=found.effective_sample_size,
-            needed_sample_size=1 / level,
-        )
-        for values, p_values in zip(clf.targets_.values, found.p_values, strict=True)
-    ]
-    return sets[0] if clf._one_dimensional else sets
+    raise InputError(
+        "the current prior gives no group inside the affine hull of the seen groups a positive probability, and "
+        "predict_set can tell nothing about other groups: use set_prior with another prior"
+    )
 
 
 class ClassPValues(NamedTuple):

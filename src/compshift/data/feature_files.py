@@ -27,7 +27,7 @@ from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset, check_dataset
 from compshift.data.shards import is_parquet, list_matrix, reading, shard_files
 from compshift.data.splits import check_split, split_rows, stratified_split
-from compshift.data.table_files import check_columns, check_values, column_names
+from compshift.data.table_files import check_columns, check_values, column_names, read_table
 from compshift.data.text_tables import ending
 from compshift.data.untrusted import check_parquet, read_arrays
 
@@ -145,6 +145,18 @@ def read_inputs(path: str | PathLike[str], split: str = "all") -> Any:
     contents = _read(path, ())
     codes = None if contents.split is None else check_split(contents.split, len(contents.X))
     return contents.X[split_rows(codes, split)]
+
+
+def read_attributes(path: Path, names: Sequence[str], split: str = "all") -> dict[str, Any]:
+    """Read attributes of one split, or of all rows, of a feature file or table; missing values are None or NaN."""
+    if ending(path) == ".npz":
+        space, codes = read_labels(path, names, None if split == "all" else split)
+        return dict(space.frame(codes).items())
+    has_split = split != "all" and "split" in column_names(path)
+    table = read_table(path, [*names, *(["split"] if has_split else [])], labels=names)
+    splits = check_split(table.column("split").to_pylist(), len(table)) if has_split else None
+    rows = split_rows(splits, split)
+    return {name: table.column(name).to_pandas().to_numpy()[rows] for name in names}
 
 
 def write_features(path: str | PathLike[str], data: GroupedDataset) -> None:

@@ -93,7 +93,7 @@ class LogitAdjustedClassifier(ClassifierMixin, BaseEstimator):
     (Liu et al., 2022), ``"sla"`` adds ``τ log p̂(y | a)`` with smoothed counts (Tsirigotis et al., 2024). Several
     attributes count as one whose values are the combinations that occur. Given the attribute, ``log p̂(a)`` cancels, so
     LC and sLA with τ = 1 differ only by ε and the smoothing, which matter most for combinations absent from the
-    training data.
+    training data. Predictions use the features alone: attributes that are known in use would not change them.
 
     Parameters
     ----------

@@ -56,8 +56,9 @@ def export_onnx(
     themselves (int64, text, booleans or float64), and ``probabilities`` (N, d). With several targets there is one such
     pair per target, for example ``label_bird`` and ``probabilities_bird``. A second input ``prior`` (g,) holds the
     probability of each group in the order of ``groups_``. It need not sum to 1; it is optional and defaults to the
-    prior at export. The entry ``compshift`` of the file's metadata is JSON with the attributes, values and order of the
-    groups.
+    prior at export. There is no input for attributes that are known in use: to predict rows with the same known values,
+    pass a prior that is 0 on the groups that disagree. The entry ``compshift`` of the file's metadata is JSON with the
+    attributes, values and order of the groups.
 
     Exporting needs ``compshift[onnx]``.
 

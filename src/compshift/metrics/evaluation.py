@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +22,11 @@ class Evaluation:
     effective_sample_size: FloatArray  # (g,) NaN for groups that are not candidates
     expected: FloatArray  # (g, 3) accuracy expected by the model, lower and upper end; NaN without an estimate
     without_unlabelled: GroupReport | None = None  # of the fit without unlabelled samples, if the model used some
+    known: tuple[str, ...] = ()  # attributes that the model was told of every row; the others were unknown in use
 
     def to_dict(self) -> dict[str, Any]:
         """Return the evaluation as numbers, text and lists that JSON can hold."""
-        content = self.report.to_dict()
+        content = {"attributes_known_in_use": list(self.known), **self.report.to_dict()}
         sizes = [None if np.isnan(size) else float(size) for size in self.effective_sample_size]
         for group, state, size, expected in zip(content["groups"], self.states, sizes, self.expected, strict=True):
             group["in_training"] = state
@@ -37,37 +39,41 @@ class Evaluation:
         return content
 
 
-def evaluate(clf: Any, data: GroupedDataset) -> Evaluation:
+def evaluate(clf: Any, data: GroupedDataset, known: Sequence[str] = ()) -> Evaluation:
     """Predict the rows of ``data`` and report accuracy by group.
 
-    Raise an InputError if a row has an attribute value that is not in ``clf.space_``. The compositional risk is
-    computed only if the classifier has ``group_log_proba``. If the fit used unlabelled samples, the fit without them is
-    evaluated too.
+    ``known`` names attributes that are known in use: the model is told their values. Raise an InputError if a row has
+    an attribute value that is not in ``clf.space_``. The compositional risk is computed only if the classifier has
+    ``group_log_proba``. If the fit used unlabelled samples, the fit without them is evaluated too. The accuracy that
+    the model expects is left out if attributes are known, because it was estimated without.
     """
-    report = _report(clf, data)
-    plain = _report(clf.without_unlabelled(), data) if getattr(clf, "n_rounds_", 0) else None
+    report = _report(clf, data, known)
+    plain = _report(clf.without_unlabelled(), data, known) if getattr(clf, "n_rounds_", 0) else None
     where = clf.space_.locate(report.groups, clf.groups_)
-    known = getattr(clf, "effective_sample_size_", None)
-    sizes = np.full(len(where), np.nan) if known is None else np.where(where >= 0, known[where], np.nan)
+    behind = getattr(clf, "effective_sample_size_", None)
+    sizes = np.full(len(where), np.nan) if behind is None else np.where(where >= 0, behind[where], np.nan)
     expected = np.full((len(where), 3), np.nan)
-    frame = getattr(clf, "expected_group_accuracy_", None)
+    frame = None if known else getattr(clf, "expected_group_accuracy_", None)
     if frame is not None and len(frame):
         row = clf.space_.locate(report.groups, clf.space_.encode(frame[list(clf.space_.names)]))
         expected[row >= 0] = frame[["accuracy", "lower", "upper"]].to_numpy()[row[row >= 0]]
-    return Evaluation(report, tuple(_training_state(clf, int(row)) for row in where), sizes, expected, plain)
+    states = tuple(_training_state(clf, int(row)) for row in where)
+    return Evaluation(report, states, sizes, expected, plain, tuple(known))
 
 
-def _report(clf: Any, data: GroupedDataset) -> GroupReport:
-    """Return the accuracy of a classifier on every group."""
+def _report(clf: Any, data: GroupedDataset, known: Sequence[str]) -> GroupReport:
+    """Return the accuracy of a classifier on every group, if the attributes ``known`` are known in use."""
     targets = list(clf.targets_.names)
     frame = data.columns(clf.space_.names)
     nuisances = frame.drop(columns=targets)
+    told = {"attributes": frame[list(known)]} if known else {}
     present, position = clf.space_.distinct(clf.space_.encode(frame))
     own_log_proba = None  # (n,) of each sample's true group
     if hasattr(clf, "group_log_proba"):
-        own_log_proba = clf.group_log_proba(data.X, present)[np.arange(len(data)), position]
+        own_log_proba = clf.group_log_proba(data.X, present, **told)[np.arange(len(data)), position]
+    predicted = clf.predict(data.X, **told)
     return group_report(
-        frame[targets], clf.predict(data.X), nuisances if nuisances.shape[1] else None, own_log_proba, space=clf.space_
+        frame[targets], predicted, nuisances if nuisances.shape[1] else None, own_log_proba, space=clf.space_
     )
 
 

@@ -140,6 +140,7 @@ def _facts(clf: Any, name: str, source: str, part: str, prior: str | None) -> li
     facts = [("model", name)]
     if source:
         facts.append(("evaluated on", f"{source} ({part} rows)" if part != "all" else source))
+        facts.append(("attributes in use", "unknown"))
     solved = getattr(clf, "n_iter_", 0) > 0  # a network trained by gradient descent has no alpha or iterations
     for label, attribute in (
         *([("alpha", "alpha_")] if solved else []),

@@ -33,14 +33,16 @@ WITHOUT = "without pool"
 """Heading of the accuracy without the unlabelled rows of the fit."""
 
 
-def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool, sets: float | None = None) -> pd.DataFrame:
+def prediction_frame(
+    clf: Any, X: Any, *, groups: bool, explain: bool, sets: float | None = None, attributes: Any = None
+) -> pd.DataFrame:
     """Return a table with one row per sample: the predicted value of each target, and the probability of every value.
 
     Probability columns are named ``P(bird=waterbird)``. With ``groups``, every candidate group has a probability column
     too, named ``P(bird=waterbird, place=land)``. With ``explain``, columns named ``group …`` hold the most probable
     group, its probability, whether it was seen, whether it is inside the affine hull, and the effective sample size
     behind its bias. With ``sets``, a coverage, columns named ``bird set`` hold the classes that cannot be excluded,
-    joined by "|".
+    joined by "|". ``attributes`` are those that are known in use.
     """
     import pandas as pd
 
@@ -52,22 +54,23 @@ def prediction_frame(clf: Any, X: Any, *, groups: bool, explain: bool, sets: flo
     if sets is not None and not hasattr(clf, "predict_set"):
         raise InputError("sets need a model of `compshift fit`, but this one is a trained network: leave sets out")
     targets = clf.targets_
-    predicted, proba = clf.predict(X), clf.predict_proba(X)
+    known = {} if attributes is None else {"attributes": attributes}
+    predicted, proba = clf.predict(X, **known), clf.predict_proba(X, **known)
     if predicted.ndim == 1:
         predicted, proba = predicted[:, None], [proba]
     columns: dict[str, Any] = {name: predicted[:, column] for column, name in enumerate(targets.names)}
     for name, values, part in zip(targets.names, targets.values, proba, strict=True):
         columns |= {f"P({name}={value})": part[:, column] for column, value in enumerate(values)}
     if groups:
-        joint = np.exp(clf.group_log_proba(X))  # (n, g)
+        joint = np.exp(clf.group_log_proba(X, **known))  # (n, g)
         columns |= {_group_column(clf.space_, code): joint[:, column] for column, code in enumerate(clf.groups_)}
     if sets is not None:
-        found = clf.predict_set(X, sets)
+        found = clf.predict_set(X, sets, **known)
         for name, part in zip(targets.names, found if isinstance(found, list) else [found], strict=True):
             columns[f"{name} set"] = ["|".join(map(str, classes)) for classes in part]
     frame = pd.DataFrame(columns).infer_objects()
     if explain:
-        reasons = clf.explain(X)
+        reasons = clf.explain(X, **known)
         added = ["probability", "seen", "inside hull", "effective sample size"]
         names = [f"{name} (attribute)" if name in added else name for name in clf.space_.names]
         reasons.columns = [f"group {name}" for name in (*names, *added)]
@@ -119,6 +122,7 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
         *([f"not shown at this width: {', '.join(left_out)}; use a wider terminal or --json"] if left_out else []),
         f"average accuracy {report.average:.3f}, balanced {report.balanced:.3f}",
         f"worst group {report.worst:.3f}, ({worst})",
+        known_in_use(evaluation.known),
     ]
     plain = evaluation.without_unlabelled
     if plain is not None:
@@ -135,6 +139,11 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
             f"{report.n_empty} of {report.space.n_groups} groups have no rows and are left out of these figures"
         )
     print_lines(console, *lines)
+
+
+def known_in_use(known: Sequence[str]) -> str:
+    """Say which attributes a model was told of the rows that it predicted."""
+    return f"attributes known in use: {', '.join(known)}" if known else "attributes unknown in use"
 
 
 def _fitting_table(evaluation: Evaluation, part: str, console: Console) -> tuple[Table, list[str]]:

@@ -346,42 +346,55 @@ class TrainedClassifier:
         InputError
             If the method is not CRM, or the prior cannot be used.
         """
-        if not hasattr(self.head_, "set_prior"):
-            raise InputError(
-                f"the method {self.method.name!r} has no prior over groups: train with the method 'crm' to set one"
-            )
-        self.head_.set_prior(prior)
+        self._group_head("set one").set_prior(prior)
         return self
 
-    def predict(self, samples: Samples) -> Any:
+    def _group_head(self, purpose: str) -> CRMClassifier:
+        """Return the head if it models groups; otherwise raise an InputError that names the ``purpose``."""
+        if not isinstance(self.head_, CRMClassifier):
+            raise InputError(
+                f"the method {self.method.name!r} has no prior over groups: train with the method 'crm' to {purpose}"
+            )
+        return self.head_
+
+    def predict(self, samples: Samples, *, attributes: Any = None) -> Any:
         """Predict the class of each sample.
 
         Parameters
         ----------
         samples : array, list of paths or list of texts
             Samples of the kind that the model was trained on.
+        attributes : array, DataFrame or mapping, optional
+            Attributes that are known in use, as in ``CRMClassifier.predict``; for CRM only.
 
         Returns
         -------
         array (n,)
             Values of the class.
         """
-        return self.head_.predict(self.features(samples))
+        if attributes is None:
+            return self.head_.predict(self.features(samples))
+        return self._group_head("use known attributes").predict(self.features(samples), attributes=attributes)
 
-    def predict_proba(self, samples: Samples) -> FloatArray:
+    def predict_proba(self, samples: Samples, *, attributes: Any = None) -> FloatArray:
         """Probability of each class for each sample.
 
         Parameters
         ----------
         samples : array, list of paths or list of texts
             Samples of the kind that the model was trained on.
+        attributes : array, DataFrame or mapping, optional
+            Attributes that are known in use, as in ``CRMClassifier.predict``; for CRM only.
 
         Returns
         -------
         array (n, c)
             One column per class, in the order of ``classes_``.
         """
-        return np.asarray(self.head_.predict_proba(self.features(samples)))
+        if attributes is None:
+            return np.asarray(self.head_.predict_proba(self.features(samples)))
+        head = self._group_head("use known attributes")
+        return np.asarray(head.predict_proba(self.features(samples), attributes=attributes))
 
 
 def _readable(samples: Samples, kind: str, columns: Sequence[str] | None = None) -> Samples:

@@ -1,0 +1,185 @@
+r"""Attributes known in use: predict rows of which attributes are known, all, some, or different ones in every row.
+
+The paper assumes that only the features of a new sample are known, and so do predictions without ``attributes``. If
+some attributes a of a sample are known, its posterior is that over the groups that agree with them, in other words the
+posterior under the prior restricted to these groups,
+
+.. math:: \hat q(z | x, a) = \frac{1[z \text{ agrees with } a] \, \hat q(z|x)}{\sum_{z' \text{ agrees}} \hat q(z'|x)}.
+
+Samples with the same known values share a restricted prior, so a copy of the classifier predicts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from compshift._checks import check_same_order, check_same_rows
+from compshift._errors import InputError, listing, shown, unknown_name
+from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.columns import Column, read_columns, without_arrow
+from compshift.core.groups import GroupSpace, distinct_codes
+from compshift.crm.inputs import prediction_features, reject_names
+
+if TYPE_CHECKING:
+    from compshift.crm.base import GroupClassifier
+
+Classifier = TypeVar("Classifier", bound="GroupClassifier")
+
+
+def predict_known(
+    clf: Classifier, X: Any, attributes: Any, predict: Callable[[Classifier, FloatArray], Sequence[Any]]
+) -> list[Any]:
+    """Check features and known attributes, call ``predict`` on them, and return its arrays, one row per sample each.
+
+    ``predict`` takes a classifier and features (r, p). It is called once if ``attributes`` is None, otherwise once for
+    each set of samples with the same known values, with a classifier whose prior is restricted to agreeing groups.
+    """
+    check_same_order({"X": X, "attributes": attributes})
+    X = prediction_features(clf, X)
+    if attributes is None:
+        return list(predict(clf, X))
+    results: list[Any] = []
+    for rows, part in restricted_parts(clf, known_codes(clf, attributes, len(X))):
+        found = predict(part, X[rows])
+        results = results or [np.empty((len(X), *array.shape[1:]), dtype=array.dtype) for array in found]
+        for result, array in zip(results, found, strict=True):
+            result[rows] = array
+    return results
+
+
+def known_codes(clf: GroupClassifier, attributes: Any, n_rows: int) -> IntArray:
+    """Read known attributes as codes (n, m) with −1 for an unknown value; targets are never known.
+
+    Raise an InputError if they cannot be read, if the model lacks a value, or if no group of positive probability
+    agrees with a sample's values.
+    """
+    space, n_targets = clf.space_, len(clf.targets_.names)
+    columns = _attribute_columns(space, n_targets, attributes, n_rows)
+    check_same_rows(n_rows, columns[0].codes, "attributes")
+    codes = np.full((n_rows, len(space.names)), -1, dtype=np.int64)
+    for column in columns:
+        attribute = space.names.index(column.name)
+        codes[:, attribute] = _codes(column, space, attribute)
+    patterns, position = _patterns(codes, space)
+    for number, known in enumerate(patterns):
+        agreeing = agreement(clf.groups_, known)
+        if not (agreeing & (clf.log_prior_ > -np.inf)).any():
+            raise _no_group(space, known, int(np.argmax(position == number)), candidates=bool(agreeing.any()))
+    return codes
+
+
+def restricted_parts(clf: Classifier, codes: IntArray) -> Iterator[tuple[IntArray, Classifier]]:
+    """Yield the rows of samples with the same known ``codes`` (n, m), and a classifier to predict them.
+
+    Its prior is restricted to the groups that agree; it is ``clf`` itself if all do.
+    """
+    patterns, position = _patterns(codes, clf.space_)
+    order = np.argsort(position, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(position[order])) + 1)
+    for known, rows in zip(patterns, parts, strict=True):
+        agreeing = agreement(clf.groups_, known)
+        part = clf
+        if not agreeing.all():
+            part = copy(clf)
+            part.log_prior_ = np.where(agreeing, clf.log_prior_, -np.inf)  # posteriors do not need its sum
+        yield rows, part
+
+
+def agreement(groups: IntArray, known: IntArray) -> BoolArray:
+    """Return whether each of the groups (g, m) has the known values (m,), in which −1 marks an unknown value, (g,)."""
+    chosen = np.flatnonzero(known >= 0)
+    return np.asarray((groups[:, chosen] == known[chosen]).all(axis=1))
+
+
+def _patterns(codes: IntArray, space: GroupSpace) -> tuple[IntArray, IntArray]:
+    """Return the distinct rows (k, m) of codes in which −1 marks an unknown value, and each row's position (n,)."""
+    found, position = distinct_codes(codes + 1, [size + 1 for size in space.cardinalities])
+    return found - 1, position
+
+
+def _attribute_columns(space: GroupSpace, n_targets: int, attributes: Any, n_rows: int) -> list[Column]:
+    """Return known attributes as columns with the names of the model's attributes; they may be only some of these."""
+    targets, names = space.names[:n_targets], space.names[n_targets:]
+    _check_any(targets, names)
+    reject_names(attributes, "attributes", n_rows)
+    attributes = without_arrow(attributes)
+    keys = attributes if isinstance(attributes, Mapping) else getattr(attributes, "columns", None)
+    if keys is not None:
+        _check_names([str(key) for key in keys], targets, names)
+    columns = read_columns(attributes, missing=True)
+    own = columns[0].name
+    if keys is not None or (len(columns) == 1 and columns[0].named and own in names):
+        return columns
+    if len(columns) == 1 and columns[0].named and (own in targets or len(names) > 1):  # a Series
+        _check_names([own], targets, names)
+    if len(columns) != len(names):
+        raise InputError(
+            f"attributes has {len(columns)} column{'s' * (len(columns) > 1)} without names, but the model has "
+            f"{len(names)} attribute{'s' * (len(names) > 1)} ({listing(names)}): pass a column for each of them, in "
+            "this order, or a DataFrame with some of them"
+        )
+    return [column._replace(name=name) for name, column in zip(names, columns, strict=True)]
+
+
+def check_known_names(clf: GroupClassifier, given: Sequence[str]) -> None:
+    """Check that each of the ``given`` names is that of an attribute of the model, and not of a target."""
+    targets = clf.targets_.names
+    names = clf.space_.names[len(targets) :]
+    _check_any(targets, names)
+    _check_names(given, targets, names)
+
+
+def _check_any(targets: Sequence[str], names: Sequence[str]) -> None:
+    """Check that a model has attributes besides its targets."""
+    if not names:
+        raise InputError(
+            f"the model has no attributes besides its target{'s' * (len(targets) > 1)} {listing(targets)}, so none can "
+            "be known: leave attributes out"
+        )
+
+
+def _check_names(given: Sequence[str], targets: Sequence[str], names: Sequence[str]) -> None:
+    """Check that the ``given`` names are among the ``names`` of a model's attributes."""
+    if not given:
+        raise InputError(f"attributes has no columns: pass some of {listing(names)}, or leave attributes out")
+    for name in given:
+        if name in targets:
+            raise InputError(
+                f"{name!r} is a target, which the model predicts: as known attributes pass only {listing(names)}"
+            )
+        if name not in names:
+            raise unknown_name("attribute", name, names)
+
+
+def _codes(column: Column, space: GroupSpace, attribute: int) -> IntArray:
+    """Return the codes (n,) of a column that holds an attribute of the space; −1 for a missing value."""
+    codes = space._positions[attribute]
+    check_values(column, space.values[attribute])
+    return np.array([*(codes[value] for value in column.values), -1], dtype=np.int64)[column.codes]
+
+
+def check_values(column: Column, known: Collection[Hashable]) -> None:
+    """Check that all values of a column are among the ``known`` values of its attribute."""
+    for order, value in enumerate(column.values):
+        if value not in known:
+            raise InputError(
+                f"attribute {column.name!r} is {shown(value)} in row {int(np.argmax(column.codes == order))}, a value "
+                f"that training lacks: known values are {listing(known)}; leave the value missing (None, or an empty "
+                "cell) in rows where it is new"
+            )
+
+
+def _no_group(space: GroupSpace, known: IntArray, row: int, *, candidates: bool) -> InputError:
+    """Return the error for a row with whose values no group of positive probability agrees."""
+    named = zip(space.names, space.values, known, strict=True)
+    pairs = ", ".join(f"{name}={values[code]!r}" for name, values, code in named if code >= 0)
+    reason, remedy = (
+        ("which has probability 0 under the current prior", "use set_prior with a prior that includes it")
+        if candidates
+        else ("which no candidate group has", "fit with a support that includes it")
+    )
+    return InputError(f"row {row} has {pairs}, {reason}: leave one of its attributes missing (None), or {remedy}")
