@@ -222,7 +222,9 @@ def _embedded(estimator: BaseEstimator) -> str | None:
 
 
 def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
-    """Check features by scikit-learn's rules, and return them as finite float64."""
+    """Check features by scikit-learn's rules, and return them as finite float64, or as the estimator reads them."""
+    if hasattr(estimator, "_feature_matrix"):
+        return estimator._feature_matrix(X, fitted=fitted)  # type: ignore[no-any-return]
     check_unmasked(X, "X")
     if _has_times(X):  # scikit-learn would convert them to numbers
         raise _not_numbers(_odd_columns(X), frame=hasattr(X, "columns"), fitted=fitted)
