@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compshift._errors import listing
+from compshift.core.combination import tries_per_group
 from compshift.data.audit import SMALL_GROUP, Audit
 from compshift.report.terminal import print_lines
 from compshift.studies.figure_file import check_figure_path, save_figure
@@ -113,7 +114,7 @@ def print_audit(audit: Audit, *, explain: bool, as_json: bool) -> None:
     if as_json:
         content = audit.to_dict()
         if explain:
-            content["witnesses"] = [audit.hull.explain(code) for code in ([] if inside is None else inside)]
+            content["witnesses"] = explanations(audit, [] if inside is None else inside)
         print(json.dumps(content))
         return
     from rich.console import Console
@@ -124,9 +125,14 @@ def print_audit(audit: Audit, *, explain: bool, as_json: bool) -> None:
         _print_grid(console, audit)
     print_lines(console, *small_words(audit), *plan_words(audit))
     if explain and inside is not None:
-        print_lines(console, *(f"  {audit.hull.explain(code)}" for code in inside[:MAX_AUDIT_GROUPS]))
+        print_lines(console, *(f"  {line}" for line in explanations(audit, inside[:MAX_AUDIT_GROUPS])))
         if len(inside) > MAX_AUDIT_GROUPS:
             print_lines(console, f"  and {len(inside) - MAX_AUDIT_GROUPS} more; --json --explain lists all of them")
+
+
+def explanations(audit: Audit, codes: Any) -> list[str]:
+    """Return the sparsest combination of seen groups for each of the groups (q, m), which are inside the hull."""
+    return [audit.hull.explain(code, audit.counts.count, tries_per_group(len(codes))) for code in codes]
 
 
 def _print_grid(console: Console, audit: Audit) -> None:
