@@ -235,6 +235,19 @@ class TestBadInput:
         ):
             CRMClassifier().fit(X, codes[:, 0], attributes=X[:, 0])
 
+    def test_attributes_have_the_limit_of_an_audit(self):
+        rng = np.random.default_rng(0)
+        charge = np.repeat(np.arange(1001) + 0.25, 4)  # each value repeats, so it is not taken for an identifier
+        X, y = rng.normal(size=(len(charge), 2)), np.tile([0, 1], len(charge) // 2)
+        message = (
+            r"attribute 'a' has 1001 different values: is it an identifier\? Leave it out, group its values, or pass"
+        )
+        with pytest.raises(InputError, match=message):
+            CRMClassifier().fit(X, y, attributes=charge)
+        CRMClassifier(tol=1.0, support="observed").fit(X[:4000], y[:4000], attributes=charge[:4000])
+        space = GroupSpace(("y", "a"), ((0, 1), tuple(np.unique(charge).tolist())))
+        CRMClassifier(tol=1.0, support="observed").fit(X, y, attributes=charge, space=space)
+
     def test_classes_that_training_lacks_count_as_wrong_in_score(self, fitted):
         clf, X, codes = fitted
         known = clf.score(X, codes[:, 0], sample_weight=codes[:, 0] == 1)

@@ -17,6 +17,10 @@ FIRST_BEYOND_INT64 = 2.0**63
 """Smallest positive float that does not fit into int64."""
 
 
+MAX_VALUES = 1000
+"""Default limit on the number of values of an attribute; an attribute with more is probably an identifier."""
+
+
 class Column(NamedTuple):
     """One attribute of n rows: its distinct values in order, and the code of each row, a position in ``values``."""
 
@@ -300,6 +304,13 @@ def check_attribute_values(name: str, given: Any) -> tuple[Hashable, ...]:
         )
     _exact_array(name, values)
     return values
+
+
+def check_value_count(name: str, n_values: int, remedy: str = "", limit: int = MAX_VALUES) -> None:
+    """Check that an attribute has at most ``limit`` values; the message ends with ``remedy``."""
+    if n_values > limit:
+        ways = f"Leave it out, group its values, or {remedy}" if remedy else "Leave it out, or group its values"
+        raise InputError(f"attribute {name!r} has {n_values} different values: is it an identifier? {ways}")
 
 
 def hardly_repeats(n_values: int, n_rows: float) -> bool:

@@ -30,7 +30,7 @@ from compshift._checks import (
 from compshift._errors import InputError, InputTypeError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import Candidates
-from compshift.core.columns import Column, hardly_repeats, match_columns, plain_value, read_columns
+from compshift.core.columns import Column, check_value_count, hardly_repeats, match_columns, plain_value, read_columns
 from compshift.core.groups import GroupSpace, check_space
 from compshift.core.posterior import Pattern, known_patterns
 from compshift.data.feature_store import FeatureStore
@@ -331,6 +331,8 @@ def read_labels(
         _check_classes(column, weighted_out=not keep.all())
     for column in columns[len(targets) :]:
         _check_repeats(column)
+        if space is None:
+            check_value_count(column.name, len(column.values), "pass a space that lists them")
         if len(column.values) == 1:
             warnings.warn(
                 f"attribute {column.name!r} has the single value {column.values[0]!r} in training, so it does not "
