@@ -357,3 +357,21 @@ def test_tensors_that_require_a_gradient_raise_with_a_remedy(estimator):
         estimator.fit(X, torch.tensor(codes[:, 0] * 1.0, requires_grad=True))
     with pytest.raises(InputError, match=f"X {message}"):
         estimator.fit(X, codes[:, 0], attributes=codes[:, 1]).predict(tensor)
+
+
+@pytest.mark.filterwarnings("ignore:A column-vector y was passed")
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "narwhals"])
+def test_names_of_features_and_attributes_are_kept(library):
+    X, codes = make_data((2, 2), missing=())
+    columns = {"u": X[:, 0], "v": X[:, 1], "bird": codes[:, 0], "place": codes[:, 1]}
+    module = pytest.importorskip(library)
+    make = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}
+    table = getattr(module, make[library])(columns) if library in make else None
+    if library == "narwhals":
+        table = module.from_native(pd.DataFrame(columns), eager_only=True)
+    part = table.select if library != "pandas" else lambda names: table[names]
+    clf = CRMClassifier().fit(part(["u", "v"]), part(["bird"]), attributes=part(["place"]))
+    assert clf.feature_names_in_.tolist() == ["u", "v"]
+    assert clf.space_.names == ("bird", "place")
+    with pytest.raises(InputError, match="Pass the columns used in fit, in the same order"):
+        clf.predict(part(["v", "u"]))

@@ -30,7 +30,15 @@ from compshift._checks import (
 from compshift._errors import InputError, InputTypeError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import Candidates
-from compshift.core.columns import Column, check_value_count, hardly_repeats, match_columns, plain_value, read_columns
+from compshift.core.columns import (
+    Column,
+    check_repeats,
+    check_value_count,
+    match_columns,
+    native_table,
+    plain_value,
+    read_columns,
+)
 from compshift.core.groups import GroupSpace, check_space
 from compshift.core.posterior import Pattern, known_patterns
 from compshift.data.feature_store import FeatureStore
@@ -223,6 +231,7 @@ def _embedded(estimator: BaseEstimator) -> str | None:
 
 def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
     """Check features by scikit-learn's rules, and return them as finite float64."""
+    X = native_table(X)  # scikit-learn reads the names of these columns
     check_unmasked(X, "X")
     if _has_times(X):  # scikit-learn would convert them to numbers
         raise _not_numbers(_odd_columns(X), frame=hasattr(X, "columns"), fitted=fitted)
@@ -330,7 +339,7 @@ def read_labels(
     for column in columns[: len(targets)]:
         _check_classes(column, weighted_out=not keep.all())
     for column in columns[len(targets) :]:
-        _check_repeats(column)
+        check_repeats(column)
         if space is None:
             check_value_count(column.name, len(column.values), "pass a space that lists them")
         if len(column.values) == 1:
@@ -383,16 +392,6 @@ def _check_complete(columns: Sequence[Column]) -> None:
         raise InputError(
             f"every row has a missing value among the attributes {listing(absent)}, but the seen groups are those of "
             "rows without missing values: pass some complete rows, or leave out an attribute"
-        )
-
-
-def _check_repeats(column: Column) -> None:
-    """Check that the values of an attribute repeat: otherwise it is continuous or an identifier."""
-    known = int(np.count_nonzero(column.codes >= 0))
-    if hardly_repeats(len(column.values), known):
-        raise InputError(
-            f"attribute {column.name!r} has {len(column.values)} different values in {known} rows: it "
-            "looks continuous or like an identifier; bin it, or leave it out"
         )
 
 
