@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from compshift._checks import (
@@ -176,7 +176,7 @@ def read_training(
     keep = weight > 0
     labels = read_labels(y, attributes, space, keep, stacklevel=5, missing=missing)
     if not keep.all():
-        X, weight = X[keep], weight[keep]
+        X, weight = _safe_indexing(X, np.flatnonzero(keep)), weight[keep]
     complete = (labels.codes >= 0).all(axis=1)
     place = None
     if len(X) < len(keep) or not complete.all():
@@ -230,7 +230,12 @@ def _embedded(estimator: BaseEstimator) -> str | None:
 
 
 def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
-    """Check features by scikit-learn's rules, and return them as finite float64."""
+    """Check features by scikit-learn's rules, and return them as finite float64.
+
+    An estimator that passes features on to another one checks them itself, by its ``_check_features``.
+    """
+    if hasattr(estimator, "_check_features"):
+        return estimator._check_features(X, fitted=fitted)  # type: ignore[no-any-return]
     X = native_table(X)  # scikit-learn reads the names of these columns
     check_unmasked(X, "X")
     if _has_times(X):  # scikit-learn would convert them to numbers
