@@ -239,8 +239,9 @@ def _pair_blocks(audit: Audit) -> list[Block]:
         Heading("Pairs of attributes"),
         Words(
             [
-                "A cell stands for all groups that have its two values; its number counts their rows. A group is "
-                "determined if it is inside the affine hull of the seen groups."
+                "A cell stands for all groups that have its two values, whatever their other values: its number counts "
+                "their rows, and its colour says whether all of these groups are seen. A group is determined if it is "
+                "inside the affine hull of the seen groups."
             ]
         ),
         Charts(charts),
@@ -293,10 +294,12 @@ def _panel(audit: Audit, pair: tuple[int, int], every: IntArray, inside: Any, co
 
 def _pair_state(total: float, seen: float, inside: float) -> str:
     """Return the state of a cell from its numbers of groups, of seen groups, and of groups inside the hull."""
-    rows_all, rows_some, none_all, none_some = PAIR_STATES
-    if seen:
-        return rows_all if inside == total else rows_some
-    return none_all if inside == total else none_some
+    all_seen, some_seen, none_seen, undetermined = PAIR_STATES
+    if seen == total:
+        return all_seen
+    if inside < total:
+        return undetermined
+    return some_seen if seen else none_seen
 
 
 def _value_order(audit: Audit, attribute: int) -> IntArray:
