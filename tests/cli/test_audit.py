@@ -161,3 +161,11 @@ def test_a_missing_split_raises(audit, tmp_path):
     result = audit("t.csv", "--attributes", "bird", "--split", "train")
     assert result.returncode == 2
     assert "column 'split' is not known" in result.err
+
+
+def test_explain_prints_the_sparsest_combination(audit, tmp_path):
+    rows = [(0, 0, 0, 50), (0, 0, 1, 50), (0, 1, 0, 50), (0, 1, 1, 50), (1, 0, 0, 50), (1, 0, 1, 50), (1, 1, 0, 90)]
+    pd.DataFrame(rows, columns=["y", "a", "b", "n"]).to_csv(tmp_path / "t.csv", index=False)
+    arguments = ("t.csv", "--attributes", "y,a,b", "--count", "n", "--explain")
+    assert "  (1, 1, 1) = (1, 1, 0) + (1, 0, 1) − (1, 0, 0)\n" in audit(*arguments).out
+    assert json.loads(audit(*arguments, "--json").out)["witnesses"] == ["(1, 1, 1) = (1, 1, 0) + (1, 0, 1) − (1, 0, 0)"]

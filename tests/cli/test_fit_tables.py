@@ -437,3 +437,19 @@ def test_labels_match_as_written_whatever_the_column_type(call, tmp_path, traini
     result = call("evaluate", "m.safetensors", "te.csv", "--prior", "prior.csv", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.err
     assert json.loads(result.out)["rows"] == 36
+
+
+def test_fit_and_audit_refuse_the_same_attributes(call, tmp_path):
+    rng = np.random.default_rng(0)
+    charges = np.repeat(np.arange(1585) / 4, 4)
+    frame = pd.DataFrame({"x": rng.normal(size=len(charges)), "churn": rng.integers(0, 2, len(charges))})
+    frame.assign(monthly_charges=charges).to_csv(tmp_path / "t.csv", index=False)
+    sentence = "attribute 'monthly_charges' has 1585 different values: is it an identifier? Leave it out"
+    audit = call("audit", "t.csv", "--attributes", "churn,monthly_charges", cwd=tmp_path)
+    options = ("--features", "x", "--target", "churn", "--attributes", "monthly_charges", "-o", "m.safetensors")
+    fit = call("fit", "t.csv", *options, cwd=tmp_path)
+    for result in (audit, fit):
+        assert result.returncode == 2
+        assert sentence in result.err
+    assert "space" not in fit.err
+    assert not (tmp_path / "m.safetensors").exists()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import compshift as cs
-from compshift import CRMClassifier, InputError
+from compshift import CRMClassifier, GroupSpace, InputError
 from compshift.crm import io as model_file
 from compshift.features.recipe import Recipe
 from tests.cli.commands import skip_without_extra
@@ -215,3 +215,17 @@ def test_names_in_quotes(call, patients):
     result = call("audit", "t.csv", "--attributes", '"diagnosis, final"," site"', cwd=folder)
     assert (result.returncode, result.err) == (0, "")
     assert "4 of 4 groups" in result.out
+
+
+def test_a_prior_file_with_the_target_alone_is_a_prior_over_classes(tmp_path):
+    from compshift.cli.options import read_prior
+
+    space = GroupSpace(("bird", "legs"), (("duck", "owl"), (1, 2)))
+    path = tmp_path / "prior.csv"
+    path.write_text("bird,prior\nduck,0.9\nowl,0.1\n")
+    assert read_prior(str(path), space) == {"duck": 0.9, "owl": 0.1}
+    path.write_text("bird,legs,prior\nduck,1,0.9\nowl,2,0.1\n")
+    assert read_prior(str(path), space) == {("duck", 1): 0.9, ("owl", 2): 0.1}
+    path.write_text("legs,prior\n1,0.9\n2,0.1\n")
+    with pytest.raises(InputError, match="lacks the column 'bird'"):
+        read_prior(str(path), space)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from compshift import GroupSpace, InputError
-from compshift.core.candidates import given_log_prior, log_probabilities, uniform_log_prior
+from compshift.core.candidates import Candidates, given_log_prior, log_probabilities, uniform_log_prior
 
 
 def test_uniform_over_the_chosen():
@@ -66,3 +66,55 @@ def test_a_group_that_is_listed_twice_is_an_error():
     one = GroupSpace.from_table([("a",), ("b",)], names=["y"])
     with pytest.raises(InputError, match=r"prior lists \(a\) more than once|prior lists a more than once"):
         given_log_prior({"a": 0.3, ("a",): 0.3, "b": 0.4}, one, one.codes(np.arange(2)))
+
+
+class TestClassPrior:
+    """A prior over the classes alone: each class shares its probability among its candidates inside the hull."""
+
+    space = GroupSpace(("bird", "place", "size"), (("duck", "owl"), ("lake", "wood", "moon"), ("s", "l")))
+    seen = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]])  # the moon is outside the hull
+
+    def candidates(self, support="all"):
+        return Candidates.of(self.space, self.seen, np.ones(len(self.seen)), support)
+
+    @pytest.mark.parametrize("given", [{"duck": 0.9, "owl": 0.1}, pd.Series([0.1, 0.9], index=["owl", "duck"])])
+    def test_it_is_shared_within_the_class(self, given):
+        found = self.candidates()
+        probability = np.exp(found.log_prior(given))
+        of_class = found.groups[:, 0]
+        np.testing.assert_allclose(np.bincount(of_class, weights=probability), [0.9, 0.1])
+        inside = found.inside_hull
+        assert not probability[~inside].any()
+        np.testing.assert_allclose(probability[inside & (of_class == 0)], 0.9 / 4)
+        np.testing.assert_allclose(probability[inside & (of_class == 1)], 0.1 / 4)
+
+    def test_equal_classes_with_equally_many_groups_are_the_hull_prior(self):
+        found = self.candidates("hull")
+        np.testing.assert_allclose(found.log_prior({"duck": 0.5, "owl": 0.5}), found.log_prior("hull"))
+
+    def test_a_class_without_candidates_inside_the_hull_shares_among_all_of_its_candidates(self):
+        found = self.candidates([[0, 0, 0], [1, 2, 0], [1, 2, 1]])
+        np.testing.assert_allclose(np.exp(found.log_prior({"duck": 0.5, "owl": 0.5})), [0.5, 0.25, 0.25])
+
+    def test_a_single_attribute_is_as_before(self):
+        space = GroupSpace(("bird",), (("duck", "owl"),))
+        found = Candidates.of(space, np.array([[0], [1]]), np.ones(2), "all")
+        np.testing.assert_allclose(np.exp(found.log_prior({"duck": 1.0})), [1, 0])
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"duck": 1.0}, "prior has no entry for the class 'owl' of 'bird': list every class"),
+            ({"duck": 0.5, "swan": 0.5}, "prior has the key 'swan', which is not a class of 'bird'"),
+            ({"duck": 0.5, "owl": 0.6}, "prior sums to 1.1"),
+            ({"duck": 0.5, ("owl", "lake", "s"): 0.5}, "prior mixes classes and groups"),
+            ([0.5, 0.5], "for a prior over the classes alone, pass a mapping from classes to probabilities"),
+        ],
+    )
+    def test_errors(self, given, message):
+        with pytest.raises(InputError, match=message):
+            self.candidates().log_prior(given)
+
+    def test_a_class_that_cannot_be_predicted(self):
+        with pytest.raises(InputError, match=r"prior gives 0\.5 to the class 'owl', but no candidate group has it"):
+            self.candidates([[0, 0, 0]]).log_prior({"duck": 0.5, "owl": 0.5})

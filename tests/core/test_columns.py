@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -158,3 +160,54 @@ def test_masked_values_are_missing(values):
     with pytest.raises(InputError, match="attribute 'z2' has 1 missing"):
         read_columns(np.ma.masked_array([values, values], mask=[[0, 0, 0], [0, 1, 0]]))
     assert values_and_codes(np.ma.masked_array(values)) == ((values[1], values[0]), [1, 0, 1])
+
+
+class PolarsSeries:
+    """The part of a Polars Series that ``read_columns`` uses; Polars itself is not installed everywhere."""
+
+    def __init__(self, name, values):
+        self.name, self.values = name, values
+
+    def null_count(self):
+        return sum(value is None for value in self.values)
+
+    def to_list(self):
+        return list(self.values)
+
+    def to_numpy(self):
+        return np.array(self.values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype=dtype)
+
+    def __len__(self):
+        return len(self.values)
+
+
+def polars_columns(kind):
+    """Return a Series 'bird', and a table of the columns 'place' and 'size', by a library like Polars."""
+    columns = {"bird": ["owl", "duck"], "place": ["sea", "land"], "size": [2, 1]}
+    if kind == "polars":
+        frame = pytest.importorskip("polars").DataFrame(columns)
+        return frame["bird"], frame.select("place", "size")
+    if kind == "narwhals":
+        frame = pytest.importorskip("narwhals").from_native(pd.DataFrame(columns), eager_only=True)
+        return frame["bird"], frame.select("place", "size")
+    series = {name: PolarsSeries(name, values) for name, values in columns.items()}
+    return series["bird"], SimpleNamespace(
+        get_columns=lambda: [series["place"], series["size"]], columns=[*columns][1:]
+    )
+
+
+@pytest.mark.parametrize("kind", ["imitation", "polars", "narwhals"])
+def test_names_of_polars_are_kept(kind):
+    series, table = polars_columns(kind)
+    (bird,) = read_columns(series, default="y")
+    assert (bird.name, bird.named, bird.values, bird.codes.tolist()) == ("bird", True, ("duck", "owl"), [1, 0])
+    assert [column.name for column in read_columns(table, default="a")] == ["place", "size"]
+
+
+@pytest.mark.parametrize("name", ["", None])
+def test_a_series_of_polars_without_a_name_gets_the_default(name):
+    (column,) = read_columns(PolarsSeries(name, [1, None, 2]), default="y", missing=True)
+    assert (column.name, column.named, column.codes.tolist()) == ("y", False, [0, -1, 1])

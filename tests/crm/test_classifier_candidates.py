@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from compshift import CRMClassifier, ExtrapolationWarning, GroupSpace, InputError
+from compshift import CRMClassifier, ExtrapolationWarning, GroupSpace, InputError, load
 from tests.estimators.made_data import make_data
 
 
@@ -25,6 +25,17 @@ class TestPriors:
         for prior in (flat, flat.reshape(2, 3), mapping):
             np.testing.assert_array_equal(clf.set_prior(prior).predict_proba(X), refitted)
         assert not np.allclose(clf.set_prior("uniform").predict_proba(X), refitted)
+
+    def test_a_prior_over_the_classes_alone(self, fitted, tmp_path):
+        _, X, codes = fitted
+        clf = CRMClassifier().fit(X, codes[:, 0], attributes=codes[:, 1])
+        clf.set_prior({0: 0.9, 1: 0.1})
+        shared = {(y, a): (0.9 if y == 0 else 0.1) / 3 for y in range(2) for a in range(3)}
+        refitted = CRMClassifier(prior=shared).fit(X, codes[:, 0], attributes=codes[:, 1])
+        np.testing.assert_allclose(clf.predict_proba(X), refitted.predict_proba(X))
+        classes = CRMClassifier(prior={0: 0.9, 1: 0.1}).fit(X, codes[:, 0], attributes=codes[:, 1])
+        classes.save(tmp_path / "m.safetensors")
+        np.testing.assert_allclose(load(tmp_path / "m.safetensors").predict_proba(X), clf.predict_proba(X))
 
     def test_a_prior_over_one_attribute_takes_values_as_keys(self):
         X, codes = make_data((3,), missing=())

@@ -235,6 +235,19 @@ class TestBadInput:
         ):
             CRMClassifier().fit(X, codes[:, 0], attributes=X[:, 0])
 
+    def test_attributes_have_the_limit_of_an_audit(self):
+        rng = np.random.default_rng(0)
+        charge = np.repeat(np.arange(1001) + 0.25, 4)  # each value repeats, so it is not taken for an identifier
+        X, y = rng.normal(size=(len(charge), 2)), np.tile([0, 1], len(charge) // 2)
+        message = (
+            r"attribute 'a' has 1001 different values: is it an identifier\? Leave it out, group its values, or pass"
+        )
+        with pytest.raises(InputError, match=message):
+            CRMClassifier().fit(X, y, attributes=charge)
+        CRMClassifier(tol=1.0, support="observed").fit(X[:4000], y[:4000], attributes=charge[:4000])
+        space = GroupSpace(("y", "a"), ((0, 1), tuple(np.unique(charge).tolist())))
+        CRMClassifier(tol=1.0, support="observed").fit(X, y, attributes=charge, space=space)
+
     def test_classes_that_training_lacks_count_as_wrong_in_score(self, fitted):
         clf, X, codes = fitted
         known = clf.score(X, codes[:, 0], sample_weight=codes[:, 0] == 1)
@@ -344,3 +357,21 @@ def test_tensors_that_require_a_gradient_raise_with_a_remedy(estimator):
         estimator.fit(X, torch.tensor(codes[:, 0] * 1.0, requires_grad=True))
     with pytest.raises(InputError, match=f"X {message}"):
         estimator.fit(X, codes[:, 0], attributes=codes[:, 1]).predict(tensor)
+
+
+@pytest.mark.filterwarnings("ignore:A column-vector y was passed")
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "narwhals"])
+def test_names_of_features_and_attributes_are_kept(library):
+    X, codes = make_data((2, 2), missing=())
+    columns = {"u": X[:, 0], "v": X[:, 1], "bird": codes[:, 0], "place": codes[:, 1]}
+    module = pytest.importorskip(library)
+    make = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}
+    table = getattr(module, make[library])(columns) if library in make else None
+    if library == "narwhals":
+        table = module.from_native(pd.DataFrame(columns), eager_only=True)
+    part = table.select if library != "pandas" else lambda names: table[names]
+    clf = CRMClassifier().fit(part(["u", "v"]), part(["bird"]), attributes=part(["place"]))
+    assert clf.feature_names_in_.tolist() == ["u", "v"]
+    assert clf.space_.names == ("bird", "place")
+    with pytest.raises(InputError, match="Pass the columns used in fit, in the same order"):
+        clf.predict(part(["v", "u"]))

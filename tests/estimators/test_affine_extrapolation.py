@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
@@ -329,3 +329,99 @@ def test_the_documentation_says_which_methods_are_missing():
     text = " ".join(AffineExtrapolation.__doc__.split())
     assert "it has no ``save``, ``explain`` or ``group_frame``" in text
     assert not any(hasattr(AffineExtrapolation, name) for name in ("save", "explain", "group_frame"))
+
+
+class TestFeaturesArePassedOn:
+    def frame(self, n=600, seed=0, missing=(0,)):
+        """Return a DataFrame with missing numbers and a categorical column, and the codes of two attributes."""
+        rng = np.random.default_rng(seed)
+        space = GroupSpace.from_cardinalities([2, 2])
+        codes = space.codes(rng.choice(np.setdiff1d(np.arange(4), missing), size=n))
+        u = rng.normal(size=n) + 2 * codes[:, 0]
+        u[rng.random(n) < 0.1] = np.nan
+        colour = np.where(rng.random(n) < 0.8, codes[:, 1], 1 - codes[:, 1])
+        return pd.DataFrame({"u": u, "colour": pd.Categorical.from_codes(colour, ["blue", "red"])}), codes
+
+    def test_missing_values_and_categories(self):
+        frame, codes = self.frame()
+        booster = HistGradientBoostingClassifier(max_iter=5, categorical_features="from_dtype", random_state=0)
+        clf = AffineExtrapolation(booster, cv=2, random_state=0)
+        clf.fit(frame, codes[:, 0], attributes=codes[:, 1])
+        assert clf.feature_names_in_.tolist() == ["u", "colour"]
+        assert clf.estimator_.feature_names_in_.tolist() == ["u", "colour"]
+        new, truth = self.frame(seed=1, missing=())
+        assert clf.score(new, truth[:, 0]) > 0.75
+        unseen = (truth == 0).all(axis=1)
+        assert clf.score(new[unseen], truth[unseen, 0]) > 0.5
+        with pytest.raises(InputError, match="Pass the columns used in fit, in the same order"):
+            clf.predict(new[["colour", "u"]])
+        weight = (np.arange(len(frame)) % 3 > 0).astype(float)
+        clf.fit(frame, codes[:, 0], attributes=codes[:, 1], sample_weight=weight)
+
+    def test_arrays_with_missing_values(self):
+        frame, codes = self.frame()
+        X = frame[["u", "u"]].to_numpy()
+        booster = HistGradientBoostingClassifier(max_iter=3, random_state=0)
+        assert AffineExtrapolation(booster, cv=2).fit(X, codes[:, 0], attributes=codes[:, 1]).n_features_in_ == 2
+        with pytest.raises(InputError, match=r"estimator \(LogisticRegression\) failed .*NaN"):
+            AffineExtrapolation(LogisticRegression(), cv=2).fit(X, codes[:, 0], attributes=codes[:, 1])
+
+
+@pytest.mark.filterwarnings("ignore:.*of the estimator's probabilities are below floor")
+class TestFallBack:
+    def rows(self, n, seed, noise=1.0, missing=(7, 40)):
+        """Return rows of 2 × 6 × 5 groups whose means are not additive; 58 groups are seen."""
+        space = GroupSpace.from_cardinalities([2, 6, 5])
+        rng = np.random.default_rng(seed)
+        codes = space.codes(rng.choice(np.setdiff1d(np.arange(60), missing), size=n))
+        means = 2 * np.random.default_rng(99).normal(size=(60, 6))
+        return noise * rng.normal(size=(n, 6)) + means[space.index(codes)], codes
+
+    @pytest.mark.parametrize(
+        ("estimator", "noise", "reason"),
+        [
+            (RandomForestClassifier(20, max_depth=8, random_state=0), 0.4, "they are far from additive"),
+            (GaussianNB(), 1.0, "most probabilities are below floor="),
+        ],
+    )
+    def test_many_groups_that_are_not_additive_are_left_to_the_estimator(self, estimator, noise, reason):
+        X, codes = self.rows(1500, 0, noise)
+        clf = AffineExtrapolation(estimator, cv=2, random_state=0)
+        with pytest.warns(UserWarning, match=f"cannot be extrapolated, because {reason}"):
+            clf.fit(X, codes[:, 0], attributes=codes[:, 1:])
+        assert not clf.extrapolates_
+        new, truth = self.rows(500, 1, noise)
+        proba = np.exp(clf.group_log_proba(new))
+        assert not proba[:, ~clf.seen_].any()
+        np.testing.assert_allclose(proba.sum(axis=1), 1)
+        fallen_back = clf.score(new, truth[:, 0])
+        clf.extrapolates_ = True
+        assert fallen_back > clf.score(new, truth[:, 0]) + 0.05
+
+    def test_a_prior_on_unseen_groups_alone_is_extrapolated(self):
+        X, codes = self.rows(1500, 0)
+        clf = AffineExtrapolation(GaussianNB(), cv=2, random_state=0)
+        with pytest.warns(UserWarning, match="cannot be extrapolated"):
+            clf.fit(X, codes[:, 0], attributes=codes[:, 1:])
+        group = tuple(clf.space_.decode(clf.groups_[~clf.seen_][:1])[0])
+        assert (clf.set_prior({group: 1.0}).predict_group(X[:5]) == group).all()
+
+    def test_the_fallback_corrects_for_the_frequencies_of_training(self):
+        X, codes = self.rows(1500, 0)
+        clf = AffineExtrapolation(GaussianNB(), cv=2, prior="train", random_state=0)
+        with pytest.warns(UserWarning, match="cannot be extrapolated"):
+            clf.fit(X, codes[:, 0], attributes=codes[:, 1:])
+        proba = log_floored(group_probabilities(clf.estimator_, X[:9], 58), clf.floor_)[0]
+        expected = np.exp(proba) / np.exp(proba).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(np.exp(clf.group_log_proba(X[:9]))[:, clf.seen_], expected, atol=1e-12)
+
+    def test_additive_groups_are_still_extrapolated(self):
+        rng = np.random.default_rng(0)
+        codes = np.repeat([[0, 1], [1, 0], [1, 1]], 100, axis=0)
+        X = rng.normal(size=codes.shape) + 12 * codes
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            clf = AffineExtrapolation(KNeighborsClassifier(1), cv=2, random_state=0)
+            clf.fit(X, codes[:, 0], attributes=codes[:, 1])
+        assert clf.floored_ > 0.5
+        assert clf.extrapolates_

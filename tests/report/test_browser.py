@@ -236,7 +236,6 @@ def test_a_scenario_stays_when_axes_change(browser, tmp_path):
     assert browser.run("return document.querySelector('.choices select').value") == "1"
     assert browser.run("return [...document.querySelectorAll('.choices select')].indexOf(document.activeElement)") == 1
     for bird, expected in ((0, [False, False, False, False]), (1, [True, False, False, False])):
-        select(browser, 3, bird)
         cells = [browser.text(cell(bird, place, light)) == "+" for light in range(2) for place in range(2)]
         assert cells == expected
     assert browser.logs() == []
@@ -258,10 +257,40 @@ def test_counts_of_any_size_fit_their_cells(browser, tmp_path):
     space = GroupSpace.from_cardinalities([6, 2, 2])
     counts = [150_000_000, 2_000_000_000, 0.001, 0.9, 12_345, 370_350]
     browser.open(table_file(tmp_path, space, [[i, 0, 0] for i in range(6)], counts))
-    assert browser.texts("tbody tr td:first-of-type .cell")[:2] == ["150M", "2B"]
-    assert browser.texts("tbody tr td:first-of-type .cell")[2:] == ["<0.01", "0.9", "12.3K", "370K"]
+    assert browser.texts(".slice:first-of-type tbody tr td:first-of-type .cell")[:2] == ["150M", "2B"]
+    assert browser.texts(".slice:first-of-type tbody tr td:first-of-type .cell")[2:] == [
+        "<0.01",
+        "0.9",
+        "12.3K",
+        "370K",
+    ]
     drawn = browser.texts("figure:first-of-type svg .mark-text.role-mark text")
     assert sorted(drawn) == sorted(["150M", "2B", "<0.01", "0.9", "12k", "370k"])
+
+
+def test_every_group_of_three_attributes_has_its_own_cell(browser, tmp_path):
+    """The missing group has the value of b that the largest group does not have, so one grid would hide it."""
+    space = GroupSpace(("y", "a", "b"), ((0, 1), (0, 1), (0, 1)))
+    browser.open(table_file(tmp_path, space, space.codes(np.arange(7)), [50, 50, 50, 50, 50, 50, 90]))
+    shown = browser.run("return [...document.querySelectorAll('.cell[data-code]')].map((c) => c.dataset.code)")
+    assert len(set(shown)) == len(shown) == 8
+    assert browser.texts(".slice p") == ["b = 0", "b = 1"]
+    assert (browser.text(cell(1, 1, 1)), browser.text(cell(1, 1, 0))) == ("+", "90")
+    assert browser.run("return document.querySelectorAll('.choices select').length") == 2
+    browser.run("document.querySelector('.cell[data-code=\"1,1,0\"]').focus()")
+    from selenium.webdriver.common.keys import Keys
+
+    browser.press(Keys.ARROW_DOWN)  # from the last row of a grid into the first of the next
+    assert browser.run("return document.activeElement.dataset.code") == "0,1,1"
+    assert browser.logs() == []
+
+
+def test_too_many_grids_leave_one_with_menus(browser, tmp_path):
+    space = GroupSpace.from_cardinalities([2, 2, 5, 5])
+    browser.open(table_file(tmp_path, space, [[0, 0, 0, 0], [1, 1, 1, 1]]))
+    assert browser.texts(".slice p") == ["z3 = 0, z4 = 0 (one of 25 grids: choose another one above)"]
+    assert browser.run("return document.querySelectorAll('.choices select').length") == 4
+    assert browser.logs() == []
 
 
 def test_no_seen_group_is_shown_as_unseen_when_the_grid_is_cut(browser, tmp_path):

@@ -204,6 +204,7 @@ def fit(
     from compshift.cli.inputs import (
         TableOptions,
         cache_beside,
+        check_attribute_sizes,
         check_model_path,
         embedded,
         feature_origin,
@@ -266,6 +267,7 @@ def fit(
         from compshift.data.feature_files import read_features
 
         data = read_features(source, [*targets, *nuisances])
+        check_attribute_sizes(data.space, nuisances)
         pool = None if unlabelled is None else pool_rows(unlabelled, output, inputs, table.for_pool())[0].X
     else:
         if memory is not None:
@@ -319,6 +321,7 @@ def _check_pool(pool: Path | None, use: str | None, *, memory: str | None, cross
 
 def _fit_streamed(clf: Any, source: Path, table: TableOptions, prior: str, memory: str) -> int:
     """Fit a classifier to Parquet features that are read in blocks, and return the number of rows."""
+    from compshift.cli.inputs import check_attribute_sizes
     from compshift.core.groups import GroupSpace
     from compshift.data.feature_store import FeatureStore
     from compshift.data.shards import is_parquet
@@ -331,7 +334,9 @@ def _fit_streamed(clf: Any, source: Path, table: TableOptions, prior: str, memor
     targets, nuisances = table.targets, table.nuisances
     part = ("train" if "split" in FeatureStore(source).columns else "all") if table.split is None else table.split
     store = FeatureStore(source, part, memory=parse_bytes(memory))
-    given = read_prior(prior, GroupSpace.from_table(store.frame([*targets, *nuisances])))
+    space = GroupSpace.from_table(store.frame([*targets, *nuisances]))
+    check_attribute_sizes(space, nuisances)
+    given = read_prior(prior, space)
     clf.set_params(prior=given).fit(store, targets[0] if len(targets) == 1 else targets, attributes=nuisances or None)
     return store.n_rows
 

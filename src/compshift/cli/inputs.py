@@ -25,6 +25,7 @@ from compshift.data.splits import SPLITS
 from compshift.data.text_tables import TEXT, ending
 
 if TYPE_CHECKING:
+    from compshift.core.groups import GroupSpace
     from compshift.data.dataset import GroupedDataset, Samples
     from compshift.data.images import Geometry
     from compshift.features.recipe import Recipe
@@ -261,10 +262,20 @@ def table_features(table: TableOptions, source: Path, cache: Path, embed: Embed)
             "--shares cannot be used with a table that has a column 'split': leave out --shares, or rename the column"
         )
     data, recipe = table.load_table(source, recipe)
+    check_attribute_sizes(data.space, table.nuisances)
     if recipe.kind == "features":
         warn_of_scales(data.X, recipe.columns)
         return data, recipe
     return embed(cache, data, recipe)
+
+
+def check_attribute_sizes(space: GroupSpace, nuisances: Sequence[str]) -> None:
+    """Check that none of the attributes beside the targets has more values than an audit accepts."""
+    from compshift.core.columns import check_value_count
+
+    for name, values in zip(space.names, space.values, strict=True):
+        if name in nuisances:
+            check_value_count(name, len(values))
 
 
 def embedded(

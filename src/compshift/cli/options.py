@@ -41,7 +41,8 @@ ModelRows = Annotated[
 Prior = Annotated[
     str | None,
     typer.Option(
-        help="Prior over groups: uniform, hull, train, or a CSV file with a column per attribute and 'prior'."
+        help="Prior over groups: uniform, hull, train, or a CSV file with a column per attribute (or for the target "
+        "alone) and 'prior'."
     ),
 ]
 Known = Annotated[
@@ -276,17 +277,20 @@ def read_prior(text: str, space: GroupSpace) -> Any:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
     except (OSError, ValueError) as error:
         raise InputError(f"the prior {text!r} cannot be read as CSV ({error}): check the file") from None
-    absent = [name for name in (*space.names, "prior") if name not in frame.columns]
+    names = [name for name in space.names if name in frame.columns] or list(space.names)
+    names = names if names == [space.names[0]] else list(space.names)  # the target alone: a prior over the classes
+    absent = [name for name in (*names, "prior") if name not in frame.columns]
     if absent:
         raise InputError(
             f"the prior {text!r} lacks the column{'s' * (len(absent) > 1)} {listing(absent)}: add "
             f"{'them' if len(absent) > 1 else 'it'} (the columns are {listing(frame.columns)})"
         )
-    prior: dict[tuple[Any, ...], float] = {}
+    prior: dict[Any, float] = {}
     for row, record in enumerate(frame.to_dict("records")):
-        key = tuple(as_known(record[name], known) for name, known in zip(space.names, space.values, strict=True))
+        values = tuple(as_known(record[name], known) for name, known in zip(names, space.values, strict=False))
+        key = values[0] if len(values) == 1 else values
         if key in prior:
-            raise InputError(f"the prior {text!r} lists the group {key} twice: keep one row per group")
+            raise InputError(f"the prior {text!r} lists the group {values} twice: keep one row per group")
         try:
             prior[key] = float(record["prior"])
         except ValueError:

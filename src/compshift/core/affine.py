@@ -18,6 +18,7 @@ import numpy as np
 from compshift._checks import check_codes, check_finite, check_numbers
 from compshift._errors import InputError, an, check_name, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax, logsumexp, row_blocks, safe_log
+from compshift.core.combination import tries_per_group
 from compshift.core.groups import GroupSpace, check_space, distinct_codes, locate_codes
 from compshift.core.hull import AffineHull
 
@@ -39,7 +40,7 @@ def affine_weights(hull: AffineHull, codes: IntArray, kind: str, seen_weight: Fl
 
     A seen group has weight 1 on itself. ``kind``, one of ``WEIGHTS``, chooses a combination for an unseen group:
     ``"minimum-norm"`` has the least Σ α², ``"minimum-variance"`` the least Σ α²/n, where n are the sample counts
-    ``seen_weight`` (k,) of the seen groups, and ``"sparse"`` is ``hull.weights``: with two attributes, a shortest path.
+    ``seen_weight`` (k,) of the seen groups, and ``"sparse"`` has the fewest groups; see ``AffineHull.combination``.
     """
     check_name("weights", kind, WEIGHTS)
     in_seen = locate_codes(codes, hull.observed, hull.space.cardinalities)  # (g,)
@@ -47,8 +48,9 @@ def affine_weights(hull: AffineHull, codes: IntArray, kind: str, seen_weight: Fl
     weights = np.zeros((len(codes), len(hull.observed)))
     weights[in_seen >= 0, in_seen[in_seen >= 0]] = 1.0
     if kind == "sparse":
+        tries = tries_per_group(len(unseen))
         for row in unseen:
-            weights[row] = hull.weights(codes[row]).astype(np.float64)
+            weights[row] = hull.weights(codes[row], seen_weight, tries).astype(np.float64)
     else:
         precision = seen_weight if kind == "minimum-variance" else np.ones(len(hull.observed))
         weights[unseen] = least_squares_weights(hull, codes[unseen], precision)

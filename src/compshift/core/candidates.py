@@ -1,7 +1,8 @@
 """Candidate groups (the groups that a fitted model can predict), priors over them, and logit offsets.
 
-A prior is a name (``PRIORS``), an array over all groups, or a Series or mapping from groups to probabilities. The logit
-offsets correct a classifier during training for unequal numbers of samples per class and attribute.
+A prior is a name (``PRIORS``), an array over all groups, or a Series or mapping from groups, or from the classes of the
+first attribute, to probabilities. The logit offsets correct a classifier during training for unequal numbers of samples
+per class and attribute.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class Candidates:
         """Return the log prior (g,) of the candidates.
 
         ``prior`` is one of ``PRIORS``, an array over all groups, a mapping or Series, or an object with ``as_mapping``.
+        A mapping from single values is a prior over the classes, the values of the first attribute: the candidates of
+        a class inside the hull, or all of its candidates if none is inside, share its probability equally.
         """
         if isinstance(prior, str):
             if prior == "uniform":
@@ -89,7 +92,27 @@ class Candidates:
                 return log_probabilities(self.weight / self.weight.sum())
             raise unknown_name("prior", prior, PRIORS)
         given = prior.as_mapping() if hasattr(prior, "as_mapping") else prior
+        classes = _class_probabilities(given, self.space)
+        if classes is not None:
+            return self._log_class_prior(classes)
         return given_log_prior(given, self.space, self.groups)
+
+    def _log_class_prior(self, classes: FloatArray) -> FloatArray:
+        r"""Return the log prior (g,) from the probabilities of the classes, (c,).
+
+        .. math:: q(z) = \frac{q(y)}{n_y} \text{ for the } n_y \text{ groups of class } y \text{ inside the hull}
+        """
+        of_class = self.groups[:, 0]
+        has_inside = np.bincount(of_class[self.inside_hull], minlength=len(classes)) > 0
+        sharing = self.inside_hull | ~has_inside[of_class]  # (g,)
+        count = np.bincount(of_class[sharing], minlength=len(classes))
+        for value, probability in zip(self.space.values[0], np.where(count > 0, 0.0, classes), strict=True):
+            if probability > 0:
+                raise InputError(
+                    f"prior gives {probability:.3g} to the class {value!r}, but no candidate group has it: set it to "
+                    "0, or fit with a support that includes the class"
+                )
+        return log_probabilities(np.where(sharing, classes[of_class] / np.maximum(count, 1)[of_class], 0.0))
 
 
 def candidate_groups(support: Any, space: GroupSpace, hull: AffineHull) -> IntArray:
@@ -142,6 +165,37 @@ def given_log_prior(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArr
     return _from_array(prior, space, groups)
 
 
+def _class_probabilities(prior: Any, space: GroupSpace) -> FloatArray | None:
+    """Return the probabilities (c,) of the values of the first attribute if ``prior`` lists these, None otherwise."""
+    if isinstance(prior, Mapping):
+        pairs = list(prior.items())
+    elif hasattr(prior, "to_dict") and hasattr(prior, "index"):  # a pandas Series
+        pairs = list(zip(prior.index.tolist(), prior.tolist(), strict=True))
+    else:
+        return None
+    single = [not isinstance(key, tuple) for key, _ in pairs]
+    if len(space.names) == 1 or not any(single):
+        return None
+    if not all(single):
+        raise InputError("prior mixes classes and groups: pass only classes, or only groups as tuples of values")
+    name, known = space.names[0], space.values[0]
+    values = np.full(len(known), np.nan)
+    given = _numbers([value for _, value in pairs])
+    for (key, _), probability in zip(pairs, given, strict=True):
+        if key not in known:
+            raise InputError(
+                f"prior has the key {key!r}, which is not a class of {name!r} ({listing(known)}): pass the classes, or "
+                f"groups as tuples of one value of each attribute {space.names}"
+            )
+        if not np.isnan(values[known.index(key)]):
+            raise InputError(f"prior lists the class {key!r} more than once: pass one probability per class")
+        values[known.index(key)] = probability
+    absent = [value for value, found in zip(known, np.isnan(values), strict=True) if found]
+    if absent and not np.isnan(given).any():
+        raise InputError(f"prior has no entry for the class {listing(absent)} of {name!r}: list every class")
+    return np.asarray(check_probabilities(values, "prior"))
+
+
 def _with_ordered_levels(prior: Any, space: GroupSpace) -> Any:
     """Return a Series with its index levels, if they are named, in the order of the attributes."""
     names = [None if name is None else str(name) for name in prior.index.names]
@@ -180,7 +234,8 @@ def _from_array(prior: Any, space: GroupSpace, groups: IntArray) -> FloatArray:
     if values.shape not in (space.cardinalities, (space.n_groups,)):
         raise InputError(
             f"prior has shape {values.shape}: pass one probability per group, of shape {space.cardinalities} or "
-            f"({space.n_groups},), or one of the names 'uniform', 'hull' and 'train'"
+            f"({space.n_groups},), or one of the names 'uniform', 'hull' and 'train'; for a prior over the classes "
+            "alone, pass a mapping from classes to probabilities"
         )
     values = check_probabilities(values, "prior").reshape(-1)
     index = flat_index(groups, space.cardinalities)

@@ -17,6 +17,10 @@ FIRST_BEYOND_INT64 = 2.0**63
 """Smallest positive float that does not fit into int64."""
 
 
+MAX_VALUES = 1000
+"""Default limit on the number of values of an attribute; an attribute with more is probably an identifier."""
+
+
 class Column(NamedTuple):
     """One attribute of n rows: its distinct values in order, and the code of each row, a position in ``values``."""
 
@@ -41,7 +45,7 @@ def read_columns(
     categorical keep the order of the categories, without categories that do not occur. Missing values (None, NaN, NA,
     masked) raise an error unless ``missing`` is True.
     """
-    found = _split(table)
+    found = _split(native_table(table))
     if not found:
         raise InputError("the table has no columns: pass at least one")
     own = [name for name, _ in found]
@@ -72,7 +76,7 @@ def named_columns(table: Any, names: Sequence[str]) -> list[Column]:
 
     A DataFrame or mapping is read by name and may have other columns too; anything else is read by position.
     """
-    table = without_arrow(table)
+    table = without_arrow(native_table(table))
     keys = table if isinstance(table, Mapping) else getattr(table, "columns", None)
     if keys is not None:
         by_name = {str(key): key for key in keys}
@@ -126,10 +130,9 @@ def _split(table: Any) -> list[tuple[str | None, Any]]:
         return [(str(name), table.iloc[:, position]) for position, name in enumerate(table.columns)]
     table = without_arrow(table)
     if hasattr(table, "get_columns"):  # a Polars DataFrame
-        columns = table.get_columns()
-        return [
-            (str(column.name), column.to_list() if column.null_count() else column.to_numpy()) for column in columns
-        ]
+        return [_polars_series(column) for column in table.get_columns()]
+    if hasattr(table, "null_count") and hasattr(table, "to_list"):  # a Polars Series
+        return [_polars_series(table)]
     if hasattr(table, "iloc"):  # a pandas Series
         return [(None if table.name is None else str(table.name), table)]
     if isinstance(table, Mapping):
@@ -147,6 +150,17 @@ def _split(table: Any) -> list[tuple[str | None, Any]]:
     if array.ndim == 1:
         return [(None, array)]
     return [(None, array[:, position]) for position in range(array.shape[1])]
+
+
+def _polars_series(series: Any) -> tuple[str | None, Any]:
+    """Return the name of a Polars Series, None if it has none, and its values."""
+    values = series.to_list() if series.null_count() else series.to_numpy()
+    return (str(series.name) if series.name else None), values
+
+
+def native_table(table: Any) -> Any:
+    """Return the pandas, Polars or Arrow object inside a narwhals one, and anything else unchanged."""
+    return table.to_native() if type(table).__module__.split(".")[0] == "narwhals" else table
 
 
 def is_arrow(table: Any) -> bool:
@@ -300,6 +314,23 @@ def check_attribute_values(name: str, given: Any) -> tuple[Hashable, ...]:
         )
     _exact_array(name, values)
     return values
+
+
+def check_value_count(name: str, n_values: int, remedy: str = "", limit: int = MAX_VALUES) -> None:
+    """Check that an attribute has at most ``limit`` values; the message ends with ``remedy``."""
+    if n_values > limit:
+        ways = f"Leave it out, group its values, or {remedy}" if remedy else "Leave it out, or group its values"
+        raise InputError(f"attribute {name!r} has {n_values} different values: is it an identifier? {ways}")
+
+
+def check_repeats(column: Column) -> None:
+    """Check that the values of an attribute repeat: otherwise it is continuous or an identifier."""
+    known = int(np.count_nonzero(column.codes >= 0))
+    if hardly_repeats(len(column.values), known):
+        raise InputError(
+            f"attribute {column.name!r} has {len(column.values)} different values in {known} rows: it "
+            "looks continuous or like an identifier; bin it, or leave it out"
+        )
 
 
 def hardly_repeats(n_values: int, n_rows: float) -> bool:

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compshift._checks import check_codes, check_flag, check_generator
+from compshift._checks import check_codes, check_count, check_flag, check_generator
 from compshift._errors import InputError, rough
 from compshift.core.accuracy import wilson_interval
 from compshift.core.arrays import BoolArray, IntArray, row_blocks
+from compshift.core.combination import MAX_TRIES, Combination, check_rows, sparsest_combination
 from compshift.core.groups import GroupSpace, check_space, codes_of_index, distinct_codes, locate_codes
 from compshift.core.plan import Plan, complete_plan, make_offers, target_plan
-from compshift.core.span import Span, connected_values, shortest_path
+from compshift.core.span import Span, connected_values
 
 MAX_WIDTH = 1 << 14
 """Largest total number of attribute values; the exact elimination starts from a square matrix of that size."""
@@ -166,8 +167,52 @@ class AffineHull:
             return np.ones(len(codes), dtype=np.bool_)
         return self._span.contains(codes + self.space.offsets)
 
-    def weights(self, code: Any) -> np.ndarray[Any, np.dtype[np.object_]]:
-        """Return exact weights α that express a group as an affine combination of the seen groups.
+    def combination(self, code: Any, rows: Any = None, max_tries: int = MAX_TRIES) -> Combination:
+        """Return the sparsest affine combination of seen groups that gives a group.
+
+        Combinations are compared by their number of groups, then by Σ |α|, then by the rows of their groups, then by
+        the number of values in which these differ from the group.
+
+        Parameters
+        ----------
+        code : array (m,)
+            Code of the group.
+        rows : array (k,), optional
+            Number of rows of each group in ``observed``, or their weight: equally short combinations prefer groups
+            with many rows. By default all groups count alike.
+        max_tries : int, default=10000
+            Largest number of sets of seen groups that are tried. If it does not suffice, which cannot happen with two
+            attributes, the combination comes from a heuristic.
+
+        Returns
+        -------
+        Combination
+            Positions in ``observed`` and weights of its groups; ``fewest`` says whether no combination has fewer
+            groups, and ``optimal`` whether all combinations of as few groups were compared.
+
+        Raises
+        ------
+        InputError
+            If the group is outside the hull, or if ``rows`` is not one number ≥ 0 for each seen group.
+        """
+        row = self.space._one_code(code)
+        count, limit = check_rows(rows, len(self.observed)), check_count(max_tries, "max_tries")
+        if not self._contains(row[None])[0]:
+            raise InputError(
+                f"{self.space.label(row)} is outside the affine hull of the seen groups: "
+                "no combination of them gives it; see certificate() for a proof"
+            )
+        seen = int(locate_codes(row[None], self.observed, self.space.cardinalities)[0])
+        if seen >= 0:
+            return Combination((seen,), (Fraction(1),), True, True)
+        known: list[tuple[int, Fraction]] = []
+        if len(self.space.names) != 2:
+            pairs = zip(self._basis, self._span.coordinates(row + self.space.offsets), strict=True)
+            known = [(position, weight) for position, weight in pairs if weight]
+        return sparsest_combination(self.observed, row, count, known, self.space.cardinalities, limit)
+
+    def weights(self, code: Any, rows: Any = None, max_tries: int = MAX_TRIES) -> np.ndarray[Any, np.dtype[np.object_]]:
+        """Return exact weights α that express a group as the sparsest affine combination of the seen groups.
 
         A seen group has weight 1 on itself. With two attributes, an unseen group has weights ±1 on the seen groups of a
         shortest path between its two values in the graph of ``components``.
@@ -176,6 +221,10 @@ class AffineHull:
         ----------
         code : array (m,)
             Code of the group.
+        rows : array (k,), optional
+            Number of rows of each group in ``observed``, as in ``combination``.
+        max_tries : int, default=10000
+            Largest number of sets of seen groups that are tried, as in ``combination``.
 
         Returns
         -------
@@ -187,52 +236,46 @@ class AffineHull:
         InputError
             If the group is outside the hull.
         """
-        row = self.space._one_code(code)
-        if not self._contains(row[None])[0]:
-            raise InputError(
-                f"{self.space.label(row)} is outside the affine hull of the seen groups: "
-                "no combination of them gives it; see certificate() for a proof"
-            )
+        found = self.combination(code, rows, max_tries)
         weights = np.full(len(self.observed), Fraction(0), dtype=object)
-        seen = int(locate_codes(row[None], self.observed, self.space.cardinalities)[0])
-        if seen >= 0:
-            weights[seen] = Fraction(1)
-        elif len(self.space.names) == 2:
-            for sign, position in shortest_path(self.observed, row):
-                weights[position] += sign
-        else:
-            weights[self._basis] = self._span.coordinates(row + self.space.offsets)
+        for position, weight in zip(found.positions, found.weights, strict=True):
+            weights[position] = weight
         return weights
 
-    def explain(self, code: Any) -> str:
-        """Return a readable equation that expresses a group as a combination of seen groups.
+    def explain(self, code: Any, rows: Any = None, max_tries: int = MAX_TRIES) -> str:
+        """Return a readable equation that expresses a group as the sparsest combination of seen groups.
 
         Parameters
         ----------
         code : array (m,)
             Code of the group.
+        rows : array (k,), optional
+            Number of rows of each group in ``observed``, as in ``combination``.
+        max_tries : int, default=10000
+            Largest number of sets of seen groups that are tried, as in ``combination``.
 
         Returns
         -------
         str
-            For example ``(w, land) = (w, water) − (l, water) + (l, land)``.
+            For example ``(w, land) = (w, water) − (l, water) + (l, land)``. If the combination comes from a heuristic,
+            the text ends in ``(perhaps not the shortest)``.
 
         Raises
         ------
         InputError
             If the group is outside the hull.
         """
-        weights = self.weights(code)
+        found = self.combination(code, rows, max_tries)
+        terms = list(zip(found.positions, found.weights, strict=True))
+        if len(self.space.names) != 2:  # with two attributes, in the order of the path: neighbours share a value
+            terms.sort(key=lambda term: (-term[1], -term[0]))
         parts: list[str] = []
-        order = sorted(np.flatnonzero(weights).tolist(), key=lambda position: -weights[position])
-        if len(self.space.names) == 2 and len(order) > 1:  # in the order of the path, so that neighbours share a value
-            order = [position for _, position in shortest_path(self.observed, self.space._one_code(code))]
-        for position in order:
-            weight = weights[position]
+        for position, weight in terms:
             factor = "" if abs(weight) == 1 else f"{abs(weight)}·"
             sign = ("" if weight > 0 else "−") if not parts else (" + " if weight > 0 else " − ")
             parts.append(f"{sign}{factor}{self.space.label(self.observed[position])}")
-        return f"{self.space.label(code)} = {''.join(parts)}"
+        doubt = "" if found.fewest else " (perhaps not the shortest)"
+        return f"{self.space.label(code)} = {''.join(parts)}{doubt}"
 
     def certificate(self, code: Any) -> np.ndarray[Any, Any]:
         """Return an integer vector which proves that a group is outside the hull.

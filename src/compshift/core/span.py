@@ -5,7 +5,6 @@ In the graph, attribute values are nodes and seen groups are edges (paper, "A Cl
 
 from __future__ import annotations
 
-from collections import deque
 from copy import copy
 from fractions import Fraction
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError
-from compshift.core.arrays import BLOCK_CELLS, BoolArray, IntArray
+from compshift.core.arrays import BLOCK_CELLS, BoolArray, FloatArray, IntArray
 
 INT64_ROOM = 2**30
 """Upper limit on m times the largest entry; up to it, a step of the elimination cannot overflow int64."""
@@ -152,24 +151,30 @@ def connected_values(groups: IntArray) -> list[tuple[IntArray, IntArray]]:
     return [(np.array(left, dtype=np.int64), np.array(right, dtype=np.int64)) for left, right in members.values()]
 
 
-def shortest_path(groups: IntArray, code: IntArray) -> list[tuple[int, int]]:
+def shortest_path(groups: IntArray, code: IntArray, rows: FloatArray | None = None) -> list[tuple[int, int]]:
     """Return (sign, position) of each of the groups (k, 2) along a shortest path between the two values of ``code``.
 
-    The signs alternate, so the values inside the path cancel and the two values of ``code`` remain.
+    The signs alternate, so the values inside the path cancel and the two values of ``code`` remain. Of several shortest
+    paths, the one whose groups have the most ``rows`` (k,) in total is returned.
     """
     neighbours: dict[tuple[int, int], list[tuple[tuple[int, int], int]]] = {}
     for position, (left, right) in enumerate(groups.tolist()):
         neighbours.setdefault((0, left), []).append(((1, right), position))
         neighbours.setdefault((1, right), []).append(((0, left), position))
+    count = [0.0] * len(groups) if rows is None else rows.tolist()
     start, goal = (0, int(code[0])), (1, int(code[1]))
     reached: dict[tuple[int, int], tuple[tuple[int, int], int] | None] = {start: None}
-    queue = deque([start])
-    while queue and goal not in reached:
-        node = queue.popleft()
-        for other, position in neighbours.get(node, []):
-            if other not in reached:
-                reached[other] = (node, position)
-                queue.append(other)
+    layer = {start: 0.0}  # nodes at the same distance from the start, with the most rows of a shortest path to each
+    while layer and goal not in reached:
+        following: dict[tuple[int, int], float] = {}
+        for node, total in layer.items():
+            for other, position in neighbours.get(node, []):
+                if other in reached and other not in following:
+                    continue
+                if other not in following or total + count[position] > following[other]:
+                    reached[other] = (node, position)
+                    following[other] = total + count[position]
+        layer = following
     if goal not in reached:
         raise InputError("no path of seen groups connects the two values of the group")
     path: list[int] = []

@@ -103,7 +103,8 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         prior : "uniform", "hull", "train", array, mapping or EstimatedPrior
-            As in the constructor, or the result of ``estimate_prior``.
+            As in the constructor, for example a mapping from groups or from classes to probabilities, or the result of
+            ``estimate_prior``.
 
         Returns
         -------

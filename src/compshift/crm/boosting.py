@@ -223,7 +223,7 @@ class CRMBoostingClassifier(FittedCRM):
         check_name("bias", self.bias, BIASES)
         return Setting(FitParams(0.0), self.bias, check_offset(self.unseen_offset))
 
-    def _feature_matrix(self, X: Any, *, fitted: bool) -> FloatArray:
+    def _check_features(self, X: Any, *, fitted: bool) -> FloatArray:
         """Read features of mixed kinds; ``crm.inputs`` calls this instead of its own function."""
         features, columns = mixed_features(self, X, self._columns if fitted else None, self.categorical_features)
         if not fitted:

@@ -45,7 +45,9 @@ class CRMClassifier(FittedCRM):
         candidate; ``"hull"``: the same for every candidate inside the affine hull of the seen groups; ``"train"``: as
         in training; an array of shape ``space_.cardinalities`` or ``(space_.n_groups,)``; or a mapping or Series from
         tuples of values to probabilities, where groups that are not listed have probability 0 and named levels of a
-        Series are matched to the attributes. ``set_prior`` changes it without refitting.
+        Series are matched to the attributes. A mapping or Series from single values is a prior over the classes of the
+        (first) target, and lists all of them: the candidates of a class inside the hull share its probability equally,
+        or all of its candidates if none is inside. ``set_prior`` changes it without refitting.
     bias : "extrapolated", "cumulant", "shrunk" or "learned", default="extrapolated"
         How the bias of a group is computed. ``"extrapolated"``: B*, an importance-weighted mean over the training
         samples. ``"cumulant"``: extrapolated from the seen groups by the first two moments of the energies, which is

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from compshift._checks import (
@@ -30,7 +30,15 @@ from compshift._checks import (
 from compshift._errors import InputError, InputTypeError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.candidates import Candidates
-from compshift.core.columns import Column, hardly_repeats, match_columns, plain_value, read_columns
+from compshift.core.columns import (
+    Column,
+    check_repeats,
+    check_value_count,
+    match_columns,
+    native_table,
+    plain_value,
+    read_columns,
+)
 from compshift.core.groups import GroupSpace, check_space
 from compshift.core.posterior import Pattern, known_patterns
 from compshift.data.feature_store import FeatureStore
@@ -168,7 +176,7 @@ def read_training(
     keep = weight > 0
     labels = read_labels(y, attributes, space, keep, stacklevel=5, missing=missing)
     if not keep.all():
-        X, weight = X[keep], weight[keep]
+        X, weight = _safe_indexing(X, np.flatnonzero(keep)), weight[keep]
     complete = (labels.codes >= 0).all(axis=1)
     place = None
     if len(X) < len(keep) or not complete.all():
@@ -222,9 +230,13 @@ def _embedded(estimator: BaseEstimator) -> str | None:
 
 
 def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
-    """Check features by scikit-learn's rules, and return them as finite float64, or as the estimator reads them."""
-    if hasattr(estimator, "_feature_matrix"):
-        return estimator._feature_matrix(X, fitted=fitted)  # type: ignore[no-any-return]
+    """Check features by scikit-learn's rules, and return them as finite float64.
+
+    An estimator that takes other features, too, reads them itself, by its ``_check_features``.
+    """
+    if hasattr(estimator, "_check_features"):
+        return estimator._check_features(X, fitted=fitted)  # type: ignore[no-any-return]
+    X = native_table(X)  # scikit-learn reads the names of these columns
     check_unmasked(X, "X")
     if _has_times(X):  # scikit-learn would convert them to numbers
         raise _not_numbers(_odd_columns(X), frame=hasattr(X, "columns"), fitted=fitted)
@@ -332,7 +344,9 @@ def read_labels(
     for column in columns[: len(targets)]:
         _check_classes(column, weighted_out=not keep.all())
     for column in columns[len(targets) :]:
-        _check_repeats(column)
+        check_repeats(column)
+        if space is None:
+            check_value_count(column.name, len(column.values), "pass a space that lists them")
         if len(column.values) == 1:
             warnings.warn(
                 f"attribute {column.name!r} has the single value {column.values[0]!r} in training, so it does not "
@@ -383,16 +397,6 @@ def _check_complete(columns: Sequence[Column]) -> None:
         raise InputError(
             f"every row has a missing value among the attributes {listing(absent)}, but the seen groups are those of "
             "rows without missing values: pass some complete rows, or leave out an attribute"
-        )
-
-
-def _check_repeats(column: Column) -> None:
-    """Check that the values of an attribute repeat: otherwise it is continuous or an identifier."""
-    known = int(np.count_nonzero(column.codes >= 0))
-    if hardly_repeats(len(column.values), known):
-        raise InputError(
-            f"attribute {column.name!r} has {len(column.values)} different values in {known} rows: it "
-            "looks continuous or like an identifier; bin it, or leave it out"
         )
 
 

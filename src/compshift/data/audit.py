@@ -13,7 +13,7 @@ import numpy as np
 
 from compshift._errors import InputError, listing
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
-from compshift.core.columns import hardly_repeats
+from compshift.core.columns import MAX_VALUES, check_value_count, hardly_repeats
 from compshift.core.groups import GroupSpace
 from compshift.core.hull import MAX_ENUMERATED, AffineHull, Coverage
 from compshift.core.plan import Plan
@@ -21,9 +21,6 @@ from compshift.data.feature_files import read_labels
 from compshift.data.splits import check_split, split_rows
 from compshift.data.table_files import read_table
 from compshift.data.text_tables import ending, find_missing_words
-
-MAX_VALUES = 1000
-"""Default limit on the number of values of an attribute; an attribute with more is probably an identifier."""
 
 SMALL_GROUP = 30
 """Number of rows below which a group is listed as small."""
@@ -136,11 +133,7 @@ def _check_value_counts(counts: GroupCounts, max_values: int | None) -> GroupCou
     """Check the number of values of every attribute; if ``max_values`` is None, also reject continuous attributes."""
     limit = MAX_VALUES if max_values is None else max_values
     for name, values in zip(counts.space.names, counts.space.values, strict=True):
-        if len(values) > limit:
-            raise InputError(
-                f"attribute {name!r} has {len(values)} different values: is it an identifier? Leave it out, group its "
-                f"values, or raise max_values (now {limit})"
-            )
+        check_value_count(name, len(values), f"raise max_values (now {limit})", limit)
         if max_values is None and hardly_repeats(len(values), counts.n_rows):
             found = f"attribute {name!r} has {len(values)} different values in {counts.n_rows:g} rows"
             if any(isinstance(value, float) and not value.is_integer() for value in values):

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.validation import has_fit_parameter
+from sklearn.utils import get_tags
+from sklearn.utils.validation import has_fit_parameter, validate_data
 
-from compshift._checks import check_count, check_positive
-from compshift._errors import InputError, an, check_name
+from compshift._checks import check_count, check_positive, check_unmasked
+from compshift._errors import InputError, InputTypeError, an, check_name
 from compshift.core.affine import WEIGHTS, affine_log_posterior, affine_weights, log_floored, log_partition
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
+from compshift.core.columns import is_arrow, native_table
 from compshift.core.folds import row_folds
 from compshift.core.groups import GroupSpace
 from compshift.crm.base import GroupClassifier
@@ -25,6 +27,21 @@ FLOORS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
 MAX_AFFINE_WEIGHTS = 1 << 27
 """Largest number of affine weights (candidate groups times seen groups) that a fit holds: one gigabyte."""
+
+MAX_FLOORED_IN_ROW = 0.5
+"""Share of a row's probabilities below the floor above which the floor decides the row's extrapolation."""
+
+MAX_FLOORED_ROWS = 0.5
+"""Share of such rows above which unseen groups take part in the comparison of both ways to predict training rows."""
+
+FLOORED_LOSS = 0.05
+"""Loss of accuracy on held-out rows of seen groups above which a fit stops extrapolating if the floor decides."""
+
+COLLAPSE = 0.2
+"""Loss above which it stops in any case. With few rows, additive groups can lose a tenth and still extrapolate well."""
+
+FALL_BACK_ERRORS = 2.0
+"""Standard errors that the loss must exceed, too."""
 
 WARN_FLOORED_SHARE = 0.5
 """A fit warns if more than this share of the probabilities is below the floor."""
@@ -41,6 +58,13 @@ class AffineExtrapolation(GroupClassifier):
 
     with the affine weights α of z'. The equation holds only for the true p(z|x). Therefore the probabilities of the
     training rows are predicted out of fold and calibrated, and the expectation is taken over these rows.
+
+    The fit falls back to the estimator itself, with a warning, if extrapolating makes held-out rows of seen groups
+    clearly less accurate: by more than 20 points because the calibrated probabilities of the seen groups are worse than
+    the estimator's own, which are far from additive; or by more than 5 points because most probabilities are below
+    ``floor`` in more than half of the rows, so that the floor decides about unseen groups. Then ``extrapolates_`` is
+    False, predictions are the estimator's p(z|x) of the seen groups, reweighted from the training frequencies to the
+    prior, and unseen groups have probability 0. A prior that excludes all seen groups is extrapolated nevertheless.
 
     Unlike ``CRMClassifier`` it has no ``save``, ``explain`` or ``group_frame``; store it with ``joblib.dump``.
 
@@ -105,6 +129,8 @@ class AffineExtrapolation(GroupClassifier):
         The floor that was passed or chosen.
     floored_ : float
         Share of the out-of-fold probabilities that were below the floor.
+    extrapolates_ : bool
+        Whether unseen groups are predicted; False after the fallback that is described above.
     estimator_ : classifier
         The estimator, fitted to all rows.
 
@@ -160,7 +186,7 @@ class AffineExtrapolation(GroupClassifier):
         Parameters
         ----------
         X : array or DataFrame (n, p)
-            Features, all finite numbers. If it is a DataFrame, the estimator gets one with the same columns.
+            Features, which the estimator gets as they are: missing values, categories and texts are up to it.
         y : array (n,) or (n, t)
             One target or several: text, numbers, booleans or pandas categoricals.
         attributes : array (n,) or (n, s), optional
@@ -188,8 +214,7 @@ class AffineExtrapolation(GroupClassifier):
             _check_candidates(candidates)
             floors = self._floors(len(candidates.seen_groups))
 
-            names = getattr(self, "feature_names_in_", None)
-            fits = GroupFits(self.estimator, X, position, None if sample_weight is None else weight, names)
+            fits = GroupFits(self.estimator, X, position, None if sample_weight is None else weight)
             folds = row_folds(position, cv, random_numbers(self.random_state))
             out_of_fold, self.estimator_ = fits.cross_fit(folds, check_jobs(self.n_jobs))
             self.floor_ = best_floor(floors, out_of_fold, position, weight)
@@ -207,17 +232,98 @@ class AffineExtrapolation(GroupClassifier):
             partition = log_partition(self._calibration(log_proba), self.affine_weights_, weight)
             self.log_partition_, self.effective_sample_size_ = partition
             self._adopt_candidates(candidates, data.n_targets, data.one_dimensional)
-            return self._use_prior(self.prior)
+            self.extrapolates_ = True
+            self._use_prior(self.prior)
+            if not self.seen_.all():
+                floored = float(np.mean(low.mean(axis=1) > MAX_FLOORED_IN_ROW)) > MAX_FLOORED_ROWS
+                self._fall_back_if_better(log_proba, candidates.seen_groups[position], weight, floored=floored)
+            return self
 
-    def _log_posterior_blocks(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+    def _log_posterior_blocks(self, X: Any) -> Iterator[tuple[slice, FloatArray]]:
         """Yield blocks of rows with log q(z|x) of every candidate, (b, g)."""
-        n_seen = len(self.hull_.observed)
-        names = getattr(self, "feature_names_in_", None)
-        log_base, _ = log_floored(group_probabilities(self.estimator_, X, n_seen, names), self.floor_)
-        log_proba = self._calibration(log_base)  # (n, k)
-        log_score = self.log_prior_ - self.log_partition_
-        for rows in row_blocks(len(X), len(self.groups_)):
-            yield rows, affine_log_posterior(log_proba[rows], self.affine_weights_, log_score)
+        proba = group_probabilities(self.estimator_, X, len(self.hull_.observed))
+        yield from self._blocks_from(log_floored(proba, self.floor_)[0], self.extrapolates_)
+
+    def _blocks_from(
+        self, log_base: FloatArray, extrapolate: bool, *, seen_only: bool = False
+    ) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield blocks of rows with log q(z|x), (b, g), from the estimator's log-probabilities (n, k) of seen groups.
+
+        With ``seen_only`` unseen groups have probability 0, but those of seen groups are the calibrated ones. Without
+        ``extrapolate`` unseen groups have probability 0, and those of seen groups are p(z|x) q(z) / p(z).
+        """
+        place = self._candidates.in_seen  # (g,)
+        seen = place >= 0
+        if extrapolate or not (self.log_prior_[seen] > -np.inf).any():
+            log_proba, weights = self._calibration(log_base), self.affine_weights_
+            log_score = self.log_prior_ - self.log_partition_
+            log_score = np.where(seen, log_score, -np.inf) if seen_only else log_score
+        else:
+            log_proba, weights = log_base, (place[:, None] == np.arange(log_base.shape[1])).astype(np.float64)  # (g, k)
+            log_score = np.where(seen, self.log_prior_ - np.log(np.where(seen, self.group_weight_, 1.0)), -np.inf)
+        for rows in row_blocks(len(log_base), len(self.groups_)):
+            yield rows, affine_log_posterior(log_proba[rows], weights, log_score)
+
+    def _fall_back_if_better(
+        self, log_base: FloatArray, codes: IntArray, sample_weight: FloatArray, *, floored: bool
+    ) -> None:
+        """Stop extrapolating, with a warning, if that makes the targets of the training rows clearly more accurate.
+
+        ``log_base`` (n, k) are out-of-fold log-probabilities of the rows, ``codes`` (n, m) their groups. No row is of
+        an unseen group, so these take no part in the comparison unless the floor decides their probabilities.
+        """
+        seen = self._candidates.in_seen >= 0
+        if not (self.log_prior_[seen] > -np.inf).any():
+            return
+        sizes = self.targets_.cardinalities
+        members = [column[:, None] == np.arange(size) for column, size in zip(self.groups_.T, sizes, strict=False)]
+        right = {True: np.ones(len(codes)), False: np.ones(len(codes))}
+        for extrapolate, correct in right.items():
+            for rows, log_posterior in self._blocks_from(log_base, extrapolate, seen_only=not floored):
+                for number, of_value in enumerate(members):  # (g, c)
+                    correct[rows] *= (np.exp(log_posterior) @ of_value).argmax(axis=1) == codes[rows, number]
+        gain = right[False] - right[True]  # (n,)
+        mean = float(np.average(gain, weights=sample_weight))
+        error = float(np.sqrt(np.average((gain - mean) ** 2, weights=sample_weight) / len(gain)))
+        if mean > max(FLOORED_LOSS if floored else COLLAPSE, FALL_BACK_ERRORS * error):
+            reason = f"most probabilities are below floor={self.floor_:g}" if floored else "they are far from additive"
+            self.extrapolates_ = False
+            accuracy = {key: float(np.average(values, weights=sample_weight)) for key, values in right.items()}
+            warnings.warn(
+                f"the estimator's probabilities cannot be extrapolated, because {reason}: held-out rows of seen groups "
+                f"would be predicted with an accuracy of {accuracy[True]:.0%} instead of {accuracy[False]:.0%}, so "
+                "unseen groups are not predicted (extrapolates_ is False); use calibration='temperature', an estimator "
+                "with smoother probabilities, or a CRMClassifier",
+                stacklevel=3,
+            )
+
+    def _check_features(self, X: Any, *, fitted: bool) -> Any:
+        """Check the number of rows and the names of features; the estimator gets anything else as it was passed."""
+        X = native_table(X)
+        check_unmasked(X, "X")
+        X = X.to_pandas() if is_arrow(X) else X
+        is_frame = hasattr(X, "columns")
+        checks: dict[str, Any] = (
+            {"skip_check_array": True} if is_frame else {"dtype": None, "ensure_all_finite": False, "copy": False}
+        )
+        try:
+            checked = validate_data(self, X, reset=not fitted, **checks)
+        except (TypeError, ValueError) as error:
+            if fitted and "feature names" in str(error):
+                message = f"{str(error).rstrip()}\nPass the columns used in fit, in the same order."
+                raise InputError(message, lines=True) from None
+            kind = InputTypeError if isinstance(error, TypeError) else InputError
+            cure = "pass the columns used in fit, in the same order" if fitted else "pass one row per sample"
+            raise kind(f"{error}: {cure}") from None
+        if is_frame and not len(X):
+            raise InputError("X has 0 sample(s), but a minimum of 1 is required: pass one row per sample")
+        return checked
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if hasattr(self.estimator, "__sklearn_tags__"):
+            tags.input_tags.allow_nan = get_tags(self.estimator).input_tags.allow_nan
+        return tags
 
     def _floors(self, n_seen: int) -> list[float]:
         """Return the floors to choose from; all are below 1/k, the mean probability of k seen groups."""

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import _safe_indexing
 from sklearn.utils.parallel import Parallel, delayed
 
 from compshift._checks import check_numbers
-from compshift._errors import InputError, reason, shown
+from compshift._errors import InputError, InputTypeError, reason, shown
 from compshift.core.affine import inverse_temperature, log_floored, log_loss, value_weights
 from compshift.core.arrays import FloatArray, IntArray, log_softmax
 from compshift.core.candidates import Candidates
@@ -43,16 +44,15 @@ class GroupFits:
     """Fits of one classifier to the seen groups of the training rows."""
 
     estimator: Any  # unfitted; it is cloned for every fit
-    X: FloatArray  # (n, p)
+    X: Any  # (n, p) an array or a DataFrame, as it was passed
     position: IntArray  # (n,) index of each row's seen group, from 0 to k − 1
     sample_weight: FloatArray | None  # (n,)
-    names: Any = None  # (p,) column names, if X was a DataFrame
 
     def cross_fit(self, folds: IntArray, n_jobs: int | None) -> tuple[FloatArray, Any]:
         """Return out-of-fold probabilities (n, k), and a clone fitted to all rows."""
         parts = [np.flatnonzero(folds == fold) for fold in range(int(folds.max()) + 1)]
         jobs = [delayed(self._held_out)(rows) for rows in parts]
-        *held_out, estimator = Parallel(n_jobs=n_jobs)([*jobs, delayed(self._fit)(slice(None))])
+        *held_out, estimator = Parallel(n_jobs=n_jobs)([*jobs, delayed(self._fit)(np.arange(len(self.X)))])
         proba = np.empty((len(self.X), int(self.position.max()) + 1))
         for rows, part in zip(parts, held_out, strict=True):
             proba[rows] = part
@@ -62,7 +62,7 @@ class GroupFits:
         """Fit a clone to some of the rows."""
         weights = {} if self.sample_weight is None else {"sample_weight": self.sample_weight[rows]}
         with _report_failure(self.estimator, "its fit to the groups, numbered from 0"):
-            return clone(self.estimator).fit(_with_names(self.X[rows], self.names), self.position[rows], **weights)
+            return clone(self.estimator).fit(_safe_indexing(self.X, rows), self.position[rows], **weights)
 
     def _held_out(self, rows: IntArray) -> FloatArray:
         """Return probabilities (b, k) of the rows from a clone fitted to all other rows."""
@@ -70,18 +70,18 @@ class GroupFits:
         others = np.setdiff1d(np.arange(len(self.X)), rows)
         present = np.unique(self.position[others])
         if len(present) > 1:
-            return group_probabilities(self._fit(others), self.X[rows], n_groups, self.names)
+            return group_probabilities(self._fit(others), _safe_indexing(self.X, rows), n_groups)
         proba = np.zeros((len(rows), n_groups))  # most classifiers cannot be fitted to a single group
         proba[:, present] = 1.0
         return proba
 
 
-def group_probabilities(estimator: Any, X: FloatArray, n_groups: int, names: Any = None) -> FloatArray:
+def group_probabilities(estimator: Any, X: Any, n_groups: int) -> FloatArray:
     """Return the probability of each seen group, (n, k); it is 0 for groups that the estimator was not fitted to."""
     who = f"estimator ({type(estimator).__name__})"
     classes = _fitted_groups(who, getattr(estimator, "classes_", None), n_groups)
     with _report_failure(estimator, "its predict_proba"):
-        predicted = estimator.predict_proba(_with_names(X, names))
+        predicted = estimator.predict_proba(X)
     given = check_numbers(predicted, f"the predict_proba of {who}", "it must return an array of numbers")
     if given.shape != (len(X), len(classes)):
         raise InputError(
@@ -94,15 +94,6 @@ def group_probabilities(estimator: Any, X: FloatArray, n_groups: int, names: Any
     return proba
 
 
-def _with_names(X: FloatArray, names: Any) -> Any:
-    """Return the features as a DataFrame if they have column names; the estimator may select columns by name."""
-    if names is None:
-        return X
-    import pandas as pd
-
-    return pd.DataFrame(X, columns=names)
-
-
 @contextmanager
 def _report_failure(estimator: Any, step: str) -> Iterator[None]:
     """Turn any exception of the user's estimator into an InputError that names the estimator and the failed step."""
@@ -111,7 +102,8 @@ def _report_failure(estimator: Any, step: str) -> Iterator[None]:
     except (InputError, MemoryError):
         raise
     except Exception as error:
-        raise InputError(
+        kind = InputTypeError if isinstance(error, TypeError) else InputError
+        raise kind(
             f"estimator ({type(estimator).__name__}) failed in {step} ({type(error).__name__}: {reason(error)}): "
             "change its parameters or the features, or choose another estimator"
         ) from error

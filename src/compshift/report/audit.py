@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compshift._errors import listing
+from compshift.core.combination import tries_per_group
 from compshift.data.audit import SMALL_GROUP, Audit
 from compshift.report.terminal import print_lines
 from compshift.studies.figure_file import check_figure_path, save_figure
@@ -42,6 +44,9 @@ OUTSIDE_FILL = "#f0f0f0"
 
 MAX_DRAWN_VALUES = 60
 """Maximum number of values of an attribute in the picture; if there are more, the first ones are drawn."""
+
+MAX_PANELS = 24
+"""Maximum number of panels in the picture, one for each combination of the attributes that are not its axes."""
 
 MAX_CELLS_WITH_COUNTS = 400
 """Maximum number of cells in a panel that shows row counts; larger panels show colours only."""
@@ -113,7 +118,7 @@ def print_audit(audit: Audit, *, explain: bool, as_json: bool) -> None:
     if as_json:
         content = audit.to_dict()
         if explain:
-            content["witnesses"] = [audit.hull.explain(code) for code in ([] if inside is None else inside)]
+            content["witnesses"] = explanations(audit, [] if inside is None else inside)
         print(json.dumps(content))
         return
     from rich.console import Console
@@ -124,9 +129,14 @@ def print_audit(audit: Audit, *, explain: bool, as_json: bool) -> None:
         _print_grid(console, audit)
     print_lines(console, *small_words(audit), *plan_words(audit))
     if explain and inside is not None:
-        print_lines(console, *(f"  {audit.hull.explain(code)}" for code in inside[:MAX_AUDIT_GROUPS]))
+        print_lines(console, *(f"  {line}" for line in explanations(audit, inside[:MAX_AUDIT_GROUPS])))
         if len(inside) > MAX_AUDIT_GROUPS:
             print_lines(console, f"  and {len(inside) - MAX_AUDIT_GROUPS} more; --json --explain lists all of them")
+
+
+def explanations(audit: Audit, codes: Any) -> list[str]:
+    """Return the sparsest combination of seen groups for each of the groups (q, m), which are inside the hull."""
+    return [audit.hull.explain(code, audit.counts.count, tries_per_group(len(codes))) for code in codes]
 
 
 def _print_grid(console: Console, audit: Audit) -> None:
@@ -158,31 +168,31 @@ def _print_grid(console: Console, audit: Audit) -> None:
 def draw_hull(audit: Audit, path: Path) -> None:
     """Draw seen, extrapolable and out-of-reach groups (paper, "A Closer Look").
 
-    With one or two attributes the picture is one panel; with more, it has a panel for each pair. A cell counts the rows
-    of all groups with its two values. A cell without rows stands for the group that has its two values and, for the
-    other attributes, those of the largest group; its colour says whether this group is extrapolable.
+    A panel is a grid of two attributes, in which each cell is one group. With more than two attributes there is a panel
+    for each combination of the others; if there are more than ``MAX_PANELS``, those with the most rows are drawn.
     """
     check_figure_path(path)
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    names = audit.space.names
-    pairs = list(itertools.combinations(range(len(names)), 2)) or [(0, 0)]
-    columns = min(3, len(pairs))
-    rows = -(-len(pairs) // columns)
-    largest = min(MAX_DRAWN_VALUES, max(audit.space.cardinalities))
-    side = float(np.clip(0.42 * largest + 1.6, 3.6, 11.0))
+    sizes = audit.space.cardinalities
+    first, second = 0, 1 + int(np.argmax(sizes[1:])) if len(sizes) > 1 else 0  # the fewest panels for the first one
+    slices, n_slices = _slices(audit, [axis for axis in range(len(sizes)) if axis not in (first, second)])
+    columns = min(4 if len(slices) > 6 else 3, len(slices))
+    rows = -(-len(slices) // columns)
+    largest = min(MAX_DRAWN_VALUES, max(sizes[first], sizes[second]))
+    side = float(np.clip(0.42 * largest + 1.6, 2.6 if len(slices) > 1 else 3.6, 11.0))
     figure = Figure(figsize=(max(5.4, side * columns), side * rows + 0.5), layout="constrained")
     panels = np.atleast_1d(figure.subplots(rows, columns)).ravel()
-    for panel in panels[len(pairs) :]:
+    for panel in panels[len(slices) :]:
         panel.set_axis_off()
-    base = audit.counts.groups[int(np.argmax(audit.counts.count))]  # the largest group, (m,)
-    for panel, pair in zip(panels, pairs, strict=False):
-        _draw_pair(panel, audit, base, *pair)
-    if len(names) > 2:
-        title = (
-            f"cells without rows: the other attributes have the values of the largest group, {audit.space.label(base)}"
-        )
+    for panel, fixed in zip(panels, slices, strict=False):
+        _draw_slice(panel, audit, fixed, first, second)
+    if 1 < n_slices == len(slices):
+        figure.suptitle(f"{n_slices} grids: each cell is one group", fontsize=10)
+    elif len(slices) < n_slices:
+        others = " × ".join(name for axis, name in enumerate(audit.space.names) if axis not in (first, second))
+        title = f"{len(slices)} of the {n_slices} combinations of {others}, those with the most rows"
         figure.suptitle(title, fontsize=10)
     handles = [
         Patch(facecolor=SEEN_FILL, label="seen (rows)"),
@@ -192,18 +202,39 @@ def draw_hull(audit: Audit, path: Path) -> None:
     save_figure(figure, path, legend=(handles, [handle.get_label() for handle in handles]))
 
 
-def _draw_pair(panel: Any, audit: Audit, base: Any, first: int, second: int) -> None:
-    """Draw the grid of attributes ``first`` and ``second``; ``base`` (m,) holds the values of the other attributes."""
+def _slices(audit: Audit, others: list[int]) -> tuple[list[dict[int, int]], int]:
+    """Return the combinations of values of the attributes ``others`` to draw, and how many there are in all."""
+    space, counts = audit.space, audit.counts
+    total = math.prod(space.cardinalities[axis] for axis in others)
+    if total <= MAX_PANELS:
+        codes = itertools.product(*(range(space.cardinalities[axis]) for axis in others))
+        return [dict(zip(others, code, strict=True)) for code in codes], total
+    rows: dict[tuple[int, ...], float] = {}
+    for code, count in zip(counts.groups[:, others].tolist(), counts.count, strict=True):
+        rows[tuple(code)] = rows.get(tuple(code), 0.0) + float(count)
+    chosen = sorted(sorted(rows, key=lambda code: -rows[code])[:MAX_PANELS])
+    return [dict(zip(others, code, strict=True)) for code in chosen], total
+
+
+def _draw_slice(panel: Any, audit: Audit, fixed: dict[int, int], first: int, second: int) -> None:
+    """Draw the grid of attributes ``first`` and ``second``; ``fixed`` are the codes of the other attributes."""
     from matplotlib.patches import Rectangle
 
     space, hull = audit.space, audit.hull
     shape = tuple(min(MAX_DRAWN_VALUES, space.cardinalities[axis]) for axis in (first, second))
     counts = np.zeros(shape)
     shown = (audit.counts.groups[:, first] < shape[0]) & (audit.counts.groups[:, second] < shape[1])
+    for axis, value in fixed.items():
+        shown &= audit.counts.groups[:, axis] == value
     np.add.at(counts, tuple(audit.counts.groups[shown][:, [first, second]].T), audit.counts.count[shown])
-    cells = np.repeat(base[None, :], shape[0] * shape[1], axis=0)
+    cells = np.zeros((shape[0] * shape[1], len(space.names)), dtype=np.int64)
+    for axis, value in fixed.items():
+        cells[:, axis] = value
     cells[:, [first, second]] = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), axis=-1).reshape(-1, 2)
     inside = hull.contains(cells).reshape(shape)
+    if fixed:
+        parts = [f"{_short(space.names[axis])} = {_short(space.values[axis][value])}" for axis, value in fixed.items()]
+        panel.set_title(", ".join(parts), fontsize=9)
     for left, right in np.ndindex(shape):
         seen = counts[left, right] > 0
         colour = SEEN_FILL if seen else INSIDE_FILL if inside[left, right] else OUTSIDE_FILL

@@ -171,7 +171,8 @@ def _trust(part: GroupResults, title: str) -> Section | None:
         return None
     size, tail = part.trust[:, 0], part.trust[:, 1]
     groups = "one group" if len(known) == 1 else f"{len(known)} groups"
-    words = [f"Over all scenarios, CRM extrapolated {groups}. {bias_words(size[known], tail[known])}"]
+    measured = part.unseen[part.methods.index("CRM")][known] if "CRM" in part.methods else None
+    words = [f"Over all scenarios, CRM extrapolated {groups}. {bias_words(size[known], tail[known], measured)}"]
     if not np.isnan(part.bias_gap):
         words.append(convergence_words(part.bias_gap))
     order = known[np.argsort(size[known], kind="stable")][:MAX_DOTS]

@@ -28,13 +28,13 @@ MAX_LABEL_WIDTH = 190
 """Maximum width of an axis label, in pixels. Longer labels end in an ellipsis; the tooltip shows the full text."""
 
 PAIR_STATES = {
-    "has rows, all groups determined": "var(--seen)",
-    "has rows, not all groups determined": "var(--gained)",
-    "no rows, all groups determined": "var(--inside)",
-    "no rows, not all groups determined": "var(--outside)",
+    "all groups seen": "var(--seen)",
+    "some groups seen, all determined": "var(--gained)",
+    "no group seen, all determined": "var(--inside)",
+    "not all groups determined": "var(--outside)",
 }
-"""Colour of a cell in a pair panel by its state: whether the groups with its two values have rows, and whether all of
-them are inside the affine hull."""
+"""Colour of a cell in a pair panel by its state: whether all groups with its two values are seen or, if not, whether
+all of them are inside the affine hull."""
 
 Rows = Sequence[Mapping[str, Any]]
 """Data rows of a chart; each maps field names to values."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from compshift._errors import rough
 from compshift.core.arrays import FloatArray, IntArray
+from compshift.core.combination import tries_per_group
 from compshift.core.hull import AffineHull
 from compshift.data.audit import Audit
 from compshift.report.audit import plan_words, rows_words, small_words
@@ -58,7 +59,7 @@ def coverage_section(audit: Audit, scenarios: Sequence[Dropped] = (), title: str
     blocks.append(Explorer(data, notes))
     if len(audit.space.names) > 2:
         blocks += _pair_blocks(audit)
-    blocks += [] if scenarios else _missing_blocks(audit)
+    blocks += [] if scenarios else _missing_blocks(audit, data["witnesses"])
     return Section(title, blocks)
 
 
@@ -141,7 +142,7 @@ def explorer_data(audit: Audit, scenarios: Sequence[Dropped] = ()) -> tuple[dict
         ],
         "witnesses": {}
         if scenarios
-        else _witnesses(audit.hull, _listed_missing(audit, inside=True), MAX_EXPLAINED_GROUPS),
+        else _witnesses(audit.hull, counts.count, _listed_missing(audit, inside=True), MAX_EXPLAINED_GROUPS),
     }
     return data, notes
 
@@ -162,26 +163,32 @@ def _most_frequent(audit: Audit) -> tuple[int, list[IntArray], IntArray]:
     return window, [np.sort(order[:window]) for order in orders], np.flatnonzero(depth < window)
 
 
-def _witnesses(hull: AffineHull, unseen: IntArray | None, limit: int) -> dict[str, str]:
-    """Return the combination of seen groups for each extrapolable group, keyed by the group's code.
+def _witnesses(hull: AffineHull, rows: FloatArray, unseen: IntArray | None, limit: int) -> dict[str, str]:
+    """Return the combination of seen groups for each of at most ``limit`` extrapolable groups, keyed by their codes.
 
-    With two attributes the result is empty, because ``hull.js`` computes the combinations itself.
+    ``rows`` (k,) are the numbers of rows of the seen groups. With two attributes the result is empty, because
+    ``hull.js`` computes the combinations itself.
     """
     if unseen is None or len(hull.space.names) == 2:
         return {}
     inside = unseen[hull.contains(unseen)][:limit]
-    return {",".join(map(str, code)): _reason(hull, np.array(code)) for code in inside.tolist()}
+    tries = tries_per_group(len(inside) * MAX_EXPLAINED_GROUPS // max(1, limit))  # shared by all scenarios
+    return {",".join(map(str, code)): _reason(hull, rows, np.array(code), tries) for code in inside.tolist()}
 
 
-def _reason(hull: AffineHull, code: IntArray) -> str:
+def _reason(hull: AffineHull, rows: FloatArray, code: IntArray, tries: int) -> str:
     """Return the combination of seen groups that equals the group ``code``, as text."""
-    return hull.explain(code).removeprefix(f"{hull.space.label(code)} = ")
+    return hull.explain(code, rows, tries).removeprefix(f"{hull.space.label(code)} = ")
 
 
 def _scenario_witnesses(audit: Audit, scenario: Dropped, limit: int) -> dict[str, str]:
     """Return the dropped groups of a scenario as combinations of the groups that remain in training."""
-    kept = audit.counts.groups[audit.space.locate(audit.counts.groups, audit.space.distinct(scenario.codes)[0]) < 0]
-    return _witnesses(AffineHull(audit.space, kept), scenario.codes, limit) if len(kept) else {}
+    kept = audit.space.locate(audit.counts.groups, audit.space.distinct(scenario.codes)[0]) < 0
+    if not kept.any():
+        return {}
+    return _witnesses(
+        AffineHull(audit.space, audit.counts.groups[kept]), audit.counts.count[kept], scenario.codes, limit
+    )
 
 
 def _listed_missing(audit: Audit, *, inside: bool) -> IntArray | None:
@@ -189,8 +196,11 @@ def _listed_missing(audit: Audit, *, inside: bool) -> IntArray | None:
     return audit.hull.missing(inside=inside) if audit.space.n_groups <= MAX_LISTED_GROUPS else None
 
 
-def _missing_blocks(audit: Audit) -> list[Block]:
-    """Return a table of the missing groups, each with the combination of seen groups that equals it."""
+def _missing_blocks(audit: Audit, witnesses: Mapping[str, str]) -> list[Block]:
+    """Return a table of the missing groups, each with the combination of seen groups that equals it.
+
+    ``witnesses`` are combinations that are known already, keyed by the codes of the groups.
+    """
     inside, outside = _listed_missing(audit, inside=True), _listed_missing(audit, inside=False)
     if inside is None or outside is None:
         return [Words([f"There are {_count(audit.space.n_groups)} groups, too many to list the missing ones."], True)]
@@ -201,7 +211,11 @@ def _missing_blocks(audit: Audit) -> list[Block]:
     grid = Grid("missing", title, [*audit.space.names, "combination of seen groups"], len(audit.space.names) + 1)
     rows = [(code, True) for code in inside] + [(code, False) for code in outside]
     for code, extrapolable in rows[:MAX_MISSING_ROWS]:
-        reason = _reason(audit.hull, code) if extrapolable else "out of reach"
+        reason = "out of reach"
+        if extrapolable:
+            reason = witnesses.get(",".join(map(str, code))) or _reason(
+                audit.hull, audit.counts.count, code, tries_per_group(MAX_MISSING_ROWS)
+            )
         grid.add([*map(str, audit.space.decode(code[None])[0]), reason], [])
     if missing > MAX_MISSING_ROWS:
         grid.notes.append(
@@ -225,8 +239,9 @@ def _pair_blocks(audit: Audit) -> list[Block]:
         Heading("Pairs of attributes"),
         Words(
             [
-                "A cell stands for all groups that have its two values; its number counts their rows. A group is "
-                "determined if it is inside the affine hull of the seen groups."
+                "A cell stands for all groups that have its two values, whatever their other values: its number counts "
+                "their rows, and its colour says whether all of these groups are seen. A group is determined if it is "
+                "inside the affine hull of the seen groups."
             ]
         ),
         Charts(charts),
@@ -279,10 +294,12 @@ def _panel(audit: Audit, pair: tuple[int, int], every: IntArray, inside: Any, co
 
 def _pair_state(total: float, seen: float, inside: float) -> str:
     """Return the state of a cell from its numbers of groups, of seen groups, and of groups inside the hull."""
-    rows_all, rows_some, none_all, none_some = PAIR_STATES
-    if seen:
-        return rows_all if inside == total else rows_some
-    return none_all if inside == total else none_some
+    all_seen, some_seen, none_seen, undetermined = PAIR_STATES
+    if seen == total:
+        return all_seen
+    if inside < total:
+        return undetermined
+    return some_seen if seen else none_seen
 
 
 def _value_order(audit: Audit, attribute: int) -> IntArray:

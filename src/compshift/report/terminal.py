@@ -149,10 +149,11 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
         from compshift.crm.model import ENOUGH_SAMPLES
 
         position = int(np.flatnonzero(unseen)[np.argmin(size[unseen])])
-        note = " (uncertain)" if size[position] < ENOUGH_SAMPLES else ""
+        measured = expected is not None and len(expected) > 0  # then the expected accuracy says how far to trust
+        note = " (uncertain)" if size[position] < ENOUGH_SAMPLES and not measured else ""
         print(
-            f"trust: the smallest effective sample size behind the bias of an extrapolated group is "
-            f"{size[position]:.0f}, for {clf.space_.label(clf.groups_[position])}{note}"
+            f"{'biases' if measured else 'trust'}: the smallest effective sample size behind the bias of an "
+            f"extrapolated group is {size[position]:.0f}, for {clf.space_.label(clf.groups_[position])}{note}"
         )
     if expected is not None:
         how = "" if (clf.anchor_, clf.selected_bias_) == ("zero", "extrapolated") else f", {clf.anchor_} anchor"
@@ -171,8 +172,8 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
         worst = expected.loc[expected["accuracy"].idxmin()]
         name = ", ".join(str(worst[attribute]) for attribute in clf.space_.names)
         print(
-            f"expected accuracy on the {len(expected)} unseen groups: {expected['accuracy'].mean():.2f} on average, "
-            f"{worst['accuracy']:.2f} ({worst['lower']:.2f} to {worst['upper']:.2f}) on the worst, ({name})"
+            f"trust: expected accuracy on the {len(expected)} unseen groups: {expected['accuracy'].mean():.2f} on "
+            f"average, {worst['accuracy']:.2f} ({worst['lower']:.2f} to {worst['upper']:.2f}) on the worst, ({name})"
         )
     for line in unlabelled_lines(clf):
         print(line)

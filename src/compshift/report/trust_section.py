@@ -113,7 +113,7 @@ def trust_section(
 
     Additivity is tested on ``data`` if ``additivity`` is true, or if it is None and the test takes only seconds.
     """
-    words, charts = _bias_sentences(clf), _bias_charts(clf)
+    words, charts = _bias_sentences(clf, evaluation), _bias_charts(clf)
     if data is None or evaluation is None:
         words.append("No labelled rows were given, so calibration and additivity are not assessed.")
     else:
@@ -128,36 +128,85 @@ def trust_section(
     return Section("Trust", blocks)
 
 
-def _bias_sentences(clf: Any) -> list[str]:
+def _bias_sentences(clf: Any, evaluation: Evaluation | None) -> list[str]:
     """Return sentences on the evidence behind extrapolated biases and on the convergence of the fit."""
     if not hasattr(clf, "inside_hull_"):
         return ["This model predicts classes only: it has no group biases and does not extrapolate to unseen groups."]
     unseen = clf.inside_hull_ & ~clf.seen_
     if not unseen.any():
         return ["No unseen group can be extrapolated.", convergence_words(clf.bias_gap_)]
-    return [bias_words(clf.effective_sample_size_[unseen], clf.pareto_k_[unseen]), convergence_words(clf.bias_gap_)]
+    measured, expected = _accuracies(clf, evaluation)
+    words = bias_words(clf.effective_sample_size_[unseen], clf.pareto_k_[unseen], measured[unseen], expected[unseen])
+    return [words, convergence_words(clf.bias_gap_)]
 
 
-def bias_words(size: FloatArray, tail: FloatArray) -> str:
-    """Return a sentence on the evidence behind extrapolated biases.
+def _accuracies(clf: Any, evaluation: Evaluation | None) -> tuple[FloatArray, FloatArray]:
+    """Return the measured and the expected accuracy of every candidate group, (g,) each, NaN if there is none."""
+    measured, expected = np.full(len(clf.groups_), np.nan), np.full(len(clf.groups_), np.nan)
+    if evaluation is not None:
+        place = clf.space_.locate(clf.groups_, evaluation.report.groups)
+        tested = (place >= 0) & (evaluation.report.count[place] > 0)
+        measured[tested] = evaluation.report.accuracy[place[tested]]
+    frame = getattr(clf, "expected_group_accuracy_", None)
+    if frame is not None and len(frame):
+        place = clf.space_.locate(clf.groups_, clf.space_.encode(frame[list(clf.space_.names)]))
+        expected[place >= 0] = frame["accuracy"].to_numpy()[place[place >= 0]]
+    return measured, expected
 
-    ``size`` (q,) holds the effective sample sizes and ``tail`` (q,) the Pareto k̂ of the groups, NaN if unknown.
+
+def bias_words(
+    size: FloatArray, tail: FloatArray, measured: FloatArray | None = None, expected: FloatArray | None = None
+) -> str:
+    """Return sentences on the evidence behind extrapolated biases, and on how far to rely on the extrapolation.
+
+    ``size`` (q,) holds the effective sample sizes and ``tail`` (q,) the Pareto k̂ of the groups, NaN if unknown. A
+    group is judged by its ``measured`` accuracy (q,) or, where that is NaN, by its ``expected`` accuracy (q,); only
+    groups without either are judged by the evidence behind their biases.
     """
-    n_uncertain = int(np.count_nonzero((size < ENOUGH_SAMPLES) | (tail > HEAVY_TAIL)))
+    measured = np.full(len(size), np.nan) if measured is None else measured
+    expected = np.full(len(size), np.nan) if expected is None else expected
+    expected = np.where(np.isnan(measured), expected, np.nan)
+    unknown = np.isnan(measured) & np.isnan(expected)
+    uncertain = (size < ENOUGH_SAMPLES) | (tail > HEAVY_TAIL)
+    n_uncertain = int(np.count_nonzero(uncertain))
     every = (
         "bias of the extrapolated group rests"
         if len(size) == 1
         else f"biases of all {len(size)} extrapolated groups rest"
     )
-    if not n_uncertain:
+    if n_uncertain:
+        some = f"biases of {n_uncertain} of the {len(size)} extrapolated groups rest"
+        evidence = (
+            f"The {every if n_uncertain == len(size) else some} on an effective sample size below {ENOUGH_SAMPLES}, or "
+            "on importance weights with a heavy tail."
+        )
+    else:
         known = not np.isnan(tail).any()
         end = ", without a heavy tail" if known else "; whether the importance weights have a heavy tail is not known"
-        return f"The {every} on an effective sample size of {ENOUGH_SAMPLES} or more{end}."
-    some = f"biases of {n_uncertain} of the {len(size)} extrapolated groups rest"
-    return (
-        f"The {every if n_uncertain == len(size) else some} on an effective sample size below {ENOUGH_SAMPLES}, or on "
-        "importance weights with a heavy tail. Do not rely on the extrapolation without labelled rows to check it."
-    )
+        evidence = f"The {every} on an effective sample size of {ENOUGH_SAMPLES} or more{end}."
+    sentences = [evidence]
+    for start, accuracy in (("On labelled rows, the accuracy", measured), ("The expected accuracy", expected)):
+        sentences += _accuracy_sentence(start, accuracy)
+    if not unknown.all() and not n_uncertain:
+        sentences[0] = sentences[0][:-1] + ", which says nothing about accuracy."
+    doubtful = int(np.count_nonzero(uncertain & unknown))
+    if doubtful:
+        others = "the other one" if doubtful == 1 else f"the other {doubtful}"
+        what, them = ("the extrapolation", "it") if unknown.all() else (others, "it" if doubtful == 1 else "them")
+        sentences.append(f"Do not rely on {what} without labelled rows to check {them}.")
+    return " ".join(sentences)
+
+
+def _accuracy_sentence(start: str, accuracy: FloatArray) -> list[str]:
+    """Return a sentence with the average and the lowest accuracy (q,) of extrapolated groups; [] if all are NaN."""
+    values = accuracy[~np.isnan(accuracy)]
+    if not len(values):
+        return []
+    which = f"{len(values)} of these {len(accuracy)} groups"
+    if len(values) == len(accuracy):
+        which = "this group" if len(accuracy) == 1 else "these groups"
+    worst = f" on average and {values.min():.1%} on the worst" if len(values) > 1 else ""
+    return [f"{start} on {which} is {values.mean():.1%}{worst}: rely on it no further than that."]
 
 
 def convergence_words(gap: float) -> str:

@@ -3,6 +3,8 @@
 // extrapolated if the marked groups were collected.
 
 const WINDOW = 60; // values of an attribute shown at a time; must equal WINDOW in coverage_section.py
+const MAX_SLICES = 24; // grids drawn at once, one for each combination of the attributes that are not axes
+const MAX_CELLS = 1500; // cells in all of these grids together
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const SIGNS = { seen: "", inside: "+", gained: "+", outside: "×", marked: "✓" };
 const WORDS = {
@@ -166,8 +168,10 @@ class Explorer {
         }));
       });
     }
+    const every = this.slices().length > 1;
     names.forEach((name, attribute) => {
       if (!this.axes.includes(attribute)) {
+        if (every) return; // there is a grid for each of its values
         const order = this.data.order[attribute];
         const values = order.map((value) => this.data.values[attribute][value]);
         place.append(choice(name, values, order.indexOf(this.fixed[attribute]), (number) => {
@@ -194,10 +198,29 @@ class Explorer {
     return this.data.order[attribute].slice(start, start + WINDOW);
   }
 
+  // Return the values of the other attributes in each grid: all combinations, or only the chosen one if there are many.
+  slices() {
+    let slices = [this.fixed.slice()];
+    const cells = this.shown(0).length * this.shown(1).length;
+    for (const attribute of this.sizes.keys()) {
+      if (this.axes.includes(attribute)) continue;
+      const values = this.data.order[attribute];
+      if (slices.length * values.length > Math.min(MAX_SLICES, MAX_CELLS / cells)) return [this.fixed.slice()];
+      slices = slices.flatMap((slice) => values.map((value) => slice.map((old, place) => (place === attribute ? value : old))));
+    }
+    return slices;
+  }
+
+  // Return the values of the attributes that are not axes, as text; empty if there are none.
+  sliceWords(slice) {
+    const others = [...this.sizes.keys()].filter((attribute) => !this.axes.includes(attribute));
+    return others.map((attribute) => `${this.data.names[attribute]} = ${this.data.values[attribute][slice[attribute]]}`).join(", ");
+  }
+
   draw() {
     const hadFocus = this.root.contains(document.activeElement);
     const [rows, columns] = [this.shown(0), this.shown(1)];
-    this.focus = [Math.min(this.focus[0], rows.length - 1), Math.min(this.focus[1], columns.length - 1)];
+    this.focus = [Math.min(this.focus[0], rows.length * this.slices().length - 1), Math.min(this.focus[1], columns.length - 1)];
     this.drawGrid(rows, columns);
     this.drawSummary();
     this.drawList();
@@ -208,30 +231,38 @@ class Explorer {
   drawGrid(rows, columns) {
     const [down, across] = this.axes;
     const hadFocus = this.root.contains(document.activeElement) && document.activeElement.closest("table");
-    const table = element("table", { role: "grid", class: "groups" });
     const corner = across === null ? this.data.names[down] : `${this.data.names[down]} \\ ${this.data.names[across]}`;
     const heads = columns.map((value) => (value === null ? "" : String(this.data.values[across][value])));
     const tall = columns.length > 4 && heads.some((head) => head.length > 7);
-    const header = element("tr", {}, element("th", { scope: "col", class: "corner" }, corner));
-    heads.forEach((head) => header.append(element("th", { scope: "col", class: tall ? "tall" : "" }, element("span", { title: head }, head))));
-    table.append(element("thead", {}, header));
-    const body = element("tbody");
-    this.cells = rows.map((row, i) => {
-      const name = String(this.data.values[down][row]);
-      const line = element("tr", {}, element("th", { scope: "row", title: name }, name));
-      const cells = columns.map((column, j) => {
-        const code = this.fixed.slice();
-        code[down] = row;
-        if (across !== null) code[across] = column;
-        const cell = this.cell(code, i, j);
-        line.append(element("td", {}, cell));
-        return cell;
+    const slices = this.slices();
+    const total = this.data.order.reduce((product, values, attribute) => product * (this.axes.includes(attribute) ? 1 : values.length), 1);
+    this.cells = [];
+    const grids = slices.map((slice, number) => {
+      const words = this.sliceWords(slice);
+      const table = element("table", { role: "grid", class: "groups", "aria-label": words });
+      const header = element("tr", {}, element("th", { scope: "col", class: "corner" }, corner));
+      heads.forEach((head) => header.append(element("th", { scope: "col", class: tall ? "tall" : "" }, element("span", { title: head }, head))));
+      table.append(element("thead", {}, header));
+      const body = element("tbody");
+      rows.forEach((row, i) => {
+        const name = String(this.data.values[down][row]);
+        const line = element("tr", {}, element("th", { scope: "row", title: name }, name));
+        this.cells.push(columns.map((column, j) => {
+          const code = slice.slice();
+          code[down] = row;
+          if (across !== null) code[across] = column;
+          const cell = this.cell(code, number * rows.length + i, j);
+          line.append(element("td", {}, cell));
+          return cell;
+        }));
+        body.append(line);
       });
-      body.append(line);
-      return cells;
+      table.append(body);
+      if (!words) return table;
+      const alone = slices.length < total ? ` (one of ${total.toLocaleString("en")} grids: choose another one above)` : "";
+      return element("div", { class: "slice" }, element("p", {}, words + alone), table);
     });
-    table.append(body);
-    this.root.querySelector(".grid").replaceChildren(table);
+    this.root.querySelector(".grid").replaceChildren(...grids);
     if (hadFocus) this.cells[this.focus[0]][this.focus[1]].focus();
   }
 
