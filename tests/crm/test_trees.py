@@ -40,7 +40,7 @@ def booster(table):
 
 @pytest.fixture(scope="module")
 def trees(booster):
-    return Trees.of(booster)
+    return Trees.of(booster, np.ones(4))
 
 
 def leaf_sum(trees, x):
@@ -93,7 +93,7 @@ def test_trees_survive_a_pickle_and_an_empty_table(trees, table):
 def test_trees_without_a_split(table):
     settings = {"objective": lambda scores, _: (np.ones_like(scores), np.ones_like(scores)), "num_class": 2}
     booster = lightgbm.train(settings | {"verbosity": -1}, lightgbm.Dataset(table), 3)
-    trees = Trees.of(booster)
+    trees = Trees.of(booster, np.ones(4))
     check_trees(trees)
     np.testing.assert_array_equal(trees.scores(table), booster.predict(table, raw_score=True))
 
@@ -123,6 +123,9 @@ def changed(name, index, value):
         (changed("value", 0, np.inf), "a leaf value is invalid"),
         (changed("value", 0, np.nan), "a leaf value is invalid"),
         (changed("decision", 0, 64), "a kind of split is invalid"),
+        (changed("scale", 0, 0.0), "a scale is invalid"),
+        (changed("scale", 0, np.inf), "a scale is invalid"),
+        (lambda trees: replace(trees, scale=trees.scale[:-1]), "the number of scales is invalid"),
         (changed("leaves", 0, 0), "a number of leaves is invalid"),
         (changed("leaves", 0, 10**9), "is invalid"),
         (changed("words", 0, 10**9), "the number of category_bits is invalid"),
@@ -151,3 +154,21 @@ def test_a_categorical_threshold_beyond_the_sets_of_its_tree(trees):
     node = np.flatnonzero(trees.decision & CATEGORICAL)[0]
     with pytest.raises(InputError, match="the threshold of a categorical node is invalid"):
         check_trees(changed("threshold", node, 99.0)(trees))
+
+
+def test_trees_of_scaled_features(trees, table):
+    """Powers of two change no digit, so the trees agree exactly."""
+    scale = np.array([2.0**-300, 2.0**-40, 1.0, 1.0])
+    np.testing.assert_array_equal(replace(trees, scale=1 / scale).scores(table * scale), trees.scores(table))
+
+
+def test_rounds_add_up(trees, table):
+    parts = trees.scores(table, 0, 5) + trees.scores(table, 5, 12)
+    np.testing.assert_allclose(parts, trees.scores(table), atol=1e-12)
+
+
+def test_trees_of_one_leaf(table):
+    trees = Trees.without_splits(4, 2, 3)
+    check_trees(trees)
+    assert trees.n_rounds == 3
+    np.testing.assert_array_equal(trees.scores(table), np.zeros((600, 2)))

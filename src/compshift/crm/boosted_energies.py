@@ -51,6 +51,9 @@ FINAL_TOL = 1e-6
 MAX_STEPS = 1000
 """Maximum number of iterations of these fits."""
 
+MAX_EXPONENT = 1000
+"""Largest absolute exponent of the powers of two that scale columns."""
+
 HESSIAN_FLOOR = 1e-6
 """Smallest diagonal entry of a sample's Hessian, relative to its weight."""
 
@@ -120,7 +123,7 @@ class _Objective:
         self.bias = np.zeros(len(self.frequency))
 
     def __call__(self, scores: FloatArray, _: Any) -> tuple[FloatArray, FloatArray]:
-        """Return gradient and Hessian (n, w) with respect to the outputs (n, w), and move the biases."""
+        """Return gradient and Hessian with respect to the outputs, (n, w) each or (n,) if w is 1; move the biases."""
         scores = scores.reshape(len(self.weight), -1)
         log_score = np.log(self.frequency) - self.bias
         gradient, hessian = np.empty(scores.shape), np.empty(scores.shape)
@@ -141,13 +144,20 @@ class _Objective:
 
         total = sum(over_blocks(fill, len(scores)), np.zeros(len(log_score)))
         self.bias += np.log(np.maximum(total / len(scores), np.finfo(np.float64).tiny)) - np.log(self.frequency)
-        return gradient, hessian
+        return (gradient[:, 0], hessian[:, 0]) if scores.shape[1] == 1 else (gradient, hessian)
 
 
-def boost(rows: TreeRows, params: BoostingParams, n_rounds: int) -> Any:
-    """Minimise the step-1 risk by ``n_rounds`` rounds of trees; return the LightGBM booster."""
+def boost(rows: TreeRows, params: BoostingParams, n_rounds: int) -> Trees:
+    """Minimise the step-1 risk by ``n_rounds`` rounds of trees.
+
+    LightGBM takes numbers below 1e-35 for zero, so columns are brought to a largest absolute value near 1 by a power of
+    two.
+    """
     lightgbm = import_lightgbm()
     objective = _Objective(rows, value_basis(rows.seen.space))
+    if not _varies(rows.X).any():
+        return Trees.without_splits(rows.X.shape[1], objective.basis.shape[1], n_rounds)
+    scale = _scales(rows.X, rows.categorical)
     settings = {
         "objective": objective,
         "num_class": objective.basis.shape[1],
@@ -163,8 +173,24 @@ def boost(rows: TreeRows, params: BoostingParams, n_rounds: int) -> Any:
         "feature_pre_filter": False,
         "verbosity": -1,
     }
-    data = lightgbm.Dataset(rows.X, categorical_feature=list(rows.categorical), params={"verbosity": -1})
-    return lightgbm.train(settings, data, n_rounds)
+    data = lightgbm.Dataset(rows.X * scale, categorical_feature=list(rows.categorical), params={"verbosity": -1})
+    return Trees.of(lightgbm.train(settings, data, n_rounds), scale)
+
+
+def _varies(X: FloatArray) -> BoolArray:
+    """Return whether each column (n, p) has two different values, where a missing value is one, (p,)."""
+    missing = np.isnan(X)
+    first = np.where(missing, -np.inf, X).max(axis=0)
+    last = np.where(missing, np.inf, X).min(axis=0)
+    return np.asarray((first > last) | (missing.any(axis=0) & ~missing.all(axis=0)))
+
+
+def _scales(X: FloatArray, categorical: tuple[int, ...]) -> FloatArray:
+    """Return a power of two for each column (n, p) that brings its largest absolute value near 1; 1 for categories."""
+    largest = np.nanmax(np.abs(X), axis=0, initial=0.0)
+    exponent = np.where(largest > 0, np.frexp(np.where(largest > 0, largest, 1.0))[1], 0)
+    exponent[list(categorical)] = 0
+    return np.asarray(np.ldexp(1.0, -np.clip(exponent, -MAX_EXPONENT, MAX_EXPONENT)))
 
 
 class _Trial(NamedTuple):
@@ -201,14 +227,28 @@ def fit_boosted(
     unseen, within = _accuracies(data, trials, len(checkpoints), prior)
     best = 0 if n_rounds is not None else best_checkpoint(unseen, within, candidates)
     logger.info("%d rounds are used", checkpoints[best])
-    trees = Trees.of(boost(rows, params, int(checkpoints[best])))
-    scores, kept = np.zeros((len(rows.position), trees.n_outputs)), np.zeros(len(rows.position), dtype=np.bool_)
-    for trial in trials:
-        scores[trial.rows[~trial.in_group]] = trial.scores[best][~trial.in_group]
-        kept[trial.rows[~trial.in_group]] = True
+    trees = boost(rows, params, int(checkpoints[best]))
+    scores, kept = _held_out_scores(rows, trees, trials, best)
     model = calibrated(scores[kept], rows.subset(kept)[0], rows.frequency, candidates, FINAL_TOL)
     model = replace(model, trees=trees, n_iter=trees.n_rounds)
     return BoostedFit(model, checkpoints, unseen, within, best)
+
+
+def _held_out_scores(rows: TreeRows, trees: Trees, trials: list[_Trial], best: int) -> tuple[FloatArray, BoolArray]:
+    """Return outputs (n, w) of samples by trees that have not seen them, and which samples have such outputs, (n,).
+
+    Trees that have seen other samples of the group are preferred; a small group may have to do without.
+    """
+    scores = trees.scores(rows.X)
+    kept = np.zeros(len(rows.position), dtype=np.bool_)
+    for in_group in (False, True):
+        lacking = np.bincount(rows.position[kept], minlength=len(rows.seen.row)) == 0  # (k,) no sample yet
+        for trial in trials:
+            chosen = (trial.in_group == in_group) & lacking[rows.position[trial.rows]]
+            scores[trial.rows[chosen]] = trial.scores[best][chosen]
+            kept[trial.rows[chosen]] = True
+    lacking = np.bincount(rows.position[kept], minlength=len(rows.seen.row)) == 0
+    return scores, kept | lacking[rows.position]
 
 
 def _checkpoints(max_rounds: int) -> IntArray:
@@ -227,12 +267,11 @@ def _try_fold(
     if not held.any() or held.all():
         return None
     others, kept = rows.subset(~held)
-    booster = boost(others, params, int(checkpoints[-1]))
+    trees = boost(others, params, int(checkpoints[-1]))
     X, before = rows.X[held], 0
     scores: list[FloatArray] = []
     for rounds in checkpoints:
-        more = booster.predict(X, raw_score=True, start_iteration=before, num_iteration=int(rounds) - before)
-        more = np.asarray(more, dtype=np.float64).reshape(len(X), -1)
+        more = trees.scores(X, before, int(rounds))
         scores.append(more if not scores else scores[-1] + more)
         before = int(rounds)
     return _Trial(np.stack(scores), np.flatnonzero(held), in_group[held], kept)
@@ -288,8 +327,9 @@ def best_checkpoint(unseen: FloatArray, seen: FloatArray, candidates: Candidates
 
 
 def _row_means(values: FloatArray) -> FloatArray:
-    """Return the mean of each row over the entries that are not NaN, which are the same in every row."""
-    return np.asarray(values[:, ~np.isnan(values).any(axis=0)].mean(axis=1))
+    """Return the mean of each row over the columns without NaN; 0 if there is none."""
+    known = values[:, ~np.isnan(values).any(axis=0)]
+    return np.asarray(known.mean(axis=1)) if known.shape[1] else np.zeros(len(values))
 
 
 def calibrated(

@@ -34,9 +34,9 @@ class CRMBoostingClassifier(FittedCRM):
     The sum over attributes, the biases and the predictions under any prior are the same. Needs
     ``compshift[boosting]``.
 
-    Each of ``cv`` folds leaves out some seen groups and a part of the samples of every other group. The held-out groups
-    and samples choose the number of rounds; the biases, and a temperature of the energies, are fitted to the energies
-    of the held-out samples, because trees fit their own training samples too closely.
+    Each of ``n_folds`` folds leaves out some seen groups and a part of the samples of every other group. The held-out
+    groups and samples choose the number of rounds; the biases, and a temperature of the energies, are fitted to the
+    energies of the held-out samples, because trees fit their own training samples too closely.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class CRMBoostingClassifier(FittedCRM):
         Number of nats added to the log-probability of every unseen group before normalising.
     support : "all", "hull", "observed", or codes of shape (g, m), default="all"
         Candidate groups; no other group is ever predicted.
-    cv : int, default=3
+    n_folds : int, default=3
         Number of folds.
     random_state : int, RandomState or None, default=0
         Seed of the folds and of LightGBM.
@@ -117,7 +117,7 @@ class CRMBoostingClassifier(FittedCRM):
         bias: str = "extrapolated",
         unseen_offset: float = 0.0,
         support: Any = "all",
-        cv: int = 3,
+        n_folds: int = 3,
         random_state: Any = 0,
         n_jobs: int | None = None,
         verbose: bool | int = False,
@@ -133,7 +133,7 @@ class CRMBoostingClassifier(FittedCRM):
         self.bias = bias
         self.unseen_offset = unseen_offset
         self.support = support
-        self.cv = cv
+        self.n_folds = n_folds
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -199,9 +199,9 @@ class CRMBoostingClassifier(FittedCRM):
         """Check the parameters that do not depend on the data; return those of the trees, and the number of folds."""
         self._check_support()
         self._setting()
-        n_folds, n_leaves = check_count(self.cv, "cv"), check_count(self.max_leaf_nodes, "max_leaf_nodes")
+        n_folds, n_leaves = check_count(self.n_folds, "n_folds"), check_count(self.max_leaf_nodes, "max_leaf_nodes")
         if n_folds < 2:
-            raise InputError(f"cv is {n_folds}: pass a number of folds ≥ 2")
+            raise InputError(f"n_folds is {n_folds}: pass a number of folds ≥ 2")
         if not 2 <= n_leaves <= MAX_LEAVES:
             raise InputError(f"max_leaf_nodes is {n_leaves}: pass an integer from 2 to {MAX_LEAVES}")
         if not isinstance(self.early_stopping, bool | np.bool_):
@@ -297,7 +297,7 @@ class CRMBoostingClassifier(FittedCRM):
 
 STORED_PARAMETERS = (
     *("max_iter", "early_stopping", "learning_rate", "max_leaf_nodes", "min_samples_leaf", "l2_regularization"),
-    *("prior", "bias", "unseen_offset", "support", "cv", "verbose"),
+    *("prior", "bias", "unseen_offset", "support", "n_folds", "verbose"),
 )
 """Constructor parameters in a model file."""
 

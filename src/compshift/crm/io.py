@@ -304,7 +304,7 @@ def unpack(
             header.get("inputs"),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise InputError(f"the contents are not those of a CRMClassifier ({error}): save the model again") from None
+        raise InputError(f"the contents are not those of a fitted model ({error}): save the model again") from None
     if state.parameters["support"] is None:
         state.parameters["support"] = model.candidates.groups
     if state.parameters["prior"] is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from sklearn.utils.validation import validate_data
 from compshift._checks import check_magnitude
 from compshift._errors import InputError, InputTypeError
 from compshift.core.arrays import FloatArray
-from compshift.core.columns import plain_value
+from compshift.core.columns import native_table, plain_value
 
 MAX_CATEGORIES = 10_000
 """Largest number of categories of a column."""
@@ -37,23 +36,28 @@ def mixed_features(
     Without ``columns``, this is training: columns of text, categories or booleans, and those in
     ``categorical_features``, are categorical. Otherwise a category that training lacks counts as missing.
     """
-    reset = columns is None
+    reset, X = columns is None, native_table(X)
     if hasattr(X, "to_pandas") and not hasattr(X, "iloc"):  # Polars, Arrow
         X = X.to_pandas()
     if not hasattr(X, "iloc"):
         X = _as_numbers(estimator, X, reset)
-        if columns is None and isinstance(categorical_features, str):
+        if isinstance(X, np.ndarray) and columns is None and isinstance(categorical_features, str):
             return X, MixedColumns((None,) * X.shape[1])
     import pandas as pd
 
     frame = X if hasattr(X, "iloc") else pd.DataFrame(X)
     if hasattr(X, "iloc"):
+        if X.ndim != 2:
+            raise InputError(f"X has {X.ndim} dimension: pass a table, one row per sample")
         try:
             validate_data(estimator, frame, reset=reset, skip_check_array=True)
-        except ValueError as error:
-            raise InputError(
-                f"{str(error).rstrip()}\nPass the columns used in fit, in the same order.", lines=True
-            ) from None
+        except (TypeError, ValueError) as error:
+            if not reset and isinstance(error, ValueError) and "feature names" in str(error):
+                # keep scikit-learn's line breaks, which its estimator checks look for
+                message = f"{str(error).rstrip()}\nPass the columns used in fit, in the same order."
+                raise InputError(message, lines=True) from None
+            kind = InputTypeError if isinstance(error, TypeError) else InputError
+            raise kind(f"X cannot be read as a table: {' '.join(str(error).split())}") from None
         if not len(frame) or not frame.shape[1]:
             raise InputError(f"X has {len(frame)} rows and {frame.shape[1]} columns: pass at least one of each")
     if columns is None:
@@ -96,7 +100,7 @@ def _chosen_columns(frame: Any, categorical_features: Any) -> set[int]:
     by_type = {index for index in range(frame.shape[1]) if _is_categorical(frame.iloc[:, index])}
     if categorical_features is None or (isinstance(categorical_features, str) and categorical_features == "from_dtype"):
         return by_type
-    if isinstance(categorical_features, str) or not isinstance(categorical_features, Sequence | np.ndarray):
+    if isinstance(categorical_features, str) or np.ndim(categorical_features) != 1:
         raise InputError(
             f"categorical_features is {categorical_features!r}: pass 'from_dtype', or a list of names or indices"
         )
@@ -128,7 +132,13 @@ def _categories(column: Any) -> tuple[Any, ...]:
     """Return the distinct values of a column, sorted; text and other values never mix."""
     import pandas as pd
 
-    found = [plain_value(value) for value in pd.unique(column.dropna())]
+    try:
+        found = [plain_value(value) for value in pd.unique(column.dropna())]
+    except TypeError as error:  # scikit-learn's checks look for the beginning of this sentence
+        raise InputTypeError(
+            f"argument must be a string or a number, but column {column.name!r} of X has another value ({error}): "
+            "convert or drop the column"
+        ) from None
     if len(found) > MAX_CATEGORIES:
         raise InputError(
             f"column {column.name!r} has {len(found)} categories: drop it, or group its values; at most "

@@ -55,6 +55,7 @@ class Trees:
 
     n_features: int
     n_outputs: int
+    scale: FloatArray  # (p,) factors of the features; LightGBM takes numbers below 1e-35 for zero
     leaves: IntArray  # (t,) number of leaves of each tree; it has one node less
     feature: IntArray  # (nodes,) column that a node looks at
     threshold: FloatArray  # (nodes,)
@@ -67,8 +68,8 @@ class Trees:
     category_bits: IntArray  # (words,) bit sets of the categories that go left
 
     @classmethod
-    def of(cls, booster: lightgbm.Booster) -> Trees:
-        """Return the trees of a trained booster."""
+    def of(cls, booster: lightgbm.Booster, scale: FloatArray) -> Trees:
+        """Return the trees of a booster that was trained on features times ``scale`` (p,)."""
         _, *blocks = booster.model_to_string().split("end of trees")[0].split("\nTree=")
         trees = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in blocks]
 
@@ -80,6 +81,7 @@ class Trees:
         return cls(
             n_features=booster.num_feature(),
             n_outputs=booster.num_model_per_iteration(),
+            scale=scale,
             leaves=joined("num_leaves", np.int64),
             feature=joined("split_feature", np.int64),
             threshold=joined("threshold", np.float64),
@@ -100,7 +102,7 @@ class Trees:
     @classmethod
     def array_types(cls) -> dict[str, Any]:
         """Return the type of the entries of each array."""
-        floats = ("threshold", "value")
+        floats = ("scale", "threshold", "value")
         names = [field.name for field in fields(cls) if not field.name.startswith("n_")]
         return {name: np.float64 if name in floats else np.int64 for name in names}
 
@@ -109,12 +111,31 @@ class Trees:
         """The arrays by name."""
         return {name: getattr(self, name) for name in self.array_types()}
 
-    def scores(self, X: FloatArray) -> FloatArray:
-        """Return the sum of the leaves of each sample (n, p) for every output, (n, outputs)."""
+    def scores(self, X: FloatArray, first: int = 0, last: int | None = None) -> FloatArray:
+        """Return the sum of the leaves of each sample (n, p) for every output, (n, outputs).
+
+        Only the rounds from ``first`` until before ``last`` are added up.
+        """
         if not len(X):
             return np.empty((0, self.n_outputs))
-        found = np.asarray(self.booster.predict(X, raw_score=True), dtype=np.float64)
-        return found.reshape(len(X), self.n_outputs)
+        rounds = -1 if last is None else last - first
+        with np.errstate(over="ignore"):  # far larger than any threshold all the same
+            X = X * self.scale
+        found = self.booster.predict(X, raw_score=True, start_iteration=first, num_iteration=rounds)
+        return np.asarray(found, dtype=np.float64).reshape(len(X), self.n_outputs)
+
+    @classmethod
+    def without_splits(cls, n_features: int, n_outputs: int, n_rounds: int) -> Trees:
+        """Return trees of one leaf each, whose value is 0."""
+        t, nothing = n_outputs * n_rounds, np.empty(0, dtype=np.int64)
+        arrays: dict[str, Any] = dict.fromkeys(cls.array_types(), nothing) | {
+            "scale": np.ones(n_features),
+            "leaves": np.ones(t, dtype=np.int64),
+            "threshold": np.empty(0),
+            "value": np.zeros(t),
+            "categorical": np.zeros(t, dtype=np.int64),
+        }
+        return cls(n_features, n_outputs, **arrays)
 
     @cached_property
     def booster(self) -> Any:
@@ -174,6 +195,8 @@ def check_trees(trees: Trees) -> None:
     """Check that arrays from a file describe binary trees over the features."""
     t, nodes = len(trees.leaves), int(trees.leaves.sum()) - len(trees.leaves)
     _require(trees.n_outputs > 0 and trees.n_features > 0 and t <= MAX_TREES, "the number of trees")
+    _require(len(trees.scale) == trees.n_features, "the number of scales")
+    _require(bool(((trees.scale > 0) & (trees.scale < np.inf)).all()), "a scale")
     _require(t % trees.n_outputs == 0, "the number of trees per round")
     _require(bool((trees.leaves >= 1).all()), "a number of leaves")
     for name in ("feature", "threshold", "decision", "left", "right"):
