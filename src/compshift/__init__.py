@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from compshift.core.affine import extrapolate_additive as extrapolate_additive
     from compshift.core.groups import GroupSpace as GroupSpace
     from compshift.core.hull import AffineHull as AffineHull
+    from compshift.crm.boosting import CRMBoostingClassifier as CRMBoostingClassifier
     from compshift.crm.classifier import CRMClassifier as CRMClassifier
     from compshift.crm.combination_kfold import CombinationKFold as CombinationKFold
     from compshift.crm.cv import CRMClassifierCV as CRMClassifierCV
@@ -30,6 +31,7 @@ __all__ = [
     "AdditiveGaussian",
     "AffineExtrapolation",
     "AffineHull",
+    "CRMBoostingClassifier",
     "CRMClassifier",
     "CRMClassifierCV",
     "CombinationKFold",
@@ -57,6 +59,7 @@ __getattr__, __dir__ = lazy_names(
         "AdditiveGaussian": "compshift.estimators.additive_gaussian",
         "AffineExtrapolation": "compshift.estimators.affine_extrapolation",
         "AffineHull": "compshift.core.hull",
+        "CRMBoostingClassifier": "compshift.crm.boosting",
         "CRMClassifier": "compshift.crm.classifier",
         "CRMClassifierCV": "compshift.crm.cv",
         "CombinationKFold": "compshift.crm.combination_kfold",

@@ -37,11 +37,11 @@ def rewrite(path, **changes):
     [
         ({"format_version": 99}, "model format 99, .* upgrade compshift"),
         ({"kind": "Surprise"}, "holds a 'Surprise', but this release can only load a CRMClassifier"),
-        ({"names": ["y"]}, "not those of a CRMClassifier"),
+        ({"names": ["y"]}, "not those of a fitted model"),
         ({"n_targets": 7}, "n_targets is 7 but there are only 2 attributes"),
         ({"bias": np.zeros(2)}, r"bias has shape \(2,\) but must have shape \(6,\)"),
         ({"groups": np.full((6, 2), 9)}, "codes run from"),
-        ({"parameters": None}, "not those of a CRMClassifier"),
+        ({"parameters": None}, "not those of a fitted model"),
         ({"bias": np.full(6, np.nan)}, "bias contains nan but must contain numbers between"),
         ({"log_prior": np.zeros(6)}, "log_prior is not a log prior"),
         ({"groups": np.zeros((6, 2), dtype=np.int64)}, "lists a group twice"),
@@ -157,7 +157,7 @@ def change_pool(path, **changes):
         ({"n_rounds": -1}, "pool n_rounds has the invalid value -1"),
         ({"n_rounds": True}, "pool n_rounds has the invalid value True"),
         ({"decision": "yes"}, "pool decision has the invalid value 'yes'"),
-        ({"decision": {}}, "not those of a CRMClassifier .*'used'"),
+        ({"decision": {}}, "not those of a fitted model .*'used'"),
         ({"used": 1}, "pool used has the invalid value 1"),
         ({"used": False}, "pool plain has the invalid value"),
         ({"reason": 7}, "pool reason has the invalid value 7"),
@@ -175,7 +175,7 @@ def change_pool(path, **changes):
         ({"gain_error": -0.1}, "pool gain_error has the invalid value -0.1"),
         ({"plain": None}, "pool plain has the invalid value None"),
         ({"plain": []}, r"pool plain has the invalid value \[\]"),
-        ({"plain": {}}, "not those of a CRMClassifier .*'converged'"),
+        ({"plain": {}}, "not those of a fitted model .*'converged'"),
         ({"bias_gap": -1.0}, "pool plain bias_gap has the invalid value -1.0"),
         ({"converged": None}, "pool plain converged has the invalid value None"),
         ({"temperature": 0}, "pool plain temperature has the invalid value 0"),
@@ -220,5 +220,5 @@ def test_a_missing_array_about_a_pool_is_named(pooled, tmp_path, name):
     kind, header, arrays = model_file.read(path)
     del arrays[name]
     model_file.write(path, kind, header, arrays)
-    with pytest.raises(InputError, match=f"not those of a CRMClassifier .*'{name}'"):
+    with pytest.raises(InputError, match=f"not those of a fitted model .*'{name}'"):
         compshift.load(path)

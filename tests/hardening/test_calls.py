@@ -50,6 +50,7 @@ ESTIMATORS: dict[str, dict[str, Any]] = {  # with parameters that make a fit qui
         "alphas": [0.1], "cv": cs.CombinationKFold(2), "bias": "extrapolated", "anchor": "zero", "unseen_offset": 0.0,
         "max_iter": 100,
     },
+    "CRMBoostingClassifier": {"max_iter": 3, "min_samples_leaf": 2, "n_folds": 2, "n_jobs": 1},
     "LogitAdjustedClassifier": {"max_iter": 100},
     "AdditiveGaussian": {},
     "AffineExtrapolation": {"estimator": LogisticRegression(), "cv": 2, "random_state": 0},
@@ -305,7 +306,7 @@ def odd_values(call: str, name: str, good: Any) -> list[Odd]:
 
 
 RANDOM_VALUES = 30  # per parameter
-SLOW = ("training.train", "features.", "diagnose", "CRMClassifierCV", "AffineExtrapolation")
+SLOW = ("training.train", "features.", "diagnose", "CRMClassifierCV", "CRMBoosting", "AffineExtrapolation")
 
 
 @pytest.mark.parametrize("name", call_names())

@@ -36,6 +36,12 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "feature_transform": ("auto", *CRM["feature_transform"]), "use_unlabelled": ("auto", "always"),
         "unseen_offset": ("auto", 0.0),
     },
+    "CRMBoostingClassifier": {
+        "max_iter": (1, 5, 12), "early_stopping": (True, False), "learning_rate": (0.1, 1.0, 1e-3), "n_folds": (2, 3),
+        "max_leaf_nodes": (2, 15), "min_samples_leaf": (1, 20), "l2_regularization": (0.0, 1.0), "n_jobs": (1,),
+        "categorical_features": ("from_dtype",), "prior": CRM["prior"], "bias": CRM["bias"], "support": CRM["support"],
+        "unseen_offset": CRM["unseen_offset"], "random_state": (0, 7), "verbose": (False,),
+    },
     "LogitAdjustedClassifier": {
         "adjustment": ("none", "lc", "sla"), "alpha": (1e-2, 1e-6, 1.0), "epsilon": (1e-8, 1.0, 1e-300),
         "tau": (1.0, 0.0, 5.0), "smoothing": (1.0, 1e-3, 100.0), "tol": CRM["tol"], "max_iter": CRM["max_iter"],
@@ -52,7 +58,13 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "prior": CRM["prior"], "support": ("all", "hull", "codes"), "tol": CRM["tol"], "max_iter": (1, 30, 500),
     },
 }  # fmt: skip
-DRAWS = {"CRMClassifier": 160, "CRMClassifierCV": 24, "LogitAdjustedClassifier": 120, "AffineExtrapolation": 80}
+DRAWS = {
+    "CRMClassifier": 160,
+    "CRMClassifierCV": 24,
+    "CRMBoostingClassifier": 40,
+    "LogitAdjustedClassifier": 120,
+    "AffineExtrapolation": 80,
+}
 SCALES = (1.0, 1.0, 1.0, 1.0, 1e-8, 1e8, 1e-150, 1e150)
 VALUES: dict[str, tuple[Any, ...]] = {
     "text": ("a", "b", "c"), "long text": ("é" * 300, "b, c", ""), "integers": (-1, 7, 2**40),
@@ -207,7 +219,11 @@ CHANGES: dict[str, Callable[[Rows], tuple[Rows, Rows]]] = {
         ._replace(sample_weight=None),
     ),
 }  # fmt: skip
-FOLDED = ("CRMClassifierCV", "AffineExtrapolation")  # whose folds depend on the order and number of rows
+FOLDED = (
+    "CRMClassifierCV",
+    "CRMBoostingClassifier",
+    "AffineExtrapolation",
+)  # whose folds depend on the order and number of rows
 
 
 @pytest.mark.parametrize("name", OPTIONS)

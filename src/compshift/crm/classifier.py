@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from os import PathLike
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -21,6 +22,9 @@ from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, war
 from compshift.crm.streams import read_streamed
 from compshift.crm.transforms import TRANSFORMS, transformed, transformed_samples
 from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class CRMClassifier(FittedCRM):
@@ -288,6 +292,50 @@ class CRMClassifier(FittedCRM):
                 "cross_fit=False, or leave out the rows with missing attributes"
             )
 
+    def _adopt(self, model: CRMModel, setting: Setting, n_targets: int, one_dimensional: bool) -> None:
+        super()._adopt(model, setting, n_targets, one_dimensional)
+        self.alpha_, self.anchor_, self.cross_fit_, _ = setting.params
+        self.feature_transform_ = model.feature_transform
+        self.coef_ = model.coef
+        self.feature_mean_ = model.feature_mean
+        self.n_rounds_ = 0 if model.pool is None else model.pool.n_rounds
+        self.unlabelled_decision_ = None if model.pool is None else model.pool.decision
+
+    @property
+    def unlabelled_prior_(self) -> pd.DataFrame:
+        """Estimated frequency of each group inside the affine hull among the unlabelled samples of the fit.
+
+        The columns are the attribute values, whether the group was ``seen`` in training, its ``probability`` with the
+        ends ``lower`` and ``upper`` of a 90 % interval, and ``effective_rows``, the number of labelled samples with the
+        same information.
+        """
+        check_is_fitted(self)
+        frequency = None if self._model.pool is None else self._model.pool.frequency
+        if frequency is None:
+            raise AttributeError("unlabelled_prior_ is estimated only by a fit that is given unlabelled samples")
+        known = self.inside_hull_
+        names = ("probability", "lower", "upper", "effective_rows")
+        values = dict(zip(names, frequency[known].T, strict=True))
+        return self.space_.frame(self.groups_[known], seen=self.seen_[known], **values)
+
+    def without_unlabelled(self) -> Self:
+        """Return the classifier as fitted to the labelled samples alone.
+
+        Returns
+        -------
+        CRMClassifier or CRMClassifierCV
+            A copy with the same settings and the same current prior; a plain copy if the fit used no unlabelled
+            samples.
+        """
+        check_is_fitted(self)
+        clf, use = copy(self), self._model.pool
+        if use is not None and use.plain is not None:
+            params = FitParams(self.alpha_, self.anchor_, self.cross_fit_, self.feature_transform_)
+            setting = Setting(params, self.selected_bias_, self.unseen_offset_)
+            clf._adopt(use.plain, setting, len(self.targets_.names), self._one_dimensional)
+            clf.inputs_, clf._warned_outside_hull = self.inputs_, self._warned_outside_hull
+        return clf
+
     @classmethod
     def _from_model(cls, model: CRMModel, *, prior: Any = "uniform", n_targets: int = 1) -> Self:
         """Wrap a model fitted elsewhere, such as a trained head, without warning of groups outside the hull."""
@@ -318,6 +366,23 @@ class CRMClassifier(FittedCRM):
         except InputError as error:
             raise InputError(f"the model cannot be saved because the file could not be loaded again: {error}") from None
         io.write(path, "CRMClassifier", header, arrays)
+
+    def _stored_parameters(self) -> dict[str, Any]:
+        """Return the constructor parameters of a ``CRMClassifier`` with the chosen settings, for a model file."""
+        bias, offset = self._bias_and_offset()
+        return {
+            "alpha": self.alpha_,
+            "prior": self.prior,
+            "bias": bias,
+            "anchor": self.anchor_,
+            "cross_fit": self.cross_fit_ or False,
+            "unseen_offset": offset,
+            "feature_transform": self.feature_transform_,
+            "support": self.support,
+            "tol": check_positive(self.tol, "tol"),
+            "max_iter": check_count(self.max_iter, "max_iter"),
+            "verbose": bool(self.verbose),
+        }
 
     @classmethod
     def _from_file(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Self:

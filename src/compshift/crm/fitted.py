@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -12,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from compshift._errors import check_name
 from compshift.core.arrays import FloatArray, IntArray
 from compshift.crm.base import GroupClassifier
-from compshift.crm.fit import FitParams, Setting, check_offset
+from compshift.crm.fit import Setting, check_offset
 from compshift.crm.known import predict_known
 from compshift.crm.model import BIASES, CRMModel, same_prior
 from compshift.crm.sets import PredictionSets, prediction_sets
@@ -32,8 +31,7 @@ class FittedCRM(GroupClassifier):
         self._adopt_candidates(model.candidates, n_targets, one_dimensional)
         self._model = model
         self._fit_log_prior: FloatArray = model.candidates.log_prior(self.prior)
-        (self.alpha_, self.anchor_, self.cross_fit_, _), self.selected_bias_, self.unseen_offset_ = setting
-        self.feature_transform_ = model.feature_transform
+        _, self.selected_bias_, self.unseen_offset_ = setting
         self.bias_ = model.bias
         self.learned_bias_ = model.learned_bias
         self.cumulant_bias_ = model.cumulant_bias
@@ -41,12 +39,8 @@ class FittedCRM(GroupClassifier):
         self.pareto_k_ = model.pareto_k
         self.temperature_ = model.temperature
         self.bias_gap_ = model.bias_gap
-        self.coef_ = model.coef
-        self.feature_mean_ = model.feature_mean
         self.converged_ = model.converged
         self.n_iter_ = model.n_iter
-        self.n_rounds_ = 0 if model.pool is None else model.pool.n_rounds
-        self.unlabelled_decision_ = None if model.pool is None else model.pool.decision
         self.inputs_: Mapping[str, Any] | None = None
 
     def explain(self, X: Any, *, attributes: Any = None) -> pd.DataFrame:
@@ -137,41 +131,6 @@ class FittedCRM(GroupClassifier):
         known = ~np.isnan(expected[:, 0])
         accuracy, lower, upper = expected[known].T
         return self.space_.frame(self.groups_[known], accuracy=accuracy, lower=lower, upper=upper)
-
-    @property
-    def unlabelled_prior_(self) -> pd.DataFrame:
-        """Estimated frequency of each group inside the affine hull among the unlabelled samples of the fit.
-
-        The columns are the attribute values, whether the group was ``seen`` in training, its ``probability`` with the
-        ends ``lower`` and ``upper`` of a 90 % interval, and ``effective_rows``, the number of labelled samples with the
-        same information.
-        """
-        check_is_fitted(self)
-        frequency = None if self._model.pool is None else self._model.pool.frequency
-        if frequency is None:
-            raise AttributeError("unlabelled_prior_ is estimated only by a fit that is given unlabelled samples")
-        known = self.inside_hull_
-        names = ("probability", "lower", "upper", "effective_rows")
-        values = dict(zip(names, frequency[known].T, strict=True))
-        return self.space_.frame(self.groups_[known], seen=self.seen_[known], **values)
-
-    def without_unlabelled(self) -> Self:
-        """Return the classifier as fitted to the labelled samples alone.
-
-        Returns
-        -------
-        CRMClassifier or CRMClassifierCV
-            A copy with the same settings and the same current prior; a plain copy if the fit used no unlabelled
-            samples.
-        """
-        check_is_fitted(self)
-        clf, use = copy(self), self._model.pool
-        if use is not None and use.plain is not None:
-            params = FitParams(self.alpha_, self.anchor_, self.cross_fit_, self.feature_transform_)
-            setting = Setting(params, self.selected_bias_, self.unseen_offset_)
-            clf._adopt(use.plain, setting, len(self.targets_.names), self._one_dimensional)
-            clf.inputs_, clf._warned_outside_hull = self.inputs_, self._warned_outside_hull
-        return clf
 
     def _target_marginals(self, X: FloatArray) -> list[FloatArray]:
         return self._model.marginals(X, self._log_score(), range(len(self.targets_.names)))

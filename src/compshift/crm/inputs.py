@@ -232,7 +232,7 @@ def _embedded(estimator: BaseEstimator) -> str | None:
 def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
     """Check features by scikit-learn's rules, and return them as finite float64.
 
-    An estimator that passes features on to another one checks them itself, by its ``_check_features``.
+    An estimator that takes other features, too, reads them itself, by its ``_check_features``.
     """
     if hasattr(estimator, "_check_features"):
         return estimator._check_features(X, fitted=fitted)  # type: ignore[no-any-return]

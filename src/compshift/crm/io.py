@@ -1,4 +1,4 @@
-"""Model files of CRMClassifier: write them and read them.
+"""Model files of CRMClassifier and CRMBoostingClassifier: write them and read them.
 
 A model file is a safetensors file. Its metadata holds the *header*, a JSON object with everything except the arrays,
 under the key ``compshift``, and a SHA-256 checksum of the header and the arrays under ``sha256``. Reading a file never
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compshift import __version__
-from compshift._checks import check_count, check_positive
+from compshift._checks import check_count
 from compshift._errors import InputError
 from compshift._files import check_path, parse_json, replacing
 from compshift.core.arrays import FloatArray
@@ -30,6 +30,7 @@ from compshift.core.columns import plain_value
 from compshift.core.hull import AffineHull
 from compshift.crm.model import CRMModel, OutOfFold, PoolDecision, PoolUse, same_prior
 from compshift.crm.model_checks import PLAIN, check_header, checked_arrays, checked_space, is_distinct_names
+from compshift.crm.trees import Trees, check_trees
 from compshift.data.shards import PARQUET
 from compshift.data.text_tables import TEXT
 
@@ -48,6 +49,9 @@ ADDED_ARRAYS = ("cumulant_bias", "pareto_k")
 
 FOLD_ARRAYS = ("fold_energies", "fold_position", "fold_weight", "fold_temperature", "fold_bias")
 """Fields of ``OutOfFold``, in order. A file has all of them or none."""
+
+TREES = "tree_"
+"""Start of the names of the arrays of boosted trees."""
 
 MODEL_NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
 PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
@@ -77,26 +81,13 @@ class ClassifierState(NamedTuple):
 
 
 def classifier_state(clf: Any, inputs: Mapping[str, Any] | None) -> ClassifierState:
-    """Return the state of a fitted classifier, as a ``CRMClassifier`` with the chosen settings."""
+    """Return the state of a fitted classifier."""
     names, model = getattr(clf, "feature_names_in_", None), clf._model
     parameter_log_prior = model.candidates.log_prior(clf.prior)
     if not same_prior(parameter_log_prior, clf._fit_log_prior):  # expected accuracies are valid only for it
         model = _without_expected(model)
-    bias, offset = clf._bias_and_offset()
     return ClassifierState(
-        parameters={
-            "alpha": clf.alpha_,
-            "prior": clf.prior,
-            "bias": bias,
-            "anchor": clf.anchor_,
-            "cross_fit": clf.cross_fit_ or False,
-            "unseen_offset": offset,
-            "feature_transform": clf.feature_transform_,
-            "support": clf.support,
-            "tol": check_positive(clf.tol, "tol"),
-            "max_iter": check_count(clf.max_iter, "max_iter"),
-            "verbose": bool(clf.verbose),
-        },
+        parameters=clf._stored_parameters(),
         model=model,
         log_prior=clf.log_prior_,
         parameter_log_prior=parameter_log_prior,
@@ -132,7 +123,6 @@ def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
         "parameters": {
             name: None if name in ("prior", "support") and not isinstance(value, str) else plain_value(value)
             for name, value in state.parameters.items()
-            if name in PARAMETERS or name in ADDED_PARAMETERS
         },
         **_numbers(model),
     }
@@ -146,6 +136,9 @@ def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
         if model.pool.plain is not None:
             arrays |= {f"{PLAIN}{name}": array for name, array in _arrays(model.pool.plain).items()}
     arrays |= {"log_prior": state.log_prior, "parameter_log_prior": state.parameter_log_prior}
+    if model.trees is not None:
+        header["trees"] = {"n_features": model.trees.n_features, "n_outputs": model.trees.n_outputs}
+        arrays |= {f"{TREES}{name}": array for name, array in model.trees.arrays.items()}
     return header, arrays
 
 
@@ -278,23 +271,30 @@ def _read_safetensors(path: Any) -> tuple[dict[str, str], dict[str, Any]]:
         ) from None
 
 
-def unpack(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ClassifierState:
-    """Check the header and the arrays of a model file, and return the classifier's state."""
+def unpack(
+    header: Mapping[str, Any], arrays: Mapping[str, Any], names: tuple[str, ...] = PARAMETERS
+) -> ClassifierState:
+    """Check the header and the arrays of a model file, and return the classifier's state.
+
+    ``names`` are the parameters that the file must have; those of ``ADDED_PARAMETERS`` belong to linear energies.
+    """
     try:
         space = checked_space(header)
         checked = checked_arrays(arrays, space)
-        n_features = len(checked["feature_mean"])
+        trees = _trees(header, arrays)
+        n_features = len(checked["feature_mean"]) if trees is None else trees.n_features
         check_header(header, space, n_features)
         candidates = Candidates(AffineHull(space, checked["seen_groups"]), checked["seen_weight"], checked["groups"])
         transform = header["parameters"].get("feature_transform", "none")
         pool = _pool(candidates, header, checked)
         if pool is not None and pool.plain is not None:
             pool = replace(pool, plain=replace(pool.plain, feature_transform=transform))
-        model = replace(_fit(candidates, header, checked), feature_transform=transform, pool=pool)
+        model = replace(_fit(candidates, header, checked), feature_transform=transform, pool=pool, trees=trees)
         stored = header["parameters"]
-        parameters = {name: stored[name] for name in PARAMETERS}
+        added = ADDED_PARAMETERS if trees is None else {}
+        parameters = {name: stored[name] for name in names}
         state = ClassifierState(
-            ADDED_PARAMETERS | parameters | {name: stored[name] for name in stored if name in ADDED_PARAMETERS},
+            added | parameters | {name: stored[name] for name in stored if name in added},
             model,
             checked["log_prior"],
             checked["parameter_log_prior"],
@@ -304,7 +304,7 @@ def unpack(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> ClassifierSt
             header.get("inputs"),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise InputError(f"the contents are not those of a CRMClassifier ({error}): save the model again") from None
+        raise InputError(f"the contents are not those of a fitted model ({error}): save the model again") from None
     if state.parameters["support"] is None:
         state.parameters["support"] = model.candidates.groups
     if state.parameters["prior"] is None:
@@ -325,6 +325,23 @@ def _fit(candidates: Candidates, numbers: Mapping[str, Any], checked: Mapping[st
         expected=checked.get(f"{prefix}expected"),
         out_of_fold=_out_of_fold(checked, prefix),
     )
+
+
+def _trees(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Trees | None:
+    """Return the checked trees of boosted energies; None for linear energies."""
+    stored = header.get("trees")
+    if stored is None:
+        return None
+    n_features, n_outputs = (check_count(stored[name], name) for name in ("n_features", "n_outputs"))
+    found = {}
+    for name, annotation in Trees.array_types().items():
+        array = arrays[TREES + name]
+        if array.ndim != 1 or array.dtype.kind != ("f" if annotation is np.float64 else "i"):
+            raise InputError(f"{TREES}{name} has type {array.dtype} and {array.ndim} dimensions, which is invalid")
+        found[name] = array.astype(annotation)
+    trees = Trees(n_features, n_outputs, **found)
+    check_trees(trees)
+    return trees
 
 
 def _pool(candidates: Candidates, header: Mapping[str, Any], checked: Mapping[str, Any]) -> PoolUse | None:

@@ -19,6 +19,7 @@ from compshift.core.folds import ranks_in_group
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior, marginal_log_sums
 from compshift.crm.blocks import over_blocks
 from compshift.crm.transforms import transformed
+from compshift.crm.trees import Trees
 
 BIASES = ("extrapolated", "learned", "cumulant", "shrunk")
 """Kinds of bias: B*; the learned bias, which is 0 for unseen groups; the bias from two moments of the energies; and B*
@@ -112,6 +113,7 @@ class CRMModel:
     out_of_fold: OutOfFold | None = None  # for prediction sets; None if they were not computed
     pool: PoolUse | None = None  # None if there were no unlabelled samples
     feature_transform: str = "none"  # of new samples, one of ``transforms.TRANSFORMS``
+    trees: Trees | None = None  # for boosted energies: trees whose outputs are the features of the linear energies
 
     def with_transform(self, transform: str) -> CRMModel:
         """Return the model of transformed features as a model that transforms new samples itself."""
@@ -135,7 +137,7 @@ class CRMModel:
 
     def energies(self, X: FloatArray) -> FloatArray:
         """Energy of every attribute value, (n, D), of samples (n, p) that are not yet transformed."""
-        X = transformed(X, self.feature_transform)
+        X = transformed(X, self.feature_transform) if self.trees is None else self.trees.scores(X)
         with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
             return np.asarray(check_no_overflow(linear_energies(X - self.feature_mean, self.coef), "energies"))
 
@@ -224,10 +226,10 @@ def warn_unless_converged(model: CRMModel, tol: float, max_iter: int) -> None:
         )
 
 
-def warn_of_unreliable_biases(model: CRMModel, alpha: float, bias: str, log_prior: FloatArray) -> None:
+def warn_of_unreliable_biases(model: CRMModel, alpha: float | None, bias: str, log_prior: FloatArray) -> None:
     """Warn if B* of an unseen group that the prior gives weight to depends on few samples, unless B* is not used.
 
-    Call only from ``fit`` itself: ``stacklevel`` assumes that depth.
+    ``alpha`` is the ridge of linear energies. Call only from ``fit`` itself: ``stacklevel`` assumes that depth.
     """
     candidates = model.candidates
     asked = (candidates.in_seen < 0) & candidates.inside_hull & (log_prior > -np.inf)
@@ -240,8 +242,9 @@ def warn_of_unreliable_biases(model: CRMModel, alpha: float, bias: str, log_prio
         )
         warnings.warn(
             f"the {which} on few samples (Pareto k̂ {model.pareto_k[worst]:.1f}), so predictions of "
-            f"{'it' if n == 1 else 'them'} are unreliable: choose a larger alpha (now {alpha:.2g}), or collect samples "
-            f"of the group{'s' * (n > 1)}",
+            f"{'it' if n == 1 else 'them'} are unreliable: "
+            + ("" if alpha is None else f"choose a larger alpha (now {alpha:.2g}), or ")
+            + f"collect samples of the group{'s' * (n > 1)}",
             ExtrapolationWarning,
             stacklevel=3,
         )

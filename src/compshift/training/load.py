@@ -6,19 +6,21 @@ from typing import Any
 from compshift._errors import InputError
 from compshift._files import check_path
 from compshift.crm import io as model_file
+from compshift.crm.boosting import CRMBoostingClassifier
 from compshift.crm.classifier import CRMClassifier
 
 
 def load_file(path: str | PathLike[str]) -> Any:
     """Read the fitted classifier in a model file, without running any code from it."""
     kind, header, arrays = model_file.read(path)
-    if kind != CRMClassifier.__name__:
+    kinds: dict[str, Any] = {"CRMClassifier": CRMClassifier, "CRMBoostingClassifier": CRMBoostingClassifier}
+    if kind not in kinds:
         raise InputError(
-            f"{str(path)!r} holds a {kind!r}, but this release can only load a CRMClassifier: use the release that "
-            "wrote the file"
+            f"{str(path)!r} holds a {kind!r}, but this release can only load a CRMClassifier or a "
+            "CRMBoostingClassifier: use the release that wrote the file"
         )
     try:
-        return CRMClassifier._from_file(header, arrays)
+        return kinds[kind]._from_file(header, arrays)
     except InputError as error:
         raise InputError(f"{str(path)!r} cannot be loaded: {error}") from None
 
@@ -37,7 +39,7 @@ def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
 
     Returns
     -------
-    CRMClassifier or TrainedClassifier
+    CRMClassifier, CRMBoostingClassifier or TrainedClassifier
         The model. A saved ``CRMClassifierCV`` is loaded as the ``CRMClassifier`` with the selected settings.
 
     Raises

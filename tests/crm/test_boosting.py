@@ -1,0 +1,365 @@
+"""Boosted energies: the risk's derivatives, unseen groups, mixed columns, model files."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import compshift as cs
+from compshift import CRMBoostingClassifier, CRMClassifier, ExtrapolationWarning, GroupSpace, InputError
+from compshift.core.energy import GroupTable
+
+pytest.importorskip("lightgbm")
+
+from compshift.crm import boosted_energies
+from compshift.crm.boosted_energies import TreeRows, _Objective, value_basis
+
+pytestmark = pytest.mark.filterwarnings("ignore::compshift.ExtrapolationWarning")
+QUICK = {"max_iter": 20, "n_jobs": 1}
+
+
+@parametrize_with_checks(
+    [CRMBoostingClassifier(max_iter=5, min_samples_leaf=2, n_jobs=1)],
+    expected_failed_checks=lambda _: {
+        "check_sample_weight_equivalence_on_dense_data": "leaves count samples, whatever their weight"
+    },
+)
+def test_scikit_learns_common_checks_pass(estimator, check):
+    check(estimator)
+
+
+def grid(n, values=3, seed=0, dropped=(0, 0)):
+    """Samples of ``values`` × ``values`` groups, one of them dropped: each attribute is the radius of two features.
+
+    No linear energy tells the radii apart.
+    """
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(values, size=(n, 2))
+    angle = rng.uniform(0, 2 * np.pi, size=(n, 2))
+    radius = codes + 0.5 + 0.35 * rng.normal(size=(n, 2))
+    X = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=2).reshape(n, 4)
+    return X, codes, (codes != dropped).any(axis=1)
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, codes, kept = grid(3000)
+    return X, codes, kept
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    X, codes, kept = data
+    attributes = pd.DataFrame({"place": codes[kept, 1]})
+    return CRMBoostingClassifier(**QUICK).fit(X[kept], codes[kept, 0], attributes=attributes)
+
+
+class TestObjective:
+    @pytest.fixture
+    def rows(self):
+        rng = np.random.default_rng(0)
+        space = GroupSpace.from_cardinalities([3, 2, 4])
+        groups = space.codes(np.sort(rng.choice(24, 11, replace=False)))
+        position = np.concatenate([np.arange(11), rng.integers(11, size=29)])
+        return TreeRows(np.zeros((40, 1)), position, rng.uniform(0.5, 2, size=40), GroupTable.of(space, groups), ())
+
+    def risks(self, rows, scores, bias):
+        """Weighted risk of each sample, by a loop over groups, (n,)."""
+        energies = scores @ value_basis(rows.seen.space).T
+        columns = rows.seen.codes + rows.seen.space.offsets
+        weight, frequency = rows.weight / rows.weight.mean(), rows.frequency
+        result = []
+        for energy, position, one in zip(energies, rows.position, weight, strict=True):
+            logits = [
+                np.log(frequency[group]) - bias[group] - sum(energy[column] for column in columns[group])
+                for group in range(len(frequency))
+            ]
+            result.append(one * (np.log(np.sum(np.exp(logits))) - logits[position]))
+        return np.array(result)
+
+    def test_gradient_and_hessian_are_those_of_the_risk(self, rows):
+        rng = np.random.default_rng(1)
+        width = value_basis(rows.seen.space).shape[1]
+        assert width == 3 + 1 + 4  # two values share an output
+        scores, bias, step = rng.normal(size=(40, width)), rng.normal(size=11), 1e-4
+        objective = _Objective(rows, value_basis(rows.seen.space))
+        objective.bias = bias.copy()
+        gradient, hessian = objective(scores, None)
+        for output in range(width):
+            shift = step * np.eye(width)[output]
+            up, at, down = (self.risks(rows, scores + sign * shift, bias) for sign in (1, 0, -1))
+            np.testing.assert_allclose(gradient[:, output], (up - down) / (2 * step), atol=1e-6)
+            np.testing.assert_allclose(hessian[:, output], (up - 2 * at + down) / step**2, atol=1e-5)
+
+    def test_the_biases_move_to_the_frequencies(self, rows):
+        """At the best biases, the mean of p(z|x) is the frequency of z."""
+        scores = np.random.default_rng(1).normal(size=(40, 8))
+        objective = _Objective(rows, value_basis(rows.seen.space))
+        for _ in range(200):
+            before = objective.bias.copy()
+            objective(scores, None)
+        np.testing.assert_allclose(objective.bias, before, atol=1e-6)
+        weight = rows.weight / rows.weight.sum()
+        energies = scores @ value_basis(rows.seen.space).T
+        logits = np.log(rows.frequency) - objective.bias
+        logits = logits - energies[:, rows.seen.codes + rows.seen.space.offsets].sum(axis=2)
+        posterior = np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
+        np.testing.assert_allclose(weight @ posterior, rows.frequency, atol=1e-6)
+
+
+class TestFit:
+    def test_an_unseen_group_where_linear_energies_fail(self, data, fitted):
+        X, codes, kept = data
+        linear = CRMClassifier().fit(X[kept], codes[kept, 0], attributes=codes[kept, 1])
+        accuracy = {name: clf.score(X[~kept], codes[~kept, 0]) for name, clf in (("t", fitted), ("l", linear))}
+        assert accuracy["t"] > 0.75
+        assert accuracy["l"] < 0.6
+
+    def test_the_bias_of_seen_groups_is_also_the_extrapolated_one(self, fitted):
+        np.testing.assert_allclose(
+            fitted.bias_[fitted.seen_] - fitted.bias_[fitted.seen_].mean(),
+            fitted.learned_bias_[fitted.seen_] - fitted.learned_bias_[fitted.seen_].mean(),
+            atol=1e-4,
+        )
+        assert fitted.bias_gap_ < 1e-4
+
+    def test_two_fits_are_equal(self, data, fitted):
+        X, codes, kept = data
+        again = clone(fitted).fit(X[kept], codes[kept, 0], attributes=codes[kept, 1])
+        np.testing.assert_array_equal(again.predict_proba(X[:50]), fitted.predict_proba(X[:50]))
+
+    def test_biases_come_from_held_out_samples(self, data, monkeypatch):
+        """No fold's trees see the samples whose energies give the biases."""
+        X, codes, kept = data
+        trained, asked = [], []
+        boost, held_out = boosted_energies.boost, boosted_energies._try_fold
+
+        def watched(rows, *arguments):
+            trained.append({row.tobytes() for row in rows.X})
+            return boost(rows, *arguments)
+
+        def watched_fold(rows, *arguments):
+            trial = held_out(rows, *arguments)
+            asked.append({row.tobytes() for row in rows.X[trial.rows]})
+            return trial
+
+        monkeypatch.setattr(boosted_energies, "boost", watched)
+        monkeypatch.setattr(boosted_energies, "_try_fold", watched_fold)
+        CRMBoostingClassifier(**QUICK).fit(X[kept], codes[kept, 0], attributes=codes[kept, 1])
+        assert len(asked) == 3
+        assert not any(one & other for one, other in zip(trained, asked, strict=False))
+        assert set.union(*asked) == {row.tobytes() for row in X[kept]}
+
+    def test_the_number_of_rounds_is_chosen_on_held_out_groups_and_samples(self, data, fitted):
+        results = fitted.cv_results_
+        assert fitted.n_iter_ == results["n_iter"][fitted.best_index_] == fitted._model.trees.n_rounds
+        total = 1 * results["mean_test_score"] + 8 * results["mean_seen_score"]  # one unseen group, eight seen ones
+        assert fitted.best_index_ == np.argmax(total)
+        X, codes, kept = data
+        fixed = CRMBoostingClassifier(max_iter=7, early_stopping=False, n_jobs=1)
+        assert fixed.fit(X[kept], codes[kept, 0], attributes=codes[kept, 1]).n_iter_ == 7
+
+    def test_groups_of_one_sample(self):
+        X, codes, kept = grid(400)
+        rare = (codes == (1, 1)).all(axis=1)
+        kept &= ~rare | (np.cumsum(rare) == 1)
+        clf = CRMBoostingClassifier(**QUICK).fit(X[kept], codes[kept, 0], attributes=codes[kept, 1])
+        assert np.isfinite(clf.bias_).all()
+        assert np.isfinite(clf.predict_proba(X)).all()
+
+    def test_weights(self, data):
+        """A sample of weight 0 does not count; weights change the model; their scale does not."""
+        X, codes, kept = data
+        X, codes = X[kept][:600], codes[kept][:600]
+        weight = np.where(np.arange(600) < 500, 1.0, 0.0)
+
+        def proba(rows, weight):
+            clf = CRMBoostingClassifier(**QUICK)
+            return clf.fit(X[rows], codes[rows, 0], attributes=codes[rows, 1], sample_weight=weight).predict_proba(X)
+
+        few, every = slice(0, 500), slice(None)
+        plain = proba(few, None)
+        np.testing.assert_allclose(proba(every, weight), plain, atol=1e-9)
+        np.testing.assert_allclose(proba(few, np.full(500, 4.0)), plain, atol=1e-6)
+        assert np.abs(proba(few, np.where(codes[:500, 0] == 1, 5.0, 1.0)) - plain).max() > 0.01
+
+    @pytest.mark.parametrize("scale", [1e-150, 1e150])
+    def test_the_scale_of_a_column_does_not_matter(self, data, fitted, scale):
+        X, codes, kept = data
+        factor = np.array([2.0 ** round(np.log2(scale)), 1.0, 1.0, 1.0])
+        scaled = clone(fitted).fit(X[kept] * factor, codes[kept, 0], attributes=codes[kept, 1])
+        np.testing.assert_array_equal(scaled.predict_proba(X[:50] * factor), fitted.predict_proba(X[:50]))
+
+    def test_constant_features(self, data):
+        """Nothing can be learnt, but the prior is still the answer."""
+        _, codes, kept = data
+        X = np.ones((len(codes), 2))
+        clf = CRMBoostingClassifier(prior="hull", **QUICK).fit(X[kept], codes[kept, 0], attributes=codes[kept, 1])
+        np.testing.assert_allclose(clf.predict_proba(X[:2]), 1 / 3, atol=1e-3)
+
+    def test_several_targets(self, data):
+        X, codes, kept = data
+        clf = CRMBoostingClassifier(**QUICK).fit(X[kept], codes[kept])
+        assert clf.predict(X[~kept]).shape == (int((~kept).sum()), 2)
+        assert (clf.predict(X[~kept]) == 0).all(axis=1).mean() > 0.5
+
+
+class TestPredictions:
+    def test_known_attributes(self, data, fitted):
+        X, codes, kept = data
+        known = fitted.predict_proba(X[~kept], attributes=pd.DataFrame({"place": codes[~kept, 1]}))
+        log_proba = fitted.group_log_proba(X[~kept])
+        own = log_proba[:, fitted.groups_[:, 1] == 0]
+        np.testing.assert_allclose(known, np.exp(own - np.logaddexp.reduce(own, axis=1)[:, None]), atol=1e-9)
+
+    def test_priors_sets_and_explanations(self, data, fitted):
+        X, codes, kept = data
+        clf = pickle.loads(pickle.dumps(fitted))
+        assert (clf.set_prior("train").predict_group(X[~kept]) != [0, 0]).any(axis=1).all()
+        sets = fitted.predict_set(X, coverage=0.9)
+        assert sets.contains[np.arange(len(X)), codes[:, 0]].mean() > 0.85
+        frame = fitted.explain(X[~kept][:5])
+        assert not frame["seen"].any()
+        assert len(fitted.group_frame()) == 9
+        assert fitted.feature_importances_.shape == (4,)
+
+
+class TestColumns:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def table(cls):
+        rng = np.random.default_rng(0)
+        codes = rng.integers(2, size=(1200, 2))
+        frame = pd.DataFrame(
+            {
+                "size": codes[:, 0] + rng.normal(size=1200),
+                "colour": pd.Categorical(np.where(rng.random(1200) < 0.8, codes[:, 1], 1 - codes[:, 1]).astype(str)),
+                "wet": rng.random(1200) < 0.2 + 0.6 * codes[:, 0],
+                "shop": rng.choice(["north", "south", None], 1200),
+            }
+        )
+        frame.loc[::5, "size"] = np.nan
+        kept = (codes != (0, 0)).any(axis=1)
+        return frame, codes, kept
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def clf(cls, table):
+        frame, codes, kept = table
+        return CRMBoostingClassifier(**QUICK).fit(frame[kept], codes[kept, 0], attributes=codes[kept, 1])
+
+    def test_kinds_of_columns(self, table, clf):
+        frame, codes, _ = table
+        assert clf._columns.categories == (None, ("0", "1"), (False, True), ("north", "south"))
+        assert clf.score(frame, codes[:, 0]) > 0.75
+        assert list(clf.feature_names_in_) == list(frame.columns)
+
+    def test_a_new_category_is_missing(self, table, clf):
+        frame = table[0].head(20).astype({"colour": object})
+        new, missing = frame.assign(colour="2"), frame.assign(colour=None)
+        np.testing.assert_array_equal(clf.predict_proba(new), clf.predict_proba(missing))
+
+    def test_the_order_of_categories_does_not_matter(self, table, clf):
+        frame = table[0].head(50)
+        turned = frame.assign(colour=frame["colour"].cat.reorder_categories(["1", "0"]))
+        np.testing.assert_array_equal(clf.predict_proba(turned), clf.predict_proba(frame))
+
+    def test_numbers_can_be_categories(self, table):
+        frame, codes, kept = table
+        number = frame[["size"]].assign(colour=frame["colour"].astype(int) * 7)
+        arguments = {"y": codes[kept, 0], "attributes": codes[kept, 1]}
+        by_name = CRMBoostingClassifier(categorical_features=["colour"], **QUICK).fit(number[kept], **arguments)
+        assert by_name._columns.categories == (None, (0, 7))
+        by_index = CRMBoostingClassifier(categorical_features=[1], **QUICK)
+        by_index.fit(number[kept].to_numpy(dtype=float), **arguments)
+        np.testing.assert_array_equal(
+            by_index.predict_proba(number.to_numpy(dtype=float)), by_name.predict_proba(number)
+        )
+
+    @pytest.mark.parametrize(
+        ("change", "sentence"),
+        [
+            (lambda f: f.assign(size=np.inf), "X contains infinite values"),
+            (lambda f: f.assign(size=pd.Timestamp("2020-01-01")), "column 'size' of X holds times"),
+            (lambda f: f.drop(columns="shop"), "Pass the columns used in fit, in the same order"),
+            (lambda f: f.assign(size="large"), "column 'size' of X holds values that are not numbers"),
+        ],
+    )
+    def test_bad_columns_of_a_prediction(self, table, clf, change, sentence):
+        with pytest.raises(InputError, match=sentence):
+            clf.predict(change(table[0].head(5)))
+
+
+class TestFiles:
+    def test_a_saved_model_predicts_the_same(self, data, fitted, tmp_path):
+        fitted.save(tmp_path / "m.safetensors")
+        loaded = cs.load(tmp_path / "m.safetensors")
+        assert isinstance(loaded, CRMBoostingClassifier)
+        np.testing.assert_array_equal(loaded.predict_proba(data[0]), fitted.predict_proba(data[0]))
+        np.testing.assert_array_equal(loaded.predict_set(data[0]).contains, fitted.predict_set(data[0]).contains)
+        assert loaded.n_iter_ == fitted.n_iter_
+        assert loaded.get_params()["max_iter"] == 20
+
+    @pytest.mark.parametrize(
+        ("change", "sentence"),
+        [
+            (lambda _, arrays: arrays.update(tree_left=arrays["tree_left"] * 0), "trees of the model are damaged"),
+            (lambda _, arrays: arrays.update(tree_value=arrays["tree_left"]), "tree_value has type int64"),
+            (lambda _, arrays: arrays.pop("tree_words"), "tree_words"),
+            (lambda header, _: header.pop("trees"), "max_iter|no trees|has no|invalid"),
+            (lambda header, _: header["trees"].update(n_outputs=3), "invalid|do not fit"),
+            (lambda header, _: header["trees"].update(n_features=10**12), "the number of scales is invalid"),
+            (lambda header, _: header.update(categories=[None]), "categories must have"),
+            (lambda header, _: header.update(categories=[None, None, None, [[]]]), "categories must have"),
+            (lambda header, _: header["parameters"].update(learning_rate="x"), "learning_rate"),
+        ],
+    )
+    def test_damaged_files(self, fitted, tmp_path, change, sentence):
+        from compshift.crm import io
+
+        fitted.save(tmp_path / "m.safetensors")
+        _, header, arrays = io.read(tmp_path / "m.safetensors")
+        change(header, arrays)
+        io.write(tmp_path / "bad.safetensors", "CRMBoostingClassifier", header, arrays)
+        with pytest.raises(InputError, match=sentence):
+            cs.load(tmp_path / "bad.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"max_iter": 0}, "max_iter"),
+        ({"learning_rate": 0}, "learning_rate"),
+        ({"max_leaf_nodes": 1}, "max_leaf_nodes is 1: pass an integer from 2"),
+        ({"min_samples_leaf": 0}, "min_samples_leaf"),
+        ({"l2_regularization": -1}, "l2_regularization"),
+        ({"n_folds": 1}, "n_folds is 1: pass a number of folds"),
+        ({"early_stopping": "auto"}, "early_stopping is 'auto': pass True or False"),
+        ({"categorical_features": "all"}, "categorical_features is 'all'"),
+        ({"categorical_features": ["x9"]}, "categorical_features has 'x9', which is not a column of X"),
+        ({"bias": "none"}, "bias"),
+        ({"n_jobs": 0}, "n_jobs"),
+    ],
+)
+def test_invalid_parameters(data, parameters, sentence):
+    X, codes, kept = data
+    with pytest.raises(InputError, match=sentence):
+        CRMBoostingClassifier(**parameters).fit(pd.DataFrame(X[kept]), codes[kept, 0], attributes=codes[kept, 1])
+
+
+def test_one_group(data):
+    X, codes, _ = data
+    own = (codes == (1, 1)).all(axis=1)
+    with pytest.raises(InputError, match=r"one group|one class"):
+        CRMBoostingClassifier().fit(X[own], codes[own, 0], attributes=codes[own, 1])
+
+
+def test_a_bias_that_rests_on_few_samples_is_reported():
+    rng = np.random.default_rng(0)
+    codes = np.repeat([[0, 1], [1, 0], [1, 1]], 500, axis=0)
+    X = rng.normal(size=codes.shape) + 4 * codes
+    with pytest.warns(ExtrapolationWarning, match="rests on few samples .* collect samples of the group"):
+        CRMBoostingClassifier(max_iter=60, n_jobs=1).fit(X, codes[:, 0], attributes=codes[:, 1])
