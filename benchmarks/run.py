@@ -31,6 +31,7 @@ MODULES = (
     "training_loop",
     "job_grid",
     "report_page",
+    "boosting",
     "many_rows",
     "unlabelled",
     "onnx_latency",
