@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from compshift._errors import InputError
 from compshift.cli.options import Attributes, FeatureColumns, Json, Shares, SplitColumn, Target, names
 
 
@@ -50,6 +51,8 @@ def compare(
     from compshift.cli.inputs import TableOptions, load_source
     from compshift.estimators.compare import compare as compare_methods
 
+    if not attributes:
+        raise InputError("--attributes is empty: name the attributes that define the groups together with --target")
     chosen = None if methods is None else names(methods, "--methods")
     table = TableOptions(
         target=target,

@@ -307,11 +307,12 @@ def _fit_logistic(train: _Rows, setup: _Setup, *, balanced: bool) -> _Fitted:
 
 def _fit_boosting(train: _Rows, setup: _Setup, *, attributes: bool) -> _Fitted:
     """Fit gradient boosting; with ``attributes``, the true attributes are further features."""
-    sizes = [*setup.categories, *(setup.space.cardinalities[1:] if attributes else ())]
+    kept = ~np.isnan(train.features).all(axis=0)  # scikit-learn's boosting fails on a column without any value
+    sizes = [*np.compress(kept, setup.categories), *(setup.space.cardinalities[1:] if attributes else ())]
     categorical = [column for column, size in enumerate(sizes) if 0 < size <= MAX_BOOSTING_CATEGORIES]
 
     def prepare(rows: _Rows) -> FloatArray:
-        return np.column_stack([rows.features, rows.codes[:, 1:]]) if attributes else rows.features
+        return np.column_stack([rows.features[:, kept], *([rows.codes[:, 1:]] if attributes else [])])
 
     clf = HistGradientBoostingClassifier(categorical_features=categorical or None, random_state=setup.seed)
     return prepare, clf.fit(prepare(train), train.codes[:, 0])
