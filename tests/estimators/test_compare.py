@@ -68,11 +68,15 @@ def test_values_of_logistic_regression_match_a_reference():
     clf = make_pipeline(StandardScaler(), LogisticRegression())
     correct = clf.fit(X, codes[:, 0]).predict(X_test) == test_codes[:, 0]
     by_group = [correct[(test_codes == code).all(axis=1)].mean() for code in np.unique(test_codes, axis=0)]
-    held_out = {}
+    held_out, stayed = {}, {}
     for train, rest in CombinationKFold(3, random_state=seed_of(4)).split(X, codes[:, 0], codes[:, 1]):
         right = clf.fit(X[train], codes[train, 0]).predict(X[rest]) == codes[rest, 0]
         held_out |= {tuple(code): right[(codes[rest] == code).all(axis=1)].mean() for code in codes[rest].tolist()}
+        for code in np.unique(codes[train], axis=0).tolist():
+            rows = (test_codes == code).all(axis=1)
+            stayed.setdefault(tuple(code), []).append(np.mean(clf.predict(X_test[rows]) == code[0]))
     row = found.frame.loc["logistic"]
+    np.testing.assert_allclose(row["seen"], np.mean([np.mean(values) for values in stayed.values()]))
     np.testing.assert_allclose(row["average"], correct.mean())
     np.testing.assert_allclose([row["balanced"], row["worst"]], [np.mean(by_group), min(by_group)])
     np.testing.assert_allclose(row["unseen"], np.mean(list(held_out.values())))
@@ -124,11 +128,13 @@ def test_all_methods_get_the_same_rows_and_each_group_is_held_out_once(monkeypat
     assert len(test.features) == round(0.3 * len(X))
     np.testing.assert_array_equal(np.sort(together, axis=0), np.sort(X, axis=0))
     held_out = []
-    for kept, dropped in folds:
+    for (kept, dropped), (_, stayed) in zip(folds[::2], folds[1::2], strict=True):
         groups = {tuple(code) for code in dropped.codes.tolist()}
         assert groups.isdisjoint(map(tuple, kept.codes.tolist()))
         assert len(kept.codes) + len(dropped.codes) == len(train.codes)
         held_out += groups
+        expected = [code for code in test.codes.tolist() if tuple(code) not in groups]
+        assert stayed.codes.tolist() == expected
     assert sorted(held_out) == [(one, other) for one in range(3) for other in range(3)]
 
 
@@ -235,7 +241,7 @@ def test_lc_and_sla_choose_their_ridge_on_held_out_groups():
 def test_without_groups_to_hold_out_unseen_is_nan():
     X, codes = make_data((2, 2), n=300, missing=(0,))
     found = compare(X, codes[:, 0], attributes=codes[:, 1], methods=["logistic", "sla"])
-    assert found.frame[["unseen", "unseen_error", "worst_unseen"]].isna().all(axis=None)
+    assert found.frame[["unseen", "unseen_error", "seen", "worst_unseen"]].isna().all(axis=None)
     assert found.frame[["average", "balanced", "worst"]].notna().all(axis=None)
     assert [text for text in found.sentences if text.startswith("No group can be held out")]
 

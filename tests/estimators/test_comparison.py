@@ -16,7 +16,7 @@ GROUP = np.repeat(np.arange(4), 50)  # of test rows and of training rows
 def outcome(test, held_out=None, seconds=1.0, n_unconverged=0):
     """An outcome with these accuracies of the four groups, exactly; None for groups that are never held out."""
     held_out = [None] * 4 if held_out is None else held_out
-    return Outcome(rows(test) == 1, rows(held_out), seconds, n_unconverged)
+    return Outcome(rows(test) == 1, rows(held_out), rows(test), seconds, n_unconverged)
 
 
 def rows(accuracy):
@@ -36,8 +36,10 @@ def test_numbers_match_a_slow_reference():
     rng = np.random.default_rng(0)
     test_group, group = np.repeat([0, 1, 2], [40, 9, 20]), np.repeat([0, 1, 2, 3], [30, 8, 25, 12])
     test = (rng.random(69) < 0.6) & (test_group != 1)  # the worst groups have too few rows to count
+    stayed = np.where(test_group == 2, np.nan, rng.integers(3, size=69) / 2)
     held_out = np.where(group == 3, np.nan, (rng.random(75) < 0.5) & (group != 1))
-    found = summarise({"lc": Outcome(test, held_out, 2.5, 0)}, test_group, group, **NO_NOTES).frame.loc["lc"]
+    found = summarise({"lc": Outcome(test, held_out, stayed, 2.5, 0)}, test_group, group, **NO_NOTES).frame.loc["lc"]
+    seen = [np.mean(stayed[test_group == number]) for number in range(2)]
     accuracy = [np.mean(test[test_group == number]) for number in range(3)]
     unseen = [np.mean(held_out[group == number]) for number in range(3)]
     expected = {
@@ -46,6 +48,7 @@ def test_numbers_match_a_slow_reference():
         "worst": min(accuracy[0], accuracy[2]),  # group 1 has 9 rows
         "unseen": sum(unseen) / 3,
         "unseen_error": math.sqrt(sum((value - sum(unseen) / 3) ** 2 for value in unseen) / 2 / 3),
+        "seen": sum(seen) / 2,
         "worst_unseen": min(unseen[0], unseen[2]),  # group 1 has 8 rows
         "seconds": 2.5,
     }
@@ -151,8 +154,8 @@ def test_text_html_and_json():
     outcomes = {**crm([0.9] * 4), "crm-known": outcome([0.8] * 4)}
     found = summarise(outcomes, GROUP, GROUP, **NO_NOTES)
     lines = str(found).splitlines()
-    assert lines[0].split() == ["average", "groups", "worst", "unseen", "±", "worst", "unseen", "seconds"]
-    assert lines[1].split() == ["CRM", "90.0", "90.0", "90.0", "–", "–", "–", "1.0"]
+    assert lines[0].split() == ["average", "groups", "worst", "unseen", "±", "seen", "worst", "unseen", "seconds"]
+    assert lines[1].split() == ["CRM", "90.0", "90.0", "90.0", "–", "–", "90.0", "–", "1.0"]
     assert lines[2].startswith("CRM with known attributes ")
     assert len({len(line) for line in lines[:3]}) == 1
     assert lines[4:] == list(found.sentences)

@@ -70,7 +70,7 @@ class _Setup(NamedTuple):
 class _Scored(NamedTuple):
     """One fit of one method, scored on other rows."""
 
-    correct: dict[str, BoolArray]  # (n,) by method, with the variants of CRM
+    correct: dict[str, list[BoolArray]]  # (n,) for each set of rows, by method, with the variants of CRM
     seconds: float
     converged: bool
 
@@ -98,7 +98,8 @@ def compare(
 
     Every method is fitted to the training rows and scored on the test rows. It is then fitted once more per fold of
     held-out combinations: each fold removes some groups from the training rows, and the method predicts the rows of
-    these groups. All methods get the same rows. Only groups inside the affine hull of the others can be held out.
+    these groups, and the test rows of the groups that stayed: a method can gain on the former by losing on the latter.
+    All methods get the same rows. Only groups inside the affine hull of the others can be held out.
 
     =======================  ==========================================================================================
     ``logistic``             scikit-learn's logistic regression
@@ -244,9 +245,12 @@ def _compared(
 ) -> Comparison:
     """Fit and score every method on the test rows and on each fold of held-out groups, and collect the results."""
     seen, group = setup.space.distinct(train.codes)
-    fold = combination_folds(setup.space, seen, n_splits, np.random.default_rng(setup.seed))[group]  # (n,) −1: never
-    folds = range(int(fold.max()) + 1)
-    parts = [(train, test), *((train.take(fold != number), train.take(fold == number)) for number in folds)]
+    group_fold = combination_folds(setup.space, seen, n_splits, np.random.default_rng(setup.seed))  # (k,) −1: never
+    fold, place = group_fold[group], setup.space.locate(test.codes, seen)  # (n,) each; −1: absent from training
+    stays = [(place >= 0) & (group_fold[place] != number) for number in range(int(fold.max()) + 1)]
+    parts = [(train, [test])]
+    for number, rows in enumerate(stays):
+        parts.append((train.take(fold != number), [train.take(fold == number), test.take(rows)]))
     tasks = [(name, *part) for name in names for part in parts]
     scored = Parallel(n_jobs=n_jobs)(delayed(_score)(*task, setup) for task in tasks)
     present, test_group = setup.space.distinct(test.codes)
@@ -254,30 +258,38 @@ def _compared(
     for start in range(0, len(scored), len(parts)):
         first, *others = scored[start : start + len(parts)]
         unconverged = sum(not result.converged for result in (first, *others))
-        for variant, correct in first.correct.items():
-            held_out = np.full(len(group), np.nan)
+        for variant, (correct,) in first.correct.items():
+            held_out, stayed = np.full(len(group), np.nan), np.zeros(len(correct))
             for number, result in enumerate(others):
-                held_out[fold == number] = result.correct[variant]
-            outcomes[variant] = Outcome(correct, held_out, first.seconds, unconverged)
+                held_out[fold == number], right = result.correct[variant]
+                stayed[stays[number]] += right
+            times = np.sum(stays, axis=0, dtype=np.float64) if stays else np.zeros(len(correct))
+            stayed /= np.where(times > 0, times, np.nan)
+            outcomes[variant] = Outcome(correct, held_out, stayed, first.seconds, unconverged)
     n_new = int(np.count_nonzero(setup.space.locate(present, seen) < 0))
     left_out = default and BOOSTED not in names
     return summarise(outcomes, test_group, group, n_fits=len(parts), n_new=n_new, left_out=left_out)
 
 
-def _score(name: str, train: _Rows, test: _Rows, setup: _Setup) -> _Scored:
-    """Fit one method to ``train`` and score it on ``test``."""
+def _score(name: str, train: _Rows, tests: Sequence[_Rows], setup: _Setup) -> _Scored:
+    """Fit one method to ``train`` and score it on each of ``tests``."""
+    correct: dict[str, list[BoolArray]] = {}
     with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         started = time.perf_counter()
         prepare, clf = METHODS[name](train, setup)
         seconds = time.perf_counter() - started
-        features = prepare(test)
-        predicted = {name: clf.predict(features)}
+        variants: dict[str, Callable[[FloatArray, _Rows], Any]] = {name: lambda features, _: clf.predict(features)}
         if name.startswith("crm"):
-            predicted[name + TRAIN_PRIOR] = copy(clf).set_prior("train").predict(features)
+            trained = copy(clf).set_prior("train")
+            variants[name + TRAIN_PRIOR] = lambda features, _: trained.predict(features)
             if setup.known:
-                predicted[name + KNOWN] = clf.predict(features, attributes=test.codes[:, 1:])
-    correct = {variant: np.asarray(values == test.codes[:, 0]) for variant, values in predicted.items()}
+                variants[name + KNOWN] = lambda features, rows: clf.predict(features, attributes=rows.codes[:, 1:])
+        for rows in tests:
+            features = prepare(rows) if len(rows.codes) else None
+            for variant, predict in variants.items():
+                right = np.zeros(0, dtype=np.bool_) if features is None else predict(features, rows) == rows.codes[:, 0]
+                correct.setdefault(variant, []).append(np.asarray(right))
     return _Scored(correct, seconds, not any(issubclass(entry.category, ConvergenceWarning) for entry in caught))
 
 

@@ -45,6 +45,7 @@ HEADINGS = {
     "worst": "worst",
     "unseen": "unseen",
     "unseen_error": "±",
+    "seen": "seen",
     "worst_unseen": "worst unseen",
     "seconds": "seconds",
 }
@@ -56,6 +57,7 @@ class Outcome(NamedTuple):
 
     test: BoolArray  # (n,) test rows
     held_out: FloatArray  # (n,) training rows, while their group is held out; NaN if it never is
+    stayed: FloatArray  # (n,) test rows: share of the fits with held-out groups that keep their own; NaN if none does
     seconds: float  # of the fit to all training rows
     n_unconverged: int  # fits that did not converge
 
@@ -71,7 +73,8 @@ class Comparison:
     frame : DataFrame
         One row per method. ``average``: share of correct test rows; ``balanced``: mean over the groups among the test
         rows; ``worst``: lowest accuracy of a group with at least 10 test rows; ``unseen``: mean over groups, each
-        predicted while it is held out from training, and ``unseen_error``, its standard error over groups;
+        predicted while it is held out from training, and ``unseen_error``, its standard error over groups; ``seen``:
+        mean over groups of test rows, in the same fits, while their group stays in training;
         ``worst_unseen``: the lowest of them, among groups with at least 10 rows; ``seconds``: time of the fit. NaN
         where no group counts.
     sentences : tuple of str
@@ -81,10 +84,11 @@ class Comparison:
     Examples
     --------
     >>> import pandas as pd
-    >>> row = dict(average=0.9, balanced=0.8, worst=0.7, unseen=0.6, unseen_error=0.1, worst_unseen=0.5, seconds=1.0)
-    >>> print(Comparison(pd.DataFrame([row], index=["crm"]), ("A sentence.",)))
-         average  groups  worst  unseen    ±  worst unseen  seconds
-    CRM     90.0    80.0   70.0    60.0 10.0          50.0      1.0
+    >>> row = dict(average=0.9, balanced=0.8, worst=0.7, unseen=0.6, unseen_error=0.1, seen=0.8)
+    >>> frame = pd.DataFrame([row], index=["crm"]).assign(worst_unseen=0.5, seconds=1.0)
+    >>> print(Comparison(frame, ("A sentence.",)))
+         average  groups  worst  unseen    ±  seen  worst unseen  seconds
+    CRM     90.0    80.0   70.0    60.0 10.0  80.0          50.0      1.0
     <BLANKLINE>
     A sentence.
     """
@@ -145,6 +149,7 @@ def summarise(
 def _row(outcome: Outcome, test_group: IntArray, group: IntArray) -> list[float]:
     """Return the entries of a method's row, in the order of ``HEADINGS``."""
     by_group, unseen = _by_group(outcome.test, test_group), _by_group(outcome.held_out, group)
+    seen = _by_group(outcome.stayed, test_group)
     mean, error = mean_and_error(unseen)
     if np.isnan(unseen).all():
         mean = math.nan
@@ -154,6 +159,7 @@ def _row(outcome: Outcome, test_group: IntArray, group: IntArray) -> list[float]
         _worst(outcome.test, test_group)[0],
         mean,
         error if math.isfinite(error) else math.nan,
+        float(seen[~np.isnan(seen)].mean()) if not np.isnan(seen).all() else math.nan,
         _worst(outcome.held_out, group)[0],
         outcome.seconds,
     ]
