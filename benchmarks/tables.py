@@ -181,7 +181,10 @@ def linear(draw: Draw) -> np.ndarray:
 
 def boosted(draw: Draw) -> dict[str, np.ndarray]:
     """Predictions of boosted CRM with the attributes of the test rows unknown and known."""
-    clf = CRMBoostingClassifier(prior="hull").fit(draw.X, draw.codes[:, 0], attributes=draw.codes[:, 1:])
+    space = GroupSpace(("y", *draw.space.names[1:]), draw.space.values)
+    clf = CRMBoostingClassifier(prior="hull", n_jobs=1).fit(
+        draw.X, draw.codes[:, 0], attributes=draw.codes[:, 1:], space=space
+    )
     unknown = clf.predict(draw.X_test)
     possible = clf.hull_.contains(draw.codes_test)  # with a prior over the hull, other contexts have no group
     known = unknown.copy()
@@ -230,6 +233,7 @@ if __name__ == "__main__":
         start = perf_counter()
         seeds = range(options.first, options.first + options.draws)
         results[name] = [measure(draw(name, seed), with_linear=options.linear) for seed in seeds]
-        print(f"{name}: {perf_counter() - start:.0f} s", flush=True)
+        seconds = perf_counter() - start
+        print(f"{name}: {seconds:.0f} s", *list(rows({name: results[name]}))[2:], sep="\n", flush=True)
     print("unseen groups / worst group / average")
     print("\n".join(rows(results)))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from compshift.crm.cv import CRMClassifierCV as CRMClassifierCV
     from compshift.estimators.additive_gaussian import AdditiveGaussian as AdditiveGaussian
     from compshift.estimators.affine_extrapolation import AffineExtrapolation as AffineExtrapolation
+    from compshift.estimators.compare import compare as compare
+    from compshift.estimators.comparison import Comparison as Comparison
     from compshift.estimators.diagnose import diagnose as diagnose
     from compshift.estimators.infer_attributes import infer_attributes as infer_attributes
     from compshift.estimators.logit_adjusted import LogitAdjustedClassifier as LogitAdjustedClassifier
@@ -35,11 +37,13 @@ __all__ = [
     "CRMClassifier",
     "CRMClassifierCV",
     "CombinationKFold",
+    "Comparison",
     "ExtrapolationWarning",
     "GroupSpace",
     "InputError",
     "LogitAdjustedClassifier",
     "__version__",
+    "compare",
     "data",
     "diagnose",
     "export_onnx",
@@ -63,10 +67,12 @@ __getattr__, __dir__ = lazy_names(
         "CRMClassifier": "compshift.crm.classifier",
         "CRMClassifierCV": "compshift.crm.cv",
         "CombinationKFold": "compshift.crm.combination_kfold",
+        "Comparison": "compshift.estimators.comparison",
         "ExtrapolationWarning": "compshift._errors",
         "GroupSpace": "compshift.core.groups",
         "InputError": "compshift._errors",
         "LogitAdjustedClassifier": "compshift.estimators.logit_adjusted",
+        "compare": "compshift.estimators.compare",
         "data": "compshift.data",
         "diagnose": "compshift.estimators.diagnose",
         "export_onnx": "compshift.export.onnx",

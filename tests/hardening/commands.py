@@ -85,6 +85,7 @@ class Ground:
             "train": ["train", self.features, *LABELS, *TRAINING, "-o", "{out}/run"],
             "methods": ["methods"],
             "predict": ["predict", self.model, self.features, "-o", "{out}/p.csv"],
+            "compare": ["compare", self.features, *LABELS, "--methods", "logistic"],
             "evaluate": ["evaluate", self.model, self.features],
             "export": ["export", self.model, "-o", "{out}/m.onnx"],
             "bench": ["bench", self.features, "--dry-run", "-o", "{out}/b"],

@@ -18,7 +18,7 @@ from tests.hardening.verdicts import Tally, share
 
 COMMANDS = (
     *("audit", "features", "fit", "train", "methods", "predict", "evaluate", "export", "bench", "tables", "report"),
-    *("figure", "datasets get", "datasets list", "datasets check", "datasets export"),
+    *("compare", "figure", "datasets get", "datasets list", "datasets check", "datasets export"),
 )
 ODD_NUMBERS = ("0", "-1", "nan", "inf", "-inf", "1e400", "many", "", "1000000000000000000", "1.5", "0x10", "٣")
 ODD_TEXTS = ("unifrom", "a" * 10_000, "é\u202e\x1b[31m", "a\nb", ",", "1,nan", "0.5,0.5,0.5", "9" * 400)
@@ -79,7 +79,9 @@ def test_bad_inputs(name: str, ground: Ground, tally: Tally) -> None:
                 attempt(tally, name, [*arguments[:position], path, *arguments[position + 1 :]], "reject")
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("methods", "evaluate", *COMMANDS[-4:-1])])
+@pytest.mark.parametrize(
+    "name", [name for name in COMMANDS if name not in ("methods", "evaluate", "compare", *COMMANDS[-4:-1])]
+)
 def test_bad_outputs(name: str, ground: Ground, tally: Tally) -> None:
     arguments = ground.good_commands()[name]
     arguments += {"tables": ["-o", "{out}/t.md"], "audit": ["-o", "{out}/g.png"]}.get(name, [])

@@ -22,6 +22,7 @@ from compshift import __version__
 from compshift._errors import InputError, one_line, system_sentence
 from compshift.cli.audit import audit
 from compshift.cli.bench import bench, tables
+from compshift.cli.compare import compare
 from compshift.cli.features import features
 from compshift.cli.figure import figure
 from compshift.cli.fit import fit
@@ -57,6 +58,7 @@ app.command()(train)
 app.command()(methods)
 app.command()(predict)
 app.command()(evaluate)
+app.command()(compare)
 app.command()(export)
 app.command()(bench)
 app.command()(tables)

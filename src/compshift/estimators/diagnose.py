@@ -16,7 +16,7 @@ from compshift.core.columns import read_columns
 from compshift.crm.base import GroupClassifier, check_group_classifier
 from compshift.crm.inputs import prediction_features, seed_of
 from compshift.estimators.diagnosis import Diagnosis, Difference
-from compshift.estimators.interactions import Comparison, compare, entries_at
+from compshift.estimators.interactions import CorrectionLikelihoods, compare_corrections, entries_at
 
 MAX_DIAGNOSED_CELLS = 1 << 26
 """Largest number of probabilities (rows times seen groups) that ``diagnose`` holds: half a gigabyte."""
@@ -174,7 +174,7 @@ def _training_log_proba(clf: GroupClassifier, X: FloatArray, seen_groups: IntArr
 
 def _compare(
     clf: GroupClassifier, X: FloatArray, position: IntArray, log_proba: FloatArray, cv: int, random: np.random.Generator
-) -> tuple[BoolArray, Comparison]:
+) -> tuple[BoolArray, CorrectionLikelihoods]:
     """Return a mask (n,) of the rows whose groups have enough rows, and the comparison on these rows and groups."""
     count = np.bincount(position, minlength=log_proba.shape[1])
     enough = np.flatnonzero(count >= MIN_GROUP_ROWS)
@@ -189,10 +189,10 @@ def _compare(
     among = np.maximum(among, lowest)  # finite, because no correction can raise a probability of 0
     one_hot = clf.space_.one_hot(clf.groups_[np.flatnonzero(clf.seen_)[enough]])
     within = np.searchsorted(enough, position[used])
-    return used, compare(X[used], within, among, one_hot, cv, random)
+    return used, compare_corrections(X[used], within, among, one_hot, cv, random)
 
 
-def _by_group(compared: Comparison, position: IntArray, n_groups: int) -> tuple[FloatArray, FloatArray]:
+def _by_group(compared: CorrectionLikelihoods, position: IntArray, n_groups: int) -> tuple[FloatArray, FloatArray]:
     """Return each group's mean gain by interactions and its standard error, (k,) each; NaN for groups without rows."""
     gain = np.full((2, n_groups), np.nan)
     for group in np.unique(position):

@@ -37,7 +37,7 @@ CORRECTION_TOL = 1e-3
 """Gradient tolerance of the corrections; a smaller one hardly changes their likelihoods."""
 
 
-class Comparison(NamedTuple):
+class CorrectionLikelihoods(NamedTuple):
     """Log-likelihood of each row's group, (n,) each; the corrections were fitted to other rows."""
 
     uncorrected: FloatArray  # by the model itself
@@ -45,14 +45,14 @@ class Comparison(NamedTuple):
     saturated: FloatArray  # with the saturated correction
 
 
-def compare(
+def compare_corrections(
     X: FloatArray,
     position: IntArray,
     log_proba: FloatArray,
     one_hot: FloatArray,
     n_folds: int,
     random: np.random.Generator,
-) -> Comparison:
+) -> CorrectionLikelihoods:
     """Compare the model with both corrections in ``n_folds`` folds.
 
     ``position`` (n,) is the group of each row, ``log_proba`` (n, k) the model's log-probabilities, ``one_hot`` (k, D)
@@ -72,7 +72,7 @@ def compare(
                 ridge = _best_ridge(others, inner, codes)
                 correction = next(islice(others.corrections(codes), ridge, None))
                 result[fold == number] = held_out.true_log_proba(codes, correction)
-    return Comparison(entries_at(log_proba, position), additive, saturated)
+    return CorrectionLikelihoods(entries_at(log_proba, position), additive, saturated)
 
 
 def _best_ridge(rows: _GroupRows, held_out: BoolArray, codes: FloatArray) -> int:
