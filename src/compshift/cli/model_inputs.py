@@ -34,7 +34,7 @@ from compshift.data.feature_files import (
 from compshift.data.shards import is_parquet
 from compshift.data.table_files import column_names
 from compshift.data.text_tables import TEXT, ending
-from compshift.features.recipe import Recipe
+from compshift.features.recipe import WITHOUT_NETWORK, Recipe
 from compshift.training.load import load
 
 
@@ -171,7 +171,7 @@ def pool_rows(source: Path, output: Path, inputs: Any, options: TableOptions) ->
         raise error if source.name in str(error) else InputError(f"{str(source)!r}: {error}") from None
     space = GroupSpace.from_cardinalities([1], names=["unlabelled"])
     data = GroupedDataset(samples, space, np.zeros((len(samples), 1), dtype=np.int64))
-    return data, None if recipe is None or recipe.kind == "features" else recipe
+    return data, None if recipe is None or recipe.kind in WITHOUT_NETWORK else recipe
 
 
 def _file_samples(model: LoadedModel, source: Path, options: TableOptions) -> tuple[Any, Recipe | None]:
