@@ -300,6 +300,8 @@ def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tup
     from compshift.features.table_columns import TableColumns, described, left_out_sentence
 
     _check_split(table, source)
+    if table.keep is not None and table.features is not None:
+        raise InputError("--keep and --features cannot be used together: --features already names all features")
     split = table.random_or_column()
     known = raw_names(source)
     others = [*table.targets, *table.nuisances, *([split] if isinstance(split, str) else [])]

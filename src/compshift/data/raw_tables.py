@@ -128,7 +128,8 @@ def as_numbers(column: Any, name: str) -> FloatArray:
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
         if not (np.abs(numbers) > MAX_FEATURE).any():
             return np.asarray(numbers)
-    return np.asarray(_converted(column, name, lambda values: [_number(value) for value in values], "a number"))
+    found = _converted(column, name, lambda values: [_number(value) for value in values], "a number")
+    return np.asarray(found, dtype=np.float64)
 
 
 def as_booleans(column: Any, name: str) -> FloatArray:

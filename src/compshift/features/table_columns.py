@@ -180,7 +180,7 @@ class TableColumns:
             elif kind == "category" and not chosen and _is_near_unique(column):
                 reason = "text that differs in most rows"
             if reason is not None and chosen:
-                raise InputError(f"the column {name!r} has {reason}: leave it out of features")
+                raise InputError(f"the column {name!r} has {reason}, so it cannot be a feature: leave it out")
             if kind is None or reason is not None:
                 left_out[name] = str(reason)
             else:
@@ -239,7 +239,7 @@ def _parts(column: Any, name: str, kind: str) -> FloatArray:
 
     times = as_times(column, name)
     days = (times - pd.Timestamp(0)) / pd.Timedelta(days=1)
-    parts = (times.dt.year, times.dt.month, times.dt.dayofweek, days)
+    parts = (times.dt.year, times.dt.month, times.dt.day_of_week, days)
     return np.column_stack([part.to_numpy(dtype=np.float64, na_value=np.nan) for part in parts])
 
 
