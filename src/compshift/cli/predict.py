@@ -120,7 +120,7 @@ def _input_file(source: str) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "input.csv"
-        content = sys.stdin.buffer.read()
+        content = b"" if sys.stdin is None else sys.stdin.buffer.read()
         if not content.strip():
             raise InputError("standard input is empty: pass a CSV table with a header")
         path.write_bytes(content)

@@ -105,8 +105,12 @@ def with_columns(columns: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
 
 def write_csv(frame: pd.DataFrame, stream: TextIO) -> None:
     """Write a table as CSV in UTF-8, whatever the encoding of the stream."""
+    text = frame.to_csv(index=False, lineterminator="\n")
     stream.flush()
-    stream.buffer.write(frame.to_csv(index=False, lineterminator="\n").encode())
+    if hasattr(stream, "buffer"):
+        stream.buffer.write(text.encode())
+    else:  # a stream in memory
+        stream.write(text)
     stream.flush()
 
 
