@@ -135,6 +135,25 @@ def test_report_and_export(call, fitted):
         assert "models with boosted energies cannot be written as ONNX" in result.err
 
 
+def test_text_is_categorical_for_trees(call, folder):
+    pytest.importorskip("lightgbm")
+    call("fit", "t.csv", *BOOSTED, "-o", "m.safetensors", cwd=folder)
+    clf = cs.load(folder / "m.safetensors")
+    recipe = Recipe.from_dict(clf.inputs_)
+    assert clf._columns.categorical == (recipe.table.feature_names.index("job"),)
+
+
+def test_diagnosis_of_boosted_energies_with_gaps(call, folder):
+    pytest.importorskip("lightgbm")
+    call("fit", "t.csv", *BOOSTED, "-o", "m.safetensors", cwd=folder)
+    clf, frame = cs.load(folder / "m.safetensors"), customers()
+    X = Recipe.from_dict(clf.inputs_).load_samples(frame)
+    assert np.isnan(X).any()
+    diagnosis = cs.diagnose(clf, X, frame[["churn"]], attributes=frame[["region"]])
+    assert np.isfinite(diagnosis.interaction.mean)
+    assert diagnosis.verdict
+
+
 def test_prediction_sets_and_explanations(call, folder):
     pytest.importorskip("lightgbm")
     call("fit", "t.csv", *BOOSTED, "-o", "m.safetensors", cwd=folder)
