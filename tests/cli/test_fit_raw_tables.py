@@ -260,7 +260,7 @@ def test_rare_categories_share_a_feature(call, tmp_path):
         (["--features", "age,empty"], "the column 'empty' has no values, so it cannot be a feature: leave it out"),
         (["--features", "age", "--keep", "id"], "--keep and --features cannot be used together: --features already"),
         (["--keep", "name"], "column 'name' is not known: use one of"),
-        (["--keep", "income,age,job,member,since,empty"], "no column of 't.csv' can be a feature: 'id' (text that"),
+        (["--keep", "income,age,job,member,since,empty"], "no column of 't.csv' can be a feature, 'id' (text that"),
         (["--keep", "id,income,age,job,member,since,empty"], "'t.csv' has no columns besides 'churn', 'region', 'id'"),
         (["--backbone", "minilm"], "--backbone is for --path and --text, not for columns of numbers and categories"),
         (["--root", ".", "--cache", "c"], "--root and --cache are for --path and --text, not for columns of numbers"),

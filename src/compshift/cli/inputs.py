@@ -299,6 +299,8 @@ def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tup
     from compshift.features.recipe import Recipe
     from compshift.features.table_columns import TableColumns, described, left_out_sentence
 
+    if not source.exists():
+        raise InputError(f"there is no table {str(source)!r}: pass a .csv, .tsv or .parquet file, or a feature file")
     _check_split(table, source)
     if table.keep is not None and table.features is not None:
         raise InputError("--keep and --features cannot be used together: --features already names all features")
@@ -323,7 +325,10 @@ def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tup
     training = {name: column.iloc[rows] for name, column in content.items()}
     found, left_out = TableColumns.fit(training, table.energies, typed=is_typed(source), chosen=chosen is not None)
     if not found.columns:
-        raise InputError(f"no column of {str(source)!r} can be a feature: {left_out_sentence(left_out)}")
+        raise InputError(
+            f"no column of {str(source)!r} can be a feature, {left_out_sentence(left_out)}: add columns of numbers, "
+            "dates or categories"
+        )
     typer.echo(f"features: {described(found)}", err=quiet)
     if left_out:
         remedy = "name the columns to use with --features, or " if table.energies == "boosted" else ""
