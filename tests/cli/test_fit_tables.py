@@ -110,7 +110,6 @@ def test_labels_keep_their_spelling(call, tmp_path):
             "--split-column and --shares cannot be used",
         ),
         ([*NUMBERS, *LABELS, "--split-column", "year"], "the split 2007 is not known"),
-        ([*LABELS], "no option names the table's samples: name either the column"),
     ],
 )
 def test_bad_options_raise(call, penguins, options, message):

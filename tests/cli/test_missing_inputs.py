@@ -61,9 +61,13 @@ SENTENCES = [
         ".tsv or .parquet file",
     ),
     (
-        ("fit", "tr.parquet", *FIT[2:], "-o", "n.safetensors"),
+        ("train", "tr.parquet", *FIT[2:], "-o", "n"),
         "'tr.parquet' has no features (its columns are 'temp', 'pulse', 'diagnosis', 'site'): write them as a list "
         "column 'features' or as columns 'f0', 'f1', …, or read other columns as a table, with features=[names]",
+    ),
+    (
+        ("fit", "nope.csv", *FIT[2:], "-o", "n.safetensors"),
+        "there is no table 'nope.csv': pass a .csv, .tsv or .parquet file, or a feature file",
     ),
     (
         ("bench", "arrays.npz", "-o", "b"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +10,14 @@ import typer
 
 from compshift._errors import InputError, check_name
 from compshift._files import check_apart
+from compshift.cli.fit_options import (
+    boosted_classifier,
+    check_pool,
+    check_streamed,
+    linear_classifier,
+    number_or_text,
+    parse_bytes,
+)
 from compshift.cli.options import (
     DATA,
     MACHINE,
@@ -58,7 +64,8 @@ def fit(
         Path,
         typer.Argument(
             metavar="FEATURES|TABLE",
-            help="Feature file (.npz, .parquet, a folder of shards), or a table with --path, --text or --features.",
+            help="Feature file (.npz, .parquet, a folder of shards), or a table. Without --path, --text or --features, "
+            "all columns of a table that are not labels are features.",
             show_default=False,
         ),
     ],
@@ -68,6 +75,15 @@ def fit(
     path: PathColumn = None,
     text: TextColumns = None,
     features: FeatureColumns = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMNS",
+            help="Columns of a table that are not features, such as an id, separated by commas.",
+            show_default=False,
+            rich_help_panel=DATA,
+        ),
+    ] = None,
     root: Root = None,
     split_column: SplitColumn = None,
     shares: Shares = None,
@@ -103,6 +119,14 @@ def fit(
     support: Annotated[
         str, typer.Option(help="Groups that can be predicted: all, hull or observed.", rich_help_panel=MODEL)
     ] = "all",
+    energies: Annotated[
+        str,
+        typer.Option(
+            help="Energies: linear functions of the features, or boosted trees (LightGBM), which take numbers with "
+            "gaps and categories as they are.",
+            rich_help_panel=MODEL,
+        ),
+    ] = "linear",
     cross_fit: Annotated[
         bool,
         typer.Option(
@@ -113,19 +137,31 @@ def fit(
         ),
     ] = False,
     tol: Annotated[
-        float,
-        typer.Option(help="The fit has converged once no gradient entry exceeds this.", rich_help_panel=MODEL),
-    ] = 1e-6,
-    max_iter: Annotated[int, typer.Option(help="Maximum number of iterations.", rich_help_panel=MODEL)] = 1000,
+        float | None,
+        typer.Option(
+            help="The fit has converged once no gradient entry exceeds this.",
+            show_default="1e-6",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    max_iter: Annotated[
+        int | None,
+        typer.Option(
+            help="Maximum number of iterations, or of rounds of boosting.",
+            show_default="1000; 200 rounds",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
     alpha: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Strength of the ridge penalty, independent of the unit of the features. Pass several values, "
             "separated by commas, or auto, to choose by accuracy on held-out groups; where none can be held out, "
             "the numbers of features and rows decide.",
+            show_default="1e-2",
             rich_help_panel=MODEL_SELECTION,
         ),
-    ] = "1e-2",
+    ] = None,
     bias: Annotated[
         str | None,
         typer.Option(
@@ -159,8 +195,14 @@ def fit(
         ),
     ] = None,
     jobs: Annotated[
-        int, typer.Option(help="Number of processes for model selection.", min=1, rich_help_panel=MODEL_SELECTION)
-    ] = 1,
+        int | None,
+        typer.Option(
+            help="Number of processes for model selection, or of threads for boosted energies.",
+            min=1,
+            show_default="1; all cores for boosted energies",
+            rich_help_panel=MODEL_SELECTION,
+        ),
+    ] = None,
     unlabelled: Annotated[
         Path | None,
         typer.Option(
@@ -198,6 +240,9 @@ def fit(
 ) -> None:
     """Fit a classifier and write it to a file.
 
+    Columns of a table become features as they are: numbers, text, booleans and dates, with empty cells. The model file
+    stores how, and `compshift predict` takes tables with the same columns.
+
     With --path or --text, --backbone first computes the features, which are kept in --cache. With --unlabelled, the fit
     also uses rows without labels, in which groups that training lacks may occur.
     """
@@ -208,6 +253,7 @@ def fit(
         check_model_path,
         embedded,
         feature_origin,
+        raw_table_features,
         split_part,
         table_features,
     )
@@ -218,7 +264,8 @@ def fit(
     check_model_path(output, source, None if is_named_prior(prior) else prior, backbone, weights, unlabelled)
     cache_folder = cache or cache_beside(output)
     check_apart(cache_folder, source, root, backbone, unlabelled)
-    _check_pool(unlabelled, use_unlabelled, memory=memory, cross_fit=cross_fit)
+    check_name("energies", energies, ("linear", "boosted"))
+    check_pool(unlabelled, use_unlabelled, memory=memory, cross_fit=cross_fit)
     table = TableOptions(
         target=target,
         attributes=attributes,
@@ -233,25 +280,25 @@ def fit(
         weights=weights,
         split=split,
         skip_broken=skip_broken,
+        energies=energies,
+        keep=keep,
     )
-    clf = _classifier(
-        alpha,
-        jobs,
-        bias=bias,
-        anchor=anchor,
-        unseen_offset=_number_or_text(unseen_offset),
-        feature_transform=transform,
-        cross_fit=cross_fit,
-        use_unlabelled=use_unlabelled,
-        support=support,
-        tol=tol,
-        max_iter=max_iter,
-        verbose=verbose,
-    )
+    shared: dict[str, Any] = {"bias": bias, "unseen_offset": number_or_text(unseen_offset), "support": support}
+    shared |= {"max_iter": max_iter, "verbose": verbose}
+    if energies == "boosted":
+        linear_only: dict[str, Any] = {"--alpha": alpha, "--anchor": anchor, "--transform": transform, "--tol": tol}
+        linear_only |= {"--cross-fit": cross_fit, "--unlabelled": unlabelled, "--memory": memory}
+        clf = boosted_classifier(jobs, linear_only, **shared)
+    else:
+        options = {"anchor": anchor, "feature_transform": transform, "cross_fit": cross_fit, "tol": tol}
+        clf = linear_classifier(alpha or "1e-2", jobs, use_unlabelled=use_unlabelled, **options, **shared)
     check_prior(prior)
     targets, nuisances = table.targets, table.nuisances
-    if table.is_feature_file(source):
-        given = {"--root": root, "--backbone": backbone, "--weights": weights, "--cache": cache}
+    is_raw, categorical = table.is_raw_table(source), []
+    if not is_raw:
+        reject_unused({"--keep": keep}, "for tables all of whose columns are features")
+    if table.is_feature_file(source) and not is_raw:
+        given: dict[str, Any] = {"--root": root, "--backbone": backbone, "--weights": weights, "--cache": cache}
         given |= {"--split-column": split_column}
         further = {"--shares": shares, "--skip-broken": skip_broken, "--overwrite": overwrite}
         network_options = {"--workers": workers is not None, "--device": device != "auto"}
@@ -259,7 +306,7 @@ def fit(
         inputs = feature_origin(source)
         if memory is not None:
             choosable = {"--bias": bias, "--anchor": anchor, "--unseen-offset": unseen_offset, "--transform": transform}
-            _check_streamed(alpha, choosable, cross_fit=cross_fit)
+            check_streamed(alpha or "1e-2", choosable, cross_fit=cross_fit)
             n_rows = _fit_streamed(clf, source, table, prior, memory)
             clf.save(output, inputs=inputs)
             print_fit(clf, n_rows, output, as_json=json)
@@ -277,9 +324,17 @@ def fit(
             )
         machine: dict[str, Any] = {"batch_size": batch_size, "num_workers": workers, "device": device}
         embed = partial(embedded, table, overwrite=overwrite, quiet=json, machine=machine)
-        if unlabelled is not None:  # raise errors about it before features are computed
-            pool_rows(unlabelled, output, table.recipe().to_dict(), table.for_pool())
-        data, recipe = table_features(table, source, cache_folder, embed)
+        if is_raw:
+            given = {"--root": root, "--backbone": backbone, "--weights": weights, "--cache": cache}
+            given |= {"--skip-broken": skip_broken, "--overwrite": overwrite}
+            reject_unused(given, "for --path and --text, not for columns of numbers and categories")
+            data, recipe = raw_table_features(table, source, quiet=json)
+            assert recipe.table is not None
+            categorical = recipe.table.categorical
+        else:
+            if unlabelled is not None:  # raise errors about it before features are computed
+                pool_rows(unlabelled, output, table.recipe().to_dict(), table.for_pool())
+            data, recipe = table_features(table, source, cache_folder, embed)
         pool = None
         if unlabelled is not None:
             rows, pool_recipe = pool_rows(unlabelled, output, recipe.to_dict(), table.for_pool())
@@ -292,31 +347,16 @@ def fit(
             "unlabelled rows with the features of the labelled rows"
         )
     y = data.columns(targets)
+    if categorical:
+        clf.set_params(categorical_features=categorical)
     clf.set_params(prior=read_prior(prior, data.space)).fit(
         data.X,
         y[targets[0]] if len(targets) == 1 else y,
         attributes=data.columns(nuisances) if nuisances else None,
-        unlabelled=pool,
+        **({} if pool is None else {"unlabelled": pool}),
     )
     clf.save(output, inputs=inputs)
     print_fit(clf, len(data), output, as_json=json)
-
-
-def _check_pool(pool: Path | None, use: str | None, *, memory: str | None, cross_fit: bool) -> None:
-    """Check the options that are used with, or cannot be used with, --unlabelled."""
-    if pool is None:
-        reject_unused({"--use-unlabelled": use}, "for the rows of --unlabelled, which is missing")
-        return
-    check_name("--use-unlabelled", use or "auto", ("auto", "always"))
-    if memory is not None:
-        raise InputError(
-            "--unlabelled cannot be used with --memory, because EM needs all rows in memory: leave out one of the two, "
-            "or fit to a sample of the rows"
-        )
-    if cross_fit:
-        raise InputError(
-            "--unlabelled cannot be used with --cross-fit, which would need EM in every fold: leave out one of the two"
-        )
 
 
 def _fit_streamed(clf: Any, source: Path, table: TableOptions, prior: str, memory: str) -> int:
@@ -339,81 +379,3 @@ def _fit_streamed(clf: Any, source: Path, table: TableOptions, prior: str, memor
     given = read_prior(prior, space)
     clf.set_params(prior=given).fit(store, targets[0] if len(targets) == 1 else targets, attributes=nuisances or None)
     return store.n_rows
-
-
-def _check_streamed(alpha: str, options: Mapping[str, str | None], *, cross_fit: bool) -> None:
-    """Check that every setting works with --memory: nothing is chosen by cross-validation or needs all rows at once.
-
-    ``options`` are options that can be chosen, with their values.
-    """
-    chosen = [f"--alpha {alpha}"] if alpha == "auto" or "," in alpha else []
-    chosen += [f"{option} auto" for option, value in options.items() if value == "auto"]
-    if chosen:
-        raise InputError(
-            f"--memory cannot be used with {' and '.join(chosen)}: first choose the settings without --memory, on rows "
-            "that fit in memory (such as a sample), then pass the chosen values together with --memory"
-        )
-    if options["--transform"] not in (None, "none"):
-        raise InputError(
-            f"--memory cannot be used with --transform {options['--transform']}: leave out one of the two, or store "
-            "transformed features"
-        )
-    anchor = options["--anchor"]
-    in_memory = [f"--anchor {anchor}"] if anchor not in (None, "zero") else []
-    in_memory += ["--cross-fit"] if cross_fit else []
-    if in_memory:
-        names = " and ".join(in_memory)
-        raise InputError(
-            f"--memory cannot be used with {names}, which need{'s' * (len(in_memory) == 1)} all rows in memory: leave "
-            f"out --memory or {names}"
-        )
-
-
-def parse_bytes(text: str) -> int:
-    """Return the number of bytes in a size such as 500M or 2G."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if match is None or float(match[1]) == 0:
-        raise InputError(f"--memory is {text!r}: pass a size such as 500M or 2G")
-    size = int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
-    if size < 1 << 20:
-        raise InputError(f"--memory is {text!r}, less than a megabyte: pass a size such as 500M or 2G")
-    return size
-
-
-def _classifier(alpha: str, jobs: int, **options: Any) -> Any:
-    """Return a classifier with checked parameters.
-
-    It is a ``CRMClassifierCV``, which chooses settings on held-out groups, if ``alpha`` has several values or any
-    option is "auto"; otherwise it is a ``CRMClassifier``.
-    """
-    from compshift.crm.classifier import CRMClassifier
-    from compshift.crm.cv import CRMClassifierCV
-
-    given = {name: value for name, value in options.items() if value is not None}
-    alphas: list[float] | None = None
-    if alpha != "auto":
-        try:
-            alphas = [float(part) for part in alpha.split(",")]
-        except ValueError:
-            raise InputError(
-                f"--alpha is {alpha!r}: pass a number, several numbers separated by commas, or auto to choose one"
-            ) from None
-    clf: Any
-    if alphas is None or len(alphas) > 1:
-        clf = CRMClassifierCV(alphas, n_jobs=jobs, **given)
-    elif "auto" in given.values():
-        fixed = {"bias": "extrapolated", "anchor": "zero", "unseen_offset": 0.0}
-        clf = CRMClassifierCV(alphas, n_jobs=jobs, **{**fixed, **given})
-    else:
-        given.pop("use_unlabelled", None)  # without a choice, a pool is always used
-        clf = CRMClassifier(alphas[0], **given)
-    clf._check_parameters()
-    return clf
-
-
-def _number_or_text(text: str | None) -> float | str | None:
-    """Convert a text to a number if possible; return other texts unchanged, for the classifier to check."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text

@@ -13,15 +13,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import typer
 
-from compshift._errors import InputError, unknown_name
+from compshift._errors import InputError, listing, unknown_name
 from compshift._files import check_apart, check_target
 from compshift.cli.options import names, read_shares, reject_unused
 from compshift.data.benchmarks import MODULES, benchmark
 from compshift.data.dataset import DEFAULT_BACKBONES
-from compshift.data.shards import read_manifest
+from compshift.data.feature_files import holds_features
+from compshift.data.shards import is_parquet, read_manifest
 from compshift.data.splits import SPLITS
+from compshift.data.table import SPLIT_COLUMN
+from compshift.data.table_files import check_columns, column_names
 from compshift.data.text_tables import TEXT, ending
 
 if TYPE_CHECKING:
@@ -62,6 +66,8 @@ class TableOptions:
     weights: Path | None = None  # checkpoint file of the backbone
     split: str | None = None  # split whose rows are used
     skip_broken: bool = False  # whether to leave out unreadable samples
+    energies: str = "linear"  # of a fit, "linear" or "boosted"
+    keep: str | None = None  # columns of a raw table that are not features, separated by commas
 
     @property
     def targets(self) -> list[str]:
@@ -76,6 +82,16 @@ class TableOptions:
     def is_feature_file(self, source: str | Path) -> bool:
         """Return whether the source is a feature file: no option names sample columns, and it is not CSV or TSV."""
         return self.path is None and self.text is None and self.features is None and ending(source) not in TEXT
+
+    def is_raw_table(self, source: Path) -> bool:
+        """Return whether columns of any kind are features: no option names other samples, and no column is named
+        ``features`` or ``f0`` in a Parquet file. For boosted energies, --features names such columns.
+        """
+        if self.path is not None or self.text is not None:
+            return False
+        if self.features is not None:
+            return self.energies == "boosted"
+        return ending(source) in TEXT or (source.exists() and is_parquet(source) and not holds_features(source))
 
     def for_pool(self) -> TableOptions:
         """Return the options that also apply to unlabelled rows in another file: the folder of its images."""
@@ -102,12 +118,15 @@ class TableOptions:
         name = self.backbone or DEFAULT_BACKBONES[kind]
         return Recipe(kind, columns, str(Path(name).resolve()) if Path(name).is_dir() else name)
 
-    def load_table(self, source: str | Path, recipe: Recipe) -> tuple[GroupedDataset, Recipe]:
-        """Return the labelled samples of a table, and the recipe with a description of the split added."""
+    def random_or_column(self) -> str | dict[str, float] | None:
+        """Return the name of the column of splits, or the shares of a random split, or None if neither is given."""
         if self.split_column is not None and self.shares is not None:
             raise InputError("--split-column and --shares cannot be used together: pass one of them")
-        targets, nuisances = self.targets, self.nuisances
-        split = self.split_column if self.shares is None else read_shares(self.shares)
+        return self.split_column if self.shares is None else read_shares(self.shares)
+
+    def load_table(self, source: str | Path, recipe: Recipe) -> tuple[GroupedDataset, Recipe]:
+        """Return the labelled samples of a table, and the recipe with a description of the split added."""
+        targets, nuisances, split = self.targets, self.nuisances, self.random_or_column()
         data = recipe.load_table(
             source, target=targets, attributes=nuisances, split=split, random_state=self.seed, root=self.root
         )
@@ -253,14 +272,8 @@ def table_features(table: TableOptions, source: Path, cache: Path, embed: Embed)
 
     ``embed`` computes the features of images and texts, or reads them from ``cache`` if they were computed before.
     """
-    from compshift.data.table import SPLIT_COLUMN
-    from compshift.data.table_files import column_names
-
     recipe = table.recipe()
-    if table.shares is not None and SPLIT_COLUMN in column_names(source):
-        raise InputError(
-            "--shares cannot be used with a table that has a column 'split': leave out --shares, or rename the column"
-        )
+    _check_split(table, source)
     data, recipe = table.load_table(source, recipe)
     check_attribute_sizes(data.space, table.nuisances)
     if recipe.kind == "features":
@@ -276,6 +289,63 @@ def check_attribute_sizes(space: GroupSpace, nuisances: Sequence[str]) -> None:
     for name, values in zip(space.names, space.values, strict=True):
         if name in nuisances:
             check_value_count(name, len(values))
+
+
+def _check_split(table: TableOptions, source: Path) -> None:
+    """Check that a table with a column of splits is not split at random."""
+    if table.shares is not None and SPLIT_COLUMN in column_names(source):
+        raise InputError(
+            "--shares cannot be used with a table that has a column 'split': leave out --shares, or rename the column"
+        )
+
+
+def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tuple[GroupedDataset, Recipe]:
+    """Return the rows of a raw table with features made of its columns, and the recipe; print which columns are used.
+
+    The columns are those of --features, or all besides labels, splits and those of --keep. What they hold is found out
+    from the rows that the model is fitted to.
+    """
+    from compshift.data.raw_tables import is_typed, raw_names, read_raw_columns
+    from compshift.data.table import load_labels
+    from compshift.features.recipe import Recipe
+    from compshift.features.table_columns import TableColumns, described, left_out_sentence
+
+    if not source.exists():
+        raise InputError(f"there is no table {str(source)!r}: pass a .csv, .tsv or .parquet file, or a feature file")
+    _check_split(table, source)
+    if table.keep is not None and table.features is not None:
+        raise InputError("--keep and --features cannot be used together: --features already names all features")
+    split = table.random_or_column()
+    known = raw_names(source)
+    others = [*table.targets, *table.nuisances, *([split] if isinstance(split, str) else [])]
+    kept = [] if table.keep is None else names(table.keep, "--keep")
+    chosen = None if table.features is None else names(table.features, "--features")
+    check_columns([*others, *kept, *(chosen or [])], known, source)
+    repeated = next((name for name in chosen or [] if name in others or (chosen or []).count(name) > 1), None)
+    if repeated is not None:
+        raise InputError(f"the column {repeated!r} is used twice: name each column once")
+    columns = chosen or [name for name in known if name not in (*others, *kept, SPLIT_COLUMN)]
+    if not columns:
+        raise InputError(f"{str(source)!r} has no columns besides {listing([*others, *kept])}: add columns of features")
+    content = read_raw_columns(source, columns)
+    numbers = np.arange(len(content[columns[0]]))[:, None]
+    data = load_labels(
+        source, numbers, target=table.targets, attributes=table.nuisances, split=split, random_state=table.seed
+    )
+    rows = split_part(data, table.split, "train")[0].X[:, 0]
+    training = {name: column.iloc[rows] for name, column in content.items()}
+    found, left_out = TableColumns.fit(training, table.energies, typed=is_typed(source), chosen=chosen is not None)
+    if not found.columns:
+        raise InputError(
+            f"no column of {str(source)!r} can be a feature, {left_out_sentence(left_out)}: add columns of numbers, "
+            "dates or categories"
+        )
+    typer.echo(f"features: {described(found)}", err=quiet)
+    if left_out:
+        remedy = "name the columns to use with --features, or " if table.energies == "boosted" else ""
+        typer.echo(f"left out: {left_out_sentence(left_out)}; {remedy}leave out further columns with --keep", err=quiet)
+    recipe = Recipe("table", found.names, table=found)
+    return replace(data, samples=found.transform(content)), recipe.with_split(data, split, table.seed)
 
 
 def embedded(

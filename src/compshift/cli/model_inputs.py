@@ -32,9 +32,10 @@ from compshift.data.feature_files import (
     read_inputs,
 )
 from compshift.data.shards import is_parquet
-from compshift.data.table_files import column_names
+from compshift.data.splits import check_split, split_rows
+from compshift.data.table_files import column_names, read_kept
 from compshift.data.text_tables import TEXT, ending
-from compshift.features.recipe import Recipe
+from compshift.features.recipe import WITHOUT_NETWORK, Recipe
 from compshift.training.load import load
 
 
@@ -57,6 +58,7 @@ class UnlabelledRows:
     position: IntArray  # (r,) row numbers of the readable rows
     images: tuple[str, Any] | None = None  # output column for the image files: its name and its values
     known: dict[str, Any] | None = None  # values (r,) of the attributes that are known in use, None where missing
+    kept: Any = None  # DataFrame of columns of the input, one row for each of its rows, readable or not
 
 
 def load_model(path: Path, prior: str | None) -> LoadedModel:
@@ -102,12 +104,28 @@ def known_names(model: LoadedModel, text: str | None) -> list[str]:
     return given
 
 
+def kept_names(model: LoadedModel, text: str | None) -> list[str]:
+    """Parse --keep into names of columns that the predictions do not have; none if the option is not set."""
+    if text is None:
+        return []
+    given = names(text, "--keep")
+    if len(set(given)) < len(given):
+        raise InputError(f"--keep is {text!r}: name each column once")
+    predicted = [name for name in given if name in model.clf.targets_.names]
+    if predicted:
+        raise InputError(
+            f"--keep names {listing(predicted)}, which the predictions have as well: rename the column in the input, "
+            "or leave it out of --keep"
+        )
+    return given
+
+
 def unlabelled_rows(
-    model: LoadedModel, source: str, options: TableOptions, known: Sequence[str] = ()
+    model: LoadedModel, source: str, options: TableOptions, known: Sequence[str] = (), keep: Sequence[str] = ()
 ) -> UnlabelledRows:
     """Return features of every row of the input, or of one split if it is a feature file or named data set.
 
-    ``known`` names attributes whose values are read, too.
+    ``known`` names attributes whose values are read, too, and ``keep`` columns that are passed on unchanged.
     """
     _check_exists(source)
     _check_backbone_options(model, options)
@@ -117,10 +135,13 @@ def unlabelled_rows(
         samples, columns = data.samples, list(data.space.names)
     else:
         samples, recipe = _file_samples(model, Path(source), options)
-        columns = _label_columns(Path(source)) if known else []
-    values = None
+        columns = _label_columns(Path(source)) if known or keep else []
+    values, kept = None, None
+    _check_columns(source, keep, columns, "--keep")
+    if keep:
+        kept = data.columns(keep) if is_named else _kept_columns(Path(source), keep, split)
     if known:
-        _check_known(source, known, columns)
+        _check_columns(source, known, columns, "--known")
         values = data.columns(known) if is_named else read_attributes(Path(source), known, split)
         values = _as_model_values(model, values)
         known_codes(model.clf, values, len(samples))  # raises before features are computed
@@ -132,7 +153,20 @@ def unlabelled_rows(
         images = (f"{recipe.columns[0]} (image)", samples.names)
     if values is not None:
         values = {name: column[position] for name, column in values.items()}
-    return UnlabelledRows(X, len(samples), position, images, values)
+    return UnlabelledRows(X, len(samples), position, images, values, kept)
+
+
+def _kept_columns(source: Path, keep: Sequence[str], split: str) -> Any:
+    """Return columns of one split, or of all rows, of a table or feature file as a DataFrame, with the same texts."""
+    import pandas as pd
+
+    if ending(source) == ".npz":
+        return pd.DataFrame(read_attributes(source, keep, split))
+    frame = read_kept(source, keep).to_pandas()
+    if split == "all" or "split" not in column_names(source):
+        return frame
+    splits = check_split(read_kept(source, ["split"]).column("split").to_pylist(), len(frame))
+    return frame[split_rows(splits, split)].reset_index(drop=True)
 
 
 def _as_model_values(model: LoadedModel, table: Any) -> dict[str, Any]:
@@ -146,14 +180,14 @@ def _as_model_values(model: LoadedModel, table: Any) -> dict[str, Any]:
     return columns
 
 
-def _check_known(source: str, known: Sequence[str], columns: Sequence[str]) -> None:
-    """Check that an input has the attributes that --known names."""
-    absent = [name for name in known if name not in columns]
+def _check_columns(source: str, given: Sequence[str], columns: Sequence[str], option: str) -> None:
+    """Check that an input has the columns that an option names."""
+    absent = [name for name in given if name not in columns]
     if absent:
         plural, them = ("s", "them") if len(absent) > 1 else ("", "it")
         raise InputError(
-            f"{source!r} lacks the column{plural} {listing(absent)}, which --known names: add {them}, or leave {them} "
-            f"out of --known (the columns are {listing(columns)})"
+            f"{source!r} lacks the column{plural} {listing(absent)}, which {option} names: add {them}, or leave {them} "
+            f"out of {option} (the columns are {listing(columns)})"
         )
 
 
@@ -171,7 +205,7 @@ def pool_rows(source: Path, output: Path, inputs: Any, options: TableOptions) ->
         raise error if source.name in str(error) else InputError(f"{str(source)!r}: {error}") from None
     space = GroupSpace.from_cardinalities([1], names=["unlabelled"])
     data = GroupedDataset(samples, space, np.zeros((len(samples), 1), dtype=np.int64))
-    return data, None if recipe is None or recipe.kind == "features" else recipe
+    return data, None if recipe is None or recipe.kind in WITHOUT_NETWORK else recipe
 
 
 def _file_samples(model: LoadedModel, source: Path, options: TableOptions) -> tuple[Any, Recipe | None]:

@@ -94,7 +94,7 @@ FeatureColumns = Annotated[
     typer.Option(
         "--features",
         metavar="COLUMNS",
-        help="Columns of numbers, separated by commas.",
+        help="Columns of numbers, separated by commas; columns of any kind for `fit --energies boosted`.",
         show_default=False,
         rich_help_panel=DATA,
     ),

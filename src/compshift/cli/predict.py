@@ -1,18 +1,40 @@
 """Commands that use a fitted model: ``compshift predict``, ``compshift evaluate`` and ``compshift export`` (ONNX)."""
 
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from compshift._errors import InputError
 from compshift.cli.options import DATA, Json, Known, Model, ModelRows, MovedBackbone, Prior, Root, SkipBroken, Weights
+
+PIPE = "-"
+"""Stands for standard input or standard output, as CSV."""
 
 
 def predict(
     model: Model,
-    source: ModelRows,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="Feature file, table with the columns of the training table, name of a data set, or - for a CSV table "
+            "from standard input.",
+            show_default=False,
+        ),
+    ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Table to write: .csv or .parquet.", show_default=False)
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Table to write: .csv or .parquet, or - for CSV to standard output.",
+            show_default=False,
+        ),
     ],
     groups: Annotated[bool, typer.Option("--groups", metavar="", help="Add the probability of every group.")] = False,
     explain: Annotated[
@@ -23,7 +45,15 @@ def predict(
         typer.Option(
             metavar="COVERAGE",
             help="Add the classes that cannot be excluded at this coverage, such as 0.9. Needs a model fitted with "
-            "--alpha auto or --cross-fit.",
+            "--alpha auto, --cross-fit or --energies boosted.",
+            show_default=False,
+        ),
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMNS",
+            help="Columns of INPUT to copy to the predictions, such as an id, separated by commas.",
             show_default=False,
         ),
     ] = None,
@@ -48,21 +78,57 @@ def predict(
     unknown value.
     """
     from compshift.cli.inputs import TableOptions
-    from compshift.cli.model_inputs import known_names, load_model, unlabelled_rows
-    from compshift.report.predictions import check_table_path, known_in_use, prediction_frame, write_frame
+    from compshift.cli.model_inputs import kept_names, known_names, load_model, unlabelled_rows
+    from compshift.report.predictions import (
+        check_table_path,
+        known_in_use,
+        prediction_frame,
+        with_columns,
+        write_csv,
+        write_frame,
+    )
 
-    check_table_path(output, source, model, prior, root)
+    piped = str(output) == PIPE
+    if not piped:
+        check_table_path(output, None if source == PIPE else source, model, prior, root)
     loaded = load_model(model, prior)
     options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone, weights=weights)
     told = known_names(loaded, known)
-    rows = unlabelled_rows(loaded, source, options, told)
+    kept = kept_names(loaded, keep)
+    with _input_file(source) as file:
+        rows = unlabelled_rows(loaded, file, options, told, kept)
     frame = prediction_frame(loaded.clf, rows.X, groups=groups, explain=explain, sets=sets, attributes=rows.known)
     if len(rows.position) < rows.n_rows:
         frame = frame.convert_dtypes().set_index(rows.position).reindex(range(rows.n_rows))
     if rows.images is not None:
         frame.insert(0, *rows.images)
-    write_frame(frame, output)
-    typer.echo(f"{len(frame)} predictions written to {output}" + (f" ({known_in_use(told)})" if told else ""))
+    if rows.kept is not None:
+        frame = with_columns(rows.kept, frame)
+    if piped:
+        write_csv(frame, sys.stdout)
+    else:
+        write_frame(frame, output)
+    place = "standard output" if piped else output
+    typer.echo(f"{len(frame)} predictions written to {place}" + (f" ({known_in_use(told)})" if told else ""), err=piped)
+
+
+@contextmanager
+def _input_file(source: str) -> Iterator[str]:
+    """Yield the path of an input; for standard input, that of a temporary file, which errors do not name."""
+    if source != PIPE:
+        yield source
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "input.csv"
+        content = b"" if sys.stdin is None else sys.stdin.buffer.read()
+        if not content.strip():
+            raise InputError("standard input is empty: pass a CSV table with a header")
+        path.write_bytes(content)
+        try:
+            yield str(path)
+        except InputError as error:
+            message = str(error).replace(repr(str(path)), "standard input").replace(repr(path.name), "standard input")
+            raise InputError(message) from None
 
 
 def evaluate(

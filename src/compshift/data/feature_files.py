@@ -122,6 +122,11 @@ def file_attributes(path: str | PathLike[str]) -> list[str]:
     return [str(name) for name in np.atleast_1d(arrays.get("attribute_names", np.array([], dtype=str)))]
 
 
+def holds_features(path: Path) -> bool:
+    """Return whether a Parquet file or folder has columns that are named like features."""
+    return any(name == "features" or FEATURE_COLUMN.fullmatch(name) for name in column_names(path))
+
+
 def read_labels(
     path: str | PathLike[str], attributes: Sequence[str], split: str | None = None
 ) -> tuple[GroupSpace, IntArray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,42 @@ def load_table(
     >>> load_table(table, target="bird", attributes="place", features=["length"])
     <GroupedDataset: 2 rows of features, bird × place (2 × 2)>
     """
+    source = _Source(table)
+    return _grouped(
+        source,
+        lambda labels: _read(source, labels, path, text, features, root),
+        target,
+        attributes,
+        split,
+        random_state,
+    )
+
+
+def load_labels(
+    table: Any,
+    samples: Samples,
+    *,
+    target: str | Sequence[str],
+    attributes: str | Sequence[str] = (),
+    split: str | Mapping[str, float] | None = None,
+    random_state: int = 0,
+) -> GroupedDataset:
+    """Return samples that were already read from a table with its labels and splits, as ``load_table`` reads them."""
+    source = _Source(table)
+    return _grouped(
+        source, lambda labels: (samples, source.read(labels, [], labels)), target, attributes, split, random_state
+    )
+
+
+def _grouped(
+    source: _Source,
+    read: Callable[[list[str]], tuple[Samples, dict[str, Any]]],
+    target: str | Sequence[str],
+    attributes: str | Sequence[str],
+    split: str | Mapping[str, float] | None,
+    random_state: int,
+) -> GroupedDataset:
+    """Return a table's rows with their groups and splits; ``read`` reads the samples and the named columns."""
     targets, nuisances = _names(target), _names(attributes)
     if not targets:
         raise InputError("target is empty: pass the name of the column to predict")
@@ -95,12 +131,11 @@ def load_table(
         raise InputError(
             f'split is {shown(split)}: pass the name of a column, or shares such as {{"train": 0.7, "test": 0.3}}'
         )
-    source = _Source(table)
     split_column = split if isinstance(split, str) else None
     if split is None and SPLIT_COLUMN in source.names and SPLIT_COLUMN not in (*targets, *nuisances):
         split_column = SPLIT_COLUMN
     splits = [split_column] if split_column is not None else []
-    samples, columns = _read(source, [*targets, *nuisances, *splits], path, text, features, root)
+    samples, columns = read([*targets, *nuisances, *splits])
     source.check_complete({name: columns[name] for name in (*targets, *nuisances)})
     labels = read_columns({name: columns[name] for name in (*targets, *nuisances)})
     space = GroupSpace._from_columns(labels)

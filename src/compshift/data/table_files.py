@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError, unknown_name
 from compshift.data.shards import check_readable, is_parquet, reading, shard_files
-from compshift.data.text_tables import TEXT, ending, read_text, text_columns
+from compshift.data.text_tables import TEXT, ending, read_strings, read_text, read_unchanged, text_columns
 from compshift.data.untrusted import check_parquet
 
 
@@ -21,6 +21,24 @@ def read_table(
     in ``labels`` is converted to numbers only if printing the numbers gives the same texts, so that 01 and 1 stay
     distinct.
     """
+    found = _read(path, columns, lambda: read_text(path, columns, free_text, labels))
+    for name in columns:
+        check_values(name, found.column(name).type, path)
+    return found
+
+
+def read_raw(path: Path, columns: Sequence[str]) -> Any:
+    """Read the named columns of a table, whatever their types; those of a text file are text."""
+    return _read(path, columns, lambda: read_strings(path, columns))
+
+
+def read_kept(path: Path, columns: Sequence[str]) -> Any:
+    """Read the named columns of a table to write them again: those of a text file with the same texts."""
+    return _read(path, columns, lambda: read_unchanged(path, columns))
+
+
+def _read(path: Path, columns: Sequence[str], read_text_file: Callable[[], Any]) -> Any:
+    """Read the named columns of Parquet, or of a text file by a function of its own; check that there are rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -35,14 +53,11 @@ def read_table(
             check_parquet(files, columns, path)
             table = pq.read_table(files, columns=list(columns))
         else:
-            table = read_text(path, columns, free_text, labels)
+            table = read_text_file()
         table.validate(full=True)
     if not len(table):
         raise InputError(f"{str(path)!r} has no rows: pass a table with at least one row")
-    found = pa.table({name: _plain(table.column(name)) for name in columns})
-    for name in columns:
-        check_values(name, found.column(name).type, path)
-    return found
+    return pa.table({name: _plain(table.column(name)) for name in columns})
 
 
 def column_names(path: Path) -> list[str]:

@@ -55,6 +55,21 @@ def read_text(path: Path, columns: Sequence[str], free_text: Collection[str], la
     return pa.table({name: _infer_type(column) if name in labels else column for name, column in found.items()})
 
 
+def read_strings(path: Path, columns: Sequence[str]) -> Any:
+    """Read the named columns of a text table as text; empty entries and words like NA are missing values."""
+    import pyarrow as pa
+
+    return _read(path, columns, strings_can_be_null=True, column_types=dict.fromkeys(columns, pa.string()))
+
+
+def read_unchanged(path: Path, columns: Sequence[str]) -> Any:
+    """Read the named columns of a text table so that writing them gives the same texts; nothing is missing."""
+    import pyarrow as pa
+
+    table = _read(path, columns, column_types=dict.fromkeys(columns, pa.string()))
+    return pa.table({name: _infer_type(table.column(name)) for name in columns})
+
+
 def find_missing_words(path: Path, columns: Sequence[str]) -> list[str]:
     """Return the words, for example NA, that occur in the named columns of a text table and are read as missing."""
     import pyarrow as pa

@@ -36,11 +36,11 @@ def diagnose(
 
     *Interactions.* Two corrections of the model's log-probabilities are fitted to part of the rows and compared on the
     others, in ``cv`` folds: an additive one, and a saturated one with separate weights for every group. Both are linear
-    in X, start from the model, have a free bias for each group and choose their ridge in the same way. The gain of the
-    second over the first is evidence for interactions between attributes. This is a statement about linear energies
-    and about this number of rows; weak interactions need more rows. The standard error treats rows as independent
-    and ignores that folds share training rows, so a gain counts only beyond three standard errors. Groups with fewer
-    than five rows are left out.
+    in X (for boosted energies, in the outputs of the trees), start from the model, have a free bias for each group and
+    choose their ridge in the same way. The gain of the second over the first is evidence for interactions between
+    attributes. This is a statement about linear energies and about this number of rows; weak interactions need more
+    rows. The standard error treats rows as independent and ignores that folds share training rows, so a gain counts
+    only beyond three standard errors. Groups with fewer than five rows are left out.
 
     *Biases.* ``|B* − B|``, the gap between extrapolated and learned biases of seen groups, which is 0 at the optimum;
     effective sample size and Pareto k̂ of each group, if the classifier has them.
@@ -189,7 +189,13 @@ def _compare(
     among = np.maximum(among, lowest)  # finite, because no correction can raise a probability of 0
     one_hot = clf.space_.one_hot(clf.groups_[np.flatnonzero(clf.seen_)[enough]])
     within = np.searchsorted(enough, position[used])
-    return used, compare_corrections(X[used], within, among, one_hot, cv, random)
+    return used, compare_corrections(_linear_features(clf, X[used]), within, among, one_hot, cv, random)
+
+
+def _linear_features(clf: GroupClassifier, X: FloatArray) -> FloatArray:
+    """Return the features that energies are linear in: for boosted energies the outputs of the trees, otherwise X."""
+    trees = getattr(getattr(clf, "_model", None), "trees", None)
+    return X if trees is None else np.asarray(trees.scores(X))
 
 
 def _by_group(compared: CorrectionLikelihoods, position: IntArray, n_groups: int) -> tuple[FloatArray, FloatArray]:

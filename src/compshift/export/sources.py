@@ -19,6 +19,7 @@ from compshift._errors import InputError, an
 from compshift.core.arrays import FloatArray
 from compshift.core.candidates import Candidates
 from compshift.core.groups import GroupSpace
+from compshift.crm.boosting import CRMBoostingClassifier
 from compshift.crm.classifier import CRMClassifier
 from compshift.crm.cv import CRMClassifierCV
 
@@ -71,6 +72,11 @@ def onnx_source(model: Any, prior: Any = None) -> OnnxSource:
                 f"the model was trained with {model.method.name!r}, which predicts classes but not groups: train it "
                 "with 'crm' or 'crm-resolved', the methods whose models can be written as ONNX"
             )
+    if isinstance(model, CRMBoostingClassifier):
+        raise InputError(
+            "models with boosted energies cannot be written as ONNX: predict with compshift, or fit a model with "
+            "linear energies (CRMClassifier)"
+        )
     given = f"the class {model.__name__}" if isinstance(model, type) else an(type(model).__name__)
     stored = f", for example compshift.load({fspath(model)!r})" if isinstance(model, str | PathLike) else ""
     raise InputError(

@@ -1,4 +1,8 @@
-"""``Recipe``: how columns of a table become features; columns of images or texts need a backbone."""
+"""``Recipe``: how columns of a table become features; columns of images or texts need a backbone.
+
+A recipe of the kind "features" takes columns of numbers as they are; one of the kind "table" takes columns of any kind,
+by ``features/table_columns.py``.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,10 @@ from compshift._errors import InputError, check_name, shown
 from compshift.core.arrays import IntArray
 from compshift.data.dataset import GroupedDataset, Samples
 from compshift.data.feature_files import read_features
+from compshift.data.raw_tables import read_raw_columns
 from compshift.data.splits import stratified_split
-from compshift.data.table import load_samples, load_table
+from compshift.data.table import load_labels, load_samples, load_table
+from compshift.features.table_columns import TableColumns
 
 if TYPE_CHECKING:
     from compshift.features.embedder import Embedder
@@ -26,6 +32,9 @@ if TYPE_CHECKING:
 
 KEYWORDS = {"features": "features", "images": "path", "text": "text"}
 """Kind of samples → parameter of ``load_table`` that names their columns."""
+
+WITHOUT_NETWORK = ("features", "table")
+"""Kinds of samples whose features need no backbone."""
 
 MAX_COLUMNS = {"images": 1, "text": 2}
 """Largest number of columns of each kind; there is no limit for features."""
@@ -35,7 +44,7 @@ MAX_COLUMNS = {"images": 1, "text": 2}
 class Recipe:
     """Columns and backbone from which features are made; stored with a fitted model, so that it can predict tables."""
 
-    kind: str  # "features", "images" or "text"
+    kind: str  # "features", "images", "text" or "table"
     columns: tuple[str, ...]
     backbone: str = ""  # a name or folder; in a model file as ``portable_backbone`` returns it
     pooling: str = "auto"
@@ -44,17 +53,22 @@ class Recipe:
     network: str = ""  # digest of the backbone's weights, settings and precision; empty before its first use
     pairs: str = "joint"  # encoding of pairs of texts; "joint" for models of releases that had no other
     split: Mapping[str, Any] | None = None  # how the table was split, as ``with_split`` records it
+    table: TableColumns | None = None  # how columns of any kind become features, for the kind "table"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a dictionary that can be written as JSON."""
-        content = asdict(self)
-        return content if self.pairs != "joint" else {key: value for key, value in content.items() if key != "pairs"}
+        content = asdict(replace(self, table=None))
+        if self.pairs == "joint":
+            del content["pairs"]
+        content["table"] = None if self.table is None else self.table.to_dict()
+        return content if self.kind == "table" else {key: value for key, value in content.items() if key != "table"}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Recipe:
         """Return the recipe of a result of ``to_dict``. The content is checked, because it comes from a file."""
         try:
-            recipe = cls(**{**content, "columns": tuple(content["columns"])})
+            table = None if content.get("table") is None else TableColumns.from_dict(content["table"])
+            recipe = cls(**{**content, "columns": tuple(content["columns"]), "table": table})
             recipe._check()
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
@@ -64,13 +78,15 @@ class Recipe:
 
     def _check(self) -> None:
         """Check the types and values of all fields."""
-        check_name("the kind", self.kind, tuple(KEYWORDS))
+        check_name("the kind", self.kind, (*KEYWORDS, "table"))
         if not all(isinstance(name, str) for name in self.columns) or len(set(self.columns)) < len(self.columns):
             raise InputError(f"columns is {shown(list(self.columns))}, but must be a list of different names")
         limit = MAX_COLUMNS.get(self.kind)
         if not self.columns or (limit is not None and len(self.columns) > limit):
             expected = "1 or more" if limit is None else " or ".join(map(str, range(1, limit + 1)))
             raise InputError(f"columns has {len(self.columns)} names, but must have {expected} for {self.kind}")
+        if (None if self.table is None else self.table.names) != (self.columns if self.kind == "table" else None):
+            raise InputError("table must describe the columns, for a recipe of the kind 'table' and no other")
         check_name("pairs", self.pairs, ("auto", "joint"))
         for name in ("backbone", "pooling", "dtype", "network"):
             if not isinstance(getattr(self, name), str):
@@ -82,6 +98,10 @@ class Recipe:
 
     def load_table(self, table: Any, **options: Any) -> GroupedDataset:
         """Read a labelled table with the recipe's columns as samples."""
+        if self.kind == "table":
+            return load_labels(
+                table, self.load_samples(table), **{key: value for key, value in options.items() if key != "root"}
+            )
         return load_table(table, **self._columns(), **options)
 
     def load_with_same_split(self, table: Any, **options: Any) -> GroupedDataset:
@@ -113,6 +133,8 @@ class Recipe:
 
     def load_samples(self, table: Any, root: str | PathLike[str] | None = None) -> Samples:
         """Read the samples of a table; it needs no labels."""
+        if self.table is not None:
+            return self.table.transform(read_raw_columns(table, self.columns))
         return load_samples(table, **self._columns(), root=root)
 
     def embedder(self, *, weights: str | PathLike[str] | None = None, **options: Any) -> Embedder:
@@ -121,7 +143,7 @@ class Recipe:
         ``weights`` is the checkpoint file of a backbone that has one; it is not part of the recipe, because its path
         differs between machines.
         """
-        if self.kind == "features":
+        if self.kind in WITHOUT_NETWORK:
             raise InputError("columns of numbers need no backbone: use them as features directly")
         try:
             from compshift.features.embedder import Embedder
@@ -156,7 +178,7 @@ class Recipe:
     ) -> tuple[Any, IntArray, list[str]]:
         """Return the features (n, p), their rows in ``samples`` (n,), and one sentence for every sample left out."""
         rows = np.arange(len(samples))
-        if self.kind == "features":
+        if self.kind in WITHOUT_NETWORK:
             return samples, rows, []
         (result,) = self.embedder(**options).embed(samples, [rows], skip_broken=skip_broken, progress=progress)
         if not len(result.rows):

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -91,6 +91,27 @@ def check_table_path(path: Path, *sources: str | Path | None) -> None:
             f"{path.name!r} has the ending {path.suffix!r}, but tables are written as .csv or .parquet: rename it"
         )
     check_target(path, *sources)
+
+
+def with_columns(columns: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return predictions with columns of the input before them; raise an InputError if a name occurs in both."""
+    import pandas as pd
+
+    twice = [name for name in columns.columns if name in frame.columns]
+    if twice:
+        raise InputError(f"the predictions have a column {twice[0]!r} as well: rename the column in the input")
+    return pd.concat([columns, frame], axis=1)
+
+
+def write_csv(frame: pd.DataFrame, stream: TextIO) -> None:
+    """Write a table as CSV in UTF-8, whatever the encoding of the stream."""
+    text = frame.to_csv(index=False, lineterminator="\n")
+    stream.flush()
+    if hasattr(stream, "buffer"):
+        stream.buffer.write(text.encode())
+    else:  # a stream in memory
+        stream.write(text)
+    stream.flush()
 
 
 def write_frame(frame: pd.DataFrame, path: Path) -> None:

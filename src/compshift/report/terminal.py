@@ -106,8 +106,9 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> None:
+def print_fit(clf: Any, n_rows: int, path: Path, *, as_json: bool) -> None:
     """Print groups, hull, convergence and sample sizes of a fit; after cross-validation, also settings and accuracy."""
+    boosted = not hasattr(clf, "alpha_")
     size = clf.effective_sample_size_
     unseen = clf.inside_hull_ & ~clf.seen_
     result = {
@@ -119,11 +120,10 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
         "groups_outside_hull": int((~clf.inside_hull_).sum()),
         "hull_rank": clf.hull_.rank,
         "hull_full_rank": clf.hull_.full_rank,
-        "alpha": clf.alpha_,
-        "anchor": clf.anchor_,
+        **({"energies": "boosted"} if boosted else {"alpha": clf.alpha_, "anchor": clf.anchor_}),
         "bias": clf.selected_bias_,
         "unseen_offset": clf.unseen_offset_,
-        "feature_transform": clf.feature_transform_,
+        **({} if boosted else {"feature_transform": clf.feature_transform_}),
         "converged": clf.converged_,
         "iterations": clf.n_iter_,
         "bias_gap": clf.bias_gap_,
@@ -133,7 +133,9 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
     if expected is not None:
         result["folds"] = getattr(clf, "n_splits_", None)
         result["expected_accuracy"] = expected.to_dict(orient="records")
-    if clf.unlabelled_decision_ is not None:
+    if boosted:
+        result |= _held_out_accuracy(clf)
+    elif clf.unlabelled_decision_ is not None:
         result["unlabelled"] = unlabelled_content(clf)
     if as_json:
         print(json.dumps(result))
@@ -143,8 +145,11 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
         f"groups: {result['seen_groups']} seen, {result['extrapolated_groups']} extrapolated, "
         f"{result['groups_outside_hull']} outside the hull"
     )
-    state = "converged" if clf.converged_ else "NOT converged"
-    print(f"fit: {state} after {clf.n_iter_} iterations, max |B* - B| = {clf.bias_gap_:.1e}")
+    if boosted:
+        print(_boosting_line(clf))
+    else:
+        state = "converged" if clf.converged_ else "NOT converged"
+        print(f"fit: {state} after {clf.n_iter_} iterations, max |B* - B| = {clf.bias_gap_:.1e}")
     if unseen.any():
         from compshift.crm.model import ENOUGH_SAMPLES
 
@@ -178,6 +183,22 @@ def print_fit(clf: CRMClassifier, n_rows: int, path: Path, *, as_json: bool) -> 
     for line in unlabelled_lines(clf):
         print(line)
     print(f"model written to {path}")
+
+
+def _held_out_accuracy(clf: Any) -> dict[str, float | None]:
+    """Return the accuracy of a boosted model on held-out groups, and on held-out rows of others; None if unknown."""
+    names = {"held_out_group_accuracy": "mean_test_score", "held_out_row_accuracy": "mean_seen_score"}
+    found = {name: float(clf.cv_results_[column][clf.best_index_]) for name, column in names.items()}
+    return {name: None if np.isnan(value) else value for name, value in found.items()}
+
+
+def _boosting_line(clf: Any) -> str:
+    """Say how many rounds of boosting were used, and how accurate they are on held-out groups and rows."""
+    on_groups, on_rows = _held_out_accuracy(clf).values()
+    groups = "no group can be held out" if on_groups is None else f"accuracy {on_groups:.2f} on held-out groups"
+    rows = "" if on_rows is None else f", {on_rows:.2f} on held-out rows of seen groups"
+    rounds = f"fit: {counted(int(clf.n_iter_), 'round')} of boosting, chosen by cross-validation"
+    return f"{rounds}; {groups}{'; accuracy' + rows[1:] if on_groups is None and rows else rows}"
 
 
 def unlabelled_lines(clf: CRMClassifier) -> list[str]:

@@ -1,0 +1,281 @@
+"""Features from the columns of a raw table: numbers, booleans, dates and categories, with missing values.
+
+``TableColumns.fit`` looks at training rows, and ``transform`` makes features (n, p) of any table with the same columns:
+
+===========  =====================================================  ====================================================
+column       features for boosted energies                          features for linear energies
+===========  =====================================================  ====================================================
+number       the number; NaN if it is missing                       standardised; the median if it is missing
+boolean      1 or 0; NaN if it is missing                           as a number
+date         year, month, day of the week, days since 1970          each of them as a number
+category     the number of its level; NaN if missing or new         1 for its level, 0 for the others; rare levels and
+                                                                    new ones together
+===========  =====================================================  ====================================================
+
+A model file holds the columns as plain JSON, which ``from_dict`` checks because it is not trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from compshift._checks import MAX_FEATURE
+from compshift._errors import InputError, check_name, shown
+from compshift.core.arrays import FloatArray
+from compshift.crm.mixed_features import MAX_CATEGORIES
+from compshift.data.raw_tables import as_booleans, as_numbers, as_text, as_times, column_kind
+
+ENERGIES = ("linear", "boosted")
+"""Kinds of energies that features are made for."""
+
+DATE_PARTS = ("year", "month", "day of the week", "days since 1970")
+"""Numbers that a date becomes."""
+
+PARTS = {"number": 1, "boolean": 1, "date": len(DATE_PARTS), "category": 0}
+"""Kind of a column → how many numbers a value becomes; a category becomes none."""
+
+MAX_LEVELS = 50
+"""Largest number of levels of a category with a feature of their own, for linear energies; the rarer ones share one."""
+
+NEAR_UNIQUE = 0.5
+"""A column of text with more distinct values than this share of the rows is not used as a category."""
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """How one column of a table becomes features. The numbers are those of linear energies, one per part."""
+
+    name: str
+    kind: str  # one of PARTS
+    levels: tuple[str, ...] = ()  # of a category, the most frequent first
+    rare: bool = False  # whether training has further levels, which share a feature
+    median: tuple[float, ...] = ()
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+
+    @classmethod
+    def fit(cls, name: str, kind: str, column: Any, *, linear: bool) -> TableColumn:
+        """Return a column with the levels or the statistics of its training values."""
+        if kind == "category":
+            import pandas as pd
+
+            counts = pd.Series(as_text(column)).value_counts()
+            levels = sorted(counts.index, key=lambda level: (-counts[level], level))
+            if len(levels) > MAX_CATEGORIES and not linear:
+                raise InputError(
+                    f"the column {name!r} has {len(levels)} categories, but at most {MAX_CATEGORIES} are accepted: "
+                    "leave it out, or group its values"
+                )
+            limit = MAX_LEVELS if linear else MAX_CATEGORIES
+            return cls(name, kind, tuple(levels[:limit]), rare=len(levels) > limit)
+        if not linear:
+            return cls(name, kind)
+        parts = _parts(column, name, kind).T
+        median, mean, scale = zip(*(_statistics(part[~np.isnan(part)]) for part in parts), strict=True)
+        return cls(name, kind, median=median, mean=mean, scale=scale)
+
+    def transform(self, column: Any, *, linear: bool) -> FloatArray:
+        """Return the features of the values of a column (n,), (n, q)."""
+        if self.kind == "category":
+            return self._one_hot(column) if linear else self._codes(column)[:, None]
+        parts = _parts(column, self.name, self.kind)
+        if not linear:
+            return parts
+        filled = np.where(np.isnan(parts), self.median, parts)
+        return np.asarray((filled - self.mean) / self.scale)
+
+    def _codes(self, column: Any) -> FloatArray:
+        """Return the number of each value among the levels; NaN if it is missing or not among them, (n,)."""
+        number = {level: float(index) for index, level in enumerate(self.levels)}
+        return np.array([number.get(text, np.nan) for text in as_text(column, self.levels)])
+
+    def _one_hot(self, column: Any) -> FloatArray:
+        """Return a feature per level and, if there are rare levels, one for all others; all 0 for a missing value."""
+        import pandas as pd
+
+        codes = self._codes(column)
+        features = np.asarray(codes[:, None] == np.arange(len(self.levels)), dtype=np.float64)  # (n, levels)
+        if not self.rare:
+            return features
+        other = np.isnan(codes) & pd.notna(column).to_numpy()
+        return np.asarray(np.column_stack([features, other]))
+
+    def feature_names(self, *, linear: bool) -> list[str]:
+        """Return the names of the features."""
+        if self.kind == "date":
+            return [f"{self.name} ({part})" for part in DATE_PARTS]
+        if self.kind == "category" and linear:
+            return [
+                *(f"{self.name}={level}" for level in self.levels),
+                *([f"{self.name} (other)"] if self.rare else []),
+            ]
+        return [self.name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that are set, as JSON holds them."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_dict(cls, content: Any, *, linear: bool) -> TableColumn:
+        """Return the column of a result of ``to_dict``, after checks."""
+        if not isinstance(content, Mapping):
+            raise InputError(f"a column is {shown(content)}, but must be a mapping")
+        lists = {key: content[key] for key in ("levels", "median", "mean", "scale") if key in content}
+        for key, values in lists.items():
+            if not isinstance(values, list | tuple):
+                raise InputError(f"{key} is {shown(values)}, but must be a list")
+        column = cls(**{**content, **{key: tuple(values) for key, values in lists.items()}})
+        column._check(linear=linear)
+        return column
+
+    def _check(self, *, linear: bool) -> None:
+        """Check the types and values of all fields."""
+        if not isinstance(self.name, str):
+            raise InputError(f"the name {shown(self.name)} of a column is not text")
+        check_name(f"the kind of {self.name!r}", self.kind, tuple(PARTS))
+        if not isinstance(self.rare, bool):
+            raise InputError(f"rare is {shown(self.rare)}, but must be true or false")
+        text = all(isinstance(level, str) for level in self.levels)
+        if not text or len(set(self.levels)) < len(self.levels) or len(self.levels) > MAX_CATEGORIES:
+            raise InputError(f"the levels of {self.name!r} must be at most {MAX_CATEGORIES} different texts")
+        if bool(self.levels) != (self.kind == "category"):
+            raise InputError(f"{self.name!r} is a {self.kind} with {len(self.levels)} levels")
+        n_parts = PARTS[self.kind] if linear else 0
+        for key in ("median", "mean", "scale"):
+            values = getattr(self, key)
+            if len(values) != n_parts or not all(
+                type(value) in (int, float) and abs(value) <= MAX_FEATURE for value in values
+            ):
+                raise InputError(f"{key} of {self.name!r} must have {n_parts} finite numbers")
+        if not all(value > 0 for value in self.scale):
+            raise InputError(f"a scale of {self.name!r} is not positive")
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """How the columns of a table become features for linear or boosted energies."""
+
+    energies: str
+    columns: tuple[TableColumn, ...]
+
+    @classmethod
+    def fit(
+        cls, table: Mapping[str, Any], energies: str, *, typed: bool, chosen: bool = False
+    ) -> tuple[TableColumns, dict[str, str]]:
+        """Return the columns of training rows that become features, and why each of the others does not.
+
+        Unless the columns were ``chosen`` by name, text that differs in most rows is left out. ``typed`` is False for
+        the columns of a text file.
+        """
+        found, left_out = [], {}
+        for name, column in table.items():
+            kind = column_kind(column, typed=typed)
+            reason = None
+            if kind is None:
+                reason = "no values" if column.isna().all() else "neither numbers, text, booleans nor dates"
+            elif kind == "category" and not chosen and _is_near_unique(column):
+                reason = "text that differs in most rows"
+            if reason is not None and chosen:
+                raise InputError(f"the column {name!r} has {reason}, so it cannot be a feature: leave it out")
+            if kind is None or reason is not None:
+                left_out[name] = str(reason)
+            else:
+                found.append(TableColumn.fit(name, kind, column, linear=energies == "linear"))
+        return cls(energies, tuple(found)), left_out
+
+    @property
+    def linear(self) -> bool:
+        """Whether the features are for linear energies."""
+        return self.energies == "linear"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features, (p,)."""
+        return [name for column in self.columns for name in column.feature_names(linear=self.linear)]
+
+    @property
+    def categorical(self) -> list[int]:
+        """Indices of the features that are numbers of levels, for boosted energies."""
+        kinds = [column.kind for column in self.columns for _ in column.feature_names(linear=self.linear)]
+        return [] if self.linear else [index for index, kind in enumerate(kinds) if kind == "category"]
+
+    def transform(self, table: Mapping[str, Any]) -> FloatArray:
+        """Return the features (n, p) of a table with the same columns."""
+        return np.column_stack([column.transform(table[column.name], linear=self.linear) for column in self.columns])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
+        return {"energies": self.energies, "columns": [column.to_dict() for column in self.columns]}
+
+    @classmethod
+    def from_dict(cls, content: Any) -> TableColumns:
+        """Return the columns of a result of ``to_dict``. The content is checked, because it comes from a file."""
+        if not isinstance(content, Mapping) or set(content) != {"energies", "columns"}:
+            raise InputError("table must have energies and columns")
+        check_name("energies", content["energies"], ENERGIES)
+        if not isinstance(content["columns"], list | tuple) or not content["columns"]:
+            raise InputError("the columns of table must be a list of one or more")
+        linear = content["energies"] == "linear"
+        columns = tuple(TableColumn.from_dict(column, linear=linear) for column in content["columns"])
+        return cls(content["energies"], columns)
+
+
+def _parts(column: Any, name: str, kind: str) -> FloatArray:
+    """Return the numbers of a column that is not a category, (n, parts); NaN where a value is missing."""
+    if kind == "number":
+        return as_numbers(column, name)[:, None]
+    if kind == "boolean":
+        return as_booleans(column, name)[:, None]
+    import pandas as pd
+
+    times = as_times(column, name)
+    days = (times - pd.Timestamp(0)) / pd.Timedelta(days=1)
+    parts = (times.dt.year, times.dt.month, times.dt.day_of_week, days)
+    return np.column_stack([part.to_numpy(dtype=np.float64, na_value=np.nan) for part in parts])
+
+
+def _statistics(values: FloatArray) -> tuple[float, float, float]:
+    """Return the median, the mean and the standard deviation of numbers; 1 for one that is 0."""
+    largest = float(np.abs(values).max(initial=0.0)) or 1.0  # dividing by it first avoids overflow
+    values = values / largest
+    scale = float(values.std()) * largest
+    return float(np.median(values)) * largest, float(values.mean()) * largest, scale if scale > 0 else 1.0
+
+
+def _is_near_unique(column: Any) -> bool:
+    """Return whether a column has more distinct values than a share ``NEAR_UNIQUE`` of its rows, or too many."""
+    distinct = column.nunique()
+    return bool(distinct > max(NEAR_UNIQUE * len(column), 1) or distinct > MAX_CATEGORIES)
+
+
+def described(columns: TableColumns, limit: int = 8) -> str:
+    """Return the columns by kind: ``2 numbers (age, income), 1 category (job)``."""
+    plural = {"number": "numbers", "boolean": "booleans", "date": "dates", "category": "categories"}
+    parts = []
+    for kind, many in plural.items():
+        found = [column.name for column in columns.columns if column.kind == kind]
+        if found:
+            more = f" and {len(found) - limit} more" if len(found) > limit else ""
+            parts.append(f"{len(found)} {kind if len(found) == 1 else many} ({', '.join(found[:limit])}{more})")
+    return ", ".join(parts)
+
+
+def left_out_sentence(reasons: Mapping[str, str]) -> str:
+    """Return the columns that do not become features, by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(name)
+    return "; ".join(f"{_quoted(found)} ({reason})" for reason, found in by_reason.items())
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)

@@ -1,0 +1,479 @@
+"""``compshift fit`` on tables as they are, and what the model then does: predict, evaluate, report, export."""
+
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import compshift as cs
+from compshift.features.recipe import Recipe
+
+LABELS = ["--target", "churn", "--attributes", "region"]
+BOOSTED = [*LABELS, "--energies", "boosted", "--max-iter", "20", "--jobs", "1"]
+
+
+def customers(n=600, seed=0):
+    """Return a table with columns of every kind, gaps, an id and splits; churn in the west occurs in test rows only."""
+    rng = np.random.default_rng(seed)
+    y, a = rng.integers(0, 2, n), rng.integers(0, 3, n)
+    test = (rng.random(n) < 0.3) | ((y == 1) & (a == 2))
+    days = pd.to_timedelta(rng.integers(0, 1500, n) + 400 * y, unit="D")
+    frame = pd.DataFrame(
+        {
+            "id": [f"customer {row}" for row in range(n)],
+            "income": rng.normal(size=n) + 2 * y,
+            "age": rng.integers(20, 80, n) + 10 * a,
+            "job": np.array(["cook", "nurse", "clerk", "smith"])[(y + 2 * (rng.random(n) < 0.3) + a) % 4],
+            "member": rng.random(n) < 0.3 + 0.4 * y,
+            "since": (pd.Timestamp("2015-01-01") + days).strftime("%Y-%m-%d"),
+            "empty": np.nan,
+            "churn": np.array(["no", "yes"])[y],
+            "region": np.array(["north", "south", "west"])[a],
+            "split": np.where(test, "test", "train"),
+        }
+    )
+    for column in ("income", "job", "since"):
+        frame[column] = frame[column].where(rng.random(n) > 0.1)
+    return frame
+
+
+@pytest.fixture
+def folder(tmp_path):
+    customers().to_csv(tmp_path / "t.csv", index=False)
+    return tmp_path
+
+
+@pytest.fixture(params=["boosted", "linear"])
+def fitted(request, call, folder):
+    """A folder with a table and a model of it."""
+    if request.param == "boosted":
+        pytest.importorskip("lightgbm")
+    options = BOOSTED if request.param == "boosted" else LABELS
+    result = call("fit", "t.csv", *options, "-o", "m.safetensors", cwd=folder)
+    assert (result.returncode, result.err) == (0, ""), result.err
+    return SimpleNamespace(folder=folder, energies=request.param, out=result.out)
+
+
+def predictions(call, folder, name, *options):
+    result = call("predict", "m.safetensors", name, *options, "-o", "p.parquet", cwd=folder)
+    assert (result.returncode, result.err) == (0, ""), result.err
+    return pd.read_parquet(folder / "p.parquet")
+
+
+def test_columns_of_every_kind(call, fitted):
+    lines = fitted.out.splitlines()
+    assert lines[0] == "features: 2 numbers (income, age), 1 boolean (member), 1 date (since), 1 category (job)"
+    assert lines[1].startswith("left out: 'id' (text that differs in most rows); 'empty' (no values); ")
+    assert lines[2].endswith(f"rows of {8 if fitted.energies == 'boosted' else 11} features, attributes churn, region")
+    report = json.loads(call("evaluate", "m.safetensors", "t.csv", "--json", cwd=fitted.folder).out)
+    assert (report["split"], report["rows"]) == ("test", int((customers()["split"] == "test").sum()))
+    assert report["average"] > 0.75
+    unseen = next(group for group in report["groups"] if group["in_training"] == "extrapolated")
+    assert unseen["accuracy"] > 0.7
+    known = json.loads(call("evaluate", "m.safetensors", "t.csv", "--known", "region", "--json", cwd=fitted.folder).out)
+    assert known["attributes_known_in_use"] == ["region"]
+
+
+def test_other_files_with_the_same_rows_give_the_same_predictions(call, fitted):
+    """Types are those of training: without labels, in another order, and as Parquet with types of its own."""
+    folder, frame = fitted.folder, customers()
+    expected = predictions(call, folder, "t.csv")
+    raw = frame[["job", "since", "age", "member", "income"]]
+    raw.to_csv(folder / "raw.csv", index=False)
+    raw.to_csv(folder / "raw.tsv", index=False, sep="\t")
+    typed = raw.assign(since=pd.to_datetime(raw["since"]), job=raw["job"].astype("category"), age=raw["age"] * 1.0)
+    typed.to_parquet(folder / "typed.parquet")
+    raw.astype({"age": str, "member": int}).to_parquet(folder / "odd.parquet")
+    for name in ("raw.csv", "raw.tsv", "typed.parquet", "odd.parquet"):
+        pd.testing.assert_frame_equal(predictions(call, folder, name), expected)
+    half = raw[:300].assign(job=None, income=None, since=None, member=None)
+    half.to_csv(folder / "half.csv", index=False)
+    assert len(predictions(call, folder, "half.csv")) == 300
+    half.to_parquet(folder / "half.parquet")
+    pd.testing.assert_frame_equal(predictions(call, folder, "half.parquet"), predictions(call, folder, "half.csv"))
+
+
+def test_a_parquet_table_is_fitted_as_it_is(call, fitted):
+    frame = customers()
+    frame.assign(since=pd.to_datetime(frame["since"])).to_parquet(fitted.folder / "t.parquet")
+    expected = predictions(call, fitted.folder, "t.csv")
+    options = BOOSTED if fitted.energies == "boosted" else LABELS
+    result = call("fit", "t.parquet", *options, "-o", "m.safetensors", cwd=fitted.folder)
+    assert result.out == fitted.out
+    pd.testing.assert_frame_equal(predictions(call, fitted.folder, "t.csv"), expected)
+
+
+def test_new_categories_count_as_missing(call, fitted):
+    folder, frame = fitted.folder, customers()
+    frame.assign(job=frame["job"].replace("cook", "diver")).to_csv(folder / "new.csv", index=False)
+    frame.assign(job=frame["job"].where(frame["job"] != "cook")).to_csv(folder / "gap.csv", index=False)
+    new, gap = predictions(call, folder, "new.csv"), predictions(call, folder, "gap.csv")
+    pd.testing.assert_frame_equal(new, gap)
+    assert not new.equals(predictions(call, folder, "t.csv"))
+
+
+def test_the_model_in_python(call, fitted):
+    clf, frame = cs.load(fitted.folder / "m.safetensors"), customers()
+    X = Recipe.from_dict(clf.inputs_).load_samples(frame)
+    found = predictions(call, fitted.folder, "t.csv")
+    np.testing.assert_allclose(clf.predict_proba(X), found[["P(churn=no)", "P(churn=yes)"]])
+    assert clf.predict(X).tolist() == found["churn"].tolist()
+
+
+def test_report_and_export(call, fitted):
+    pytest.importorskip("altair")
+    result = call("report", "m.safetensors", "t.csv", "--diagnose", "-o", "r.html", cwd=fitted.folder)
+    assert (result.returncode, result.err) == (0, ""), result.err
+    if fitted.energies == "boosted":
+        pytest.importorskip("onnx")
+        result = call("export", "m.safetensors", "-o", "m.onnx", cwd=fitted.folder)
+        assert (result.returncode, result.err.count("\n")) == (2, 1)
+        assert "models with boosted energies cannot be written as ONNX" in result.err
+
+
+def test_text_is_categorical_for_trees(call, folder):
+    pytest.importorskip("lightgbm")
+    call("fit", "t.csv", *BOOSTED, "-o", "m.safetensors", cwd=folder)
+    clf = cs.load(folder / "m.safetensors")
+    recipe = Recipe.from_dict(clf.inputs_)
+    assert clf._columns.categorical == (recipe.table.feature_names.index("job"),)
+
+
+def test_diagnosis_of_boosted_energies_with_gaps(call, folder):
+    pytest.importorskip("lightgbm")
+    call("fit", "t.csv", *BOOSTED, "-o", "m.safetensors", cwd=folder)
+    clf, frame = cs.load(folder / "m.safetensors"), customers()
+    X = Recipe.from_dict(clf.inputs_).load_samples(frame)
+    assert np.isnan(X).any()
+    diagnosis = cs.diagnose(clf, X, frame[["churn"]], attributes=frame[["region"]])
+    assert np.isfinite(diagnosis.interaction.mean)
+    assert diagnosis.verdict
+
+
+def test_prediction_sets_and_explanations(call, folder):
+    pytest.importorskip("lightgbm")
+    call("fit", "t.csv", *BOOSTED, "-o", "m.safetensors", cwd=folder)
+    found = predictions(call, folder, "t.csv", "--sets", "0.9", "--explain", "--groups")
+    assert {"churn set", "group region", "P(churn=yes, region=west)"} <= set(found)
+
+
+def test_splits_by_shares_are_remembered(call, folder):
+    pytest.importorskip("lightgbm")
+    customers().drop(columns="split").to_csv(folder / "whole.csv", index=False)
+    result = call("fit", "whole.csv", *BOOSTED, "--shares", "0.6,0.4", "-o", "m.safetensors", cwd=folder)
+    assert (result.returncode, result.err) == (0, ""), result.err
+    result = call("evaluate", "m.safetensors", "whole.csv", "--json", cwd=folder)
+    assert (json.loads(result.out)["split"], result.err) == ("test", "")
+    assert 200 < json.loads(result.out)["rows"] < 280
+
+
+def test_statistics_and_levels_are_those_of_training_rows(call, folder):
+    frame = customers()
+    frame.loc[frame["split"] == "test", "income"] = 1e6
+    frame.loc[frame["split"] == "test", "job"] = "spy"
+    frame.to_csv(folder / "t.csv", index=False)
+    assert call("fit", "t.csv", *LABELS, "-o", "m.safetensors", cwd=folder).returncode == 0
+    columns = {column["name"]: column for column in cs.load(folder / "m.safetensors").inputs_["table"]["columns"]}
+    train = frame.loc[frame["split"] == "train", "income"]
+    assert columns["income"]["median"] == [pytest.approx(train.median())]
+    assert columns["income"]["mean"] == [pytest.approx(train.mean())]
+    assert columns["income"]["scale"] == [pytest.approx(train.std(ddof=0))]
+    assert sorted(columns["job"]["levels"]) == ["clerk", "cook", "nurse", "smith"]
+
+
+def test_features_name_columns_of_any_kind(call, folder):
+    pytest.importorskip("lightgbm")
+    result = call("fit", "t.csv", *BOOSTED, "--features", "id,since,age", "-o", "m.safetensors", cwd=folder)
+    assert result.out.startswith("features: 1 number (age), 1 date (since), 1 category (id)\n")
+    assert "left out" not in result.out
+    customers()[["age", "since", "id"]].to_csv(folder / "new.csv", index=False)
+    assert len(predictions(call, folder, "new.csv")) == 600
+
+
+def test_kept_columns_are_not_features(call, folder):
+    pytest.importorskip("lightgbm")
+    result = call("fit", "t.csv", *BOOSTED, "--keep", "id,income,empty", "--json", "-o", "m.safetensors", cwd=folder)
+    assert result.err == "features: 1 number (age), 1 boolean (member), 1 date (since), 1 category (job)\n"
+    content = json.loads(result.out)
+    assert (content["energies"], content["features"]) == ("boosted", 7)
+    assert content["held_out_row_accuracy"] > 0.5
+
+
+def test_feature_files_with_boosted_energies(call, tmp_path):
+    pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(0)
+    codes = np.repeat([[0, 1], [1, 0], [1, 1]], 100, axis=0)
+    X = rng.normal(size=codes.shape) + 3 * codes
+    np.savez(tmp_path / "f.npz", X=X, Z=codes, attribute_names=["y", "a"])
+    options = ["--target", "y", "--attributes", "a", "--energies", "boosted", "--max-iter", "10", "--jobs", "1"]
+    result = call("fit", "f.npz", *options, "-o", "m.safetensors", cwd=tmp_path)
+    assert (result.returncode, result.err) == (0, ""), result.err
+    found = predictions(call, tmp_path, "f.npz")
+    expected = cs.CRMBoostingClassifier(max_iter=10).fit(X, codes[:, 0], attributes=codes[:, 1]).predict_proba(X)
+    np.testing.assert_allclose(found[["P(y=0)", "P(y=1)"]], expected)
+    result = call("fit", "f.npz", *options, "--keep", "a", "-o", "n.safetensors", cwd=tmp_path)
+    assert result.err == "error: --keep is for tables all of whose columns are features: leave it out\n"
+
+
+def test_unlabelled_rows_of_a_raw_table(call, folder):
+    result = call("fit", "t.csv", *LABELS, "--unlabelled", "t.csv", "-o", "m.safetensors", cwd=folder)
+    assert (result.returncode, result.err) == (0, ""), result.err
+    assert "600 unlabelled rows" in result.out
+
+
+def test_rare_categories_share_a_feature(call, tmp_path):
+    rng = np.random.default_rng(0)
+    n = 900
+    y, a = rng.integers(0, 2, n), rng.integers(0, 2, n)
+    town = [f"town {number}" for number in np.r_[np.repeat(np.arange(50), 12), np.repeat(np.arange(50, 200), 2)]]
+    frame = pd.DataFrame({"town": rng.permutation(town), "x": rng.normal(size=n) + y, "y": y, "a": a})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    result = call("fit", "t.csv", "--target", "y", "--attributes", "a", "-o", "m.safetensors", cwd=tmp_path)
+    assert "900 rows of 52 features" in result.out
+    recipe = Recipe.from_dict(cs.load(tmp_path / "m.safetensors").inputs_)
+    assert recipe.table.feature_names[-2:] == ["town (other)", "x"]
+    X = recipe.load_samples({"town": ["town 0", "town 199", "new", None], "x": [0.0, 0.0, 0.0, 0.0]})
+    assert X[:, :50].sum(axis=1).tolist() == [1, 0, 0, 0]
+    assert X[:, 50].tolist() == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--alpha", "1"], "--alpha is for linear energies, not for --energies boosted: leave it out"),
+        (["--anchor", "zero", "--tol", "1e-3"], "--anchor and --tol are for linear energies, not for --energies"),
+        (["--cross-fit"], "--cross-fit is for linear energies, not for --energies boosted: leave it out"),
+        (["--transform", "none"], "--transform is for linear energies, not for --energies boosted: leave it out"),
+        (["--memory", "2G"], "--memory is for linear energies, not for --energies boosted: leave it out"),
+        (["--unlabelled", "t.csv"], "--unlabelled is for linear energies, not for --energies boosted: leave it out"),
+        (["--bias", "auto"], "--bias is 'auto', which is for linear energies: pass a value, or leave it out"),
+        (["--unseen-offset", "auto"], "--unseen-offset is 'auto', which is for linear energies: pass a value"),
+        (["--energies", "fancy"], "energies 'fancy' is not known: use one of 'linear', 'boosted'"),
+        (["--max-iter", "0"], "--max-iter is 0: pass an integer ≥ 1"),
+        (["--features", "incme"], "column 'incme' is not known: use one of"),
+        (["--features", "age,churn"], "the column 'churn' is used twice: name each column once"),
+        (["--features", "age,age"], "the column 'age' is used twice: name each column once"),
+        (["--features", "age,empty"], "the column 'empty' has no values, so it cannot be a feature: leave it out"),
+        (["--features", "age", "--keep", "id"], "--keep and --features cannot be used together: --features already"),
+        (["--keep", "name"], "column 'name' is not known: use one of"),
+        (["--keep", "income,age,job,member,since,empty"], "no column of 't.csv' can be a feature, 'id' (text that"),
+        (["--keep", "id,income,age,job,member,since,empty"], "'t.csv' has no columns besides 'churn', 'region', 'id'"),
+        (["--backbone", "minilm"], "--backbone is for --path and --text, not for columns of numbers and categories"),
+        (["--root", ".", "--cache", "c"], "--root and --cache are for --path and --text, not for columns of numbers"),
+        (["--shares", "0.5,0.5"], "--shares cannot be used with a table that has a column 'split'"),
+        (["--split", "val"], "there are no val rows: use one of 'train', 'test'"),
+    ],
+)
+def test_bad_options_are_one_sentence(call, folder, options, sentence):
+    pytest.importorskip("lightgbm")
+    result = call("fit", "t.csv", *BOOSTED, *options, "-o", "m.safetensors", cwd=folder)
+    assert (result.returncode, result.err.count("\n")) == (2, 1)
+    assert result.err.startswith(f"error: {sentence}")
+    assert not (folder / "m.safetensors").exists()
+
+
+def test_without_lightgbm(call, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    result = call("fit", "t.csv", *BOOSTED, "-o", "m.safetensors", cwd=folder)
+    sentence = "error: boosted energies need LightGBM: run pip install 'compshift[boosting]'\n"
+    assert (result.returncode, result.err) == (2, sentence)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"age": "old"}, "the column 'age' has 'old' at row 3, which is not a number: correct the value, or leave it"),
+        ({"income": "1e400"}, "the column 'income' has '1e400' at row 3, which is not a number"),
+        ({"member": "maybe"}, "the column 'member' has 'maybe' at row 3, which is not true or false"),
+        (
+            {"since": "2020-02-31"},
+            "the column 'since' has '2020-02-31' at row 3, which is not a date such as 2024-05-31",
+        ),
+        ({"since": "7"}, "the column 'since' has '7' at row 3, which is not a date"),
+    ],
+)
+def test_bad_values_are_one_sentence(call, fitted, changes, sentence):
+    frame = customers().astype(object)
+    for name, value in changes.items():
+        frame.loc[3, name] = value
+    frame.to_csv(fitted.folder / "bad.csv", index=False)
+    for command in (["evaluate"], ["predict", "-o", "p.csv"]):
+        result = call(command[0], "m.safetensors", "bad.csv", *command[1:], cwd=fitted.folder)
+        assert (result.returncode, result.err.count("\n")) == (2, 1)
+        assert result.err.startswith(f"error: {sentence}")
+
+
+def test_missing_columns_are_named(call, fitted):
+    customers().drop(columns=["age", "job"]).to_csv(fitted.folder / "less.csv", index=False)
+    for command in (["evaluate"], ["predict", "-o", "p.csv"]):
+        result = call(command[0], "m.safetensors", "less.csv", *command[1:], cwd=fitted.folder)
+        assert (result.returncode, result.err.count("\n")) == (2, 1)
+        assert "'less.csv' lacks the columns 'age', 'job', which the model needs: add them" in result.err
+
+
+class TestPipes:
+    def pipe(self, call, folder, monkeypatch, content, *options):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+        return call("predict", "m.safetensors", "-", *options, cwd=folder)
+
+    def test_standard_input_and_output(self, call, fitted, monkeypatch):
+        expected = call("predict", "m.safetensors", "t.csv", "--keep", "id", "-o", "p.csv", cwd=fitted.folder)
+        assert expected.out == "600 predictions written to p.csv\n"
+        content = (fitted.folder / "t.csv").read_text()
+        result = self.pipe(call, fitted.folder, monkeypatch, content, "--keep", "id", "-o", "-")
+        assert (result.returncode, result.err) == (0, "600 predictions written to standard output\n")
+        assert result.out == (fitted.folder / "p.csv").read_text()
+        result = self.pipe(call, fitted.folder, monkeypatch, content, "-o", "q.csv")
+        assert result.out == "600 predictions written to q.csv\n"
+
+    @pytest.mark.parametrize(
+        ("content", "sentence"),
+        [
+            ("", "standard input is empty: pass a CSV table with a header"),
+            ("income,age\n1,2\n", "standard input lacks the columns 'member', 'job', 'since'"),
+            ("age,income,job,member,since\n", "standard input has no rows"),
+        ],
+    )
+    def test_bad_input_is_one_sentence(self, call, fitted, monkeypatch, content, sentence):
+        result = self.pipe(call, fitted.folder, monkeypatch, content, "-o", "-")
+        assert (result.returncode, result.out, result.err.count("\n")) == (2, "", 1)
+        assert "input.csv" not in result.err
+        if "lacks" not in sentence:
+            assert result.err.startswith(f"error: {sentence}")
+        else:
+            assert result.err.startswith("error: standard input lacks the columns ")
+
+
+class TestKeep:
+    def test_columns_are_copied_as_they_are_written(self, call, fitted):
+        frame = customers().astype({"age": str})
+        frame["code"], frame["when"] = [f"{row:04d}" for row in range(600)], "NA"
+        frame.to_csv(fitted.folder / "t2.csv", index=False)
+        call("predict", "m.safetensors", "t2.csv", "--keep", "code,when,since", "-o", "p.csv", cwd=fitted.folder)
+        found = pd.read_csv(fitted.folder / "p.csv", dtype=str, keep_default_na=False)
+        assert list(found.columns) == ["code", "when", "since", "churn", "P(churn=no)", "P(churn=yes)"]
+        assert found["code"].tolist() == frame["code"].tolist()
+        assert set(found["when"]) == {"NA"}
+        assert found["since"].tolist() == frame["since"].fillna("").tolist()
+
+    def test_feature_files_keep_attributes_of_a_split(self, call, tmp_path):
+        rng = np.random.default_rng(0)
+        codes = rng.integers(0, 2, size=(60, 2))
+        splits = np.arange(60) % 3
+        np.savez(tmp_path / "f.npz", X=rng.normal(size=(60, 3)), Z=codes, attribute_names=["y", "a"], split=splits)
+        call("fit", "f.npz", "--target", "y", "--attributes", "a", "-o", "m.safetensors", cwd=tmp_path)
+        found = predictions(call, tmp_path, "f.npz", "--keep", "a", "--split", "test")
+        assert found["a"].tolist() == codes[splits == 2, 1].tolist()
+        table = pd.DataFrame({"features": list(rng.normal(size=(60, 3))), "split": splits, "a": codes[:, 1]})
+        table.to_parquet(tmp_path / "f.parquet")
+        found = predictions(call, tmp_path, "f.parquet", "--keep", "a", "--split", "test")
+        assert found["a"].tolist() == codes[splits == 2, 1].tolist()
+
+    @pytest.mark.parametrize(
+        ("keep", "sentence"),
+        [
+            ("name", "'t.csv' lacks the column 'name', which --keep names: add it, or leave it out of --keep"),
+            ("churn", "--keep names 'churn', which the predictions have as well: rename the column in the input"),
+            ("id,id", "--keep is 'id,id': name each column once"),
+        ],
+    )
+    def test_bad_names_are_one_sentence(self, call, fitted, keep, sentence):
+        result = call("predict", "m.safetensors", "t.csv", "--keep", keep, "-o", "p.csv", cwd=fitted.folder)
+        assert (result.returncode, result.err.count("\n")) == (2, 1)
+        assert result.err.startswith(f"error: {sentence}")
+
+
+def damaged(inputs, path, value):
+    """Return a copy of the inputs of a model with another value at a path of keys."""
+    copy = json.loads(json.dumps(inputs))
+    *parents, last = path
+    place = copy
+    for key in parents:
+        place = place[key]
+    if value is KeyError:
+        del place[last]
+    else:
+        place[last] = value
+    return copy
+
+
+FIRST = ("table", "columns", 0)
+JOB = ("table", "columns", 2)
+
+HOSTILE = [
+    (("table",), None),
+    (("table",), []),
+    (("table",), KeyError),
+    (("table", "energies"), "quantum"),
+    (("table", "energies"), ["linear"]),
+    (("table", "energies"), KeyError),
+    (("table", "more"), 1),
+    (("table", "columns"), []),
+    (("table", "columns"), {"a": 1}),
+    (FIRST, "income"),
+    ((*FIRST, "name"), "other"),
+    ((*FIRST, "name"), 7),
+    ((*FIRST, "name"), KeyError),
+    ((*FIRST, "kind"), "picture"),
+    ((*FIRST, "kind"), ["number"]),
+    ((*FIRST, "kind"), "category"),
+    ((*FIRST, "kind"), "date"),
+    ((*FIRST, "levels"), ["a"]),
+    ((*FIRST, "more"), 1),
+    ((*FIRST, "median"), [1.0, 2.0]),
+    ((*FIRST, "median"), ["1"]),
+    ((*FIRST, "median"), "1"),
+    ((*FIRST, "mean"), [1e308]),
+    ((*FIRST, "scale"), [10**400]),
+    ((*FIRST, "scale"), [0.0]),
+    ((*FIRST, "scale"), [-1.0]),
+    ((*FIRST, "scale"), [True]),
+    ((*FIRST, "scale"), KeyError),
+    ((*JOB, "levels"), []),
+    ((*JOB, "levels"), ["cook", "cook"]),
+    ((*JOB, "levels"), ["cook", 1]),
+    ((*JOB, "levels"), [["cook"]]),
+    ((*JOB, "levels"), "cook"),
+    ((*JOB, "levels"), [str(number) for number in range(10_001)]),
+    ((*JOB, "rare"), "yes"),
+    (("columns",), ["income"]),
+    (("columns",), [1, 2]),
+    (("kind",), "features"),
+    (("kind",), "tables"),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_inputs_of_a_model_file_are_refused(call, folder, path, value):
+    call("fit", "t.csv", *LABELS, "-o", "m.safetensors", cwd=folder)
+    clf = cs.load(folder / "m.safetensors")
+    assert [column["name"] for column in clf.inputs_["table"]["columns"]][:3] == ["income", "age", "job"]
+    clf.save(folder / "m.safetensors", inputs=damaged(clf.inputs_, path, value))
+    for command in (["evaluate"], ["predict", "-o", "p.csv"]):
+        result = call(command[0], "m.safetensors", "t.csv", *command[1:], cwd=folder)
+        assert (result.returncode, result.err.count("\n")) == (2, 1)
+        assert "the model does not say how its features were made" in result.err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"levels": ["cook", "nurse"]},
+        {"levels": [str(number) for number in range(9000)]},
+        {"rare": True},
+    ],
+)
+def test_inputs_that_do_not_fit_the_model_are_refused(call, folder, change):
+    """Their number of features is another one than that of the model."""
+    call("fit", "t.csv", *LABELS, "-o", "m.safetensors", cwd=folder)
+    clf = cs.load(folder / "m.safetensors")
+    content = json.loads(json.dumps(clf.inputs_))
+    content["table"]["columns"][2] |= change
+    clf.save(folder / "m.safetensors", inputs=content)
+    result = call("predict", "m.safetensors", "t.csv", "-o", "p.csv", cwd=folder)
+    assert (result.returncode, result.err.count("\n")) == (2, 1)
+    assert "features" in result.err
