@@ -162,6 +162,18 @@ class TestFit:
         fixed = CRMBoostingClassifier(max_iter=7, early_stopping=False, n_jobs=1)
         assert fixed.fit(X[kept], codes[kept, 0], attributes=codes[kept, 1]).n_iter_ == 7
 
+    def test_expected_accuracy(self, data):
+        """It is estimated for the unseen group, holds there, and is absent where no group is held out."""
+        X, codes, kept = data
+        arguments = {"attributes": codes[kept, 1]}
+        clf = CRMBoostingClassifier(prior="hull", **QUICK).fit(X[kept], codes[kept, 0], **arguments)
+        ((_, _, expected, lower, upper),) = clf.expected_group_accuracy_.itertuples(index=False)
+        assert lower < expected < upper
+        assert abs(expected - clf.score(X[~kept], codes[~kept, 0])) < 0.15
+        clf.set_params(early_stopping=False, max_iter=5).fit(X[kept], codes[kept, 0], **arguments)
+        with pytest.raises(AttributeError, match="was not estimated"):
+            _ = clf.expected_group_accuracy_
+
     def test_groups_of_one_sample(self):
         X, codes, kept = grid(400)
         rare = (codes == (1, 1)).all(axis=1)
@@ -342,6 +354,7 @@ class TestFiles:
         ({"categorical_features": ["x9"]}, "categorical_features has 'x9', which is not a column of X"),
         ({"bias": "none"}, "bias"),
         ({"n_jobs": 0}, "n_jobs"),
+        ({"confidence": 1}, "confidence"),
     ],
 )
 def test_invalid_parameters(data, parameters, sentence):

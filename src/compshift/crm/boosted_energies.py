@@ -22,12 +22,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from compshift.core.accuracy import importance_accuracy
+from compshift.core.affine import extrapolation_leverage
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, row_blocks
 from compshift.core.candidates import Candidates
-from compshift.core.energy import GroupTable, group_expectations
+from compshift.core.energy import GroupTable, group_expectations, log_evidence
 from compshift.core.folds import combination_folds, row_folds
 from compshift.core.groups import GroupSpace
+from compshift.core.posterior import marginal_log_posterior
 from compshift.crm.blocks import ArrayRows, over_blocks
+from compshift.crm.expected import MAX_UNSEEN_GROUPS, HeldOut, predict_accuracy
 from compshift.crm.fit import StepOne, step_two
 from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel, OutOfFold
@@ -211,6 +215,7 @@ def fit_boosted(
     max_rounds: int,
     n_folds: int,
     prior: Any,
+    confidence: float,
 ) -> BoostedFit:
     """Fit boosted energies; choose the number of rounds unless it is given. Compute the bias of every candidate."""
     candidates = data.candidates
@@ -224,12 +229,14 @@ def fit_boosted(
     checkpoints = _checkpoints(max_rounds) if n_rounds is None else np.array([n_rounds])
     found = (_try_fold(rows, params, checkpoints, group_fold == fold, part == fold) for fold in range(n_folds))
     trials = [trial for trial in found if trial is not None]
-    unseen, within = _accuracies(data, trials, len(checkpoints), prior)
+    held_out = _hold_out(data, trials, len(checkpoints), prior)
+    unseen, within = (np.stack(parts) for parts in zip(*((one.accuracy, one.seen) for one in held_out), strict=True))
     best = 0 if n_rounds is not None else best_checkpoint(unseen, within, candidates)
     logger.info("%d rounds are used", checkpoints[best])
     trees = boost(rows, params, int(checkpoints[best]))
     scores, kept = _held_out_scores(rows, trees, trials, best)
     model = calibrated(scores[kept], rows.subset(kept)[0], rows.frequency, candidates, FINAL_TOL)
+    model = _with_expected(model, rows.frequency, held_out[best], prior, confidence, data.n_targets)
     model = replace(model, trees=trees, n_iter=trees.n_rounds)
     return BoostedFit(model, checkpoints, unseen, within, best)
 
@@ -277,14 +284,13 @@ def _try_fold(
     return _Trial(np.stack(scores), np.flatnonzero(held), in_group[held], kept)
 
 
-def _accuracies(
-    data: LabelledSamples, trials: list[_Trial], n_checkpoints: int, prior: Any
-) -> tuple[FloatArray, FloatArray]:
-    """Return the accuracy on each seen group when it is held out, and otherwise, (c, k) each; NaN if not measured."""
+def _hold_out(data: LabelledSamples, trials: list[_Trial], n_checkpoints: int, prior: Any) -> list[HeldOut]:
+    """Return what the folds found out about each seen group, for each number of rounds."""
     candidates = data.candidates
     groups, k = candidates.seen_groups, len(candidates.seen_groups)
     prior = "hull" if isinstance(prior, str) and prior == "train" else prior  # "train" excludes held-out groups
     right, total = np.zeros((n_checkpoints, 2, k)), np.zeros((2, k))
+    opinion, leverage = np.full((n_checkpoints, k), np.nan), np.full(k, np.nan)
     for trial in trials:
         position, weight = data.position[trial.rows], data.sample_weight[trial.rows]
         own = ~trial.in_group & np.isin(position, trial.kept)
@@ -301,17 +307,56 @@ def _accuracies(
             (),
         )
         log_prior = inner.log_prior(prior)
+        held = np.unique(position[trial.in_group])
+        if held.size:
+            leverage[held] = extrapolation_leverage(inner.hull, groups[held])
         for number, scores in enumerate(trial.scores):
             model = calibrated(scores[own], rows, rows.frequency, inner, CALIBRATION_TOL, tails=False)
             sums = model.log_sums(scores, log_prior - model.bias, range(data.n_targets))
             predicted = np.stack([np.argmax(part, axis=1) for part in sums], axis=1)
+            if held.size:
+                log_score = log_prior - model.bias
+                opinion[number, held] = _opinion(
+                    model, rows.seen, rows.frequency, log_score, groups[held], data.n_targets
+                )
             hit = weight * (predicted == groups[position, : data.n_targets]).all(axis=1)
             for kind, mask in enumerate((trial.in_group, ~trial.in_group)):
                 right[number, kind] += np.bincount(position[mask], hit[mask], minlength=k)
         for kind, mask in enumerate((trial.in_group, ~trial.in_group)):
             total[kind] += np.bincount(position[mask], weight[mask], minlength=k)
     accuracy = np.divide(right, total, out=np.full(right.shape, np.nan), where=total > 0)
-    return accuracy[:, 0], accuracy[:, 1]
+    return [HeldOut(unseen, of, leverage, seen) for (unseen, seen), of in zip(accuracy, opinion, strict=True)]
+
+
+def _opinion(
+    model: CRMModel, seen: GroupTable, frequency: FloatArray, log_score: FloatArray, groups: IntArray, n_targets: int
+) -> FloatArray:
+    """Return the accuracy that a calibrated model itself expects on each of the groups (q, m), (q,)."""
+    known = model.out_of_fold
+    assert known is not None
+    evidence = log_evidence(known.energies, seen, np.log(frequency) - known.bias)
+    marginals = [
+        marginal_log_posterior(known.energies, model.candidates.table, log_score, target) for target in range(n_targets)
+    ]
+    return importance_accuracy(seen.space, groups, known.energies, evidence, known.weight, marginals)
+
+
+def _with_expected(
+    model: CRMModel, frequency: FloatArray, held_out: HeldOut, prior: Any, confidence: float, n_targets: int
+) -> CRMModel:
+    """Return the model with the expected accuracy on each unseen group inside the hull (``expected``)."""
+    candidates = model.candidates
+    unseen = np.flatnonzero((candidates.in_seen < 0) & candidates.inside_hull)
+    if not 0 < unseen.size <= MAX_UNSEEN_GROUPS or np.isnan(held_out.accuracy).all():
+        return model
+    groups = candidates.groups[unseen]
+    seen = GroupTable.of(candidates.space, candidates.seen_groups)
+    opinion = _opinion(model, seen, frequency, candidates.log_prior(prior) - model.bias, groups, n_targets)
+    leverage = extrapolation_leverage(candidates.hull, groups)
+    found = predict_accuracy(candidates.hull, groups, held_out, opinion, leverage, confidence, n_targets)
+    expected = np.full((len(candidates.groups), 3), np.nan)
+    expected[unseen] = np.stack(found, axis=1)
+    return replace(model, expected=expected)
 
 
 def best_checkpoint(unseen: FloatArray, seen: FloatArray, candidates: Candidates) -> int:

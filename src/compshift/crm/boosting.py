@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._checks import check_count, check_positive
+from compshift._checks import check_count, check_fraction, check_positive
 from compshift._errors import InputError, check_name
 from compshift.core.arrays import FloatArray
 from compshift.core.groups import GroupSpace
@@ -65,6 +65,8 @@ class CRMBoostingClassifier(FittedCRM):
         Candidate groups; no other group is ever predicted.
     n_folds : int, default=3
         Number of folds.
+    confidence : float, default=0.9
+        Coverage of the intervals of ``expected_group_accuracy_``.
     random_state : int, RandomState or None, default=0
         Seed of the folds and of LightGBM.
     n_jobs : int or None, default=None
@@ -118,6 +120,7 @@ class CRMBoostingClassifier(FittedCRM):
         unseen_offset: float = 0.0,
         support: Any = "all",
         n_folds: int = 3,
+        confidence: float = 0.9,
         random_state: Any = 0,
         n_jobs: int | None = None,
         verbose: bool | int = False,
@@ -134,6 +137,7 @@ class CRMBoostingClassifier(FittedCRM):
         self.unseen_offset = unseen_offset
         self.support = support
         self.n_folds = n_folds
+        self.confidence = confidence
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -188,6 +192,7 @@ class CRMBoostingClassifier(FittedCRM):
                 max_rounds=rounds,
                 n_folds=n_folds,
                 prior=self.prior,
+                confidence=check_fraction(self.confidence, "confidence"),
             )
             self._adopt(found.model, self._setting(), data.n_targets, data.one_dimensional)
             self.cv_results_ = _cv_results(found)
@@ -207,6 +212,7 @@ class CRMBoostingClassifier(FittedCRM):
         if not isinstance(self.early_stopping, bool | np.bool_):
             raise InputError(f"early_stopping is {self.early_stopping!r}: pass True or False")
         check_count(self.max_iter, "max_iter")
+        check_fraction(self.confidence, "confidence")
         jobs = check_jobs(self.n_jobs)
         params = BoostingParams(
             check_positive(self.learning_rate, "learning_rate"),

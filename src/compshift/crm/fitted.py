@@ -115,14 +115,17 @@ class FittedCRM(GroupClassifier):
 
     @property
     def expected_group_accuracy_(self) -> pd.DataFrame:
-        """Expected accuracy on each unseen group inside the affine hull, estimated by ``CRMClassifierCV``.
+        """Expected accuracy on each unseen group inside the affine hull, estimated on held-out groups.
 
         The estimate is valid only for the prior used in ``fit``; it is not available while another prior is set.
         """
         check_is_fitted(self)
         expected = self._model.expected
         if expected is None:
-            raise AttributeError("expected_group_accuracy_ is estimated only by CRMClassifierCV: fit a CRMClassifierCV")
+            raise AttributeError(
+                "expected_group_accuracy_ was not estimated: fit a CRMClassifierCV, or a CRMBoostingClassifier with "
+                "early_stopping, to samples of which some group can be held out"
+            )
         if not same_prior(self.log_prior_, self._fit_log_prior):
             raise AttributeError(
                 "expected_group_accuracy_ is valid only for the prior used in fit, but the current prior differs: pass "
