@@ -69,6 +69,8 @@ def test_columns_of_every_kind(call, fitted):
     assert lines[0] == "features: 2 numbers (income, age), 1 boolean (member), 1 date (since), 1 category (job)"
     assert lines[1].startswith("left out: 'id' (text that differs in most rows); 'empty' (no values); ")
     assert lines[2].endswith(f"rows of {8 if fitted.energies == 'boosted' else 11} features, attributes churn, region")
+    if fitted.energies == "boosted":
+        assert "trust: expected accuracy on 1 unseen group: " in fitted.out
     report = json.loads(call("evaluate", "m.safetensors", "t.csv", "--json", cwd=fitted.folder).out)
     assert (report["split"], report["rows"]) == ("test", int((customers()["split"] == "test").sum()))
     assert report["average"] > 0.75

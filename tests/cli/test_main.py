@@ -309,7 +309,7 @@ def test_alpha_by_held_out_groups(tmp_path, call):
     result = call(*fit, "--alpha", "auto", cwd=tmp_path)
     assert result.returncode == 0
     assert "chosen on held-out groups (5 folds): alpha" in result.out
-    assert "expected accuracy on the 1 unseen groups" in result.out
+    assert "expected accuracy on 1 unseen group:" in result.out
     assert "(owl, sea)" in result.out
     fitted = json.loads(call(*fit, "--unseen-offset", "0.5", "--json", cwd=tmp_path).out)
     assert fitted["unseen_offset"] == 0.5

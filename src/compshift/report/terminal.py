@@ -160,7 +160,7 @@ def print_fit(clf: Any, n_rows: int, path: Path, *, as_json: bool) -> None:
             f"{'biases' if measured else 'trust'}: the smallest effective sample size behind the bias of an "
             f"extrapolated group is {size[position]:.0f}, for {clf.space_.label(clf.groups_[position])}{note}"
         )
-    if expected is not None:
+    if expected is not None and not boosted:
         how = "" if (clf.anchor_, clf.selected_bias_) == ("zero", "extrapolated") else f", {clf.anchor_} anchor"
         how += "" if clf.selected_bias_ == "extrapolated" else f", {clf.selected_bias_} bias"
         how += "" if clf.feature_transform_ == "none" else f", transform {clf.feature_transform_}"
@@ -177,8 +177,9 @@ def print_fit(clf: Any, n_rows: int, path: Path, *, as_json: bool) -> None:
         worst = expected.loc[expected["accuracy"].idxmin()]
         name = ", ".join(str(worst[attribute]) for attribute in clf.space_.names)
         print(
-            f"trust: expected accuracy on the {len(expected)} unseen groups: {expected['accuracy'].mean():.2f} on "
-            f"average, {worst['accuracy']:.2f} ({worst['lower']:.2f} to {worst['upper']:.2f}) on the worst, ({name})"
+            f"trust: expected accuracy on {counted(len(expected), 'unseen group')}: "
+            f"{expected['accuracy'].mean():.2f} on average, "
+            f"{worst['accuracy']:.2f} ({worst['lower']:.2f} to {worst['upper']:.2f}) on the worst, ({name})"
         )
     for line in unlabelled_lines(clf):
         print(line)
@@ -250,7 +251,8 @@ def unlabelled_content(clf: CRMClassifier) -> dict[str, Any] | None:
 
 def expected_without(clf: CRMClassifier) -> pd.DataFrame | None:
     """Return the expected accuracy on unseen groups of the fit without unlabelled rows; None if it is not known."""
-    if clf.unlabelled_decision_ is None or not clf.unlabelled_decision_.used:
+    decision = getattr(clf, "unlabelled_decision_", None)
+    if decision is None or not decision.used:
         return None
     return getattr(clf.without_unlabelled(), "expected_group_accuracy_", None)
 
