@@ -169,7 +169,7 @@ def _class_probabilities(prior: Any, space: GroupSpace) -> FloatArray | None:
     """Return the probabilities (c,) of the values of the first attribute if ``prior`` lists these, None otherwise."""
     if isinstance(prior, Mapping):
         pairs = list(prior.items())
-    elif hasattr(prior, "to_dict") and hasattr(prior, "index"):  # a pandas Series
+    elif hasattr(prior, "to_dict") and hasattr(prior, "index") and not hasattr(prior, "columns"):  # a pandas Series
         pairs = list(zip(prior.index.tolist(), prior.tolist(), strict=True))
     else:
         return None

@@ -170,8 +170,8 @@ class AffineHull:
     def combination(self, code: Any, rows: Any = None, max_tries: int = MAX_TRIES) -> Combination:
         """Return the sparsest affine combination of seen groups that gives a group.
 
-        Combinations are compared by their number of groups, then by Σ |α|, then by the rows of their groups, then by
-        the number of values in which these differ from the group.
+        Combinations are compared by their number of groups, then by the sum of absolute weights, then by the rows of
+        their groups, then by the number of values in which these differ from the group.
 
         Parameters
         ----------
