@@ -64,6 +64,7 @@ NO_INPUT = {
     r".*\.(get_extra_state|set_extra_state)": "called by PyTorch",
     r".*\.(last_features|last_weights|centred_learned_bias|log_score|embed|rate|resolved)": "part of another call",
     r"CombinationKFold|data.Scenario|features.Extraction|metrics.GroupReport(\..*)?": "returned by other calls",
+    r"Comparison(\..*)?": "returned by compare",
     r"training.TrainedClassifier|ExtrapolationWarning|InputError": "not constructed by users",
 }
 """Public names that take no input of a user's own, and why."""
@@ -170,6 +171,7 @@ def special() -> dict[str, dict[str, Any]]:
         "load": {"path": folder() / "model.safetensors"},
         "export_onnx": {"path": made / "model.onnx"},
         "diagnose": {"cv": 3},
+        "compare": {"methods": ["logistic"], "n_splits": 2, "n_jobs": None},
         "AdditiveGaussian.sample": {"codes": SEEN[0], "random_state": 0, "groups": None},
         "AdditiveGaussian.log_density": {"groups": None},
         "CombinationKFold.split": {"groups": None},
@@ -306,7 +308,7 @@ def odd_values(call: str, name: str, good: Any) -> list[Odd]:
 
 
 RANDOM_VALUES = 30  # per parameter
-SLOW = ("training.train", "features.", "diagnose", "CRMClassifierCV", "CRMBoosting", "AffineExtrapolation")
+SLOW = ("training.train", "features.", "diagnose", "compare", "CRMClassifierCV", "CRMBoosting", "AffineExtrapolation")
 
 
 @pytest.mark.parametrize("name", call_names())

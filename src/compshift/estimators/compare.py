@@ -38,6 +38,9 @@ from compshift.data.splits import TEST, TRAIN, stratified_split
 from compshift.estimators.comparison import KNOWN, TRAIN_PRIOR, Comparison, Outcome, summarise
 from compshift.estimators.logit_adjusted import LogitAdjustedClassifier
 
+MAX_SCALED = 1e140
+"""Largest absolute number that scikit-learn's ``StandardScaler`` can square and sum over rows."""
+
 MAX_ONE_HOT = 100
 """Largest number of one-hot columns of a categorical feature; the rarest categories share one."""
 
@@ -222,7 +225,14 @@ def _read_features(reader: _Reader, X: Any, columns: Any, name: str) -> Any:
         raise InputError(
             f"{name} is {an(type(X).__name__)}, but all samples are needed in memory: pass some of its rows as an array"
         )
-    return mixed_features(reader, X, columns)
+    features, columns = mixed_features(reader, X, columns)
+    largest = float(np.nanmax(np.abs(features), initial=0.0))
+    if largest > MAX_SCALED:
+        raise InputError(
+            f"{name} contains a number of size {largest:.1e}, whose square overflows in scikit-learn's scaler: divide "
+            f"the column, so that it stays below {MAX_SCALED:g}"
+        )
+    return features, columns
 
 
 def _test_codes(space: GroupSpace, y: Any, attributes: Any, n_rows: int) -> IntArray:
