@@ -298,7 +298,7 @@ class AffineExtrapolation(GroupClassifier):
             )
 
     def _check_features(self, X: Any, *, fitted: bool) -> Any:
-        """Check the number of rows and the names of features; the estimator gets anything else as it was passed."""
+        """Check the number of rows and the names of features; the estimator gets the rest as it is, floats as float64."""
         X = native_table(X)
         check_unmasked(X, "X")
         X = X.to_pandas() if is_arrow(X) else X
@@ -317,7 +317,8 @@ class AffineExtrapolation(GroupClassifier):
             raise kind(f"{error}: {cure}") from None
         if is_frame and not len(X):
             raise InputError("X has 0 sample(s), but a minimum of 1 is required: pass one row per sample")
-        return checked
+        single = not is_frame and getattr(checked, "dtype", None) in (np.float16, np.float32)
+        return checked.astype(np.float64) if single else checked  # the estimator's rounding must not depend on it
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
