@@ -298,7 +298,7 @@ class AffineExtrapolation(GroupClassifier):
             )
 
     def _check_features(self, X: Any, *, fitted: bool) -> Any:
-        """Check the number of rows and the names of features; the estimator gets the rest as it is, floats as float64."""
+        """Check the number of rows and the names of features; the estimator gets them as they are, in float64."""
         X = native_table(X)
         check_unmasked(X, "X")
         X = X.to_pandas() if is_arrow(X) else X
