@@ -62,7 +62,7 @@ class _Rows(NamedTuple):
 
 
 class _Setup(NamedTuple):
-    """What all fits share."""
+    """Settings that are the same for every fit of a comparison."""
 
     space: GroupSpace
     categories: tuple[int, ...]  # (p,) number of categories of each feature; 0 for numbers
