@@ -133,6 +133,7 @@ def test_a_worker_trains_on_the_device_of_its_job(monkeypatch):
     assert chosen == [2]
 
 
+@pytest.mark.slow
 def test_ray_without_gpus_says_so():
     pytest.importorskip("ray")
     with pytest.raises(InputError, match="the Ray cluster has no GPUs"), start_executor("ray", 1, devices=["cuda"]):

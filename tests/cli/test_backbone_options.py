@@ -55,6 +55,7 @@ def test_fit_and_predict_with_a_checkpoint_file(call, photos):
     assert json.loads(evaluated.out)["rows"] == 8
 
 
+@pytest.mark.slow
 def test_a_run_with_a_checkpoint_file_contains_its_backbone(call, photos):
     result = call("train", *PHOTOS, *WEIGHTS, *ONE_STEP, "-o", "run", cwd=photos)
     assert result.returncode == 0, result.err

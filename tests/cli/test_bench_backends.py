@@ -37,10 +37,11 @@ def numbers(cwd, folder):
     ("backend", "module"),
     [
         ("loky", "joblib"),
-        pytest.param("dask", "distributed", marks=pytest.mark.slow),
-        pytest.param("ray", "ray", marks=pytest.mark.slow),
+        ("dask", "distributed"),
+        ("ray", "ray"),
     ],
 )
+@pytest.mark.slow
 def test_every_backend_gives_the_same_tables(reference, tmp_path, backend, module):
     pytest.importorskip(module)
     result = run("bench", *GRID, "--jobs", "2", "--backend", backend, "--json", "-o", "out", cwd=tmp_path)

@@ -77,6 +77,7 @@ def test_unusable_plugins_raise(tmp_path, call, source, sentence):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_methods_of_installed_packages(tmp_path, monkeypatch):
     """A package with an entry point for its method needs no option."""
     pytest.importorskip("torch")

@@ -9,7 +9,6 @@ import pytest
 
 import compshift
 from compshift import CRMClassifier
-from tests.cli.test_main import run
 from tests.estimators.made_data import make_data
 
 
@@ -32,16 +31,16 @@ def probabilities(folder, name):
     return session.run(["label", "probabilities"], {"X": np.load(folder / "X.npy")})
 
 
-def test_the_file_predicts_what_the_model_does(folder):
+def test_the_file_predicts_what_the_model_does(folder, call):
     pytest.importorskip("onnx")
-    result = run("export", "m.safetensors", "-o", "m.onnx", cwd=folder)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == (
+    result = call("export", "m.safetensors", "-o", "m.onnx", cwd=folder)
+    assert result.returncode == 0, result.err
+    assert result.out == (
         "inputs: X (N, 4), prior (6); prior is optional\n"
         "outputs: label (N), probabilities (N, 2)\n"
         "model written to m.onnx\n"
     )
-    assert result.stderr == ""
+    assert result.err == ""
     clf, X = compshift.load(folder / "m.safetensors"), np.load(folder / "X.npy").astype(np.float64)
     label, found = probabilities(folder, "m.onnx")
     np.testing.assert_allclose(found, clf.predict_proba(X), atol=1e-5)

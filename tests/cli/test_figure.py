@@ -8,23 +8,20 @@ import pytest
 
 from compshift import AffineHull, GroupSpace
 from compshift.studies.growth import GrowthCase
-from tests.cli.test_main import run
 
 
-def test_figure(tmp_path):
+def test_figure(tmp_path, call):
     pytest.importorskip("matplotlib")
-    result = run("figure", "gaussian2d", "-o", "out.png", "--samples", "300", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
+    result = call("figure", "gaussian2d", "-o", "out.png", "--samples", "300", cwd=tmp_path)
+    assert result.returncode == 0, result.err
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
     for word in ("ERM", "CRM (B̂)", "CRM (B*)", "Bayes", "never seen", "worst group"):
-        assert word in result.stdout
+        assert word in result.out
     numbers = pd.read_csv(tmp_path / "out.csv").set_index(["predicting", "method", "z1", "z2"])
     assert len(numbers) == 2 * 4 * 4
     assert (~numbers["seen"]).sum() == 8
-    assert f"{numbers.loc[('z1', 'ERM', -1, -1), 'accuracy']:.3f}" in result.stdout
-    content = json.loads(
-        run("figure", "gaussian2d", "-o", "out.svg", "--samples", "300", "--json", cwd=tmp_path).stdout
-    )
+    assert f"{numbers.loc[('z1', 'ERM', -1, -1), 'accuracy']:.3f}" in result.out
+    content = json.loads(call("figure", "gaussian2d", "-o", "out.svg", "--samples", "300", "--json", cwd=tmp_path).out)
     assert content["z1"]["ERM"]["worst"] < content["z1"]["CRM (B*)"]["worst"]
 
 

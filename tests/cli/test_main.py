@@ -1,4 +1,4 @@
-"""The whole command line: exit codes, messages, and fit, evaluate and predict in their own process."""
+"""The whole command line: exit codes, messages, fit, evaluate and predict; the first of each in its own process."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import compshift
-from compshift import CRMClassifier, GroupSpace
+from compshift import CRMClassifier, GroupSpace, InputError
 from compshift.data.dataset import GroupedDataset
 from compshift.data.feature_files import write_features
 from tests.estimators.made_data import make_data
@@ -45,10 +45,10 @@ def folder(tmp_path_factory):
 
 def test_version_and_help(tmp_path, call):
     assert run("--version").stdout == f"compshift {compshift.__version__}\n"
-    result = run("--help")
+    result = call("--help", cwd=tmp_path)
     assert result.returncode == 0
     for command in ("fit", "predict", "evaluate", "figure"):
-        assert command in result.stdout
+        assert command in result.out
         assert call(command, "--help", cwd=tmp_path).returncode == 0
 
 
@@ -61,8 +61,8 @@ def test_evaluate_prints_every_group(folder):
     assert "\x1b" not in result.stdout
 
 
-def test_evaluate_as_json_equals_the_library(folder):
-    content = json.loads(run("evaluate", "m.safetensors", "birds.npz", "--json", cwd=folder).stdout)
+def test_evaluate_as_json_equals_the_library(folder, call):
+    content = json.loads(call("evaluate", "m.safetensors", "birds.npz", "--json", cwd=folder).out)
     clf = compshift.load(folder / "m.safetensors")
     with np.load(folder / "birds.npz") as archive:
         test = archive["split"] == 2
@@ -144,11 +144,11 @@ def test_fit_on_the_command_line_equals_the_library(folder):
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
-def test_predict(folder, name):
-    result = run(
+def test_predict(folder, call, name):
+    result = call(
         "predict", "m.safetensors", "birds.npz", "-o", name, "--groups", "--explain", "--split", "test", cwd=folder
     )
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 0, result.err
     frame = pd.read_csv(folder / name) if name.endswith("csv") else pd.read_parquet(folder / name)
     clf = compshift.load(folder / "m.safetensors")
     with np.load(folder / "birds.npz") as archive:
@@ -266,11 +266,12 @@ def test_bad_input_is_one_sentence_and_exit_code_2(folder, call, arguments, mess
     assert result.err.count("\n") == 1
 
 
-def test_debug_shows_the_traceback(folder):
+def test_debug_shows_the_traceback(folder, call):
     arguments = ("fit", "nothing.npz", "--target", "bird", "-o", "x")
-    assert "Traceback" not in run(*arguments, cwd=folder).stderr
-    for place in (("--debug", *arguments), (*arguments, "--debug")):
-        assert "Traceback" in run(*place, cwd=folder).stderr
+    assert "Traceback" not in call(*arguments, cwd=folder).err
+    assert "Traceback" in run("--debug", *arguments, cwd=folder).stderr
+    with pytest.raises(InputError, match=r"there is no file or folder 'nothing\.npz'"):
+        call(*arguments, "--debug", cwd=folder)
 
 
 def test_internal_errors_have_their_own_exit_code(folder, call, monkeypatch):

@@ -142,6 +142,7 @@ def test_a_finished_run_is_not_trained_again(call, features):
     assert tomllib.loads((features / "run/config.toml").read_text())["learning_rate"] == 0.3
 
 
+@pytest.mark.slow
 def test_a_named_data_set_with_a_dropped_group(call, tmp_path):
     arguments = ["digits-backgrounds", "--backbone", "small-cnn", "--drop", "3,stripes", "--drop", "4,1"]
     result = call("train", *arguments, *QUICK, "-o", "run", cwd=tmp_path)

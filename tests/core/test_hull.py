@@ -20,10 +20,10 @@ def random_support(rng, m):
 
 @pytest.mark.parametrize("m", [2, 3, 4, 5])
 def test_agrees_with_rational_elimination(m):
-    """250 random supports for each number of attributes: rank, membership, weights and the size of a plan."""
+    """60 random supports for each number of attributes: rank, membership, weights and the size of a plan."""
     rng = np.random.default_rng(m)
     outside = 0
-    for _ in range(250):
+    for _ in range(60):
         space, seen = random_support(rng, m)
         hull = AffineHull(space, seen)
         assert hull.rank == rational_rank([one_hot(space.cardinalities, z) for z in seen])
@@ -41,7 +41,7 @@ def test_agrees_with_rational_elimination(m):
             assert sum(weights) == 1
             combination = weights @ np.array([one_hot(space.cardinalities, z) for z in hull.observed], dtype=object)
             assert combination.tolist() == one_hot(space.cardinalities, code)
-    assert outside > 100
+    assert outside > 20
 
 
 def test_two_attributes_are_connected_components():
