@@ -14,7 +14,7 @@ from compshift.core.energy import GroupTable
 
 pytest.importorskip("lightgbm")
 
-from compshift.crm import boosted_energies
+from compshift.crm import table_energies
 from compshift.crm.boosted_energies import TreeRows, _Objective, value_basis
 
 pytestmark = pytest.mark.filterwarnings("ignore::compshift.ExtrapolationWarning")
@@ -135,7 +135,7 @@ class TestFit:
         """No fold's trees see the samples whose energies give the biases."""
         X, codes, kept = data
         trained, asked = [], []
-        boost, held_out = boosted_energies.boost, boosted_energies._try_fold
+        boost, held_out = table_energies.boost, table_energies._try_fold
 
         def watched(rows, *arguments):
             trained.append({row.tobytes() for row in rows.X})
@@ -146,8 +146,8 @@ class TestFit:
             asked.append({row.tobytes() for row in rows.X[trial.rows]})
             return trial
 
-        monkeypatch.setattr(boosted_energies, "boost", watched)
-        monkeypatch.setattr(boosted_energies, "_try_fold", watched_fold)
+        monkeypatch.setattr(table_energies, "boost", watched)
+        monkeypatch.setattr(table_energies, "_try_fold", watched_fold)
         CRMBoostingClassifier(**QUICK).fit(X[kept], codes[kept, 0], attributes=codes[kept, 1])
         assert len(asked) == 3
         assert not any(one & other for one, other in zip(trained, asked, strict=False))
@@ -155,7 +155,7 @@ class TestFit:
 
     def test_the_number_of_rounds_is_chosen_on_held_out_groups_and_samples(self, data, fitted):
         results = fitted.cv_results_
-        assert fitted.n_iter_ == results["n_iter"][fitted.best_index_] == fitted._model.trees.n_rounds
+        assert fitted.n_iter_ == results["n_iter"][fitted.best_index_] == fitted._model.basis.n_rounds
         total = 1 * results["mean_test_score"] + 8 * results["mean_seen_score"]  # one unseen group, eight seen ones
         assert fitted.best_index_ == np.argmax(total)
         X, codes, kept = data
@@ -322,7 +322,7 @@ class TestFiles:
             (lambda _, arrays: arrays.update(tree_value=arrays["tree_left"]), "tree_value has type int64"),
             (lambda _, arrays: arrays.pop("tree_words"), "tree_words"),
             (lambda header, _: header.pop("trees"), "max_iter|no trees|has no|invalid"),
-            (lambda header, _: header["trees"].update(n_outputs=3), "invalid|do not fit"),
+            (lambda header, _: header["trees"].update(n_outputs=3), "6 coefficients per energy for 3 features"),
             (lambda header, _: header["trees"].update(n_features=10**12), "the number of scales is invalid"),
             (lambda header, _: header.update(categories=[None]), "categories must have"),
             (lambda header, _: header.update(categories=[None, None, None, [[]]]), "categories must have"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -14,13 +13,14 @@ from compshift._errors import InputError, check_name
 from compshift.core.arrays import FloatArray
 from compshift.core.groups import GroupSpace
 from compshift.crm import io
-from compshift.crm.boosted_energies import BoostedFit, BoostingParams, fit_boosted
+from compshift.crm.boosted_energies import BoostingParams
 from compshift.crm.fit import FitParams, Setting, check_offset
 from compshift.crm.fitted import FittedCRM
 from compshift.crm.inputs import check_jobs, restored_on_error, seed_of, visible_log
 from compshift.crm.mixed_features import MixedColumns, mixed_features
 from compshift.crm.model import BIASES, warn_of_unreliable_biases
-from compshift.crm.trees import check_trees, import_lightgbm
+from compshift.crm.table_energies import ENERGIES, TableFit, fit_table
+from compshift.crm.trees import Trees, import_lightgbm
 
 MAX_LEAVES = 100_000
 """Largest number of leaves of a tree that LightGBM can grow, rounded down."""
@@ -40,6 +40,10 @@ class CRMBoostingClassifier(FittedCRM):
 
     Parameters
     ----------
+    energies : "boosted", "linear" or "auto", default="boosted"
+        Kind of energies: trees; linear functions of the standardised numbers and of an indicator for each frequent
+        category and for missing values, with a ridge that is chosen; or whichever of the two is more accurate on
+        held-out groups and samples. "linear" does not need LightGBM.
     max_iter : int, default=200
         Maximum number of rounds of boosting. A round adds one tree per attribute value, and a single one for an
         attribute with two values.
@@ -80,16 +84,20 @@ class CRMBoostingClassifier(FittedCRM):
         Classes, attributes and candidate groups.
     bias_, learned_bias_, cumulant_bias_, effective_sample_size_, pareto_k_, log_prior_ : arrays (g,)
         Biases of the candidates, how reliable they are, and the current prior, as in ``CRMClassifier``.
+    energies_ : "boosted" or "linear"
+        Kind of energies that is used.
     temperature_ : float
-        Factor by which the energies of the trees are multiplied.
+        Factor by which the energies are multiplied.
     n_iter_ : int
-        Number of rounds.
+        Number of rounds of boosting, or of iterations of the linear fit.
     cv_results_ : dict of arrays
-        For each number of rounds that was tried (``n_iter``): the mean accuracy over held-out groups
+        For each setting that was tried (``energies``, ``n_iter`` and ``alpha``): the mean accuracy over held-out groups
         (``mean_test_score``; NaN if no group can be held out), its standard error over groups (``std_test_score``), and
         the mean over held-out samples of the other groups (``mean_seen_score``).
+    best_index_ : int
+        Index of the setting that is used.
     feature_importances_ : array (p,)
-        Number of splits on each feature.
+        Number of splits on each feature; for linear energies, the length of its coefficients.
 
     Examples
     --------
@@ -108,6 +116,7 @@ class CRMBoostingClassifier(FittedCRM):
     def __init__(
         self,
         *,
+        energies: str = "boosted",
         max_iter: int = 200,
         early_stopping: bool = True,
         learning_rate: float = 0.1,
@@ -125,6 +134,7 @@ class CRMBoostingClassifier(FittedCRM):
         n_jobs: int | None = None,
         verbose: bool | int = False,
     ) -> None:
+        self.energies = energies
         self.max_iter = max_iter
         self.early_stopping = early_stopping
         self.learning_rate = learning_rate
@@ -176,20 +186,21 @@ class CRMBoostingClassifier(FittedCRM):
             If a parameter or the data are invalid, or LightGBM is not installed; the message says what to change.
         """
         params, n_folds = self._check_parameters()
-        import_lightgbm()
+        if self.energies != "linear":
+            import_lightgbm()
         with restored_on_error(self), visible_log(self.verbose):
             self._columns: MixedColumns | None = None
             data = self._read(X, y, attributes, sample_weight, space)
             assert self._columns is not None
             if len(data.candidates.seen_groups) < 2:
                 raise InputError("all samples belong to one group: pass samples of at least two groups")
-            rounds = check_count(self.max_iter, "max_iter")
-            found = fit_boosted(
+            found = fit_table(
                 data,
                 self._columns.categorical,
+                self.energies,
                 params,
-                n_rounds=None if self.early_stopping else rounds,
-                max_rounds=rounds,
+                max_rounds=check_count(self.max_iter, "max_iter"),
+                early_stopping=bool(self.early_stopping),
                 n_folds=n_folds,
                 prior=self.prior,
                 confidence=check_fraction(self.confidence, "confidence"),
@@ -204,6 +215,7 @@ class CRMBoostingClassifier(FittedCRM):
         """Check the parameters that do not depend on the data; return those of the trees, and the number of folds."""
         self._check_support()
         self._setting()
+        check_name("energies", self.energies, ENERGIES)
         n_folds, n_leaves = check_count(self.n_folds, "n_folds"), check_count(self.max_leaf_nodes, "max_leaf_nodes")
         if n_folds < 2:
             raise InputError(f"n_folds is {n_folds}: pass a number of folds ≥ 2")
@@ -237,11 +249,21 @@ class CRMBoostingClassifier(FittedCRM):
         return features
 
     @property
-    def feature_importances_(self) -> FloatArray:
-        """Number of splits on each feature, (p,)."""
+    def energies_(self) -> str:
+        """Kind of energies that is used: "boosted" or "linear"."""
         check_is_fitted(self)
-        assert self._model.trees is not None
-        return np.bincount(self._model.trees.feature, minlength=self._model.trees.n_features).astype(np.float64)
+        return "boosted" if isinstance(self._model.basis, Trees) else "linear"
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """Number of splits on each feature; for linear energies, the length of its coefficients, (p,)."""
+        check_is_fitted(self)
+        basis = self._model.basis
+        assert basis is not None
+        if isinstance(basis, Trees):
+            return np.bincount(basis.feature, minlength=basis.n_features).astype(np.float64)
+        squares = np.square(self._model.coef).sum(axis=0)
+        return np.asarray(np.sqrt(np.bincount(basis.column, squares, minlength=basis.n_features)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -249,55 +271,35 @@ class CRMBoostingClassifier(FittedCRM):
         tags.input_tags.categorical = True
         return tags
 
-    def save(self, path: str | PathLike[str], *, inputs: Mapping[str, Any] | None = None) -> None:
-        """Write the fitted model as a safetensors file; ``compshift.load`` reads it.
+    def _file_class(self) -> type[FittedCRM]:
+        return CRMBoostingClassifier
 
-        Parameters
-        ----------
-        path : str or path
-            File to write. It is written atomically.
-        inputs : mapping, optional
-            Description of how the columns of a table become features, stored with the model and restored as
-            ``inputs_``.
-        """
-        check_is_fitted(self)
-        if inputs is not None and not isinstance(inputs, Mapping):
-            raise InputError(f"inputs is {inputs!r}: pass a mapping or None")
+    def _packed(self, inputs: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the header and the arrays of a model file."""
+        header, arrays = super()._packed(inputs)
         assert self._columns is not None
-        header, arrays = io.pack(io.classifier_state(self, inputs))
         header["categories"] = [None if values is None else list(values) for values in self._columns.categories]
-        try:
-            CRMBoostingClassifier._from_file(header, arrays)
-        except InputError as error:
-            raise InputError(f"the model cannot be saved because the file could not be loaded again: {error}") from None
-        io.write(path, "CRMBoostingClassifier", header, arrays)
+        return header, arrays
 
     def _stored_parameters(self) -> dict[str, Any]:
         """Return the constructor parameters that a model file keeps."""
         bias, offset = self._bias_and_offset()
-        kept = {name: value for name, value in self.get_params(deep=False).items() if name in STORED_PARAMETERS}
+        names = (*STORED_PARAMETERS, *io.ADDED_TABLE_PARAMETERS)
+        kept = {name: value for name, value in self.get_params(deep=False).items() if name in names}
         return kept | {"bias": bias, "unseen_offset": offset, "verbose": bool(self.verbose)}
 
     @classmethod
     def _from_file(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
         """Restore a classifier from the header and the arrays of a model file."""
         state = io.unpack(header, arrays, STORED_PARAMETERS)
-        trees = state.model.trees
-        if trees is None:
+        basis = state.model.basis
+        if basis is None:
             raise InputError("the model file has no trees: save the model again")
-        check_trees(trees)
-        if trees.n_outputs != state.model.coef.shape[1]:
-            raise InputError("the trees of the model do not fit its energies: save the model again")
         clf = cls(**state.parameters)
         clf._check_parameters()
-        clf._columns = MixedColumns(_checked_categories(header, trees.n_features))
+        clf._columns = MixedColumns(_checked_categories(header, basis.n_features))
         clf._adopt(state.model, clf._setting(), state.n_targets, state.one_dimensional)
-        clf.log_prior_ = state.log_prior
-        clf.inputs_ = state.inputs
-        clf._warned_outside_hull = bool((~clf.inside_hull_ & (clf.log_prior_ > -np.inf)).any())
-        clf.n_features_in_ = trees.n_features
-        if state.feature_names is not None:
-            clf.feature_names_in_ = np.array(state.feature_names, dtype=object)
+        clf._restore(state, basis.n_features)
         return clf
 
 
@@ -305,7 +307,11 @@ STORED_PARAMETERS = (
     *("max_iter", "early_stopping", "learning_rate", "max_leaf_nodes", "min_samples_leaf", "l2_regularization"),
     *("prior", "bias", "unseen_offset", "support", "n_folds", "verbose"),
 )
-"""Constructor parameters in a model file."""
+"""Constructor parameters in every model file; those of ``io.ADDED_TABLE_PARAMETERS`` are in newer ones."""
+
+
+SETTING_COLUMNS = ("energies", "n_iter", "alpha")
+"""Columns of ``cv_results_`` that say what was tried."""
 
 
 def _checked_categories(header: Mapping[str, Any], n_features: int) -> tuple[tuple[Any, ...] | None, ...]:
@@ -322,8 +328,8 @@ def _checked_categories(header: Mapping[str, Any], n_features: int) -> tuple[tup
     return tuple(None if values is None else tuple(values) for values in stored)
 
 
-def _cv_results(found: BoostedFit) -> dict[str, Any]:
-    """Return accuracies for each number of rounds, in the layout of scikit-learn's ``cv_results_``."""
+def _cv_results(found: TableFit) -> dict[str, Any]:
+    """Return accuracies for each setting, in the layout of scikit-learn's ``cv_results_``."""
 
     def means(values: FloatArray) -> tuple[FloatArray, FloatArray]:
         known = values[:, ~np.isnan(values).any(axis=0)]
@@ -336,7 +342,7 @@ def _cv_results(found: BoostedFit) -> dict[str, Any]:
 
     (unseen, error), (seen, _) = means(found.unseen), means(found.seen)
     return {
-        "n_iter": found.checkpoints,
+        **{name: np.array([getattr(setting, name) for setting in found.settings]) for name in SETTING_COLUMNS},
         "mean_test_score": unseen,
         "std_test_score": error,
         "mean_seen_score": seen,

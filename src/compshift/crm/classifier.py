@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import copy
-from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from compshift._checks import check_count, check_positive
@@ -346,26 +343,8 @@ class CRMClassifier(FittedCRM):
         clf._warned_outside_hull = True
         return clf._use_prior(prior)
 
-    def save(self, path: str | PathLike[str], *, inputs: Mapping[str, Any] | None = None) -> None:
-        """Write the fitted model as a safetensors file; ``compshift.load`` reads it.
-
-        Parameters
-        ----------
-        path : str or path
-            File to write. It is written atomically.
-        inputs : mapping, optional
-            Description of how the columns of a table become features, stored with the model and restored as
-            ``inputs_``. The command line passes it.
-        """
-        check_is_fitted(self)
-        if inputs is not None and not isinstance(inputs, Mapping):
-            raise InputError(f"inputs is {inputs!r}: pass a mapping or None")
-        header, arrays = io.pack(io.classifier_state(self, inputs))
-        try:
-            CRMClassifier._from_file(header, arrays)
-        except InputError as error:
-            raise InputError(f"the model cannot be saved because the file could not be loaded again: {error}") from None
-        io.write(path, "CRMClassifier", header, arrays)
+    def _file_class(self) -> type[FittedCRM]:
+        return CRMClassifier
 
     def _stored_parameters(self) -> dict[str, Any]:
         """Return the constructor parameters of a ``CRMClassifier`` with the chosen settings, for a model file."""
@@ -390,12 +369,6 @@ class CRMClassifier(FittedCRM):
         state = io.unpack(header, arrays)
         clf = cls(**state.parameters)
         clf._check_parameters()
-        setting = clf._setting()
-        clf._adopt(state.model, setting, state.n_targets, state.one_dimensional)
-        clf.log_prior_ = state.log_prior
-        clf.inputs_ = state.inputs
-        clf._warned_outside_hull = bool((~clf.inside_hull_ & (clf.log_prior_ > -np.inf)).any())
-        clf.n_features_in_ = len(state.model.feature_mean)
-        if state.feature_names is not None:
-            clf.feature_names_in_ = np.array(state.feature_names, dtype=object)
+        clf._adopt(state.model, clf._setting(), state.n_targets, state.one_dimensional)
+        clf._restore(state, len(state.model.feature_mean))
         return clf

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from compshift._errors import check_name
+from compshift._errors import InputError, check_name
 from compshift.core.arrays import FloatArray, IntArray
+from compshift.crm import io
 from compshift.crm.base import GroupClassifier
 from compshift.crm.fit import Setting, check_offset
 from compshift.crm.known import predict_known
@@ -42,6 +44,50 @@ class FittedCRM(GroupClassifier):
         self.converged_ = model.converged
         self.n_iter_ = model.n_iter
         self.inputs_: Mapping[str, Any] | None = None
+
+    def save(self, path: str | PathLike[str], *, inputs: Mapping[str, Any] | None = None) -> None:
+        """Write the fitted model as a safetensors file; ``compshift.load`` reads it.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write. It is written atomically.
+        inputs : mapping, optional
+            Description of how the columns of a table become features, stored with the model and restored as
+            ``inputs_``. The command line passes it.
+        """
+        check_is_fitted(self)
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise InputError(f"inputs is {inputs!r}: pass a mapping or None")
+        header, arrays = self._packed(inputs)
+        kind = self._file_class()
+        try:
+            kind._from_file(header, arrays)
+        except InputError as error:
+            raise InputError(f"the model cannot be saved because the file could not be loaded again: {error}") from None
+        io.write(path, kind.__name__, header, arrays)
+
+    def _packed(self, inputs: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the header and the arrays of a model file."""
+        return io.pack(io.classifier_state(self, inputs))
+
+    def _file_class(self) -> type[FittedCRM]:
+        """Return the class of the classifier that a model file restores."""
+        raise NotImplementedError
+
+    @classmethod
+    def _from_file(cls, header: dict[str, Any], arrays: dict[str, Any]) -> Self:
+        """Restore a classifier from the header and the arrays of a model file."""
+        raise NotImplementedError
+
+    def _restore(self, state: io.ClassifierState, n_features: int) -> None:
+        """Set the fitted attributes that are not part of the model from the contents of a model file."""
+        self.log_prior_ = state.log_prior
+        self.inputs_ = state.inputs
+        self._warned_outside_hull = bool((~self.inside_hull_ & (self.log_prior_ > -np.inf)).any())
+        self.n_features_in_ = n_features
+        if state.feature_names is not None:
+            self.feature_names_in_ = np.array(state.feature_names, dtype=object)
 
     def explain(self, X: Any, *, attributes: Any = None) -> pd.DataFrame:
         """Return the most probable group of each sample, with indicators of how reliable the prediction is.

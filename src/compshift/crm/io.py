@@ -28,6 +28,7 @@ from compshift.core.arrays import FloatArray
 from compshift.core.candidates import Candidates
 from compshift.core.columns import plain_value
 from compshift.core.hull import AffineHull
+from compshift.crm.linear_columns import LinearColumns, check_linear_columns
 from compshift.crm.model import CRMModel, OutOfFold, PoolDecision, PoolUse, same_prior
 from compshift.crm.model_checks import PLAIN, check_header, checked_arrays, checked_space, is_distinct_names
 from compshift.crm.trees import Trees, check_trees
@@ -53,9 +54,13 @@ FOLD_ARRAYS = ("fold_energies", "fold_position", "fold_weight", "fold_temperatur
 TREES = "tree_"
 """Start of the names of the arrays of boosted trees."""
 
+COLUMNS = "column_"
+"""Start of the names of the arrays of columns of mixed kinds under linear energies."""
+
 MODEL_NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
 PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
 ADDED_PARAMETERS = {"anchor": "zero", "cross_fit": False, "unseen_offset": 0.0, "feature_transform": "none"}
+ADDED_TABLE_PARAMETERS = {"energies": "boosted"}
 """Parameters that older model files do not contain, and the values that reproduce those models."""
 
 
@@ -136,9 +141,12 @@ def pack(state: ClassifierState) -> tuple[dict[str, Any], dict[str, Any]]:
         if model.pool.plain is not None:
             arrays |= {f"{PLAIN}{name}": array for name, array in _arrays(model.pool.plain).items()}
     arrays |= {"log_prior": state.log_prior, "parameter_log_prior": state.parameter_log_prior}
-    if model.trees is not None:
-        header["trees"] = {"n_features": model.trees.n_features, "n_outputs": model.trees.n_outputs}
-        arrays |= {f"{TREES}{name}": array for name, array in model.trees.arrays.items()}
+    if isinstance(model.basis, Trees):
+        header["trees"] = {"n_features": model.basis.n_features, "n_outputs": model.basis.n_outputs}
+        arrays |= {f"{TREES}{name}": array for name, array in model.basis.arrays.items()}
+    elif model.basis is not None:
+        header["columns"] = {"n_features": model.basis.n_features}
+        arrays |= {f"{COLUMNS}{name}": array for name, array in model.basis.arrays.items()}
     return header, arrays
 
 
@@ -281,17 +289,17 @@ def unpack(
     try:
         space = checked_space(header)
         checked = checked_arrays(arrays, space)
-        trees = _trees(header, arrays)
-        n_features = len(checked["feature_mean"]) if trees is None else trees.n_features
+        basis = _basis(header, arrays, checked["coef"].shape[1])
+        n_features = len(checked["feature_mean"]) if basis is None else basis.n_features
         check_header(header, space, n_features)
         candidates = Candidates(AffineHull(space, checked["seen_groups"]), checked["seen_weight"], checked["groups"])
         transform = header["parameters"].get("feature_transform", "none")
         pool = _pool(candidates, header, checked)
         if pool is not None and pool.plain is not None:
             pool = replace(pool, plain=replace(pool.plain, feature_transform=transform))
-        model = replace(_fit(candidates, header, checked), feature_transform=transform, pool=pool, trees=trees)
+        model = replace(_fit(candidates, header, checked), feature_transform=transform, pool=pool, basis=basis)
         stored = header["parameters"]
-        added = ADDED_PARAMETERS if trees is None else {}
+        added = ADDED_PARAMETERS if basis is None else ADDED_TABLE_PARAMETERS
         parameters = {name: stored[name] for name in names}
         state = ClassifierState(
             added | parameters | {name: stored[name] for name in stored if name in added},
@@ -327,21 +335,35 @@ def _fit(candidates: Candidates, numbers: Mapping[str, Any], checked: Mapping[st
     )
 
 
-def _trees(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Trees | None:
-    """Return the checked trees of boosted energies; None for linear energies."""
-    stored = header.get("trees")
-    if stored is None:
+def _basis(header: Mapping[str, Any], arrays: Mapping[str, Any], n_outputs: int) -> Trees | LinearColumns | None:
+    """Return what computes the ``n_outputs`` features of the energies from mixed columns, checked; None without it."""
+    basis: Trees | LinearColumns
+    if "trees" in header:
+        n_features, n_trees = (check_count(header["trees"][name], name) for name in ("n_features", "n_outputs"))
+        basis = Trees(n_features, n_trees, **_plain_arrays(arrays, TREES, Trees.array_types()))
+        check_trees(basis)
+        found = basis.n_outputs
+    elif "columns" in header:
+        n_features = check_count(header["columns"]["n_features"], "n_features")
+        basis = LinearColumns(n_features, **_plain_arrays(arrays, COLUMNS, LinearColumns.array_types()))
+        check_linear_columns(basis)
+        found = len(basis.column)
+    else:
         return None
-    n_features, n_outputs = (check_count(stored[name], name) for name in ("n_features", "n_outputs"))
+    if found != n_outputs:
+        raise InputError(f"the model has {n_outputs} coefficients per energy for {found} features")
+    return basis
+
+
+def _plain_arrays(arrays: Mapping[str, Any], prefix: str, types: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the one-dimensional arrays whose names have a prefix, converted to the given types after a check."""
     found = {}
-    for name, annotation in Trees.array_types().items():
-        array = arrays[TREES + name]
-        if array.ndim != 1 or array.dtype.kind != ("f" if annotation is np.float64 else "i"):
-            raise InputError(f"{TREES}{name} has type {array.dtype} and {array.ndim} dimensions, which is invalid")
-        found[name] = array.astype(annotation)
-    trees = Trees(n_features, n_outputs, **found)
-    check_trees(trees)
-    return trees
+    for name, kind in types.items():
+        array = arrays[prefix + name]
+        if array.ndim != 1 or array.dtype.kind != ("f" if kind is np.float64 else "i"):
+            raise InputError(f"{prefix}{name} has type {array.dtype} and {array.ndim} dimensions, which is invalid")
+        found[name] = array.astype(kind)
+    return found
 
 
 def _pool(candidates: Candidates, header: Mapping[str, Any], checked: Mapping[str, Any]) -> PoolUse | None:

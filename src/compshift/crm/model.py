@@ -18,6 +18,7 @@ from compshift.core.energy import linear_energies
 from compshift.core.folds import ranks_in_group
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior, marginal_log_sums
 from compshift.crm.blocks import over_blocks
+from compshift.crm.linear_columns import LinearColumns
 from compshift.crm.transforms import transformed
 from compshift.crm.trees import Trees
 
@@ -113,7 +114,7 @@ class CRMModel:
     out_of_fold: OutOfFold | None = None  # for prediction sets; None if they were not computed
     pool: PoolUse | None = None  # None if there were no unlabelled samples
     feature_transform: str = "none"  # of new samples, one of ``transforms.TRANSFORMS``
-    trees: Trees | None = None  # for boosted energies: trees whose outputs are the features of the linear energies
+    basis: Trees | LinearColumns | None = None  # for tables of mixed columns: computes the features of the energies
 
     def with_transform(self, transform: str) -> CRMModel:
         """Return the model of transformed features as a model that transforms new samples itself."""
@@ -137,7 +138,7 @@ class CRMModel:
 
     def energies(self, X: FloatArray) -> FloatArray:
         """Energy of every attribute value, (n, D), of samples (n, p) that are not yet transformed."""
-        X = transformed(X, self.feature_transform) if self.trees is None else self.trees.scores(X)
+        X = transformed(X, self.feature_transform) if self.basis is None else self.basis.scores(X)
         with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
             return np.asarray(check_no_overflow(linear_energies(X - self.feature_mean, self.coef), "energies"))
 

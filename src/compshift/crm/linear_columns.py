@@ -1,0 +1,97 @@
+"""Columns of mixed kinds as features of linear energies: standardised numbers, and 0 or 1 for categories and gaps.
+
+The counterpart of ``trees``: both turn the columns of a table into the features of linear energies, and a model file
+holds both as arrays that are checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from compshift._checks import MAX_FEATURE
+from compshift._errors import InputError
+from compshift.core.arrays import FloatArray, IntArray
+
+NUMBER = -1
+"""``level`` of a feature that is the number in its column."""
+
+MISSING = -2
+"""``level`` of a feature that is 1 where the value of its column is missing, and 0 elsewhere."""
+
+MAX_LEVELS = 50
+"""Largest number of categories of a column with a feature of their own: the most frequent ones."""
+
+MAX_LINEAR_FEATURES = 1_000_000
+"""Largest accepted number of features in a model file."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearColumns:
+    """How columns (n, p), with NaN for gaps and numbers for categories, become features (n, q)."""
+
+    n_features: int  # p
+    column: IntArray  # (q,) column of each feature
+    level: IntArray  # (q,) category whose indicator the feature is, or NUMBER or MISSING
+    fill: FloatArray  # (q,) number that replaces a gap
+    mean: FloatArray  # (q,)
+    scale: FloatArray  # (q,)
+
+    @classmethod
+    def of(cls, X: FloatArray, categorical: tuple[int, ...]) -> LinearColumns:
+        """Return the features of training samples (n, p), whose ``categorical`` columns hold numbers of categories."""
+        features: list[tuple[int, int, float, float, float]] = []
+        for index, column in enumerate(X.T):
+            known = column[~np.isnan(column)]
+            if index in categorical:
+                values, counts = np.unique(known, return_counts=True)
+                kept = values[np.argsort(-counts, kind="stable")[:MAX_LEVELS]]
+                features += [(index, int(level), 0.0, 0.0, 1.0) for level in np.sort(kept)]
+            elif len(known):
+                features.append((index, NUMBER, *number_statistics(known)))
+            if 0 < len(known) < len(column):
+                features.append((index, MISSING, 0.0, 0.0, 1.0))
+        if not features:  # every value is missing
+            features = [(0, MISSING, 0.0, 0.0, 1.0)]
+        column, level, fill, mean, scale = zip(*features, strict=True)
+        return cls(X.shape[1], np.array(column), np.array(level), np.array(fill), np.array(mean), np.array(scale))
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Return the features (n, q) of samples (n, p)."""
+        values = X[:, self.column]
+        gap = np.isnan(values)
+        indicator = np.where(self.level == MISSING, gap, values == self.level)
+        number = (np.where(gap, self.fill, values) - self.mean) / self.scale
+        return np.asarray(np.where(self.level == NUMBER, number, indicator))
+
+    @classmethod
+    def array_types(cls) -> dict[str, Any]:
+        """Return the type of the entries of each array."""
+        names = [field.name for field in fields(cls) if field.name != "n_features"]
+        return {name: np.int64 if name in ("column", "level") else np.float64 for name in names}
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """The arrays by name."""
+        return {name: getattr(self, name) for name in self.array_types()}
+
+
+def number_statistics(values: FloatArray) -> tuple[float, float, float]:
+    """Return the median, the mean and the standard deviation of numbers; 1 for one that is 0."""
+    largest = float(np.abs(values).max(initial=0.0)) or 1.0  # dividing by it first avoids overflow
+    values = values / largest
+    scale = float(values.std()) * largest
+    return float(np.median(values)) * largest, float(values.mean()) * largest, scale if scale > 0 else 1.0
+
+
+def check_linear_columns(columns: LinearColumns) -> None:
+    """Check that arrays from a file describe features of the columns."""
+    q = len(columns.column)
+    valid = 0 < q <= MAX_LINEAR_FEATURES and all(len(array) == q for array in columns.arrays.values())
+    valid = valid and bool(((columns.column >= 0) & (columns.column < columns.n_features)).all())
+    valid = valid and bool((columns.level >= MISSING).all())
+    numbers = np.stack([columns.fill, columns.mean, columns.scale]) if valid else np.full((3, 1), np.nan)
+    if not (np.abs(numbers) <= MAX_FEATURE).all() or not (columns.scale > 0).all():
+        raise InputError("the columns of the model are damaged: save the model again")

@@ -1,0 +1,367 @@
+"""Energies for tables of mixed columns: boosted trees or linear functions, with biases from samples they have not seen.
+
+Trees fit their training samples closely, so the energies of these samples say little about others. Each fold therefore
+holds out some groups, as far as the others still span them, and a part of the samples of every other group. Held-out
+groups and samples choose the setting: the number of rounds of boosting, the ridge of linear energies, and which of the
+two kinds of energies to use. A temperature, B and B* are fitted to the energies of the held-out samples.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from compshift.core.accuracy import importance_accuracy
+from compshift.core.affine import extrapolation_leverage
+from compshift.core.arrays import BoolArray, FloatArray, IntArray
+from compshift.core.candidates import Candidates
+from compshift.core.energy import GroupTable, linear_energies, log_evidence
+from compshift.core.folds import combination_folds, row_folds
+from compshift.core.posterior import marginal_log_posterior
+from compshift.crm.blocks import ArrayRows
+from compshift.crm.boosted_energies import BoostingParams, TreeRows, boost, value_basis
+from compshift.crm.expected import MAX_UNSEEN_GROUPS, HeldOut, predict_accuracy
+from compshift.crm.fit import CROSS_FIT_TOL, FitParams, StandardisedRows, StepOne, step_two
+from compshift.crm.inputs import LabelledSamples
+from compshift.crm.linear_columns import LinearColumns
+from compshift.crm.model import CRMModel, OutOfFold
+from compshift.crm.problem import Standard, TemperatureProblem, standardise
+from compshift.crm.ridge import default_alphas, typical_alpha
+from compshift.crm.solver import Parameters, solve
+from compshift.crm.trees import Trees
+
+logger = logging.getLogger(__name__)
+
+ENERGIES = ("boosted", "linear", "auto")
+"""Kinds of energies; "auto" chooses between the other two."""
+
+FIRST_CHECKPOINT = 10
+"""Smallest number of rounds that is tried."""
+
+CHECKPOINT_RATIO = 1.5
+"""Ratio of successive numbers of rounds that are tried."""
+
+FINAL_TOL = 1e-6
+"""Tolerance of the final fits; those within folds use ``CROSS_FIT_TOL``."""
+
+MAX_STEPS = 1000
+"""Maximum number of iterations of the fits of linear energies, temperatures and biases."""
+
+
+class EnergySetting(NamedTuple):
+    """One way to fit energies."""
+
+    energies: str  # "boosted" or "linear"
+    n_iter: int = 0  # rounds of boosting
+    alpha: float = np.nan  # ridge of linear energies
+
+    def __str__(self) -> str:
+        return f"{self.n_iter} rounds of boosting" if self.energies == "boosted" else f"linear, alpha {self.alpha:g}"
+
+
+class FittedEnergies(NamedTuple):
+    """Energies fitted to all training samples: linear functions of standardised features, which ``basis`` computes."""
+
+    basis: Trees | LinearColumns
+    weight: FloatArray  # (D, q)
+    standard: Standard  # of the q features
+    energies: FloatArray  # (n, D) of the training samples
+    n_iter: int
+
+
+class TableFit(NamedTuple):
+    """A fitted model, and how its setting was chosen."""
+
+    model: CRMModel
+    settings: tuple[EnergySetting, ...]  # (s,) the settings that were tried
+    unseen: FloatArray  # (s, k) accuracy on each seen group when it is held out; NaN if it cannot be
+    seen: FloatArray  # (s, k) accuracy on held-out samples of each group while it stays in training
+    best: int  # index of the setting that is used
+
+
+class EnergyFits(Protocol):
+    """Fits of one kind of energies to the same samples, with several settings."""
+
+    settings: tuple[EnergySetting, ...]
+
+    def held_out(self, held: BoolArray) -> FloatArray:
+        """Return the energies (s, h, D) of the samples ``held`` (n,) by fits to the others, one for each setting."""
+        ...
+
+    def fit(self, setting: EnergySetting) -> FittedEnergies:
+        """Fit to all samples."""
+        ...
+
+
+class BoostedFits:
+    """Fits of boosted trees, with several numbers of rounds."""
+
+    def __init__(self, rows: TreeRows, params: BoostingParams, rounds: IntArray) -> None:
+        self.rows, self.params = rows, params
+        self.settings = tuple(EnergySetting("boosted", n_iter=int(number)) for number in rounds)
+        self.basis = value_basis(rows.seen.space)
+
+    def held_out(self, held: BoolArray) -> FloatArray:
+        """Return the energies (s, h, D) of the samples ``held`` (n,) by trees that have not seen them."""
+        trees = boost(self.rows.subset(~held)[0], self.params, self.settings[-1].n_iter)
+        X, before = self.rows.X[held], 0
+        scores: list[FloatArray] = []
+        for _, rounds, _ in self.settings:
+            more = trees.scores(X, before, rounds)
+            scores.append(more if not scores else scores[-1] + more)
+            before = rounds
+        return np.stack(scores) @ self.basis.T
+
+    def fit(self, setting: EnergySetting) -> FittedEnergies:
+        """Fit to all samples."""
+        trees = boost(self.rows, self.params, setting.n_iter)
+        standard = Standard(np.zeros(self.basis.shape[1]), 1.0)
+        return FittedEnergies(trees, self.basis, standard, trees.scores(self.rows.X) @ self.basis.T, trees.n_rounds)
+
+
+class LinearFits:
+    """Fits of linear energies, with several ridges."""
+
+    def __init__(self, rows: TreeRows) -> None:
+        self.columns = LinearColumns.of(rows.X, rows.categorical)
+        features, standard = standardise(self.columns.scores(rows.X), rows.weight)
+        self.rows = StandardisedRows(features, standard, rows.position, rows.weight, rows.seen)
+        alphas = default_alphas(typical_alpha(features.shape[1], rows.weight))[::-2]  # the strongest first
+        self.settings = tuple(EnergySetting("linear", alpha=alpha) for alpha in alphas)
+
+    def held_out(self, held: BoolArray) -> FloatArray:
+        """Return the energies (s, h, D) of the samples ``held`` (n,) by fits to the others."""
+        others, _ = self.rows.subset(np.flatnonzero(~held))
+        start: Parameters | None = None
+        energies = []
+        for setting in self.settings:
+            problem = others.problem(FitParams(setting.alpha))
+            found = solve(problem, tol=CROSS_FIT_TOL, max_iter=MAX_STEPS, start=start or problem.anchor)
+            start = found.start
+            energies.append(linear_energies(self.rows.features[held], found.weight))
+        return np.stack(energies)
+
+    def fit(self, setting: EnergySetting) -> FittedEnergies:
+        """Fit to all samples."""
+        problem = self.rows.problem(FitParams(setting.alpha))
+        found = solve(problem, tol=FINAL_TOL, max_iter=MAX_STEPS, start=problem.anchor)
+        energies = linear_energies(self.rows.features, found.weight)
+        return FittedEnergies(self.columns, found.weight, self.rows.standard, energies, found.n_iter)
+
+
+class _Trial(NamedTuple):
+    """One fold: energies of its held-out samples with each setting, and what was held out."""
+
+    energies: FloatArray  # (s, h, D)
+    rows: IntArray  # (h,) indices of the held-out samples
+    in_group: BoolArray  # (h,) whether the whole group of the sample is held out
+    kept: IntArray  # indices of the seen groups that stay in training
+
+
+def fit_table(
+    data: LabelledSamples,
+    categorical: tuple[int, ...],
+    energies: str,
+    params: BoostingParams,
+    *,
+    max_rounds: int,
+    early_stopping: bool,
+    n_folds: int,
+    prior: Any,
+    confidence: float,
+) -> TableFit:
+    """Fit energies, choose their setting if there are several, and compute the bias of every candidate."""
+    candidates = data.candidates
+    seen = GroupTable.of(candidates.space, candidates.seen_groups)
+    rows = TreeRows(data.X, data.position, data.sample_weight / data.sample_weight.sum(), seen, categorical)
+    fits: list[EnergyFits] = []
+    if energies != "boosted":
+        fits.append(LinearFits(rows))
+    if energies != "linear":
+        fits.append(BoostedFits(rows, params, _checkpoints(max_rounds) if early_stopping else np.array([max_rounds])))
+    settings = tuple(setting for family in fits for setting in family.settings)
+    random = np.random.default_rng(params.seed)
+    part = row_folds(rows.position, n_folds, random)
+    group_fold = combination_folds(candidates.space, candidates.seen_groups, n_folds, random)
+    if len(settings) == 1:  # nothing is chosen
+        group_fold = np.full_like(group_fold, -1)
+    trials = []
+    for fold in range(n_folds):
+        logger.info("fold %d of %d", fold + 1, n_folds)
+        trial = _try_fold(rows, fits, (group_fold == fold)[rows.position], part == fold)
+        if trial is not None:
+            trials.append(trial)
+    held_out = _hold_out(data, trials, len(settings), prior)
+    unseen, within = (np.stack(parts) for parts in zip(*((one.accuracy, one.seen) for one in held_out), strict=True))
+    best = best_setting(unseen, within, candidates)
+    logger.info("%s", settings[best])
+    (family,) = (family for family in fits if settings[best] in family.settings)
+    fitted = family.fit(settings[best])
+    model = _calibrated_model(fitted, rows, trials, best, candidates)
+    model = _with_expected(model, rows.frequency, held_out[best], prior, confidence, data.n_targets)
+    return TableFit(model, settings, unseen, within, best)
+
+
+def _checkpoints(max_rounds: int) -> IntArray:
+    """Return the numbers of rounds that are tried."""
+    steps = int(np.log(max(max_rounds / FIRST_CHECKPOINT, 1)) / np.log(CHECKPOINT_RATIO))
+    tried = FIRST_CHECKPOINT * CHECKPOINT_RATIO ** np.arange(steps + 1)
+    return np.unique(np.minimum(np.append(tried.round().astype(np.int64), max_rounds), max_rounds))
+
+
+def _try_fold(rows: TreeRows, fits: list[EnergyFits], in_group: BoolArray, in_part: BoolArray) -> _Trial | None:
+    """Fit to a fold; return the energies of its held-out samples, or None if no sample can be held out.
+
+    ``in_group`` (n,) are the samples of held-out groups, ``in_part`` (n,) those that the fold holds out of others.
+    """
+    held = in_group | in_part
+    if not held.any() or held.all():
+        return None
+    energies = np.concatenate([family.held_out(held) for family in fits])
+    return _Trial(energies, np.flatnonzero(held), in_group[held], np.unique(rows.position[~held]))
+
+
+def _calibrated_model(
+    fitted: FittedEnergies, rows: TreeRows, trials: list[_Trial], best: int, candidates: Candidates
+) -> CRMModel:
+    """Return the model of fitted energies, with biases from energies of samples that the fit has not seen.
+
+    Fits that have seen other samples of the group are preferred; a small group may have to do without.
+    """
+    energies = fitted.energies.copy()
+    kept = np.zeros(len(rows.position), dtype=np.bool_)
+    for in_group in (False, True):
+        lacking = np.bincount(rows.position[kept], minlength=len(rows.seen.row)) == 0  # (k,) no sample yet
+        for trial in trials:
+            chosen = (trial.in_group == in_group) & lacking[rows.position[trial.rows]]
+            energies[trial.rows[chosen]] = trial.energies[best][chosen]
+            kept[trial.rows[chosen]] = True
+    lacking = np.bincount(rows.position[kept], minlength=len(rows.seen.row)) == 0
+    kept |= lacking[rows.position]
+    weights = fitted.weight, fitted.standard
+    model = calibrated(energies[kept], rows.subset(kept)[0], rows.frequency, candidates, FINAL_TOL, weights)
+    return replace(model, basis=fitted.basis, n_iter=fitted.n_iter)
+
+
+def _hold_out(data: LabelledSamples, trials: list[_Trial], n_settings: int, prior: Any) -> list[HeldOut]:
+    """Return what the folds found out about each seen group, for each setting."""
+    candidates = data.candidates
+    groups, k = candidates.seen_groups, len(candidates.seen_groups)
+    prior = "hull" if isinstance(prior, str) and prior == "train" else prior  # "train" excludes held-out groups
+    right, total = np.zeros((n_settings, 2, k)), np.zeros((2, k))
+    opinion, leverage = np.full((n_settings, k), np.nan), np.full(k, np.nan)
+    for trial in trials:
+        position, weight = data.position[trial.rows], data.sample_weight[trial.rows]
+        own = ~trial.in_group & np.isin(position, trial.kept)
+        present, place = np.unique(position[own], return_inverse=True)
+        if not len(present):
+            continue
+        group_weight = np.bincount(place.reshape(-1), weight[own]).astype(np.float64)
+        inner = Candidates.of(candidates.space, groups[present], group_weight, candidates.groups)
+        rows = TreeRows(
+            np.empty((int(own.sum()), 0)),
+            place.reshape(-1),
+            weight[own] / weight[own].sum(),
+            GroupTable.of(candidates.space, groups[present]),
+            (),
+        )
+        log_prior = inner.log_prior(prior)
+        held = np.unique(position[trial.in_group])
+        if held.size:
+            leverage[held] = extrapolation_leverage(inner.hull, groups[held])
+        for number, energies in enumerate(trial.energies):
+            model = calibrated(energies[own], rows, rows.frequency, inner, CROSS_FIT_TOL)
+            sums = model.log_sums(energies, log_prior - model.bias, range(data.n_targets))
+            predicted = np.stack([np.argmax(part, axis=1) for part in sums], axis=1)
+            if held.size:
+                log_score = log_prior - model.bias
+                opinion[number, held] = _opinion(
+                    model, rows.seen, rows.frequency, log_score, groups[held], data.n_targets
+                )
+            hit = weight * (predicted == groups[position, : data.n_targets]).all(axis=1)
+            for kind, mask in enumerate((trial.in_group, ~trial.in_group)):
+                right[number, kind] += np.bincount(position[mask], hit[mask], minlength=k)
+        for kind, mask in enumerate((trial.in_group, ~trial.in_group)):
+            total[kind] += np.bincount(position[mask], weight[mask], minlength=k)
+    accuracy = np.divide(right, total, out=np.full(right.shape, np.nan), where=total > 0)
+    return [HeldOut(unseen, of, leverage, seen) for (unseen, seen), of in zip(accuracy, opinion, strict=True)]
+
+
+def _opinion(
+    model: CRMModel, seen: GroupTable, frequency: FloatArray, log_score: FloatArray, groups: IntArray, n_targets: int
+) -> FloatArray:
+    """Return the accuracy that a calibrated model itself expects on each of the groups (q, m), (q,)."""
+    known = model.out_of_fold
+    assert known is not None
+    evidence = log_evidence(known.energies, seen, np.log(frequency) - known.bias)
+    marginals = [
+        marginal_log_posterior(known.energies, model.candidates.table, log_score, target) for target in range(n_targets)
+    ]
+    return importance_accuracy(seen.space, groups, known.energies, evidence, known.weight, marginals)
+
+
+def _with_expected(
+    model: CRMModel, frequency: FloatArray, held_out: HeldOut, prior: Any, confidence: float, n_targets: int
+) -> CRMModel:
+    """Return the model with the expected accuracy on each unseen group inside the hull (``expected``)."""
+    candidates = model.candidates
+    unseen = np.flatnonzero((candidates.in_seen < 0) & candidates.inside_hull)
+    if not 0 < unseen.size <= MAX_UNSEEN_GROUPS or np.isnan(held_out.accuracy).all():
+        return model
+    groups = candidates.groups[unseen]
+    seen = GroupTable.of(candidates.space, candidates.seen_groups)
+    opinion = _opinion(model, seen, frequency, candidates.log_prior(prior) - model.bias, groups, n_targets)
+    leverage = extrapolation_leverage(candidates.hull, groups)
+    found = predict_accuracy(candidates.hull, groups, held_out, opinion, leverage, confidence, n_targets)
+    expected = np.full((len(candidates.groups), 3), np.nan)
+    expected[unseen] = np.stack(found, axis=1)
+    return replace(model, expected=expected)
+
+
+def best_setting(unseen: FloatArray, seen: FloatArray, candidates: Candidates) -> int:
+    """Return the index of the setting with the highest mean accuracy over the groups inside the hull.
+
+    Held-out groups stand for the unseen groups; ties go to the earlier setting.
+    """
+    n_unseen = int(np.count_nonzero(candidates.inside_hull & (candidates.in_seen < 0)))
+    mean_seen = _row_means(seen)
+    if not n_unseen or np.isnan(unseen).all():
+        return int(np.argmax(mean_seen))
+    return int(np.argmax(n_unseen * _row_means(unseen) + len(candidates.seen_groups) * mean_seen))
+
+
+def _row_means(values: FloatArray) -> FloatArray:
+    """Return the mean of each row over the columns without NaN; 0 if there is none."""
+    known = values[:, ~np.isnan(values).any(axis=0)]
+    return np.asarray(known.mean(axis=1)) if known.shape[1] else np.zeros(len(values))
+
+
+def calibrated(
+    energies: FloatArray,
+    rows: TreeRows,
+    frequency: FloatArray,
+    candidates: Candidates,
+    tol: float,
+    weights: tuple[FloatArray, Standard] | None = None,
+) -> CRMModel:
+    """Fit a temperature and the biases to the energies (n, D) of samples that the fit of the energies has not seen.
+
+    The samples of each seen group are weighted so that the groups have ``frequency`` (k,). ``weights`` are the weights
+    (D, q) of the energies and the standard of their features; without them, the energies are the model's features.
+    """
+    weight = rows.weight * (frequency / rows.frequency)[rows.position]
+    weight = weight / weight.sum()
+    problem = TemperatureProblem(ArrayRows(energies, rows.position, weight), rows.seen, frequency)
+    start = Parameters(np.ones((1, 1)), np.zeros(len(frequency)))
+    found = solve(problem, tol=tol, max_iter=MAX_STEPS, start=start)
+    temperature = max(float(found.weight[0, 0]), 0.0)
+    energies = temperature * energies
+    samples = ArrayRows(energies, rows.position, weight)
+    matrix, standard = weights or (np.eye(energies.shape[1]), Standard(np.zeros(energies.shape[1]), 1.0))
+    solution = found._replace(weight=matrix)
+    fitted = StepOne(solution, temperature, found.bias, frequency, rows.seen, standard, samples)
+    model = step_two(candidates, fitted, tails=weights is not None)
+    return replace(model, out_of_fold=OutOfFold.of(energies, rows.position, weight, 1.0, found.bias))
