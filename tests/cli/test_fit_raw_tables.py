@@ -134,7 +134,7 @@ def test_report_and_export(call, fitted):
         pytest.importorskip("onnx")
         result = call("export", "m.safetensors", "-o", "m.onnx", cwd=fitted.folder)
         assert (result.returncode, result.err.count("\n")) == (2, 1)
-        assert "models with boosted energies cannot be written as ONNX" in result.err
+        assert "models of CRMBoostingClassifier cannot be written as ONNX" in result.err
 
 
 def test_text_is_categorical_for_trees(call, folder):
@@ -205,6 +205,20 @@ def test_kept_columns_are_not_features(call, folder):
     assert content["held_out_row_accuracy"] > 0.5
 
 
+def test_the_energies_are_chosen_on_held_out_groups(call, folder):
+    pytest.importorskip("lightgbm")
+    options = [*LABELS, "--energies", "auto", "--max-iter", "10", "--jobs", "1", "-o", "m.safetensors"]
+    result = call("fit", "t.csv", *options, cwd=folder)
+    assert result.returncode == 0, result.err
+    clf = cs.load(folder / "m.safetensors")
+    assert clf.energies == "auto"
+    said = "10 rounds of boosting" if clf.energies_ == "boosted" else "linear energies with alpha"
+    assert f"fit: {said}" in result.out
+    assert len(predictions(call, folder, "t.csv")) == 600
+    result = call("fit", "t.csv", *options, "--alpha", "1", cwd=folder)
+    assert result.err == "error: --alpha is for --energies linear, not for --energies auto: leave it out\n"
+
+
 def test_feature_files_with_boosted_energies(call, tmp_path):
     pytest.importorskip("lightgbm")
     rng = np.random.default_rng(0)
@@ -246,15 +260,15 @@ def test_rare_categories_share_a_feature(call, tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--alpha", "1"], "--alpha is for linear energies, not for --energies boosted: leave it out"),
-        (["--anchor", "zero", "--tol", "1e-3"], "--anchor and --tol are for linear energies, not for --energies"),
-        (["--cross-fit"], "--cross-fit is for linear energies, not for --energies boosted: leave it out"),
-        (["--transform", "none"], "--transform is for linear energies, not for --energies boosted: leave it out"),
-        (["--memory", "2G"], "--memory is for linear energies, not for --energies boosted: leave it out"),
-        (["--unlabelled", "t.csv"], "--unlabelled is for linear energies, not for --energies boosted: leave it out"),
+        (["--alpha", "1"], "--alpha is for --energies linear, not for --energies boosted: leave it out"),
+        (["--anchor", "zero", "--tol", "1e-3"], "--anchor and --tol are for --energies linear, not for --energies"),
+        (["--cross-fit"], "--cross-fit is for --energies linear, not for --energies boosted: leave it out"),
+        (["--transform", "none"], "--transform is for --energies linear, not for --energies boosted: leave it out"),
+        (["--memory", "2G"], "--memory is for --energies linear, not for --energies boosted: leave it out"),
+        (["--unlabelled", "t.csv"], "--unlabelled is for --energies linear, not for --energies boosted: leave it out"),
         (["--bias", "auto"], "--bias is 'auto', which is for linear energies: pass a value, or leave it out"),
         (["--unseen-offset", "auto"], "--unseen-offset is 'auto', which is for linear energies: pass a value"),
-        (["--energies", "fancy"], "energies 'fancy' is not known: use one of 'linear', 'boosted'"),
+        (["--energies", "fancy"], "energies 'fancy' is not known: use one of 'linear', 'boosted', 'auto'"),
         (["--max-iter", "0"], "--max-iter is 0: pass an integer ≥ 1"),
         (["--features", "incme"], "column 'incme' is not known: use one of"),
         (["--features", "age,churn"], "the column 'churn' is used twice: name each column once"),

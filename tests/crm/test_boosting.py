@@ -1,6 +1,7 @@
 """Boosted energies: the risk's derivatives, unseen groups, mixed columns, model files."""
 
 import pickle
+import sys
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ pytest.importorskip("lightgbm")
 
 from compshift.crm import table_energies
 from compshift.crm.boosted_energies import TreeRows, _Objective, value_basis
+from compshift.crm.linear_columns import LinearColumns
 
 pytestmark = pytest.mark.filterwarnings("ignore::compshift.ExtrapolationWarning")
 QUICK = {"max_iter": 20, "n_jobs": 1}
@@ -305,6 +307,132 @@ class TestColumns:
             clf.predict(change(table[0].head(5)))
 
 
+class TestKindsOfEnergies:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def table(cls):
+        """Groups of 3 × 3 that differ a little in each of twenty numbers and in a category; one number has gaps."""
+        rng = np.random.default_rng(0)
+        codes = rng.integers(3, size=(1000, 2))
+        means = rng.normal(size=(2, 3, 20))
+        frame = pd.DataFrame(means[0, codes[:, 0]] + means[1, codes[:, 1]] + 2 * rng.normal(size=(1000, 20)))
+        frame = frame.rename(columns=lambda number: f"x{number}")
+        frame["colour"] = pd.Categorical(np.where(rng.random(1000) < 0.5, codes[:, 0], 3).astype(str))
+        frame.loc[::7, "x0"] = np.nan
+        kept = (codes != (0, 0)).any(axis=1)
+        return frame, codes, kept
+
+    def fit(self, table, **parameters):
+        frame, codes, kept = table
+        clf = CRMBoostingClassifier(**QUICK, **parameters)
+        return clf.fit(frame[kept], codes[kept, 0], attributes=pd.DataFrame({"place": codes[kept, 1]}))
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def linear(cls, table):
+        return cls().fit(table, energies="linear")
+
+    def test_linear_energies_are_those_of_crm_classifier(self, table, linear):
+        frame, codes, kept = table
+        X = linear._model.basis.scores(linear._check_features(frame[kept], fitted=True))
+        alpha = linear.cv_results_["alpha"][linear.best_index_]
+        direct = CRMClassifier(alpha).fit(X, codes[kept, 0], attributes=codes[kept, 1])
+        np.testing.assert_allclose(linear._model.coef, linear.temperature_ * direct._model.coef, atol=1e-3)
+        assert linear.energies_ == "linear"
+        assert linear.score(frame[~kept], codes[~kept, 0]) > 0.8
+
+    def test_the_more_accurate_kind_is_chosen(self, table, linear, data, fitted):
+        """Linear energies for what is linear, trees for rings; the model is that of the chosen kind alone."""
+        frame, codes, kept = table
+        auto = self.fit(table, energies="auto")
+        assert auto.energies_ == "linear"
+        np.testing.assert_array_equal(auto.predict_proba(frame), linear.predict_proba(frame))
+        X, codes, kept = data
+        rings = clone(fitted).set_params(energies="auto").fit(X[kept], codes[kept, 0], attributes=codes[kept, 1])
+        assert rings.energies_ == "boosted"
+        np.testing.assert_array_equal(rings.predict_proba(X), fitted.predict_proba(X))
+        results = rings.cv_results_
+        assert set(results["energies"]) == {"boosted", "linear"}
+        assert np.isnan(results["alpha"][results["energies"] == "boosted"]).all()
+
+    def test_features_of_mixed_columns(self):
+        """A feature per number, per category and per column with gaps, by a loop."""
+        rng = np.random.default_rng(0)
+        X = np.column_stack([rng.normal(5, 3, 40), rng.integers(3, size=40).astype(float), np.full(40, 2.0)])
+        X[::4, 0], X[1, 1] = np.nan, np.nan
+        columns = LinearColumns.of(X, (1,))
+        known = X[~np.isnan(X[:, 0]), 0]
+        for row, found in zip(X, columns.scores(X), strict=True):
+            number = np.median(known) if np.isnan(row[0]) else row[0]
+            own = [float(row[1] == level) for level in range(3)]
+            expected = [(number - known.mean()) / known.std(), np.isnan(row[0]), *own, np.isnan(row[1]), 0.0]
+            np.testing.assert_allclose(found, expected, atol=1e-12)
+
+    def test_only_frequent_categories_have_a_feature(self):
+        X = np.concatenate([np.repeat(np.arange(60.0), 2), [59.0, 58.0]])[:, None]
+        level = LinearColumns.of(X, (0,)).level
+        assert len(level) == 50
+        assert {58, 59} <= set(level.tolist())
+
+    def test_columns_without_values(self):
+        X, codes, kept = grid(200)
+        X = np.full((len(X), 2), np.nan)
+        clf = CRMBoostingClassifier(energies="linear", prior="hull").fit(
+            X[kept], codes[kept, 0], attributes=codes[kept, 1]
+        )
+        np.testing.assert_allclose(clf.predict_proba(X[:1]), 1 / 3, atol=1e-3)
+
+    def test_linear_energies_do_not_need_lightgbm(self, table, linear, monkeypatch, tmp_path):
+        monkeypatch.setitem(sys.modules, "lightgbm", None)
+        again = self.fit(table, energies="linear")
+        again.save(tmp_path / "m.safetensors")
+        loaded = cs.load(tmp_path / "m.safetensors")
+        np.testing.assert_array_equal(loaded.predict_proba(table[0]), linear.predict_proba(table[0]))
+        assert (loaded.energies_, loaded.energies) == ("linear", "linear")
+        np.testing.assert_array_equal(loaded.feature_importances_, linear.feature_importances_)
+        with pytest.raises(InputError, match="need LightGBM"):
+            self.fit(table, energies="auto")
+
+    @pytest.mark.parametrize(
+        ("change", "sentence"),
+        [
+            (
+                lambda _, arrays: arrays.update(column_column=arrays["column_column"] + 3),
+                "columns of the model are damag",
+            ),
+            (
+                lambda _, arrays: arrays.update(column_level=arrays["column_level"] - 5),
+                "columns of the model are damag",
+            ),
+            (
+                lambda _, arrays: arrays.update(column_scale=arrays["column_scale"] * 0),
+                "columns of the model are damaged",
+            ),
+            (
+                lambda _, arrays: arrays.update(column_mean=arrays["column_mean"] * np.nan),
+                "columns of the model are damag",
+            ),
+            (
+                lambda _, arrays: arrays.update(column_fill=arrays["column_fill"][:1]),
+                "columns of the model are damaged",
+            ),
+            (lambda _, arrays: arrays.update(column_fill=arrays["column_level"]), "column_fill has type int64"),
+            (lambda header, _: header.pop("columns"), "has no trees|feature_names"),
+            (lambda header, _: header["columns"].update(n_features=0), "n_features"),
+            (lambda header, _: header["parameters"].update(energies="quantum"), "energies 'quantum' is not known"),
+        ],
+    )
+    def test_damaged_files(self, linear, tmp_path, change, sentence):
+        from compshift.crm import io
+
+        linear.save(tmp_path / "m.safetensors")
+        _, header, arrays = io.read(tmp_path / "m.safetensors")
+        change(header, arrays)
+        io.write(tmp_path / "bad.safetensors", "CRMBoostingClassifier", header, arrays)
+        with pytest.raises(InputError, match=sentence):
+            cs.load(tmp_path / "bad.safetensors")
+
+
 class TestFiles:
     def test_a_saved_model_predicts_the_same(self, data, fitted, tmp_path):
         fitted.save(tmp_path / "m.safetensors")
@@ -343,6 +471,7 @@ class TestFiles:
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
+        ({"energies": "cubic"}, "energies 'cubic' is not known: use one of 'boosted', 'linear', 'auto'"),
         ({"max_iter": 0}, "max_iter"),
         ({"learning_rate": 0}, "learning_rate"),
         ({"max_leaf_nodes": 1}, "max_leaf_nodes is 1: pass an integer from 2"),

@@ -122,8 +122,8 @@ def fit(
     energies: Annotated[
         str,
         typer.Option(
-            help="Energies: linear functions of the features, or boosted trees (LightGBM), which take numbers with "
-            "gaps and categories as they are.",
+            help="Energies: linear functions of the features; boosted trees (LightGBM), which take numbers with gaps "
+            "and categories as they are; or auto, whichever is more accurate on held-out groups.",
             rich_help_panel=MODEL,
         ),
     ] = "linear",
@@ -264,7 +264,7 @@ def fit(
     check_model_path(output, source, None if is_named_prior(prior) else prior, backbone, weights, unlabelled)
     cache_folder = cache or cache_beside(output)
     check_apart(cache_folder, source, root, backbone, unlabelled)
-    check_name("energies", energies, ("linear", "boosted"))
+    check_name("energies", energies, ("linear", "boosted", "auto"))
     check_pool(unlabelled, use_unlabelled, memory=memory, cross_fit=cross_fit)
     table = TableOptions(
         target=target,
@@ -280,15 +280,15 @@ def fit(
         weights=weights,
         split=split,
         skip_broken=skip_broken,
-        energies=energies,
+        energies="linear" if energies == "linear" else "boosted",
         keep=keep,
     )
     shared: dict[str, Any] = {"bias": bias, "unseen_offset": number_or_text(unseen_offset), "support": support}
     shared |= {"max_iter": max_iter, "verbose": verbose}
-    if energies == "boosted":
+    if energies != "linear":
         linear_only: dict[str, Any] = {"--alpha": alpha, "--anchor": anchor, "--transform": transform, "--tol": tol}
         linear_only |= {"--cross-fit": cross_fit, "--unlabelled": unlabelled, "--memory": memory}
-        clf = boosted_classifier(jobs, linear_only, **shared)
+        clf = boosted_classifier(energies, jobs, linear_only, **shared)
     else:
         options = {"anchor": anchor, "feature_transform": transform, "cross_fit": cross_fit, "tol": tol}
         clf = linear_classifier(alpha or "1e-2", jobs, use_unlabelled=use_unlabelled, **options, **shared)

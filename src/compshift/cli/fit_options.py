@@ -10,9 +10,6 @@ from typing import Any
 from compshift._errors import InputError, check_name
 from compshift.cli.options import reject_unused
 
-LINEAR_ONLY = "for linear energies, not for --energies boosted"
-"""Purpose of options that only linear energies have, as messages say it."""
-
 
 def check_pool(pool: Path | None, use: str | None, *, memory: str | None, cross_fit: bool) -> None:
     """Check the options that are used with, or cannot be used with, --unlabelled."""
@@ -101,22 +98,24 @@ def linear_classifier(alpha: str, jobs: int | None, **options: Any) -> Any:
     return clf
 
 
-def boosted_classifier(jobs: int | None, linear_only: Mapping[str, Any], **options: Any) -> Any:
-    """Return a classifier with boosted energies and checked parameters.
+def boosted_classifier(energies: str, jobs: int | None, linear_only: Mapping[str, Any], **options: Any) -> Any:
+    """Return a classifier with boosted energies, or "auto", and checked parameters.
 
-    ``linear_only`` are options that boosted energies do not have, with their values.
+    ``linear_only`` are options for --energies linear alone, with their values.
     """
     from compshift.crm.boosting import CRMBoostingClassifier
     from compshift.crm.trees import import_lightgbm
 
-    reject_unused({name: value is not None and value is not False for name, value in linear_only.items()}, LINEAR_ONLY)
+    purpose = f"for --energies linear, not for --energies {energies}"
+    reject_unused({name: value is not None and value is not False for name, value in linear_only.items()}, purpose)
     for name in ("bias", "unseen_offset"):
         if options[name] == "auto":
             raise InputError(
                 f"{name} is 'auto', which is for linear energies: pass a value, or leave it out for the default"
             )
     import_lightgbm()
-    clf = CRMBoostingClassifier(n_jobs=jobs, **{name: value for name, value in options.items() if value is not None})
+    given = {name: value for name, value in options.items() if value is not None}
+    clf = CRMBoostingClassifier(energies=energies, n_jobs=jobs, **given)
     clf._check_parameters()
     return clf
 

@@ -66,7 +66,7 @@ class TableOptions:
     weights: Path | None = None  # checkpoint file of the backbone
     split: str | None = None  # split whose rows are used
     skip_broken: bool = False  # whether to leave out unreadable samples
-    energies: str = "linear"  # of a fit, "linear" or "boosted"
+    energies: str = "linear"  # kind of energies that raw tables are read for, "linear" or "boosted"
     keep: str | None = None  # columns of a raw table that are not features, separated by commas
 
     @property

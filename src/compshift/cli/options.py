@@ -94,7 +94,7 @@ FeatureColumns = Annotated[
     typer.Option(
         "--features",
         metavar="COLUMNS",
-        help="Columns of numbers, separated by commas; columns of any kind for `fit --energies boosted`.",
+        help="Columns of numbers, separated by commas; columns of any kind for `fit --energies boosted` or auto.",
         show_default=False,
         rich_help_panel=DATA,
     ),

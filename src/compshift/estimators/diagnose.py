@@ -14,6 +14,7 @@ from compshift.core.accuracy import Calibration, calibration
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax, logmatmulexp
 from compshift.core.columns import read_columns
 from compshift.crm.base import GroupClassifier, check_group_classifier
+from compshift.crm.fitted import FittedCRM
 from compshift.crm.inputs import prediction_features, seed_of
 from compshift.estimators.diagnosis import Diagnosis, Difference
 from compshift.estimators.interactions import CorrectionLikelihoods, compare_corrections, entries_at
@@ -194,8 +195,8 @@ def _compare(
 
 def _linear_features(clf: GroupClassifier, X: FloatArray) -> FloatArray:
     """Return the features that energies are linear in: for boosted energies the outputs of the trees, otherwise X."""
-    trees = getattr(getattr(clf, "_model", None), "trees", None)
-    return X if trees is None else np.asarray(trees.scores(X))
+    basis = clf._model.basis if isinstance(clf, FittedCRM) else None
+    return X if basis is None else basis.scores(X)
 
 
 def _by_group(compared: CorrectionLikelihoods, position: IntArray, n_groups: int) -> tuple[FloatArray, FloatArray]:

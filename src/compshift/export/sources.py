@@ -74,8 +74,7 @@ def onnx_source(model: Any, prior: Any = None) -> OnnxSource:
             )
     if isinstance(model, CRMBoostingClassifier):
         raise InputError(
-            "models with boosted energies cannot be written as ONNX: predict with compshift, or fit a model with "
-            "linear energies (CRMClassifier)"
+            "models of CRMBoostingClassifier cannot be written as ONNX: predict with compshift, or fit a CRMClassifier"
         )
     given = f"the class {model.__name__}" if isinstance(model, type) else an(type(model).__name__)
     stored = f", for example compshift.load({fspath(model)!r})" if isinstance(model, str | PathLike) else ""

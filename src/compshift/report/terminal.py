@@ -108,7 +108,7 @@ def counted(count: int, noun: str) -> str:
 
 def print_fit(clf: Any, n_rows: int, path: Path, *, as_json: bool) -> None:
     """Print groups, hull, convergence and sample sizes of a fit; after cross-validation, also settings and accuracy."""
-    boosted = not hasattr(clf, "alpha_")
+    mixed = hasattr(clf, "energies_")  # energies of columns of mixed kinds
     size = clf.effective_sample_size_
     unseen = clf.inside_hull_ & ~clf.seen_
     result = {
@@ -120,10 +120,10 @@ def print_fit(clf: Any, n_rows: int, path: Path, *, as_json: bool) -> None:
         "groups_outside_hull": int((~clf.inside_hull_).sum()),
         "hull_rank": clf.hull_.rank,
         "hull_full_rank": clf.hull_.full_rank,
-        **({"energies": "boosted"} if boosted else {"alpha": clf.alpha_, "anchor": clf.anchor_}),
+        **({"energies": clf.energies_} if mixed else {"alpha": clf.alpha_, "anchor": clf.anchor_}),
         "bias": clf.selected_bias_,
         "unseen_offset": clf.unseen_offset_,
-        **({} if boosted else {"feature_transform": clf.feature_transform_}),
+        **({} if mixed else {"feature_transform": clf.feature_transform_}),
         "converged": clf.converged_,
         "iterations": clf.n_iter_,
         "bias_gap": clf.bias_gap_,
@@ -133,7 +133,7 @@ def print_fit(clf: Any, n_rows: int, path: Path, *, as_json: bool) -> None:
     if expected is not None:
         result["folds"] = getattr(clf, "n_splits_", None)
         result["expected_accuracy"] = expected.to_dict(orient="records")
-    if boosted:
+    if mixed:
         result |= _held_out_accuracy(clf)
     elif clf.unlabelled_decision_ is not None:
         result["unlabelled"] = unlabelled_content(clf)
@@ -145,8 +145,8 @@ def print_fit(clf: Any, n_rows: int, path: Path, *, as_json: bool) -> None:
         f"groups: {result['seen_groups']} seen, {result['extrapolated_groups']} extrapolated, "
         f"{result['groups_outside_hull']} outside the hull"
     )
-    if boosted:
-        print(_boosting_line(clf))
+    if mixed:
+        print(_energies_line(clf))
     else:
         state = "converged" if clf.converged_ else "NOT converged"
         print(f"fit: {state} after {clf.n_iter_} iterations, max |B* - B| = {clf.bias_gap_:.1e}")
@@ -160,7 +160,7 @@ def print_fit(clf: Any, n_rows: int, path: Path, *, as_json: bool) -> None:
             f"{'biases' if measured else 'trust'}: the smallest effective sample size behind the bias of an "
             f"extrapolated group is {size[position]:.0f}, for {clf.space_.label(clf.groups_[position])}{note}"
         )
-    if expected is not None and not boosted:
+    if expected is not None and not mixed:
         how = "" if (clf.anchor_, clf.selected_bias_) == ("zero", "extrapolated") else f", {clf.anchor_} anchor"
         how += "" if clf.selected_bias_ == "extrapolated" else f", {clf.selected_bias_} bias"
         how += "" if clf.feature_transform_ == "none" else f", transform {clf.feature_transform_}"
@@ -187,19 +187,22 @@ def print_fit(clf: Any, n_rows: int, path: Path, *, as_json: bool) -> None:
 
 
 def _held_out_accuracy(clf: Any) -> dict[str, float | None]:
-    """Return the accuracy of a boosted model on held-out groups, and on held-out rows of others; None if unknown."""
+    """Return the accuracy on held-out groups, and on held-out rows of the others; None if unknown."""
     names = {"held_out_group_accuracy": "mean_test_score", "held_out_row_accuracy": "mean_seen_score"}
     found = {name: float(clf.cv_results_[column][clf.best_index_]) for name, column in names.items()}
     return {name: None if np.isnan(value) else value for name, value in found.items()}
 
 
-def _boosting_line(clf: Any) -> str:
-    """Say how many rounds of boosting were used, and how accurate they are on held-out groups and rows."""
+def _energies_line(clf: Any) -> str:
+    """Say which energies were chosen, and how accurate they are on held-out groups and rows."""
     on_groups, on_rows = _held_out_accuracy(clf).values()
     groups = "no group can be held out" if on_groups is None else f"accuracy {on_groups:.2f} on held-out groups"
     rows = "" if on_rows is None else f", {on_rows:.2f} on held-out rows of seen groups"
-    rounds = f"fit: {counted(int(clf.n_iter_), 'round')} of boosting, chosen by cross-validation"
-    return f"{rounds}; {groups}{'; accuracy' + rows[1:] if on_groups is None and rows else rows}"
+    alpha = clf.cv_results_["alpha"][clf.best_index_]
+    rounds = f"{counted(int(clf.n_iter_), 'round')} of boosting"
+    chosen = rounds if clf.energies_ == "boosted" else f"linear energies with alpha {alpha:g}"
+    rows = f"; accuracy{rows[1:]}" if on_groups is None and rows else rows
+    return f"fit: {chosen}, chosen by cross-validation; {groups}{rows}"
 
 
 def unlabelled_lines(clf: CRMClassifier) -> list[str]:
