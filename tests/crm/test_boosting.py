@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ pytest.importorskip("lightgbm")
 from compshift.crm import table_energies
 from compshift.crm.boosted_energies import TreeRows, _Objective, value_basis
 from compshift.crm.linear_columns import LinearColumns
+from compshift.crm.table_energies import Scores
 
 pytestmark = pytest.mark.filterwarnings("ignore::compshift.ExtrapolationWarning")
 QUICK = {"max_iter": 20, "n_jobs": 1}
@@ -354,6 +356,20 @@ class TestKindsOfEnergies:
         results = rings.cv_results_
         assert set(results["energies"]) == {"boosted", "linear"}
         assert np.isnan(results["alpha"][results["energies"] == "boosted"]).all()
+
+    def test_better_by_more_than_a_standard_error(self):
+        """Three groups unseen of nine: held-out groups count a third, by hand."""
+        seen = np.array([[0.5, 0.7, 0.6], [0.6, 0.7, 0.8]])
+        unseen = np.array([[0.2, np.nan, 0.4], [0.6, np.nan, 0.5]])
+        candidates = SimpleNamespace(inside_hull=np.ones(9, dtype=bool), in_seen=np.r_[np.arange(6), -1, -1, -1])
+        scores = Scores.of(unseen, seen, candidates)
+        np.testing.assert_allclose(scores.mean, [(0.3 + 2 * 0.6) / 3, (0.55 + 2 * 0.7) / 3])
+        error = np.hypot(np.std([0.4, 0.1], ddof=1) / np.sqrt(2), 2 * np.std([0.1, 0.0, 0.2], ddof=1) / np.sqrt(3)) / 3
+        assert scores.is_clearly_better(1, 0) == (scores.mean[1] - scores.mean[0] > error)
+        assert scores.best(0, 2) == 1
+        worse = scores._replace(unseen=np.array([[0.2, 0.4], [1.0, 0.1]]))  # the same mean, but the groups disagree
+        assert scores.is_clearly_better(1, 0)
+        assert not worse.is_clearly_better(1, 0)
 
     def test_features_of_mixed_columns(self):
         """A feature per number, per category and per column with gaps, by a loop."""

@@ -3,7 +3,8 @@
 Trees fit their training samples closely, so the energies of these samples say little about others. Each fold therefore
 holds out some groups, as far as the others still span them, and a part of the samples of every other group. Held-out
 groups and samples choose the setting: the number of rounds of boosting, the ridge of linear energies, and which of the
-two kinds of energies to use. A temperature, B and B* are fitted to the energies of the held-out samples.
+two kinds of energies to use; trees are used unless linear energies are clearly better. A temperature, B and B* are
+fitted to the energies of the held-out samples.
 """
 
 from __future__ import annotations
@@ -196,9 +197,13 @@ def fit_table(
             trials.append(trial)
     held_out = _hold_out(data, trials, len(settings), prior)
     unseen, within = (np.stack(parts) for parts in zip(*((one.accuracy, one.seen) for one in held_out), strict=True))
-    best = best_setting(unseen, within, candidates)
+    scores = Scores.of(unseen, within, candidates)
+    family, best = fits[-1], scores.best(len(settings) - len(fits[-1].settings), len(settings))
+    if len(fits) > 1:
+        linear = scores.best(0, len(fits[0].settings))
+        if scores.is_clearly_better(linear, best):
+            family, best = fits[0], linear
     logger.info("%s", settings[best])
-    (family,) = (family for family in fits if settings[best] in family.settings)
     fitted = family.fit(settings[best])
     model = _calibrated_model(fitted, rows, trials, best, candidates)
     model = _with_expected(model, rows.frequency, held_out[best], prior, confidence, data.n_targets)
@@ -321,22 +326,33 @@ def _with_expected(
     return replace(model, expected=expected)
 
 
-def best_setting(unseen: FloatArray, seen: FloatArray, candidates: Candidates) -> int:
-    """Return the index of the setting with the highest mean accuracy over the groups inside the hull.
+class Scores(NamedTuple):
+    """Mean accuracy over the groups inside the hull with each setting; held-out groups stand for the unseen ones."""
 
-    Held-out groups stand for the unseen groups; ties go to the earlier setting.
-    """
-    n_unseen = int(np.count_nonzero(candidates.inside_hull & (candidates.in_seen < 0)))
-    mean_seen = _row_means(seen)
-    if not n_unseen or np.isnan(unseen).all():
-        return int(np.argmax(mean_seen))
-    return int(np.argmax(n_unseen * _row_means(unseen) + len(candidates.seen_groups) * mean_seen))
+    mean: FloatArray  # (s,)
+    unseen: FloatArray  # (s, h) accuracy on the groups that were held out
+    seen: FloatArray  # (s, k) accuracy on held-out samples of seen groups
+    share: float  # share of unseen groups among those inside the hull; 0 if no group was held out
 
+    @classmethod
+    def of(cls, unseen: FloatArray, seen: FloatArray, candidates: Candidates) -> Scores:
+        """Average accuracies (s, k), which are NaN where a group could not be held out."""
+        unseen, seen = (values[:, ~np.isnan(values).any(axis=0)] for values in (unseen, seen))
+        inside = candidates.inside_hull
+        share = float(np.mean(candidates.in_seen[inside] < 0)) if unseen.shape[1] else 0.0
+        means = [values.mean(axis=1) if values.shape[1] else np.zeros(len(values)) for values in (unseen, seen)]
+        return cls(share * means[0] + (1 - share) * means[1], unseen, seen, share)
 
-def _row_means(values: FloatArray) -> FloatArray:
-    """Return the mean of each row over the columns without NaN; 0 if there is none."""
-    known = values[:, ~np.isnan(values).any(axis=0)]
-    return np.asarray(known.mean(axis=1)) if known.shape[1] else np.zeros(len(values))
+    def best(self, first: int, last: int) -> int:
+        """Return the index of the best setting from ``first`` until before ``last``; ties go to the earlier one."""
+        return first + int(np.argmax(self.mean[first:last]))
+
+    def is_clearly_better(self, one: int, other: int) -> bool:
+        """Return whether a setting is better than another by more than the standard error over groups."""
+        parts = [values[one] - values[other] for values in (self.unseen, self.seen)]
+        errors = [part.std(ddof=1) / np.sqrt(len(part)) if len(part) > 1 else 0.0 for part in parts]
+        error = np.hypot(self.share * errors[0], (1 - self.share) * errors[1])
+        return bool(self.mean[one] - self.mean[other] > error)
 
 
 def calibrated(
