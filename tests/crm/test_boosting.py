@@ -19,7 +19,8 @@ pytest.importorskip("lightgbm")
 from compshift.crm import table_energies
 from compshift.crm.boosted_energies import TreeRows, _Objective, value_basis
 from compshift.crm.linear_columns import LinearColumns
-from compshift.crm.table_energies import Scores
+from compshift.crm.problem import Standard
+from compshift.crm.table_energies import FittedEnergies, Scores, _Trial
 
 pytestmark = pytest.mark.filterwarnings("ignore::compshift.ExtrapolationWarning")
 QUICK = {"max_iter": 20, "n_jobs": 1}
@@ -139,23 +140,54 @@ class TestFit:
         """No fold's trees see the samples whose energies give the biases."""
         X, codes, kept = data
         trained, asked = [], []
-        boost, held_out = table_energies.boost, table_energies._try_fold
+        grow, held_out = table_energies.grow, table_energies._try_fold
 
         def watched(rows, *arguments):
             trained.append({row.tobytes() for row in rows.X})
-            return boost(rows, *arguments)
+            return grow(rows, *arguments)
 
         def watched_fold(rows, *arguments):
             trial = held_out(rows, *arguments)
             asked.append({row.tobytes() for row in rows.X[trial.rows]})
             return trial
 
-        monkeypatch.setattr(table_energies, "boost", watched)
+        monkeypatch.setattr(table_energies, "grow", watched)
         monkeypatch.setattr(table_energies, "_try_fold", watched_fold)
         CRMBoostingClassifier(**QUICK).fit(X[kept], codes[kept, 0], attributes=codes[kept, 1])
         assert len(asked) == 3
         assert not any(one & other for one, other in zip(trained, asked, strict=False))
         assert set.union(*asked) == {row.tobytes() for row in X[kept]}
+
+    def test_biases_prefer_fits_that_know_the_group(self, data, fitted, monkeypatch):
+        """Energies of a group that was held out as a whole count only where its samples have no others."""
+        X, codes, kept = data
+        space = GroupSpace.from_cardinalities([3, 3])
+        groups, position = space.distinct(codes[kept][:30])
+        rows = TreeRows(X[kept][:30], position, np.full(30, 1 / 30), GroupTable.of(space, groups), ())
+        lone = np.flatnonzero(position == 0)  # a group that is only ever held out as a whole
+        others = np.flatnonzero(position != 0)
+        trials = [
+            _Trial(np.full((1, 30, 6), 2.0), np.arange(30), np.ones(30, dtype=bool), np.arange(1)),
+            _Trial(np.full((1, len(others), 6), 3.0), others, np.zeros(len(others), dtype=bool), np.arange(1)),
+        ]
+        model, asked = fitted._model, []
+        monkeypatch.setattr(table_energies, "calibrated", lambda energies, *_: asked.append(energies) or model)
+        whole = FittedEnergies(model.basis, np.eye(6), Standard(np.zeros(6), 1.0), np.full((30, 6), 1.0), 1)
+        table_energies._calibrated_model(whole, rows, trials, 0, model.candidates)
+        expected = np.full(30, 3.0)
+        expected[lone] = 2.0
+        np.testing.assert_array_equal(asked[0][:, 0], expected)
+
+    def test_held_out_groups_are_possible_under_the_training_prior(self, data):
+        """They would have probability 0 under the prior of a fold's own training samples."""
+        X, codes, kept = data
+        scores = [
+            CRMBoostingClassifier(prior=prior, **QUICK)
+            .fit(X[kept], codes[kept, 0], attributes=codes[kept, 1])
+            .cv_results_["mean_test_score"]
+            for prior in ("train", "hull")
+        ]
+        np.testing.assert_array_equal(*scores)
 
     def test_the_number_of_rounds_is_chosen_on_held_out_groups_and_samples(self, data, fitted):
         results = fitted.cv_results_

@@ -19,7 +19,7 @@ from compshift.core.arrays import BoolArray, FloatArray, IntArray, row_blocks
 from compshift.core.energy import GroupTable, group_expectations
 from compshift.core.groups import GroupSpace
 from compshift.crm.blocks import over_blocks
-from compshift.crm.trees import Trees, import_lightgbm
+from compshift.crm.trees import import_lightgbm
 
 MAX_EXPONENT = 1000
 """Largest absolute exponent of the powers of two that scale columns."""
@@ -107,17 +107,17 @@ class _Objective:
         return (gradient[:, 0], hessian[:, 0]) if scores.shape[1] == 1 else (gradient, hessian)
 
 
-def boost(rows: TreeRows, params: BoostingParams, n_rounds: int) -> Trees:
-    """Minimise the step-1 risk by ``n_rounds`` rounds of trees.
+def grow(rows: TreeRows, params: BoostingParams, n_rounds: int) -> tuple[Any, FloatArray]:
+    """Minimise the step-1 risk by rounds of trees; return LightGBM's booster, and a scale for each feature (p,).
 
     LightGBM takes numbers below 1e-35 for zero, so columns are brought to a largest absolute value near 1 by a power of
-    two.
+    two. The booster is None if all columns are constant.
     """
     lightgbm = import_lightgbm()
-    objective = _Objective(rows, value_basis(rows.seen.space))
-    if not _varies(rows.X).any():
-        return Trees.without_splits(rows.X.shape[1], objective.basis.shape[1], n_rounds)
     scale = _scales(rows.X, rows.categorical)
+    if not _varies(rows.X).any():
+        return None, scale
+    objective = _Objective(rows, value_basis(rows.seen.space))
     settings = {
         "objective": objective,
         "num_class": objective.basis.shape[1],
@@ -134,7 +134,7 @@ def boost(rows: TreeRows, params: BoostingParams, n_rounds: int) -> Trees:
         "verbosity": -1,
     }
     data = lightgbm.Dataset(rows.X * scale, categorical_feature=list(rows.categorical), params={"verbosity": -1})
-    return Trees.of(lightgbm.train(settings, data, n_rounds), scale)
+    return lightgbm.train(settings, data, n_rounds), scale
 
 
 def _varies(X: FloatArray) -> BoolArray:

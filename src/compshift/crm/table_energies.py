@@ -23,7 +23,7 @@ from compshift.core.energy import GroupTable, linear_energies, log_evidence
 from compshift.core.folds import combination_folds, row_folds
 from compshift.core.posterior import marginal_log_posterior
 from compshift.crm.blocks import ArrayRows
-from compshift.crm.boosted_energies import BoostingParams, TreeRows, boost, value_basis
+from compshift.crm.boosted_energies import BoostingParams, TreeRows, grow, value_basis
 from compshift.crm.expected import MAX_UNSEEN_GROUPS, HeldOut, predict_accuracy
 from compshift.crm.fit import CROSS_FIT_TOL, FitParams, StandardisedRows, StepOne, step_two
 from compshift.crm.inputs import LabelledSamples
@@ -32,7 +32,7 @@ from compshift.crm.model import CRMModel, OutOfFold
 from compshift.crm.problem import Standard, TemperatureProblem, standardise
 from compshift.crm.ridge import default_alphas, typical_alpha
 from compshift.crm.solver import Parameters, solve
-from compshift.crm.trees import Trees
+from compshift.crm.trees import Trees, leaf_sums
 
 logger = logging.getLogger(__name__)
 
@@ -107,18 +107,21 @@ class BoostedFits:
 
     def held_out(self, held: BoolArray) -> FloatArray:
         """Return the energies (s, h, D) of the samples ``held`` (n,) by trees that have not seen them."""
-        trees = boost(self.rows.subset(~held)[0], self.params, self.settings[-1].n_iter)
+        booster, scale = grow(self.rows.subset(~held)[0], self.params, self.settings[-1].n_iter)
         X, before = self.rows.X[held], 0
-        scores: list[FloatArray] = []
-        for _, rounds, _ in self.settings:
-            more = trees.scores(X, before, rounds)
-            scores.append(more if not scores else scores[-1] + more)
+        scores = np.zeros((len(self.settings), len(X), self.basis.shape[1]))
+        for number, (_, rounds, _) in enumerate(self.settings if booster is not None else ()):
+            scores[number:] += leaf_sums(booster, X, scale, before, rounds)
             before = rounds
-        return np.stack(scores) @ self.basis.T
+        return scores @ self.basis.T
 
     def fit(self, setting: EnergySetting) -> FittedEnergies:
         """Fit to all samples."""
-        trees = boost(self.rows, self.params, setting.n_iter)
+        booster, scale = grow(self.rows, self.params, setting.n_iter)
+        if booster is None:
+            trees = Trees.without_splits(len(scale), self.basis.shape[1], setting.n_iter)
+        else:
+            trees = Trees.of(booster, scale)
         standard = Standard(np.zeros(self.basis.shape[1]), 1.0)
         return FittedEnergies(trees, self.basis, standard, trees.scores(self.rows.X) @ self.basis.T, trees.n_rounds)
 

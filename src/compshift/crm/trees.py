@@ -111,18 +111,9 @@ class Trees:
         """The arrays by name."""
         return {name: getattr(self, name) for name in self.array_types()}
 
-    def scores(self, X: FloatArray, first: int = 0, last: int | None = None) -> FloatArray:
-        """Return the sum of the leaves of each sample (n, p) for every output, (n, outputs).
-
-        Only the rounds from ``first`` until before ``last`` are added up.
-        """
-        if not len(X):
-            return np.empty((0, self.n_outputs))
-        rounds = -1 if last is None else last - first
-        with np.errstate(over="ignore"):  # far larger than any threshold all the same
-            X = X * self.scale
-        found = self.booster.predict(X, raw_score=True, start_iteration=first, num_iteration=rounds)
-        return np.asarray(found, dtype=np.float64).reshape(len(X), self.n_outputs)
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Return the sum of the leaves of each sample (n, p) for every output, (n, outputs)."""
+        return leaf_sums(self.booster, X, self.scale)
 
     @classmethod
     def without_splits(cls, n_features: int, n_outputs: int, n_rounds: int) -> Trees:
@@ -184,6 +175,23 @@ class Trees:
             text = [f"{name}={' '.join(map(_number_text, values))}" for name, values in lines.items()]
             blocks.append("\n".join([*text, "is_linear=0", "shrinkage=1"]))
         return blocks
+
+
+def leaf_sums(
+    booster: lightgbm.Booster, X: FloatArray, scale: FloatArray, first: int = 0, last: int | None = None
+) -> FloatArray:
+    """Return the sum of the leaves of each sample (n, p) for every output of a booster, (n, outputs).
+
+    The trees were grown on features times ``scale`` (p,). Only the rounds from ``first`` until before ``last`` count.
+    """
+    n_outputs = booster.num_model_per_iteration()
+    if not len(X):
+        return np.empty((0, n_outputs))
+    rounds = -1 if last is None else last - first
+    with np.errstate(over="ignore"):  # far larger than any threshold all the same
+        X = X * scale
+    found = booster.predict(X, raw_score=True, start_iteration=first, num_iteration=rounds)
+    return np.asarray(found, dtype=np.float64).reshape(len(X), n_outputs)
 
 
 def _number_text(value: Any) -> str:
