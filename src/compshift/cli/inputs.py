@@ -338,7 +338,7 @@ def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tup
     if not found.columns:
         raise InputError(
             f"no column of {str(source)!r} can be a feature, {left_out_sentence(left_out)}: add columns of numbers, "
-            "dates or categories"
+            "dates, categories or texts"
         )
     typer.echo(f"features: {described(found)}", err=quiet)
     if left_out:
