@@ -125,6 +125,69 @@ def test_feature_files(call, birds):
     assert [row["method"] for row in json.loads(result.out)["methods"]] == ["logistic"]
 
 
+class TestEvaluate:
+    """``compshift evaluate --compare``."""
+
+    @pytest.fixture
+    def model(self, call, birds):
+        """A folder with a table with splits and a model of its training rows."""
+        folder, frame = birds
+        frame.assign(split=np.where(np.arange(300) % 3, "train", "test")).to_csv(folder / "split.csv", index=False)
+        assert call("fit", "split.csv", *OPTIONS, "-o", "m.safetensors", cwd=folder).returncode == 0
+        return folder
+
+    def test_methods_are_fitted_to_the_training_rows_and_scored_on_those_of_the_model(self, call, model):
+        options = ("--methods", "logistic", "--json")
+        expected = json.loads(call("compare", "split.csv", *OPTIONS, *options, cwd=model).out)
+        plain = json.loads(call("evaluate", "m.safetensors", "split.csv", "--json", cwd=model).out)
+        result = call("evaluate", "m.safetensors", "split.csv", "--compare", "split.csv", *options, cwd=model)
+        assert result.err == ""
+        content = json.loads(result.out)
+        found = content.pop("comparison")
+        assert content == plain
+        pd.testing.assert_frame_equal(without_seconds(found["methods"]), without_seconds(expected["methods"]))
+
+    def test_text_output(self, call, model):
+        options = ("--compare", "split.csv", "--methods", "logistic")
+        result = call("evaluate", "m.safetensors", "split.csv", *options, cwd=model)
+        heading, _, row = result.out.partition("\n\nmethods fitted to the rows of --compare, ")[2].splitlines()[:3]
+        assert (heading, row[:20]) == ("scored on the same rows, in percent", "logistic regression ")
+
+    def test_a_model_without_attributes(self, call, model):
+        call("fit", "split.csv", *OPTIONS[:2], *OPTIONS[4:], "-o", "m.safetensors", cwd=model)
+        result = call("evaluate", "m.safetensors", "split.csv", "--compare", "split.csv", cwd=model)
+        assert result.err.startswith("error: --compare is for models with attributes beside the target, which define")
+
+    def test_categories_of_boosted_models(self, call, birds, monkeypatch):
+        pytest.importorskip("lightgbm")
+        folder, frame = birds
+        table = raw(frame).assign(split=np.where(np.arange(300) % 3, "train", "test"))
+        table.to_csv(folder / "raw.csv", index=False)
+        boosted = ("--energies", "boosted", "--max-iter", "3", "--jobs", "1", "--keep", "remarks")
+        call("fit", "raw.csv", *OPTIONS[:4], *boosted, "-o", "m.safetensors", cwd=folder)
+        given = record(monkeypatch)
+        options = ("--compare", "raw.csv", "--known", "place")
+        assert call("evaluate", "m.safetensors", "raw.csv", *options, cwd=folder).returncode == 0
+        (train, test, setup) = given
+        assert (setup.categories, setup.known) == ((0, 2), True)
+        assert (len(train.codes), len(test.codes)) == (200, 100)
+
+    @pytest.mark.parametrize(
+        ("options", "sentence"),
+        [
+            (("split.csv", "--methods", "logistic"), "--methods is for --compare: leave it out"),
+            (("birds.csv", "--compare", "birds.csv"), "--compare would score methods on rows that they are fitted to"),
+            (("split.csv", "--split", "train", "--compare", "split.csv"), "--compare would score methods on rows that"),
+            (("split.csv", "--compare", "split.csv", "--methods", "gbdt"), "method 'gbdt' is not known"),
+            (("split.csv", "--compare", "none.csv"), "'none.csv'"),
+        ],
+    )
+    def test_errors(self, call, model, options, sentence):
+        result = call("evaluate", "m.safetensors", *options, cwd=model)
+        assert (result.returncode, result.err.count("\n")) == (2, 1)
+        assert sentence in result.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

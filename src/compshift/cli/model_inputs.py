@@ -219,10 +219,12 @@ def _file_samples(model: LoadedModel, source: Path, options: TableOptions) -> tu
     return recipe.load_samples(source, options.root), recipe
 
 
-def labelled_rows(model: LoadedModel, source: str, options: TableOptions) -> tuple[GroupedDataset, str]:
+def labelled_rows(
+    model: LoadedModel, source: str, options: TableOptions, default: str = "test"
+) -> tuple[GroupedDataset, str]:
     """Return the features and attributes of one split, and the name of that split.
 
-    If ``options.split`` is None, use the test split if there is one, otherwise all rows.
+    If ``options.split`` is None, use the split ``default`` if there is one, otherwise all rows.
     """
     space = model.clf.space_
     recipe = None
@@ -246,7 +248,7 @@ def labelled_rows(model: LoadedModel, source: str, options: TableOptions) -> tup
                     "labels than that table: if the two overlap, the score includes rows that the model was fitted to",
                     err=True,
                 )
-    data, chosen = split_part(data, options.split, "test")
+    data, chosen = split_part(data, options.split, default)
     if recipe is not None or model.network is not None:
         X, rows = _embed(model, recipe, data.samples, options)
         data = replace(data.rows(rows), samples=X)
