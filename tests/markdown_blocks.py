@@ -62,15 +62,18 @@ def run_python(block, namespace, name):
 def run_commands(block, name):
     """Run the lines of a console block in this folder; what they printed, which must be what the page shows.
 
-    They run in this process, which saves importing everything again.
+    They run in this process, which saves importing everything again. ``< FILE`` is their standard input.
     """
     printed = ""
     for line in block.text.replace("\\\n", " ").splitlines():
-        command = shlex.split(line.removeprefix("$ "))
+        words, _, given = line.removeprefix("$ ").partition(" < ")
+        command = shlex.split(words)
         assert command[0] == "compshift", line
         out, err = io.StringIO(), io.StringIO()
+        content = io.BytesIO(Path(given.strip()).read_bytes() if given else b"")
         with (
             patch.object(sys, "argv", command),
+            patch.object(sys, "stdin", io.TextIOWrapper(content)),
             patch.dict(os.environ, COLUMNS="100"),
             warnings.catch_warnings(),
             contextlib.redirect_stdout(out),

@@ -115,7 +115,7 @@ def test_names_are_printed_verbatim(audit, tmp_path):
         (("header.csv", "--attributes", "a"), "has no rows"),
         (("nulls.csv", "--attributes", "a"), "every row of 'nulls.csv' has a missing attribute"),
         (("broken.parquet", "--attributes", "a"), "'broken.parquet' cannot be read"),
-        (("t.doc", "--attributes", "a"), "pass a .csv, .tsv, .parquet or .npz file"),
+        (("t.doc", "--attributes", "a"), "pass a .csv, .tsv, .xlsx, .jsonl, .parquet or .npz file"),
         (("t.csv", "--attributes", "bird", "-o", "out.gif"), "figures are written as .png"),
     ],
 )

@@ -1,5 +1,6 @@
 """``compshift fit`` on tables as they are, and what the model then does: predict, evaluate, report, export."""
 
+import importlib.util
 import io
 import json
 import sys
@@ -81,7 +82,7 @@ def test_columns_of_every_kind(call, fitted):
 
 
 def test_other_files_with_the_same_rows_give_the_same_predictions(call, fitted):
-    """Types are those of training: without labels, in another order, and as Parquet with types of its own."""
+    """Types are those of training: without labels, in another order, and in formats with types of their own."""
     folder, frame = fitted.folder, customers()
     expected = predictions(call, folder, "t.csv")
     raw = frame[["job", "since", "age", "member", "income"]]
@@ -90,7 +91,12 @@ def test_other_files_with_the_same_rows_give_the_same_predictions(call, fitted):
     typed = raw.assign(since=pd.to_datetime(raw["since"]), job=raw["job"].astype("category"), age=raw["age"] * 1.0)
     typed.to_parquet(folder / "typed.parquet")
     raw.astype({"age": str, "member": int}).to_parquet(folder / "odd.parquet")
-    for name in ("raw.csv", "raw.tsv", "typed.parquet", "odd.parquet"):
+    raw.to_json(folder / "raw.jsonl", orient="records", lines=True)
+    names = ["raw.csv", "raw.tsv", "typed.parquet", "odd.parquet", "raw.jsonl"]
+    if importlib.util.find_spec("openpyxl"):
+        raw.to_excel(folder / "raw.xlsx", index=False)
+        names.append("raw.xlsx")
+    for name in names:
         pd.testing.assert_frame_equal(predictions(call, folder, name), expected)
     half = raw[:300].assign(job=None, income=None, since=None, member=None)
     half.to_csv(folder / "half.csv", index=False)
@@ -107,6 +113,19 @@ def test_a_parquet_table_is_fitted_as_it_is(call, fitted):
     result = call("fit", "t.parquet", *options, "-o", "m.safetensors", cwd=fitted.folder)
     assert result.out == fitted.out
     pd.testing.assert_frame_equal(predictions(call, fitted.folder, "t.csv"), expected)
+
+
+def test_json_lines_are_fitted_as_they_are(call, folder):
+    frame = customers()
+    frame.to_json(folder / "t.jsonl", orient="records", lines=True)
+    result = call("fit", "t.jsonl", *LABELS, "-o", "m.safetensors", cwd=folder)
+    assert (result.returncode, result.err) == (0, ""), result.err
+    assert result.out.splitlines()[0].endswith("1 boolean (member), 1 date (since), 1 category (job)")
+    report = json.loads(call("evaluate", "m.safetensors", "t.jsonl", "--json", cwd=folder).out)
+    assert (report["split"], report["rows"]) == ("test", int((frame["split"] == "test").sum()))
+    assert "600 rows" in call("audit", "t.jsonl", "--attributes", "churn,region", cwd=folder).out
+    result = call("evaluate", "t.jsonl", "m.safetensors", cwd=folder)
+    assert "'t.jsonl' is a table, not a model: pass the file of a saved model" in result.err
 
 
 def test_new_categories_count_as_missing(call, fitted):

@@ -58,7 +58,7 @@ SENTENCES = [
     (
         ("fit", "arrays.npz", *FIT, "-o", "n.safetensors"),
         "'arrays.npz' contains arrays, not a table with columns: do not name columns of samples, or pass a .csv, "
-        ".tsv or .parquet file",
+        ".xlsx, .jsonl or .parquet file",
     ),
     (
         ("train", "tr.parquet", *FIT[2:], "-o", "n"),
@@ -67,7 +67,7 @@ SENTENCES = [
     ),
     (
         ("fit", "nope.csv", *FIT[2:], "-o", "n.safetensors"),
-        "there is no table 'nope.csv': pass a .csv, .tsv or .parquet file, or a feature file",
+        "there is no table 'nope.csv': pass a .csv, .xlsx, .jsonl or .parquet file",
     ),
     (
         ("bench", "arrays.npz", "-o", "b"),

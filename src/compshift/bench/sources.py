@@ -19,7 +19,8 @@ from compshift.core.arrays import FloatArray
 from compshift.data.benchmarks import MODULES, Benchmark, benchmark
 from compshift.data.dataset import GroupedDataset, ImageArrays, ImageFiles, Samples, Texts, Tokens
 from compshift.data.feature_files import load_features, read_inputs
-from compshift.data.text_tables import TEXT, ending
+from compshift.data.text_tables import ending
+from compshift.data.typed_tables import TABLE_ENDINGS
 
 MAX_MEASUREMENTS = 50
 """Maximum number of features that are taken for measurements, whose scales may differ; more are an embedding."""
@@ -130,7 +131,7 @@ def file_source(
         if file.suffix or "/" in path:
             raise InputError(f"there is no file {path!r}: pass a feature file or the name of a data set")
         benchmark(path)  # raises an error that lists the known names
-    if ending(file) in TEXT:
+    if ending(file) in TABLE_ENDINGS:
         raise InputError(
             f"{path!r} is a table, but a benchmark needs features: compute features of images or texts with `compshift "
             "features`, or write columns of numbers in Python with compshift.data.write_features('features.npz', "

@@ -10,7 +10,10 @@ from compshift.cli.options import Json, names
 
 def audit(
     table: Annotated[
-        Path, typer.Argument(help="Table: .csv, .tsv, .parquet, .npz or a folder of shards.", show_default=False)
+        Path,
+        typer.Argument(
+            help="Table: .csv, .tsv, .xlsx, .jsonl, .parquet, .npz or a folder of shards.", show_default=False
+        ),
     ],
     attributes: Annotated[
         str, typer.Option(help="Columns whose combinations are the groups, separated by commas.", show_default=False)

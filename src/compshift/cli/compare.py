@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from compshift._errors import InputError
-from compshift.cli.options import Attributes, FeatureColumns, Json, Shares, SplitColumn, Target, names
+from compshift.cli.options import (
+    Attributes,
+    FeatureColumns,
+    Json,
+    KeptOut,
+    Methods,
+    Shares,
+    SplitColumn,
+    Target,
+    names,
+    reject_unused,
+)
+
+if TYPE_CHECKING:
+    from compshift.data.dataset import GroupedDataset
+    from compshift.estimators.comparison import Comparison
+
+DEFAULT_SHARES = "0.7,0.3"
+"""Shares of the train and test rows of a table without splits."""
 
 
 def compare(
@@ -17,24 +37,18 @@ def compare(
         Path,
         typer.Argument(
             metavar="FEATURES|TABLE",
-            help="Feature file (.npz, .parquet, a folder of shards), or a table with --features.",
+            help="Feature file (.npz, .parquet, a folder of shards), or a table. Without --features, all columns of a "
+            "table that are not labels are features.",
             show_default=False,
         ),
     ],
     target: Target,
     attributes: Attributes,
     features: FeatureColumns = None,
+    keep: KeptOut = None,
     split_column: SplitColumn = None,
     shares: Shares = None,
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Methods, separated by commas: logistic, logistic-balanced, boosting, boosting-attributes, lc, sla, "
-            "crm and crm-boosting.",
-            show_default="all that are installed",
-        ),
-    ] = None,
+    methods: Methods = None,
     attributes_known: Annotated[
         bool, typer.Option("--known", metavar="", help="Add CRM with the attributes known in use.")
     ] = False,
@@ -47,9 +61,14 @@ def compare(
 
     Every method is fitted to the train rows and scored on the test rows; without these splits, 30 % of the rows of
     every group are set aside. For held-out groups, it is fitted once more per fold.
+
+    Columns of a table become features as they are, as in `compshift fit --energies boosted`; methods that need complete
+    numbers get medians, standardised columns and one feature per category, from the rows that they are fitted to.
     """
-    from compshift.cli.inputs import TableOptions, load_source
-    from compshift.estimators.compare import compare as compare_methods
+    from compshift.cli.inputs import TableOptions, load_source, raw_table_features
+    from compshift.crm.inputs import seed_of
+    from compshift.data.table import SPLIT_COLUMN
+    from compshift.data.table_files import column_names
 
     if not attributes:
         raise InputError("--attributes is empty: name the attributes that define the groups together with --target")
@@ -61,28 +80,44 @@ def compare(
         split_column=split_column,
         shares=shares,
         seed=seed,
+        energies="boosted",
+        keep=keep,
     )
-    data = load_source(str(source), table).data
+    categorical: list[int] = []
+    if table.is_raw_table(source) and source.exists():
+        if split_column is None and shares is None and SPLIT_COLUMN not in column_names(source):
+            table = replace(table, shares=DEFAULT_SHARES, seed=seed_of(seed))  # as the library would split
+        data, recipe = raw_table_features(table, source, quiet=json)
+        categorical = [] if recipe.table is None else recipe.table.categorical
+    else:
+        reject_unused({"--keep": keep}, "for tables all of whose columns are features")
+        data = load_source(str(source), table).data
     parts = [data.part(name) for name in ("train", "test")] if {"train", "test"} <= set(data.splits) else [data]
-    rows = [
-        (
-            part.X,
-            part.columns(table.targets).squeeze(axis=1),
-            part.columns(table.nuisances) if table.nuisances else None,
-        )
-        for part in parts
-    ]
+    options = {"known": attributes_known, "n_splits": n_splits, "random_state": seed, "n_jobs": jobs}
+    found = compared(parts, table.targets, table.nuisances, categorical, methods=chosen, **options)
+    typer.echo(dumps(found.to_dict()) if json else str(found))
+
+
+def compared(
+    parts: Sequence[GroupedDataset],
+    targets: Sequence[str],
+    nuisances: Sequence[str],
+    categorical: Sequence[int],
+    **options: Any,
+) -> Comparison:
+    """Compare methods on training rows, and on test rows if there is a second part.
+
+    ``categorical`` are the indices of the features that are numbers of categories.
+    """
+    import pandas as pd
+
+    from compshift.estimators.compare import compare as compare_methods
+
+    rows = []
+    for part in parts:
+        X = pd.DataFrame(part.X).astype(dict.fromkeys(categorical, "category")) if categorical else part.X
+        y = part.columns(targets)
+        rows.append((X, y.squeeze(axis=1), part.columns(nuisances) if nuisances else None))
     test = dict(zip(("X_test", "y_test", "attributes_test"), rows[1], strict=True)) if len(rows) > 1 else {}
     X, y, known = rows[0]
-    found = compare_methods(
-        X,
-        y,
-        attributes=known,
-        **test,
-        methods=chosen,
-        known=attributes_known,
-        n_splits=n_splits,
-        random_state=seed,
-        n_jobs=jobs,
-    )
-    typer.echo(dumps(found.to_dict()) if json else str(found))
+    return compare_methods(X, y, attributes=known, **test, **options)

@@ -26,7 +26,8 @@ from compshift.data.shards import is_parquet, read_manifest
 from compshift.data.splits import SPLITS
 from compshift.data.table import SPLIT_COLUMN
 from compshift.data.table_files import check_columns, column_names
-from compshift.data.text_tables import TEXT, ending
+from compshift.data.text_tables import ending
+from compshift.data.typed_tables import TABLE_ENDINGS
 
 if TYPE_CHECKING:
     from compshift.core.groups import GroupSpace
@@ -42,7 +43,7 @@ MAX_SCALE_RATIO = 30
 """Largest ratio of two columns' standard deviations without a warning."""
 
 NON_MODEL_ENDINGS = (
-    *(".csv", ".tsv", ".txt", ".xls", ".xlsx", ".parquet", ".pq", ".npz", ".npy", ".json", ".jsonl"),
+    *(".csv", ".tsv", ".txt", ".xls", ".xlsx", ".parquet", ".pq", ".npz", ".npy", ".json", ".jsonl", ".ndjson"),
     *(".html", ".htm", ".md", ".png", ".jpg", ".jpeg", ".svg", ".pdf", ".py", ".ipynb", ".toml", ".yaml"),
     *(".zip", ".gz", ".pkl", ".joblib", ".pt", ".pth"),
 )
@@ -80,8 +81,9 @@ class TableOptions:
         return names(self.attributes, "--attributes") if self.attributes else []
 
     def is_feature_file(self, source: str | Path) -> bool:
-        """Return whether the source is a feature file: no option names sample columns, and it is not CSV or TSV."""
-        return self.path is None and self.text is None and self.features is None and ending(source) not in TEXT
+        """Return whether the source is a feature file: no option names sample columns, and it can hold features."""
+        named = self.path is not None or self.text is not None or self.features is not None
+        return not named and ending(source) not in TABLE_ENDINGS
 
     def is_raw_table(self, source: Path) -> bool:
         """Return whether columns of any kind are features: no option names other samples, and no column is named
@@ -91,7 +93,9 @@ class TableOptions:
             return False
         if self.features is not None:
             return self.energies == "boosted"
-        return ending(source) in TEXT or (source.exists() and is_parquet(source) and not holds_features(source))
+        return ending(source) in TABLE_ENDINGS or (
+            source.exists() and is_parquet(source) and not holds_features(source)
+        )
 
     def for_pool(self) -> TableOptions:
         """Return the options that also apply to unlabelled rows in another file: the folder of its images."""
@@ -311,7 +315,7 @@ def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tup
     from compshift.features.table_columns import TableColumns, described, left_out_sentence
 
     if not source.exists():
-        raise InputError(f"there is no table {str(source)!r}: pass a .csv, .tsv or .parquet file, or a feature file")
+        raise InputError(f"there is no table {str(source)!r}: pass a .csv, .xlsx, .jsonl or .parquet file")
     _check_split(table, source)
     if table.keep is not None and table.features is not None:
         raise InputError("--keep and --features cannot be used together: --features already names all features")
@@ -338,7 +342,7 @@ def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tup
     if not found.columns:
         raise InputError(
             f"no column of {str(source)!r} can be a feature, {left_out_sentence(left_out)}: add columns of numbers, "
-            "dates or categories"
+            "dates, categories or texts"
         )
     typer.echo(f"features: {described(found)}", err=quiet)
     if left_out:

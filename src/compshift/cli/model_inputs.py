@@ -33,8 +33,8 @@ from compshift.data.feature_files import (
 )
 from compshift.data.shards import is_parquet
 from compshift.data.splits import check_split, split_rows
-from compshift.data.table_files import column_names, read_kept
-from compshift.data.text_tables import TEXT, ending
+from compshift.data.table_files import column_names, is_table, read_kept
+from compshift.data.text_tables import ending
 from compshift.features.recipe import WITHOUT_NETWORK, Recipe
 from compshift.training.load import load
 
@@ -219,10 +219,12 @@ def _file_samples(model: LoadedModel, source: Path, options: TableOptions) -> tu
     return recipe.load_samples(source, options.root), recipe
 
 
-def labelled_rows(model: LoadedModel, source: str, options: TableOptions) -> tuple[GroupedDataset, str]:
+def labelled_rows(
+    model: LoadedModel, source: str, options: TableOptions, default: str = "test"
+) -> tuple[GroupedDataset, str]:
     """Return the features and attributes of one split, and the name of that split.
 
-    If ``options.split`` is None, use the test split if there is one, otherwise all rows.
+    If ``options.split`` is None, use the split ``default`` if there is one, otherwise all rows.
     """
     space = model.clf.space_
     recipe = None
@@ -246,7 +248,7 @@ def labelled_rows(model: LoadedModel, source: str, options: TableOptions) -> tup
                     "labels than that table: if the two overlap, the score includes rows that the model was fitted to",
                     err=True,
                 )
-    data, chosen = split_part(data, options.split, "test")
+    data, chosen = split_part(data, options.split, default)
     if recipe is not None or model.network is not None:
         X, rows = _embed(model, recipe, data.samples, options)
         data = replace(data.rows(rows), samples=X)
@@ -258,11 +260,11 @@ def _table_recipe(model: LoadedModel, source: Path, backbone: str | None) -> Rec
 
     ``backbone`` is the value of --backbone; None for the backbone that the model file names.
     """
-    if not source.exists() or (ending(source) not in TEXT and not is_parquet(source)):
+    if not source.exists() or not is_table(source):
         return None
     if model.inputs is None or "kind" not in model.inputs:
         _check_same_network(model, source)
-        if ending(source) in TEXT:
+        if not is_parquet(source):
             if model.network is None:
                 origin, remedy = "fitted to unnamed features", "fit to named columns (with --features or a DataFrame)"
             else:
@@ -378,8 +380,7 @@ def _label_columns(source: Path) -> list[str]:
 
 def _check_labels(source: Path, needed: Sequence[str]) -> None:
     """Check that a file has all attributes of the model, which an evaluation needs as labels."""
-    table = ending(source) in TEXT or is_parquet(source)
-    if not table and ending(source) != ".npz":
+    if not is_table(source) and ending(source) != ".npz":
         return  # reading the file will raise an error about its format
     found = _label_columns(source)
     absent = [name for name in needed if name not in found]

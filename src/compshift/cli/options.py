@@ -94,9 +94,30 @@ FeatureColumns = Annotated[
     typer.Option(
         "--features",
         metavar="COLUMNS",
-        help="Columns of numbers, separated by commas; columns of any kind for `fit --energies boosted` or auto.",
+        help="Columns of numbers, separated by commas; columns of any kind for `compare`, and for `fit --energies boosted` "
+        "or auto.",
         show_default=False,
         rich_help_panel=DATA,
+    ),
+]
+KeptOut = Annotated[
+    str | None,
+    typer.Option(
+        "--keep",
+        metavar="COLUMNS",
+        help="Columns of a table that are not features, such as an id, separated by commas.",
+        show_default=False,
+        rich_help_panel=DATA,
+    ),
+]
+Methods = Annotated[
+    str | None,
+    typer.Option(
+        "--methods",
+        metavar="NAMES",
+        help="Methods to compare, separated by commas: logistic, logistic-balanced, boosting, boosting-attributes, lc, "
+        "sla, crm and crm-boosting.",
+        show_default="all that are installed",
     ),
 ]
 Shares = Annotated[

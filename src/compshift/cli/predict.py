@@ -1,16 +1,38 @@
 """Commands that use a fitted model: ``compshift predict``, ``compshift evaluate`` and ``compshift export`` (ONNX)."""
 
+from __future__ import annotations
+
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from compshift._errors import InputError
-from compshift.cli.options import DATA, Json, Known, Model, ModelRows, MovedBackbone, Prior, Root, SkipBroken, Weights
+from compshift.cli.options import (
+    DATA,
+    Json,
+    Known,
+    Methods,
+    Model,
+    ModelRows,
+    MovedBackbone,
+    Prior,
+    Root,
+    SkipBroken,
+    Weights,
+    names,
+    reject_unused,
+)
+
+if TYPE_CHECKING:
+    from compshift.cli.model_inputs import LoadedModel
+    from compshift.data.dataset import GroupedDataset
+    from compshift.estimators.comparison import Comparison
 
 PIPE = "-"
 """Stands for standard input or standard output, as CSV."""
@@ -148,11 +170,23 @@ def evaluate(
     skip_broken: SkipBroken = False,
     backbone: MovedBackbone = None,
     weights: Weights = None,
+    training: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="TRAINING",
+            help="Rows that the model was fitted to: fit other methods to them and score them on the same rows, as "
+            "`compshift compare` does.",
+            show_default=False,
+        ),
+    ] = None,
+    methods: Methods = None,
     json: Json = False,
 ) -> None:
     """Print the average, balanced and worst-group accuracy, and every group's accuracy with a confidence interval.
 
-    For a model that was fitted with unlabelled rows, print the accuracy without them, too.
+    For a model that was fitted with unlabelled rows, print the accuracy without them, too. With --compare, the other
+    methods are fitted to the features of the model, of the train rows if TRAINING has splits.
     """
     from compshift.cli.inputs import TableOptions
     from compshift.cli.model_inputs import known_names, labelled_rows, load_model
@@ -163,7 +197,36 @@ def evaluate(
     options = TableOptions(root=root, split=split, skip_broken=skip_broken, backbone=backbone, weights=weights)
     told = known_names(loaded, known)
     data, scored_split = labelled_rows(loaded, source, options)
-    print_evaluation(evaluate_model(loaded.clf, data, told), scored_split, as_json=json)
+    comparison = None
+    if training is None:
+        reject_unused({"--methods": methods}, "for --compare")
+    else:
+        train, split = labelled_rows(loaded, training, replace(options, split=None), default="train")
+        overlaps = scored_split == split or "all" in (scored_split, split)
+        if overlaps and Path(training).resolve() == Path(source).resolve():
+            raise InputError(
+                f"--compare would score methods on rows that they are fitted to, because {source!r} is also the table "
+                "that is scored: pass a table with train and test splits, or two tables"
+            )
+        comparison = _compared_with(loaded, train, data, methods, told)
+    print_evaluation(evaluate_model(loaded.clf, data, told), scored_split, comparison, as_json=json)
+
+
+def _compared_with(
+    loaded: LoadedModel, train: GroupedDataset, test: GroupedDataset, methods: str | None, told: list[str]
+) -> Comparison:
+    """Compare methods that are fitted to a model's features of training rows on its features of other rows."""
+    from compshift.cli.compare import compared
+    from compshift.features.recipe import Recipe
+
+    targets = list(loaded.clf.targets_.names)
+    nuisances = [name for name in loaded.clf.space_.names if name not in targets]
+    if not nuisances:
+        raise InputError("--compare is for models with attributes beside the target, which define groups: leave it out")
+    recipe = None if loaded.inputs is None or "kind" not in loaded.inputs else Recipe.from_dict(loaded.inputs)
+    categorical = [] if recipe is None or recipe.table is None else recipe.table.categorical
+    chosen = None if methods is None else names(methods, "--methods")
+    return compared([train, test], targets, nuisances, categorical, methods=chosen, known=set(told) == set(nuisances))
 
 
 def export(

@@ -33,7 +33,7 @@ from compshift.crm.model import CRMModel, OutOfFold, PoolDecision, PoolUse, same
 from compshift.crm.model_checks import PLAIN, check_header, checked_arrays, checked_space, is_distinct_names
 from compshift.crm.trees import Trees, check_trees
 from compshift.data.shards import PARQUET
-from compshift.data.text_tables import TEXT
+from compshift.data.typed_tables import TABLE_ENDINGS
 
 MODEL_FORMAT_VERSION = 2
 """Newest version of the file format: files of models that transform features. All others have version 1."""
@@ -267,7 +267,7 @@ def _read_safetensors(path: Any) -> tuple[dict[str, str], dict[str, Any]]:
         with safe_open(path, framework="numpy") as stream:
             return stream.metadata() or {}, {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
     except Exception as error:  # safetensors raises many kinds of errors on damaged files
-        if path.suffix in TEXT or path.suffix in PARQUET or path.suffix == ".npz":
+        if path.suffix in TABLE_ENDINGS or path.suffix in PARQUET or path.suffix == ".npz":
             kind = "feature file" if path.suffix == ".npz" else "table"
             raise InputError(
                 f"{str(path)!r} is a {kind}, not a model: pass the file of a saved model; if you passed both a model "

@@ -47,7 +47,7 @@ def read_group_counts(
     max_values: int | None = None,
     split: str | None = None,
 ) -> GroupCounts:
-    """Count the groups of a table of any size: CSV, TSV, Parquet (a file or a folder of shards) or ``.npz``.
+    """Count the groups of a table of any size: a table file, a folder of Parquet shards, or ``.npz``.
 
     If ``count`` names a column, its entries are summed instead of counting rows. If ``split`` is given, only rows of
     that split are counted. Rows in which an attribute is missing are left out, and their number is reported. An
@@ -59,7 +59,7 @@ def read_group_counts(
     if ending(source) == ".npz" and source.exists():
         if count is not None:
             raise InputError(
-                "count cannot be used with an .npz file: leave it out, or pass a .csv, .tsv or .parquet file"
+                "count cannot be used with an .npz file: leave it out, or pass a .csv, .xlsx, .jsonl or .parquet file"
             )
         space, codes = read_labels(source, attributes, split)
         groups, position = space.distinct(codes)
@@ -69,7 +69,7 @@ def read_group_counts(
 
 
 def _count_table(source: Path, attributes: list[str], count: str | None, split: str | None) -> GroupCounts:
-    """Count the groups of a CSV, TSV or Parquet table."""
+    """Count the groups of a table."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

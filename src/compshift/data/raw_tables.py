@@ -23,6 +23,7 @@ from compshift.data.dataset import as_known
 from compshift.data.table import NUMBER
 from compshift.data.table_files import check_columns, column_names, read_raw
 from compshift.data.text_tables import TEXT, ending
+from compshift.data.typed_tables import EXCEL
 
 DATE = re.compile(
     r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII | re.IGNORECASE
@@ -41,8 +42,8 @@ def raw_names(table: Any) -> list[str]:
 
 
 def is_typed(table: Any) -> bool:
-    """Return whether a table says what its columns hold; a text file does not."""
-    return not isinstance(table, str | Path) or ending(table) not in TEXT
+    """Return whether text in a table is only text; in text files and Excel sheets it may be numbers or dates."""
+    return not isinstance(table, str | Path) or ending(table) not in (*TEXT, EXCEL)
 
 
 def read_raw_columns(table: Any, columns: Sequence[str]) -> dict[str, Any]:

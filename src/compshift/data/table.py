@@ -52,7 +52,8 @@ def load_table(
     Parameters
     ----------
     table : str, path, DataFrame or mapping
-        A CSV, TSV or Parquet file, a folder of Parquet shards, a DataFrame or a mapping of columns.
+        A file of CSV, TSV, Excel (.xlsx), JSON lines (.jsonl) or Parquet, a folder of Parquet shards, a DataFrame or a
+        mapping of columns.
     target : str or sequence of str
         Column or columns to predict.
     attributes : str or sequence of str, optional
@@ -160,7 +161,8 @@ def load_samples(
     Parameters
     ----------
     table : str, path, DataFrame or mapping
-        A CSV, TSV or Parquet file, a folder of Parquet shards, a DataFrame or a mapping of columns.
+        A file of CSV, TSV, Excel (.xlsx), JSON lines (.jsonl) or Parquet, a folder of Parquet shards, a DataFrame or a
+        mapping of columns.
     path : str, optional
         Column with file names of images below ``root``. Pass exactly one of ``path``, ``text`` and ``features``.
     text : str or sequence of str, optional
@@ -226,7 +228,9 @@ class _Source:
         self.label = "memory" if self._path is None else str(self._path)
         self.folder = Path() if self._path is None else self._path if self._path.is_dir() else self._path.parent
         if self._path is not None and not self._path.exists():
-            raise InputError(f"there is no table {str(self._path)!r}: pass a .csv, .tsv or .parquet file, or a folder")
+            raise InputError(
+                f"there is no table {str(self._path)!r}: pass a .csv, .xlsx, .jsonl or .parquet file, or a folder"
+            )
         self.names = column_names(self._path) if self._path is not None else [str(key) for key in self._keys]
 
     def read(self, columns: Sequence[str], free_text: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Read tables on disk as Arrow tables: CSV, TSV, a Parquet file or a folder of Parquet shards."""
+"""Read tables on disk as Arrow tables: CSV, TSV, JSON lines, Excel, a Parquet file or a folder of Parquet shards."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from compshift._errors import InputError, unknown_name
 from compshift.data.shards import check_readable, is_parquet, reading, shard_files
 from compshift.data.text_tables import TEXT, ending, read_strings, read_text, read_unchanged, text_columns
+from compshift.data.typed_tables import TABLE_ENDINGS, read_typed
 from compshift.data.untrusted import check_parquet
 
 
@@ -38,7 +39,7 @@ def read_kept(path: Path, columns: Sequence[str]) -> Any:
 
 
 def _read(path: Path, columns: Sequence[str], read_text_file: Callable[[], Any]) -> Any:
-    """Read the named columns of Parquet, or of a text file by a function of its own; check that there are rows."""
+    """Read the named columns of a table, those of a text file by a function of its own; check that there are rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -53,7 +54,7 @@ def _read(path: Path, columns: Sequence[str], read_text_file: Callable[[], Any])
             check_parquet(files, columns, path)
             table = pq.read_table(files, columns=list(columns))
         else:
-            table = read_text_file()
+            table = read_text_file() if ending(path) in TEXT else read_typed(path).select(list(columns))
         table.validate(full=True)
     if not len(table):
         raise InputError(f"{str(path)!r} has no rows: pass a table with at least one row")
@@ -69,7 +70,7 @@ def column_names(path: Path) -> list[str]:
     with reading(path, "a table"):
         if is_parquet(path):
             return list(pq.read_schema(shard_files(path)[0]).names)
-        return text_columns(path)
+        return text_columns(path) if ending(path) in TEXT else list(read_typed(path).column_names)
 
 
 def check_table_ending(path: Path) -> None:
@@ -77,10 +78,17 @@ def check_table_ending(path: Path) -> None:
     if ending(path) == ".npz":
         raise InputError(
             f"{path.name!r} contains arrays, not a table with columns: do not name columns of samples, or pass a "
-            ".csv, .tsv or .parquet file"
+            ".csv, .xlsx, .jsonl or .parquet file"
         )
-    if not (is_parquet(path) or ending(path) in TEXT):
-        raise InputError(f"{path.name!r} has the ending {path.suffix!r}: pass a .csv, .tsv, .parquet or .npz file")
+    if not is_table(path):
+        raise InputError(
+            f"{path.name!r} has the ending {path.suffix!r}: pass a .csv, .tsv, .xlsx, .jsonl, .parquet or .npz file"
+        )
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a path is a folder or has the file name ending of a table."""
+    return is_parquet(path) or ending(path) in TABLE_ENDINGS
 
 
 def check_columns(wanted: Sequence[str], known: Sequence[str], path: Path) -> None:

@@ -37,7 +37,7 @@ def text_columns(path: Path) -> list[str]:
 
     options = _parse_options(path)
     _check_header(path, options.delimiter)
-    with _with_large_fields(path, lambda reads: pa_csv.open_csv(path, reads, options)) as reader:
+    with with_large_rows(path, pa_csv.ReadOptions, lambda reads: pa_csv.open_csv(path, reads, options)) as reader:
         return list(reader.schema.names)
 
 
@@ -123,26 +123,29 @@ def _read(path: Path, columns: Collection[str], **convert: Any) -> Any:
     import pyarrow.csv as pa_csv
 
     options = pa_csv.ConvertOptions(include_columns=list(columns), **convert)
-    return _with_large_fields(
+    return with_large_rows(
         path,
+        pa_csv.ReadOptions,
         lambda reads: pa_csv.read_csv(
             path, read_options=reads, parse_options=_parse_options(path), convert_options=options
         ),
     )
 
 
-def _with_large_fields(path: Path, read: Callable[[Any], Any]) -> Any:
-    """Call ``read`` with Arrow's default block size and, if a row is longer than a block, again with a larger size."""
+def with_large_rows(path: Path, options: Callable[..., Any], read: Callable[[Any], Any]) -> Any:
+    """Call ``read`` with Arrow's default block size and, if a row is longer than a block, again with a larger size.
+
+    ``options`` makes the read options of the file's format.
+    """
     import pyarrow as pa
-    import pyarrow.csv as pa_csv
 
     try:
-        return read(pa_csv.ReadOptions())
+        return read(options())
     except pa.ArrowInvalid as error:
         if "block" not in str(error):
             raise
     try:
-        return read(pa_csv.ReadOptions(block_size=min(path.stat().st_size + 1, MAX_BLOCK_BYTES)))
+        return read(options(block_size=min(path.stat().st_size + 1, MAX_BLOCK_BYTES)))
     except pa.ArrowInvalid as error:
         if "straddl" not in str(error):
             raise

@@ -1,4 +1,4 @@
-"""Features from the columns of a raw table: numbers, booleans, dates and categories, with missing values.
+"""Features from the columns of a raw table: numbers, booleans, dates, categories and texts, with missing values.
 
 ``TableColumns.fit`` looks at training rows, and ``transform`` makes features (n, p) of any table with the same columns:
 
@@ -10,7 +10,11 @@ boolean      1 or 0; NaN if it is missing                           as a number
 date         year, month, day of the week, days since 1970          each of them as a number
 category     the number of its level; NaN if missing or new         1 for its level, 0 for the others; rare levels and
                                                                     new ones together
+text         components of TF-IDF; 0 if it is missing               each of them as a number
 ===========  =====================================================  ====================================================
+
+Text that differs in most rows is a "text" if it looks like language, by ``features/text_columns.py``; ids, names and
+urls are left out. Other text is a "category".
 
 A model file holds the columns as plain JSON, which ``from_dict`` checks because it is not trusted.
 """
@@ -18,7 +22,7 @@ A model file holds the columns as plain JSON, which ``from_dict`` checks because
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +32,7 @@ from compshift._errors import InputError, check_name, shown
 from compshift.core.arrays import FloatArray
 from compshift.crm.mixed_features import MAX_CATEGORIES
 from compshift.data.raw_tables import as_booleans, as_numbers, as_text, as_times, column_kind
+from compshift.features.text_columns import TextComponents, is_language
 
 ENERGIES = ("linear", "boosted")
 """Kinds of energies that features are made for."""
@@ -35,8 +40,8 @@ ENERGIES = ("linear", "boosted")
 DATE_PARTS = ("year", "month", "day of the week", "days since 1970")
 """Numbers that a date becomes."""
 
-PARTS = {"number": 1, "boolean": 1, "date": len(DATE_PARTS), "category": 0}
-"""Kind of a column → how many numbers a value becomes; a category becomes none."""
+PARTS = {"number": 1, "boolean": 1, "date": len(DATE_PARTS), "category": 0, "text": 0}
+"""Kind of a column → how many numbers a value becomes: none for a category, and one per component for a text."""
 
 MAX_LEVELS = 50
 """Largest number of levels of a category with a feature of their own, for linear energies; the rarer ones share one."""
@@ -56,6 +61,7 @@ class TableColumn:
     median: tuple[float, ...] = ()
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
+    text: TextComponents | None = None  # of a text
 
     @classmethod
     def fit(cls, name: str, kind: str, column: Any, *, linear: bool) -> TableColumn:
@@ -72,21 +78,42 @@ class TableColumn:
                 )
             limit = MAX_LEVELS if linear else MAX_CATEGORIES
             return cls(name, kind, tuple(levels[:limit]), rare=len(levels) > limit)
+        found = cls(name, kind, text=TextComponents.fit(column) if kind == "text" else None)
         if not linear:
-            return cls(name, kind)
-        parts = _parts(column, name, kind).T
+            return found
+        parts = found._parts(column).T
         median, mean, scale = zip(*(_statistics(part[~np.isnan(part)]) for part in parts), strict=True)
-        return cls(name, kind, median=median, mean=mean, scale=scale)
+        return replace(found, median=median, mean=mean, scale=scale)
 
     def transform(self, column: Any, *, linear: bool) -> FloatArray:
         """Return the features of the values of a column (n,), (n, q)."""
         if self.kind == "category":
             return self._one_hot(column) if linear else self._codes(column)[:, None]
-        parts = _parts(column, self.name, self.kind)
+        parts = self._parts(column)
         if not linear:
             return parts
         filled = np.where(np.isnan(parts), self.median, parts)
         return np.asarray((filled - self.mean) / self.scale)
+
+    def _parts(self, column: Any) -> FloatArray:
+        """Return the numbers of a column that is not a category, (n, parts); NaN where one is missing."""
+        if self.text is not None:
+            return self.text.transform(column)
+        if self.kind == "number":
+            return as_numbers(column, self.name)[:, None]
+        if self.kind == "boolean":
+            return as_booleans(column, self.name)[:, None]
+        import pandas as pd
+
+        times = as_times(column, self.name)
+        days = (times - pd.Timestamp(0)) / pd.Timedelta(days=1)
+        parts = (times.dt.year, times.dt.month, times.dt.day_of_week, days)
+        return np.column_stack([part.to_numpy(dtype=np.float64, na_value=np.nan) for part in parts])
+
+    @property
+    def _n_parts(self) -> int:
+        """Number of numbers that a value becomes."""
+        return PARTS[self.kind] if self.text is None else self.text.n_components
 
     def _codes(self, column: Any) -> FloatArray:
         """Return the number of each value among the levels; NaN if it is missing or not among them, (n,)."""
@@ -108,6 +135,8 @@ class TableColumn:
         """Return the names of the features."""
         if self.kind == "date":
             return [f"{self.name} ({part})" for part in DATE_PARTS]
+        if self.kind == "text":
+            return [f"{self.name} (text {number})" for number in range(1, self._n_parts + 1)]
         if self.kind == "category" and linear:
             return [
                 *(f"{self.name}={level}" for level in self.levels),
@@ -117,7 +146,8 @@ class TableColumn:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that are set, as JSON holds them."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items() if value}
+        fields = asdict(replace(self, text=None)) | {"text": None if self.text is None else self.text.to_dict()}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items() if value}
 
     @classmethod
     def from_dict(cls, content: Any, *, linear: bool) -> TableColumn:
@@ -128,7 +158,8 @@ class TableColumn:
         for key, values in lists.items():
             if not isinstance(values, list | tuple):
                 raise InputError(f"{key} is {shown(values)}, but must be a list")
-        column = cls(**{**content, **{key: tuple(values) for key, values in lists.items()}})
+        text = TextComponents.from_dict(content["text"]) if "text" in content else None
+        column = cls(**{**content, **{key: tuple(values) for key, values in lists.items()}, "text": text})
         column._check(linear=linear)
         return column
 
@@ -144,7 +175,9 @@ class TableColumn:
             raise InputError(f"the levels of {self.name!r} must be at most {MAX_CATEGORIES} different texts")
         if bool(self.levels) != (self.kind == "category"):
             raise InputError(f"{self.name!r} is a {self.kind} with {len(self.levels)} levels")
-        n_parts = PARTS[self.kind] if linear else 0
+        if (self.text is not None) != (self.kind == "text"):
+            raise InputError(f"{self.name!r} is a {self.kind} {'without' if self.text is None else 'with'} terms")
+        n_parts = self._n_parts if linear else 0
         for key in ("median", "mean", "scale"):
             values = getattr(self, key)
             if len(values) != n_parts or not all(
@@ -168,8 +201,8 @@ class TableColumns:
     ) -> tuple[TableColumns, dict[str, str]]:
         """Return the columns of training rows that become features, and why each of the others does not.
 
-        Unless the columns were ``chosen`` by name, text that differs in most rows is left out. ``typed`` is False for
-        the columns of a text file.
+        Text that differs in most rows is read by its words if it is language. Other such text is left out, or a
+        category if the columns were ``chosen`` by name. ``typed`` is False for the columns of a text file.
         """
         found, left_out = [], {}
         for name, column in table.items():
@@ -177,8 +210,11 @@ class TableColumns:
             reason = None
             if kind is None:
                 reason = "no values" if column.isna().all() else "neither numbers, text, booleans nor dates"
-            elif kind == "category" and not chosen and _is_near_unique(column):
-                reason = "text that differs in most rows"
+            elif kind == "category" and _is_near_unique(column):
+                if is_language(column):
+                    kind = "text"
+                elif not chosen:
+                    reason = "text that differs in most rows"
             if reason is not None and chosen:
                 raise InputError(f"the column {name!r} has {reason}, so it cannot be a feature: leave it out")
             if kind is None or reason is not None:
@@ -229,20 +265,6 @@ class TableColumns:
         return cls(content["energies"], columns)
 
 
-def _parts(column: Any, name: str, kind: str) -> FloatArray:
-    """Return the numbers of a column that is not a category, (n, parts); NaN where a value is missing."""
-    if kind == "number":
-        return as_numbers(column, name)[:, None]
-    if kind == "boolean":
-        return as_booleans(column, name)[:, None]
-    import pandas as pd
-
-    times = as_times(column, name)
-    days = (times - pd.Timestamp(0)) / pd.Timedelta(days=1)
-    parts = (times.dt.year, times.dt.month, times.dt.day_of_week, days)
-    return np.column_stack([part.to_numpy(dtype=np.float64, na_value=np.nan) for part in parts])
-
-
 def _statistics(values: FloatArray) -> tuple[float, float, float]:
     """Return the median, the mean and the standard deviation of numbers; 1 for one that is 0."""
     largest = float(np.abs(values).max(initial=0.0)) or 1.0  # dividing by it first avoids overflow
@@ -259,7 +281,7 @@ def _is_near_unique(column: Any) -> bool:
 
 def described(columns: TableColumns, limit: int = 8) -> str:
     """Return the columns by kind: ``2 numbers (age, income), 1 category (job)``."""
-    plural = {"number": "numbers", "boolean": "booleans", "date": "dates", "category": "categories"}
+    plural = {"number": "numbers", "boolean": "booleans", "date": "dates", "category": "categories", "text": "texts"}
     parts = []
     for kind, many in plural.items():
         found = [column.name for column in columns.columns if column.kind == kind]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from compshift.core.groups import GroupSpace
+    from compshift.estimators.comparison import Comparison
     from compshift.metrics.evaluation import Evaluation
 
 NON_TERMINAL_WIDTH = 1000
@@ -124,11 +125,16 @@ def write_frame(frame: pd.DataFrame, path: Path) -> None:
             frame.to_parquet(temporary, index=False)
 
 
-def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> None:
-    """Print the accuracy of every group with its role in training and the evidence for its bias, then the averages."""
+def print_evaluation(evaluation: Evaluation, part: str, comparison: Comparison | None = None, *, as_json: bool) -> None:
+    """Print the accuracy of every group with its role in training and the evidence for its bias, then the averages.
+
+    ``comparison`` with other methods on the same rows is printed last.
+    """
     report = evaluation.report
     if as_json:
         content = {"rows": int(report.count.sum()), "split": part, **evaluation.to_dict()}
+        if comparison is not None:
+            content["comparison"] = comparison.to_dict()
         print(json.dumps(content, allow_nan=False))
         return
     from rich.console import Console
@@ -160,6 +166,8 @@ def print_evaluation(evaluation: Evaluation, part: str, *, as_json: bool) -> Non
             f"{report.n_empty} of {report.space.n_groups} groups have no rows and are left out of these figures"
         )
     print_lines(console, *lines)
+    if comparison is not None:
+        print(f"\nmethods fitted to the rows of --compare, scored on the same rows, in percent\n{comparison}")
 
 
 def known_in_use(known: Sequence[str]) -> str:

@@ -1,0 +1,153 @@
+"""Numbers from a column of texts: TF-IDF of words, then a truncated singular value decomposition."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compshift._errors import InputError, shown
+from compshift.core.arrays import FloatArray
+from compshift.data.raw_tables import as_text
+
+MAX_TERMS = 1000
+"""Largest number of words whose frequencies are used, the most frequent ones."""
+
+MAX_COMPONENTS = 20
+"""Largest number of components that a text becomes."""
+
+ROWS_PER_COMPONENT = 10
+"""Smallest number of training rows for each component."""
+
+MAX_WEIGHT = 100.0
+"""Largest absolute value of an entry of idf or components in a model file; fits give at most 1 + log n and 1."""
+
+MIN_WORDS = 3
+"""Smallest median number of words of texts in a language."""
+
+LANGUAGE_SHARE = 0.5
+"""Smallest share of words that begin in lower case, and of words that occur in other rows too, in a language."""
+
+INSPECTED_TEXTS = 2000
+"""Number of texts that are inspected to find out whether a column holds language."""
+
+
+@dataclass(frozen=True)
+class TextComponents:
+    """Words of the training texts, and how their TF-IDF becomes components; arrays are float32, written in base64."""
+
+    terms: tuple[str, ...]  # (v,)
+    idf: str  # (v,)
+    components: str  # (k, v)
+
+    @classmethod
+    def fit(cls, column: Any) -> TextComponents:
+        """Return the words and the components of training texts."""
+        from sklearn.decomposition import TruncatedSVD
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        texts = _texts(column)
+        vectorizer = TfidfVectorizer(max_features=MAX_TERMS, min_df=2)
+        weights = vectorizer.fit_transform(texts)  # (n, v)
+        terms = vectorizer.get_feature_names_out()
+        size = min(MAX_COMPONENTS, len(terms), max(len(texts) // ROWS_PER_COMPONENT, 1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # its share of the variance is 0/0 if all texts are equal
+            found = TruncatedSVD(size, random_state=0).fit(weights).components_
+        return cls(tuple(str(term) for term in terms), _encode(vectorizer.idf_), _encode(found))
+
+    @property
+    def n_components(self) -> int:
+        """Number of components, k."""
+        return len(_decode(self.components)) // len(self.terms)
+
+    def transform(self, column: Any) -> FloatArray:
+        """Return the components of texts, (n, k): 0 for a text that is missing or has none of the words."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        vectorizer = TfidfVectorizer(vocabulary=list(self.terms))
+        vectorizer.idf_ = _decode(self.idf)
+        components = _decode(self.components).reshape(-1, len(self.terms))  # (k, v)
+        return np.asarray(vectorizer.transform(_texts(column)) @ components.T)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON holds them."""
+        return {"terms": list(self.terms), "idf": self.idf, "components": self.components}
+
+    @classmethod
+    def from_dict(cls, content: Any) -> TextComponents:
+        """Return the components of a result of ``to_dict``. The content is checked, because it comes from a file."""
+        if not isinstance(content, Mapping) or set(content) != {"terms", "idf", "components"}:
+            raise InputError(f"text is {shown(content)}, but must have terms, idf and components")
+        terms = content["terms"]
+        if (
+            not isinstance(terms, list | tuple)
+            or not all(isinstance(term, str) for term in terms)
+            or not 0 < len(set(terms)) == len(terms) <= MAX_TERMS
+        ):
+            raise InputError(f"terms must be a list of 1 to {MAX_TERMS} different words")
+        arrays = {key: _checked(content[key], key) for key in ("idf", "components")}
+        if len(arrays["idf"]) != len(terms):
+            raise InputError(f"idf has {len(arrays['idf'])} numbers for {len(terms)} terms: it needs one for each")
+        size, rest = divmod(len(arrays["components"]), len(terms))
+        if rest or not 0 < size <= MAX_COMPONENTS:
+            raise InputError(
+                f"components has {len(arrays['components'])} numbers for {len(terms)} terms: it needs 1 to "
+                f"{MAX_COMPONENTS} for each"
+            )
+        return cls(tuple(terms), content["idf"], content["components"])
+
+
+def is_language(column: Any) -> bool:
+    """Return whether texts look like sentences or remarks rather than ids, names, addresses or urls.
+
+    They have several words, which mostly begin in lower case and mostly occur in other rows too.
+    """
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    values = column.dropna()
+    texts = _texts(values.sample(INSPECTED_TEXTS, random_state=0) if len(values) > INSPECTED_TEXTS else values)
+    words = [text.split() for text in texts]
+    first_letters = [word[0] for text in words for word in text]
+    if not texts or np.median([len(text) for text in words]) < MIN_WORDS:
+        return False
+    if np.mean([letter.isalpha() and not letter.isupper() for letter in first_letters]) < LANGUAGE_SHARE:
+        return False
+    try:
+        counts = CountVectorizer(binary=True).fit_transform(texts)  # (n, v)
+    except ValueError:  # no text has a word of two letters
+        return False
+    rows = np.asarray(counts.sum(axis=0)).ravel()  # (v,) number of texts with each word
+    return bool(rows[rows > 1].sum() >= LANGUAGE_SHARE * rows.sum())
+
+
+def _texts(column: Any) -> Sequence[str]:
+    """Return a column as texts, which are empty where a value is missing."""
+    return [text or "" for text in as_text(column)]
+
+
+def _encode(values: Any) -> str:
+    """Return numbers as base64 text of float32."""
+    return base64.b64encode(np.asarray(values, dtype="<f4").tobytes()).decode("ascii")
+
+
+def _decode(text: str) -> FloatArray:
+    """Return the numbers of a result of ``_encode``, in one dimension."""
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4").astype(np.float64)
+
+
+def _checked(text: Any, name: str) -> FloatArray:
+    """Return the numbers of a text that should be a result of ``_encode``."""
+    limit = 6 * MAX_COMPONENTS * MAX_TERMS  # base64 has 4 characters for 3 bytes
+    try:
+        values = _decode(text) if isinstance(text, str) and len(text) <= limit else None
+    except (binascii.Error, ValueError):
+        values = None
+    if values is None or not (np.abs(values) <= MAX_WEIGHT).all():
+        raise InputError(f"{name} must be base64 text of finite float32 numbers of at most {MAX_WEIGHT:g}")
+    return values
