@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from compshift.estimators.infer_attributes import infer_attributes as infer_attributes
     from compshift.estimators.logit_adjusted import LogitAdjustedClassifier as LogitAdjustedClassifier
     from compshift.export.onnx import export_onnx as export_onnx
+    from compshift.features.table_classifier import TableFeatures as TableFeatures
+    from compshift.features.table_classifier import table_classifier as table_classifier
     from compshift.training.load import load as load
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "GroupSpace",
     "InputError",
     "LogitAdjustedClassifier",
+    "TableFeatures",
     "__version__",
     "compare",
     "data",
@@ -54,6 +57,7 @@ __all__ = [
     "methods",
     "metrics",
     "nn",
+    "table_classifier",
     "training",
 ]
 
@@ -72,6 +76,7 @@ __getattr__, __dir__ = lazy_names(
         "GroupSpace": "compshift.core.groups",
         "InputError": "compshift._errors",
         "LogitAdjustedClassifier": "compshift.estimators.logit_adjusted",
+        "TableFeatures": "compshift.features.table_classifier",
         "compare": "compshift.estimators.compare",
         "data": "compshift.data",
         "diagnose": "compshift.estimators.diagnose",
@@ -83,6 +88,7 @@ __getattr__, __dir__ = lazy_names(
         "methods": "compshift.methods",
         "metrics": "compshift.metrics",
         "nn": "compshift.nn",
+        "table_classifier": "compshift.features.table_classifier",
         "training": "compshift.training",
     },
 )
