@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from compshift.features.table_classifier import TableFeatures as TableFeatures
     from compshift.features.table_classifier import table_classifier as table_classifier
     from compshift.training.load import load as load
+    from compshift.training.load import save as save
 
 __all__ = [
     "AdditiveGaussian",
@@ -57,6 +58,7 @@ __all__ = [
     "methods",
     "metrics",
     "nn",
+    "save",
     "table_classifier",
     "training",
 ]
@@ -88,6 +90,7 @@ __getattr__, __dir__ = lazy_names(
         "methods": "compshift.methods",
         "metrics": "compshift.metrics",
         "nn": "compshift.nn",
+        "save": "compshift.training.load",
         "table_classifier": "compshift.features.table_classifier",
         "training": "compshift.training",
     },

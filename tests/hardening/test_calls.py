@@ -170,6 +170,7 @@ def special() -> dict[str, dict[str, Any]]:
         "training.train": {**training(), "folder": None},
         "training.TrainedClassifier.load": {"folder": folder() / "run"},
         "load": {"path": folder() / "model.safetensors"},
+        "save": {"estimator": receiver("CRMClassifier"), "path": made / "model.safetensors"},
         "export_onnx": {"path": made / "model.onnx"},
         "diagnose": {"cv": 3},
         "compare": {"methods": ["logistic"], "n_splits": 2, "n_jobs": None},

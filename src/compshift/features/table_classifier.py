@@ -203,8 +203,9 @@ class TableFeatures(TransformerMixin, BaseEstimator):
         names = self._table.feature_names
         result = pd.DataFrame(features, columns=names, index=frame.index)
         n_levels = {column.name: len(column.levels) for column in self._table.columns}
-        for name in (names[index] for index in self._table.categorical):
-            result[name] = pd.Categorical(result[name], categories=np.arange(n_levels[name], dtype=np.float64))
+        for index in self._table.categorical:
+            levels = np.arange(n_levels[names[index]], dtype=np.float64)
+            result.isetitem(index, pd.Categorical(features[:, index], categories=levels))
         return result
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
