@@ -1,6 +1,5 @@
 """``table_classifier`` and ``TableFeatures``: pipelines that fit and predict tables as they are."""
 
-import inspect
 import pickle
 
 import numpy as np
@@ -96,13 +95,11 @@ def test_tables_of_other_libraries(pipe, convert):
 
 
 def test_automatic_energies():
-    if "energies" not in inspect.signature(cs.CRMBoostingClassifier).parameters:
-        pytest.skip("this release has no automatic energies")
     pipe = cs.table_classifier(max_iter=5, n_jobs=1)
     assert (pipe[0].energies, pipe[-1].energies) == ("boosted", "auto")
     pytest.importorskip("lightgbm")
     pipe.fit(TABLE, TRAIN["churn"], classifier__attributes=TRAIN["region"])
-    assert pipe.score(TEST, TEST["churn"]) > 0.6
+    assert pipe.score(TEST, TEST["churn"]) > 0.75
 
 
 def test_columns_left_out_are_named_once():

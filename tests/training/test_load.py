@@ -19,16 +19,16 @@ CUSTOMERS = customers()
 TRAIN = CUSTOMERS[CUSTOMERS["split"] == "train"]
 TABLE = TRAIN[["income", "age", "job", "member", "since"]]
 NUMBERS = ["income", "age"]
-QUICK = {"linear": {"alphas": [1e-2]}, "boosted": {"max_iter": 10, "n_jobs": 1}}
+QUICK = {"linear": {"alphas": [1e-2]}, "boosted": {"max_iter": 10, "n_jobs": 1}, "auto": {"max_iter": 2, "n_jobs": 1}}
 
 
 def fit(pipe, table=TABLE):
     return pipe.fit(table, TRAIN["churn"], classifier__attributes=TRAIN["region"])
 
 
-@pytest.fixture(scope="module", params=["linear", "boosted"])
+@pytest.fixture(scope="module", params=["linear", "boosted", "auto"])
 def pipe(request):
-    if request.param == "boosted":
+    if request.param != "linear":
         pytest.importorskip("lightgbm")
     return fit(cs.table_classifier(request.param, **QUICK[request.param]))
 
@@ -69,7 +69,9 @@ def test_pipelines_predict_the_same_after_loading(pipe, tmp_path, monkeypatch):
 def test_the_file_is_that_of_the_command_line(pipe, tmp_path, monkeypatch):
     TRAIN[[*TABLE, "churn", "region"]].to_csv(tmp_path / "t.csv", index=False)
     linear = pipe[0].energies == "linear"
-    options = ["--alpha", "1e-2", "--bias", "auto"] if linear else ["--energies", "boosted", "--max-iter", "10"]
+    options = ["--alpha", "1e-2", "--bias", "auto"]
+    if not linear:
+        options = ["--energies", pipe[-1].energies, "--max-iter", str(pipe[-1].max_iter)]
     labels = ["--target", "churn", "--attributes", "region"]
     assert command(monkeypatch, tmp_path, "fit", "t.csv", *labels, *options, "-o", "cli.safetensors") == 0
     cs.save(pipe, tmp_path / "m.safetensors")
