@@ -81,7 +81,8 @@ class TableFeatures(TransformerMixin, BaseEstimator):
     For linear energies, numbers are standardised, with gaps filled by the median, and each category becomes a feature.
     For boosted energies, gaps stay gaps, and columns of text become categories, which trees split as such. A date
     becomes its year, month, day of the week and days since 1970; so does a column of text in which all values are dates
-    such as ``2024-05-31``. Columns without values, and text that differs in most rows, are left out with a warning.
+    such as ``2024-05-31``. Columns that cannot be features, such as those without values and ids, are left out with a
+    warning.
 
     Parameters
     ----------
