@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from compshift.estimators.infer_attributes import infer_attributes as infer_attributes
     from compshift.estimators.logit_adjusted import LogitAdjustedClassifier as LogitAdjustedClassifier
     from compshift.export.onnx import export_onnx as export_onnx
+    from compshift.features.table_classifier import TableFeatures as TableFeatures
+    from compshift.features.table_classifier import table_classifier as table_classifier
     from compshift.training.load import load as load
+    from compshift.training.load import save as save
 
 __all__ = [
     "AdditiveGaussian",
@@ -42,6 +45,7 @@ __all__ = [
     "GroupSpace",
     "InputError",
     "LogitAdjustedClassifier",
+    "TableFeatures",
     "__version__",
     "compare",
     "data",
@@ -54,6 +58,8 @@ __all__ = [
     "methods",
     "metrics",
     "nn",
+    "save",
+    "table_classifier",
     "training",
 ]
 
@@ -72,6 +78,7 @@ __getattr__, __dir__ = lazy_names(
         "GroupSpace": "compshift.core.groups",
         "InputError": "compshift._errors",
         "LogitAdjustedClassifier": "compshift.estimators.logit_adjusted",
+        "TableFeatures": "compshift.features.table_classifier",
         "compare": "compshift.estimators.compare",
         "data": "compshift.data",
         "diagnose": "compshift.estimators.diagnose",
@@ -83,6 +90,8 @@ __getattr__, __dir__ = lazy_names(
         "methods": "compshift.methods",
         "metrics": "compshift.metrics",
         "nn": "compshift.nn",
+        "save": "compshift.training.load",
+        "table_classifier": "compshift.features.table_classifier",
         "training": "compshift.training",
     },
 )

@@ -138,11 +138,13 @@ def test_new_categories_count_as_missing(call, fitted):
 
 
 def test_the_model_in_python(call, fitted):
-    clf, frame = cs.load(fitted.folder / "m.safetensors"), customers()
-    X = Recipe.from_dict(clf.inputs_).load_samples(frame)
+    pipe, frame = cs.load(fitted.folder / "m.safetensors"), customers()
     found = predictions(call, fitted.folder, "t.csv")
-    np.testing.assert_allclose(clf.predict_proba(X), found[["P(churn=no)", "P(churn=yes)"]])
-    assert clf.predict(X).tolist() == found["churn"].tolist()
+    np.testing.assert_allclose(pipe.predict_proba(frame), found[["P(churn=no)", "P(churn=yes)"]])
+    assert pipe.predict(frame).tolist() == found["churn"].tolist()
+    found = predictions(call, fitted.folder, "t.csv", "--known", "region")
+    proba = pipe.predict_proba(frame, attributes=frame[["region"]])
+    np.testing.assert_allclose(proba, found[["P(churn=no)", "P(churn=yes)"]])
 
 
 def test_report_and_export(call, fitted):
@@ -159,7 +161,7 @@ def test_report_and_export(call, fitted):
 def test_text_is_categorical_for_trees(call, folder):
     pytest.importorskip("lightgbm")
     call("fit", "t.csv", *BOOSTED, "-o", "m.safetensors", cwd=folder)
-    clf = cs.load(folder / "m.safetensors")
+    clf = cs.load(folder / "m.safetensors")[-1]
     recipe = Recipe.from_dict(clf.inputs_)
     assert clf._columns.categorical == (recipe.table.feature_names.index("job"),)
 
@@ -167,10 +169,9 @@ def test_text_is_categorical_for_trees(call, folder):
 def test_diagnosis_of_boosted_energies_with_gaps(call, folder):
     pytest.importorskip("lightgbm")
     call("fit", "t.csv", *BOOSTED, "-o", "m.safetensors", cwd=folder)
-    clf, frame = cs.load(folder / "m.safetensors"), customers()
-    X = Recipe.from_dict(clf.inputs_).load_samples(frame)
-    assert np.isnan(X).any()
-    diagnosis = cs.diagnose(clf, X, frame[["churn"]], attributes=frame[["region"]])
+    pipe, frame = cs.load(folder / "m.safetensors"), customers()
+    assert pipe[0].transform(frame).isna().any(axis=None)
+    diagnosis = cs.diagnose(pipe, frame, frame[["churn"]], attributes=frame[["region"]])
     assert np.isfinite(diagnosis.interaction.mean)
     assert diagnosis.verdict
 
@@ -198,7 +199,7 @@ def test_statistics_and_levels_are_those_of_training_rows(call, folder):
     frame.loc[frame["split"] == "test", "job"] = "spy"
     frame.to_csv(folder / "t.csv", index=False)
     assert call("fit", "t.csv", *LABELS, "-o", "m.safetensors", cwd=folder).returncode == 0
-    columns = {column["name"]: column for column in cs.load(folder / "m.safetensors").inputs_["table"]["columns"]}
+    columns = {column["name"]: column for column in cs.load(folder / "m.safetensors")[-1].inputs_["table"]["columns"]}
     train = frame.loc[frame["split"] == "train", "income"]
     assert columns["income"]["median"] == [pytest.approx(train.median())]
     assert columns["income"]["mean"] == [pytest.approx(train.mean())]
@@ -269,7 +270,7 @@ def test_rare_categories_share_a_feature(call, tmp_path):
     frame.to_csv(tmp_path / "t.csv", index=False)
     result = call("fit", "t.csv", "--target", "y", "--attributes", "a", "-o", "m.safetensors", cwd=tmp_path)
     assert "900 rows of 52 features" in result.out
-    recipe = Recipe.from_dict(cs.load(tmp_path / "m.safetensors").inputs_)
+    recipe = Recipe.from_dict(cs.load(tmp_path / "m.safetensors")[-1].inputs_)
     assert recipe.table.feature_names[-2:] == ["town (other)", "x"]
     X = recipe.load_samples({"town": ["town 0", "town 199", "new", None], "x": [0.0, 0.0, 0.0, 0.0]})
     assert X[:, :50].sum(axis=1).tolist() == [1, 0, 0, 0]
@@ -485,13 +486,16 @@ HOSTILE = [
 @pytest.mark.parametrize(("path", "value"), HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_inputs_of_a_model_file_are_refused(call, folder, path, value):
     call("fit", "t.csv", *LABELS, "-o", "m.safetensors", cwd=folder)
-    clf = cs.load(folder / "m.safetensors")
+    clf = cs.load(folder / "m.safetensors")[-1]
     assert [column["name"] for column in clf.inputs_["table"]["columns"]][:3] == ["income", "age", "job"]
     clf.save(folder / "m.safetensors", inputs=damaged(clf.inputs_, path, value))
     for command in (["evaluate"], ["predict", "-o", "p.csv"]):
         result = call(command[0], "m.safetensors", "t.csv", *command[1:], cwd=folder)
         assert (result.returncode, result.err.count("\n")) == (2, 1)
         assert "the model does not say how its features were made" in result.err
+    if value not in ("features", "tables"):  # otherwise it is not the file of a table
+        with pytest.raises(cs.InputError, match="cannot be loaded: the model does not say how its features were made"):
+            cs.load(folder / "m.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -505,10 +509,12 @@ def test_hostile_inputs_of_a_model_file_are_refused(call, folder, path, value):
 def test_inputs_that_do_not_fit_the_model_are_refused(call, folder, change):
     """Their number of features is another one than that of the model."""
     call("fit", "t.csv", *LABELS, "-o", "m.safetensors", cwd=folder)
-    clf = cs.load(folder / "m.safetensors")
+    clf = cs.load(folder / "m.safetensors")[-1]
     content = json.loads(json.dumps(clf.inputs_))
     content["table"]["columns"][2] |= change
     clf.save(folder / "m.safetensors", inputs=content)
     result = call("predict", "m.safetensors", "t.csv", "-o", "p.csv", cwd=folder)
     assert (result.returncode, result.err.count("\n")) == (2, 1)
     assert "features" in result.err
+    with pytest.raises(cs.InputError, match=r"m.safetensors' cannot be loaded: its columns make \d+ features, but the"):
+        cs.load(folder / "m.safetensors")

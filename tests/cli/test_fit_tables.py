@@ -30,6 +30,7 @@ def test_columns_of_numbers(call, penguins):
     assert result.returncode == 0, result.err
     assert "333 rows of 4 features, attributes species, sex, island" in result.out
     assert "warning: the standard deviation of 'body_mass_g' is 409 times that of 'bill_depth_mm'" in result.err
+    assert result.err.count("standard deviation of") == 1
     assert "10 seen, 8 extrapolated, 0 outside the hull" in result.out
     report = json.loads(call("evaluate", "m", "penguins.csv", "--json", cwd=penguins).out)
     assert report["rows"] == 333

@@ -189,6 +189,7 @@ class TestBias:
         gap = [np.abs(b[unseen] - b[~unseen].mean() - true).max() for b in (clf.cumulant_bias_, clf.bias_)]
         assert gap[0] < gap[1]
 
+    @pytest.mark.filterwarnings("ignore:the standard deviation of column 2")
     def test_the_cumulant_bias_is_bounded_below_by_the_samples(self):
         """With two moments only, a far unseen group would be predicted for a fifth of the samples of seen groups."""
         codes = np.array([[0, 0], [0, 1], [1, 1], [0, 2], [1, 2]])[np.arange(500) % 5]

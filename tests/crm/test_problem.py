@@ -3,14 +3,22 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from compshift import AffineExtrapolation, CRMClassifier, GroupSpace, InputError, LogitAdjustedClassifier
+from compshift import (
+    AffineExtrapolation,
+    CRMClassifier,
+    CRMClassifierCV,
+    GroupSpace,
+    InputError,
+    LogitAdjustedClassifier,
+)
 from compshift.core.energy import GroupTable
 from compshift.crm.blocks import ArrayRows
-from compshift.crm.problem import StepOneProblem, _spread, softmax_curvature, standardise
+from compshift.crm.problem import StepOneProblem, _spread, softmax_curvature, standardise, unequal_scales
 from compshift.crm.solver import Parameters, solve
 from tests.estimators.made_data import make_data
 
@@ -204,3 +212,59 @@ def test_the_gradient_is_that_of_the_penalised_risk(anchored):
         moved[index] += step
         slope = (problem.evaluate(weight, moved).value - found.value) / step
         assert slope == pytest.approx(found.bias_gradient[index], abs=1e-5)
+
+
+class TestUnequalScales:
+    """Columns that are not standardised: the ridge acts on those of small scale only."""
+
+    def fit(self, factors, clf=None, *, named=False):
+        """Fit columns of standard deviation about 1, multiplied by factors, and return the sentences of warnings."""
+        X, codes = make_data(n=120)
+        X = X[:, : len(factors)] / X.std(axis=0)[: len(factors)] * factors
+        X = pd.DataFrame(X).add_prefix("f") if named else X
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            (clf or CRMClassifier()).fit(X, codes[:, 0], attributes=codes[:, 1])
+        return [str(warning.message) for warning in caught if "times that of" in str(warning.message)]
+
+    @pytest.mark.parametrize("clf", [CRMClassifier(), CRMClassifierCV([0.1])])
+    def test_one_warning_names_the_columns_and_the_remedy(self, clf):
+        (sentence,) = self.fit([1, 400, 5], clf, named=True)
+        assert sentence == (
+            "the standard deviation of 'f1' is 400 times that of 'f0', so the penalty mostly shrinks the weights of "
+            "the latter: standardise the columns, as in make_pipeline(StandardScaler(), CRMClassifierCV()) or "
+            "compshift.table_classifier"
+        )
+        (sentence,) = self.fit([400, 1, 5], clf)
+        assert sentence.startswith("the standard deviation of column 0 is 400 times that of column 1, so")
+
+    def test_scales_that_hardly_differ_are_accepted(self):
+        assert self.fit([1, 29, 5], named=True) == []
+        assert self.fit([1e-200, 2e-199, 5e-200]) == []
+
+    def test_without_a_ridge_scales_do_not_matter(self):
+        assert self.fit([1, 400, 5], CRMClassifier(0, tol=1e-2)) == []
+
+    def test_extents_have_a_warning_of_their_own(self):
+        X, codes = make_data(n=120)
+        with pytest.warns(UserWarning, match="deviates from its mean"):
+            CRMClassifier().fit(X[:, :2] * [1, 1e9], codes[:, 0], attributes=codes[:, 1])
+        assert self.fit([1, 1e9, 5]) == []
+
+    def test_wide_arrays_are_embeddings(self):
+        rng = np.random.default_rng(0)
+        X, codes = rng.normal(size=(200, 65)) * np.r_[400, np.ones(64)], rng.integers(0, 2, size=(200, 2))
+        CRMClassifier(10.0).fit(X, codes[:, 0], attributes=codes[:, 1])  # would raise, because warnings are errors
+        with pytest.warns(UserWarning, match="the standard deviation of column 0 is"):
+            CRMClassifier(10.0).fit(X[:, :64], codes[:, 0], attributes=codes[:, 1])
+
+    def test_rare_categories_and_constants_have_no_small_scale(self):
+        X = np.random.default_rng(0).normal(size=(10_000, 3))
+        X[:, 1] = 7.0
+        X[:, 2] = np.arange(10_000) < 2  # its standard deviation is 0.014
+        assert unequal_scales(X) is None
+        large, small, ratio = unequal_scales(X * [1, 1, 1e-3])
+        assert (large, small) == (0, 2)
+        assert ratio == pytest.approx(2000 * X[:, 0].std())
+        assert unequal_scales(np.full((3, 2), 5.0)) is None
+        assert unequal_scales(X * 1e300) is None

@@ -106,6 +106,7 @@ def receiver(name: str) -> Any:
         "data.FeatureStore": lambda: cs.data.FeatureStore(folder() / "birds.parquet"),
         "data.Scenario": lambda: cs.data.scenarios(DATA, SEEN[:1])[0],
         "features.Embedder": lambda: embedder(),
+        "TableFeatures": lambda: cs.TableFeatures().fit(FRAME),
         "training.Settings": lambda: cs.training.Settings(),
         "training.TrainedClassifier": lambda: cs.training.train(**training(), device="cpu"),
     }[name]()
@@ -169,9 +170,14 @@ def special() -> dict[str, dict[str, Any]]:
         "training.train": {**training(), "folder": None},
         "training.TrainedClassifier.load": {"folder": folder() / "run"},
         "load": {"path": folder() / "model.safetensors"},
+        "save": {"estimator": receiver("CRMClassifier"), "path": made / "model.safetensors"},
         "export_onnx": {"path": made / "model.onnx"},
         "diagnose": {"cv": 3},
         "compare": {"methods": ["logistic"], "n_splits": 2, "n_jobs": None},
+        "table_classifier": {"energies": "linear"},
+        "TableFeatures.fit": {"X": FRAME},
+        "TableFeatures.transform": {"X": FRAME},
+        "TableFeatures.get_feature_names_out": {"input_features": list(FRAME)},
         "AdditiveGaussian.sample": {"codes": SEEN[0], "random_state": 0, "groups": None},
         "AdditiveGaussian.log_density": {"groups": None},
         "CombinationKFold.split": {"groups": None},
@@ -225,6 +231,12 @@ def make_call(name: str) -> tuple[Callable[..., Any], Mapping[str, Any]]:
     return function, good
 
 
+def fitted_pipeline(pipe: Any) -> Any:
+    """A pipeline of ``table_classifier``, fitted quickly."""
+    pipe.set_params(**{f"classifier__{name}": value for name, value in ESTIMATORS["CRMClassifierCV"].items()})
+    return pipe.fit(FRAME, BIRD, classifier__attributes=PLACE)
+
+
 def outcome(result: Any, arguments: Mapping[str, Any]) -> Any:
     """Use a result as a caller would, and return what can be compared: arrays, numbers or texts."""
     rows = arguments.get("X", X)
@@ -237,7 +249,8 @@ def outcome(result: Any, arguments: Mapping[str, Any]) -> Any:
         "TrainedClassifier": lambda: result.predict_proba(X), "AdditiveEnergyHead": lambda: result.learned_bias,
         "GroupReport": lambda: [result.average, result.worst, str(result), result.to_dict(), result.to_frame()],
         "Embedder": lambda: result.about() and 1, "Extraction": lambda: result.rows, "generator": lambda: list(result),
-        "Diagnosis": lambda: str(result),
+        "Diagnosis": lambda: str(result), "Pipeline": lambda: fitted_pipeline(result).predict_proba(FRAME),
+        "TableFeatures": lambda: (result if hasattr(result, "columns_") else result.fit(FRAME)).transform(FRAME),
     }  # fmt: skip
     for attribute in ("log_prior", "dropped"):
         if hasattr(result, attribute):
@@ -308,7 +321,10 @@ def odd_values(call: str, name: str, good: Any) -> list[Odd]:
 
 
 RANDOM_VALUES = 30  # per parameter
-SLOW = ("training.train", "features.", "diagnose", "compare", "CRMClassifierCV", "CRMBoosting", "AffineExtrapolation")
+SLOW = (
+    *("training.train", "features.", "diagnose", "compare", "table_classifier"),
+    *("CRMClassifierCV", "CRMBoosting", "AffineExtrapolation"),
+)
 
 
 @pytest.mark.parametrize("name", call_names())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -342,6 +343,7 @@ def fit(
     y = data.columns(targets)
     if categorical:
         clf.set_params(categorical_features=categorical)
+    warnings.filterwarnings("ignore", "the standard deviation of")  # ``table_features`` warns, and names options
     clf.set_params(prior=read_prior(prior, data.space)).fit(
         data.X,
         y[targets[0]] if len(targets) == 1 else y,

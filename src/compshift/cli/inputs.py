@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 Embed = Callable[[Path, Any, "Recipe"], tuple[Any, "Recipe"]]
 """Function that computes the features of a data set by a recipe, or reads them from the folder of a cache."""
 
-MAX_SCALE_RATIO = 30
-"""Largest ratio of two columns' standard deviations without a warning."""
-
 NON_MODEL_ENDINGS = (
     *(".csv", ".tsv", ".txt", ".xls", ".xlsx", ".parquet", ".pq", ".npz", ".npy", ".json", ".jsonl", ".ndjson"),
     *(".html", ".htm", ".md", ".png", ".jpg", ".jpeg", ".svg", ".pdf", ".py", ".ipynb", ".toml", ".yaml"),
@@ -225,16 +222,15 @@ def feature_origin(source: Path) -> dict[str, Any] | None:
 
 def warn_of_scales(X: Any, columns: Sequence[str], remedy: str = ", or pass a smaller --alpha") -> None:
     """Print a warning if the scales of the columns differ so much that the ridge penalty acts on only some of them."""
-    spread = X.std(axis=0, dtype="float64")
-    if not spread.any():
-        return
-    spread[spread == 0] = spread.max()  # a constant column has no scale
-    small, large = int(spread.argmin()), int(spread.argmax())
-    if spread[small] * MAX_SCALE_RATIO < spread[large]:
+    from compshift.crm.problem import unequal_scales
+
+    found = unequal_scales(X)
+    if found is not None:
+        large, small, ratio = found
         typer.echo(
-            f"warning: the standard deviation of {columns[large]!r} is {spread[large] / spread[small]:.0f} times that "
-            f"of {columns[small]!r}, so the penalty mostly shrinks the weights of the latter: rescale every column to "
-            f"unit standard deviation{remedy}",
+            f"warning: the standard deviation of {columns[large]!r} is {ratio:.0f} times that of {columns[small]!r}, "
+            "so the penalty mostly shrinks the weights of the latter: rescale every column to unit standard "
+            f"deviation{remedy}",
             err=True,
         )
 

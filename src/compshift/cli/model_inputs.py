@@ -36,7 +36,7 @@ from compshift.data.splits import check_split, split_rows
 from compshift.data.table_files import column_names, is_table, read_kept
 from compshift.data.text_tables import ending
 from compshift.features.recipe import WITHOUT_NETWORK, Recipe
-from compshift.training.load import load
+from compshift.training.load import load, load_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ def load_model(path: Path, prior: str | None) -> LoadedModel:
         network = load(path, chosen_device("auto"))
         loaded = LoadedModel(path, network.head_, network, network.inputs_)
     else:
-        clf = load(path)
+        clf = load_file(path)
         loaded = LoadedModel(path, clf, None, _table_inputs(clf))
         # Columns are read by name and passed to the model as an array in the right order.
         warnings.filterwarnings("ignore", "X does not have valid feature names")

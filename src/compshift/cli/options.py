@@ -94,8 +94,8 @@ FeatureColumns = Annotated[
     typer.Option(
         "--features",
         metavar="COLUMNS",
-        help="Columns of numbers, separated by commas; columns of any kind for `compare`, and for `fit --energies boosted` "
-        "or auto.",
+        help="Columns of numbers, separated by commas; columns of any kind for `compare`, and for `fit` with "
+        "boosted energies.",
         show_default=False,
         rich_help_panel=DATA,
     ),

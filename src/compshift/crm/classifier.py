@@ -16,6 +16,7 @@ from compshift.crm.fitted import FittedCRM
 from compshift.crm.inputs import LabelledSamples, is_streamed, restored_on_error, visible_log
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
+from compshift.crm.problem import warn_of_unequal_scales
 from compshift.crm.streams import read_streamed
 from compshift.crm.transforms import TRANSFORMS, transformed, transformed_samples
 from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
@@ -242,6 +243,7 @@ class CRMClassifier(FittedCRM):
             else:
                 data = self._read(X, y, attributes, sample_weight, space, missing=True)
                 self._check_incomplete(data)
+                warn_of_unequal_scales(self, data.X)
                 data = transformed_samples(data, setting.params.feature_transform)
                 incomplete = data.incomplete is not None
                 pool = None if unlabelled is None else read_pool(self, unlabelled, incomplete=incomplete)

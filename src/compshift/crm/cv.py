@@ -36,6 +36,7 @@ from compshift.crm.inputs import LabelledSamples, check_jobs, restored_on_error,
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
 from compshift.crm.pool_decision import decide_on_pool
+from compshift.crm.problem import warn_of_unequal_scales
 from compshift.crm.selection import SearchSpace, bias_reliability, choose, cv_results
 from compshift.crm.transforms import TRANSFORMS, transformed, transformed_samples
 from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
@@ -226,6 +227,7 @@ class CRMClassifierCV(CRMClassifier):
         with restored_on_error(self), visible_log(self.verbose):
             raw = self._read(X, y, attributes, sample_weight, space, missing=True)
             self._check_incomplete(raw)
+            warn_of_unequal_scales(self, raw.X)
             incomplete = raw.incomplete is not None
             pool = None if unlabelled is None else read_pool(self, unlabelled, incomplete=incomplete)
             fold = self._group_folds(raw, seed)

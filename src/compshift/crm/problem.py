@@ -34,6 +34,16 @@ ROUNDING = 16 * float(np.finfo(np.float64).eps)
 MAX_EXTENT_RATIO = 1e6
 """Ratio of the extents of two features above which a warning is given."""
 
+MAX_SCALE_RATIO = 30
+"""Largest ratio of the scales of two columns without a warning."""
+
+MAX_UNNAMED_COLUMNS = 64
+"""Largest number of columns of an array whose scales are compared: wider ones are embeddings, of which some columns
+hardly vary by nature."""
+
+SCALED_ROWS = 10_000
+"""Largest number of samples from which the scales of columns are computed."""
+
 MIN_SCALE = 1e-303
 """Smallest root mean square of the features: the weights of smaller features would overflow."""
 
@@ -143,6 +153,44 @@ def _warn_of_unequal_extents(mean: FloatArray, extents: FloatArray) -> None:
             "deviation, and look for outliers",
             stacklevel=2,
         )
+
+
+def unequal_scales(X: FloatArray) -> tuple[int, int, float] | None:
+    """Return the columns of the largest and the smallest scale, and the ratio of these scales, if it is too large.
+
+    The scale of a column is its standard deviation; for one with two values, half of their distance, so that a rare
+    category does not count as a small scale. Constant columns have none.
+    """
+    X = np.asarray(X[:: max(1, len(X) // SCALED_ROWS)], dtype=np.float64)
+    X = X / (float(np.abs(X).max()) or 1.0)  # avoids overflow of the squares
+    low, high = X.min(axis=0), X.max(axis=0)
+    scale = np.where(((low == X) | (high == X)).all(axis=0), (high - low) / 2, X.std(axis=0))
+    if not (scale > 0).any():
+        return None
+    small, large = int(np.where(scale > 0, scale, np.inf).argmin()), int(scale.argmax())
+    ratio = float(scale[large] / scale[small])
+    return (large, small, ratio) if ratio > MAX_SCALE_RATIO else None
+
+
+def warn_of_unequal_scales(estimator: Any, X: FloatArray) -> None:
+    """Warn if the ridge acts on only some of the columns, because of their scales.
+
+    Nothing is said without a ridge, or of wide arrays without names. Call only from ``fit`` itself: ``stacklevel``
+    assumes that depth.
+    """
+    names = getattr(estimator, "feature_names_in_", None)
+    if (names is None and X.shape[1] > MAX_UNNAMED_COLUMNS) or getattr(estimator, "alpha", None) == 0:
+        return
+    found = unequal_scales(X)
+    if found is None or not found[2] < MAX_EXTENT_RATIO:  # ``standard_of`` warns of larger ratios
+        return
+    large, small = (f"column {index}" if names is None else repr(str(names[index])) for index in found[:2])
+    warnings.warn(
+        f"the standard deviation of {large} is {found[2]:.0f} times that of {small}, so the penalty mostly shrinks the "
+        "weights of the latter: standardise the columns, as in make_pipeline(StandardScaler(), CRMClassifierCV()) or "
+        "compshift.table_classifier",
+        stacklevel=3,
+    )
 
 
 @cache

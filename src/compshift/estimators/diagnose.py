@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from compshift._checks import check_count, check_same_order, check_same_rows
 from compshift._errors import InputError
@@ -16,6 +17,7 @@ from compshift.core.columns import read_columns
 from compshift.crm.base import GroupClassifier, check_group_classifier
 from compshift.crm.fitted import FittedCRM
 from compshift.crm.inputs import prediction_features, seed_of
+from compshift.crm.pipelines import as_classifier_and_features
 from compshift.estimators.diagnosis import Diagnosis, Difference
 from compshift.estimators.interactions import CorrectionLikelihoods, compare_corrections, entries_at
 
@@ -27,7 +29,7 @@ MIN_GROUP_ROWS = 5
 
 
 def diagnose(
-    clf: GroupClassifier, X: Any, y: Any, attributes: Any = None, *, cv: int = 5, random_state: int = 0
+    clf: GroupClassifier | Pipeline, X: Any, y: Any, attributes: Any = None, *, cv: int = 5, random_state: int = 0
 ) -> Diagnosis:
     """Check on labelled rows whether an additive model suffices and whether its probabilities are calibrated.
 
@@ -52,10 +54,10 @@ def diagnose(
 
     Parameters
     ----------
-    clf : CRMClassifier, AdditiveGaussian, AffineExtrapolation or another classifier over groups
-        The fitted model; it is not changed.
+    clf : CRMClassifier, AdditiveGaussian, AffineExtrapolation or another classifier over groups, or a Pipeline
+        The fitted model, or a pipeline that ends in one; it is not changed.
     X : array or DataFrame (n, p)
-        Features of labelled rows.
+        Features of labelled rows; for a pipeline, what its first step takes.
     y : array (n,) or (n, t)
         Targets of the rows, as for ``fit``.
     attributes : array (n,) or (n, s), optional
@@ -90,12 +92,13 @@ def diagnose(
     >>> print(diagnosis.verdict[:50])
     The additive model fits as well as a saturated one
     """
+    check_same_order({"X": X, "y": y, "attributes": attributes})
+    clf, X = as_classifier_and_features(clf, X)
     check_group_classifier(clf)
     cv = check_count(cv, "cv")
     if cv < 3:
         raise InputError(f"cv is {cv}: pass 3 folds or more")
     random = np.random.default_rng(seed_of(random_state))
-    check_same_order({"X": X, "y": y, "attributes": attributes})
     X = prediction_features(clf, X)
     codes = _codes(clf, y, attributes, len(X))
     seen = np.flatnonzero(clf.seen_)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from compshift._checks import check_fraction, check_positive, check_same_order, check_sample_weight
 from compshift._errors import InputError
@@ -17,6 +18,7 @@ from compshift.core.groups import GroupSpace
 from compshift.core.prior_em import confused_pairs, estimate_log_prior
 from compshift.crm.base import GroupClassifier, check_group_classifier
 from compshift.crm.inputs import prediction_features
+from compshift.crm.pipelines import as_classifier_and_features
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,7 +99,12 @@ class EstimatedPrior:
 
 
 def estimate_prior(
-    clf: GroupClassifier, X: Any, *, sample_weight: Any = None, concentration: float = 2.0, confidence: float = 0.9
+    clf: GroupClassifier | Pipeline,
+    X: Any,
+    *,
+    sample_weight: Any = None,
+    concentration: float = 2.0,
+    confidence: float = 0.9,
 ) -> EstimatedPrior:
     r"""Estimate the frequency of each group among unlabelled inputs by EM (Saerens, Latinne, Decaestecker, 2002).
 
@@ -111,10 +118,10 @@ def estimate_prior(
 
     Parameters
     ----------
-    clf : CRMClassifier, AdditiveGaussian, AffineExtrapolation or another classifier over groups
-        The fitted model.
+    clf : CRMClassifier, AdditiveGaussian, AffineExtrapolation or another classifier over groups, or a Pipeline
+        The fitted model, or a pipeline that ends in one.
     X : array or DataFrame (n, p)
-        Unlabelled inputs from the population that the model is used on.
+        Unlabelled inputs from the population that the model is used on; for a pipeline, what its first step takes.
     sample_weight : array (n,), optional
         Weights of the rows; a weight of 2 gives the same estimate and intervals as the row twice.
     concentration : float, default=2.0
@@ -148,12 +155,13 @@ def estimate_prior(
     array([0.9, 0. , 0. , 0.1])
     >>> clf = clf.set_prior(estimate)
     """
+    check_same_order({"X": X, "sample_weight": sample_weight})
+    clf, X = as_classifier_and_features(clf, X)
     check_group_classifier(clf)
     concentration = check_positive(concentration, "concentration", most=MAX_CONCENTRATION)
     if concentration < 1:
         raise InputError(f"concentration is {concentration:g}: pass 1 for maximum likelihood, or more")
     confidence = check_fraction(confidence, "confidence")
-    check_same_order({"X": X, "sample_weight": sample_weight})
     X = prediction_features(clf, X)
     weight = check_sample_weight(sample_weight, len(X))
     if weight.sum() > MAX_TOTAL_WEIGHT:

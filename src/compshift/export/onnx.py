@@ -64,9 +64,10 @@ def export_onnx(
 
     Parameters
     ----------
-    model : CRMClassifier, CRMClassifierCV, AdditiveEnergyHead or TrainedClassifier
-        A fitted model, or one trained by CRM. For the latter two the head is written, hidden layers included; ``X``
-        is then the output of the backbone.
+    model : CRMClassifier, CRMClassifierCV, Pipeline, AdditiveEnergyHead or TrainedClassifier
+        A fitted model, or one trained by CRM. A pipeline may have a ``StandardScaler`` before the classifier, which
+        becomes part of the weights. For the latter two the head is written, hidden layers included; ``X`` is then the
+        output of the backbone.
     path : str or path
         Path of the file, ending in ``.onnx``. An existing file is replaced.
     prior : str, array or mapping, optional

@@ -1,7 +1,7 @@
 """Arrays of a CRM model that the ONNX graph needs: energies, weights and prior, in float64.
 
-``onnx_source`` accepts a fitted classifier, a head, or a classifier trained by CRM. It needs neither the package onnx
-nor, for a fitted classifier, PyTorch.
+``onnx_source`` accepts a fitted classifier, alone or behind scalers in a pipeline, a head, or a classifier trained by
+CRM. It needs neither the package onnx nor, for a fitted classifier, PyTorch.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from compshift.core.groups import GroupSpace
 from compshift.crm.boosting import CRMBoostingClassifier
 from compshift.crm.classifier import CRMClassifier
 from compshift.crm.cv import CRMClassifierCV
+from compshift.crm.pipelines import without_scalers
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -57,6 +58,13 @@ class OnnxSource:
 
 def onnx_source(model: Any, prior: Any = None) -> OnnxSource:
     """Return the arrays of any model that can be exported; ``prior``, if passed, replaces its current prior."""
+    model, steps = without_scalers(model)
+    if steps and not isinstance(model, CRMBoostingClassifier):
+        name, step = steps[-1]
+        raise InputError(
+            f"the step {name!r} ({type(step).__name__}) of the pipeline cannot be written as ONNX: export the last "
+            "step by itself, and pass it the features that the other steps make"
+        )
     if isinstance(model, CRMClassifier | CRMClassifierCV):
         return classifier_source(model, prior)
     if "compshift.nn.head" in sys.modules:  # otherwise the model cannot be a head, and torch is not imported

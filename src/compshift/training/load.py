@@ -1,13 +1,116 @@
-"""``load``: read a model that compshift wrote, either a model file or the folder of a training run."""
+"""``save`` and ``load``: write and read models, which are model files or folders of training runs."""
 
+from __future__ import annotations
+
+from copy import copy
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from compshift._errors import InputError
+import numpy as np
+
+from compshift._errors import InputError, an
 from compshift._files import check_path
 from compshift.crm import io as model_file
 from compshift.crm.boosting import CRMBoostingClassifier
 from compshift.crm.classifier import CRMClassifier
+from compshift.crm.fitted import FittedCRM
+from compshift.crm.pipelines import without_scalers
+
+if TYPE_CHECKING:
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import Pipeline
+
+    from compshift.features.recipe import Recipe
+
+
+def save(estimator: Any, path: str | PathLike[str]) -> None:
+    """Write a fitted classifier, or a pipeline that ends in one, as a model file.
+
+    ``compshift.load`` and the command line read the file, which holds no code. The pipelines are those of
+    ``table_classifier`` and others of these steps: a ``TableFeatures``, or scikit-learn's ``SimpleImputer`` of a table
+    of numbers; a ``StandardScaler``, which becomes part of the weights; and the classifier.
+
+    Parameters
+    ----------
+    estimator : CRMClassifier, CRMClassifierCV, CRMBoostingClassifier or Pipeline
+        The fitted model.
+    path : str or path
+        File to write. It is written atomically.
+
+    Raises
+    ------
+    InputError
+        If the model, or a step of the pipeline, cannot be written.
+
+    Examples
+    --------
+    >>> import compshift, numpy, tempfile
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> pipe = make_pipeline(StandardScaler(), compshift.CRMClassifier())
+    >>> X, y, a = [[0.0, 900.0], [1.0, 100.0], [2.0, 500.0]], [0, 1, 1], [0, 0, 1]
+    >>> pipe = pipe.fit(X, y, crmclassifier__attributes=a)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(pipe, f"{folder}/model.safetensors")
+    ...     clf = compshift.load(f"{folder}/model.safetensors")
+    >>> numpy.allclose(clf.predict_proba(X), pipe.predict_proba(X))
+    True
+    """
+    clf, steps = without_scalers(estimator)
+    if not isinstance(clf, FittedCRM):
+        given = f"the class {clf.__name__}" if isinstance(clf, type) else an(type(clf).__name__)
+        raise InputError(
+            f"{given} cannot be saved: pass a fitted CRMClassifier, CRMClassifierCV or CRMBoostingClassifier, or a "
+            "Pipeline that ends in one, and then the path"
+        )
+    if not steps:
+        clf.save(path)
+        return
+    recipe = _recipe_of(steps)
+    if recipe is None:
+        name, step = steps[-1]
+        raise InputError(
+            f"the step {name!r} ({type(step).__name__}) cannot be written to a model file: use TableFeatures instead, "
+            "or save the last step by itself, which takes the features that the other steps make"
+        )
+    inputs, stored = recipe.to_dict(), clf.inputs_ or {}
+    if stored.get("table") == inputs["table"]:  # it also has the split of the table that the model was fitted to
+        inputs = dict(stored)
+    clf = copy(clf)
+    clf.__dict__.pop("feature_names_in_", None)  # the recipe has them
+    clf.save(path, inputs=inputs)
+
+
+def _recipe_of(steps: list[tuple[str, Any]]) -> Recipe | None:
+    """Return the recipe of the steps before a classifier; None if a model file cannot describe them."""
+    from sklearn.impute import SimpleImputer
+
+    from compshift.features.table_classifier import TableFeatures
+
+    step = steps[0][1]
+    if len(steps) > 1:
+        return None
+    if isinstance(step, TableFeatures):
+        return step._recipe()
+    return _filled_numbers(step) if isinstance(step, SimpleImputer) else None
+
+
+def _filled_numbers(imputer: SimpleImputer) -> Recipe | None:
+    """Return the recipe that fills gaps in columns of numbers; None if the imputer does more, or has no names."""
+    from compshift.features.recipe import Recipe
+    from compshift.features.table_columns import TableColumn, TableColumns
+
+    names = [str(name) for name in getattr(imputer, "feature_names_in_", ())]
+    if not names or imputer.add_indicator or imputer.missing_values is not np.nan:
+        return None
+    filling = np.asarray(imputer.statistics_)
+    if filling.dtype.kind not in "fiu" or not np.isfinite(filling).all():
+        return None
+    columns = tuple(
+        TableColumn(name, "number", median=(float(value),), mean=(0.0,), scale=(1.0,))
+        for name, value in zip(names, filling, strict=True)
+    )
+    return Recipe("table", tuple(names), table=TableColumns("linear", columns))
 
 
 def load_file(path: str | PathLike[str]) -> Any:
@@ -39,8 +142,10 @@ def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
 
     Returns
     -------
-    CRMClassifier, CRMBoostingClassifier or TrainedClassifier
-        The model. A saved ``CRMClassifierCV`` is loaded as the ``CRMClassifier`` with the selected settings.
+    CRMClassifier, CRMBoostingClassifier, Pipeline or TrainedClassifier
+        The model. A saved ``CRMClassifierCV`` is loaded as the ``CRMClassifier`` with the selected settings. A model
+        that was fitted to columns of a table, by ``table_classifier`` or ``compshift fit TABLE``, is a pipeline of
+        ``features``, a ``TableFeatures``, and ``classifier``: it predicts tables with these columns.
 
     Raises
     ------
@@ -58,5 +163,29 @@ def load(path: str | PathLike[str], device: Any = "cpu") -> Any:
         from compshift.training.classifier import TrainedClassifier
 
         return TrainedClassifier.load(path, device)
+    clf = load_file(path)
+    if (clf.inputs_ or {}).get("kind") != "table":
+        return clf
+    try:
+        return _table_pipeline(clf)
+    except InputError as error:
+        raise InputError(f"{str(path)!r} cannot be loaded: {error}") from None
 
-    return load_file(path)
+
+def _table_pipeline(clf: FittedCRM) -> Pipeline:
+    """Return the pipeline of a classifier whose recipe makes features of the columns of a table."""
+    from sklearn.pipeline import Pipeline
+
+    from compshift.features.recipe import Recipe
+    from compshift.features.table_classifier import TableFeatures
+
+    assert clf.inputs_ is not None
+    features = TableFeatures._from_recipe(Recipe.from_dict(clf.inputs_))
+    names = features.get_feature_names_out()
+    if len(names) != clf.n_features_in_:
+        raise InputError(
+            f"its columns make {len(names)} features, but the model takes {clf.n_features_in_}: fit it again, or save "
+            "it without inputs"
+        )
+    clf.feature_names_in_ = names
+    return Pipeline([("features", features), ("classifier", clf)])

@@ -1,0 +1,316 @@
+"""Classifiers of tables: ``TableFeatures`` makes features of columns, and ``table_classifier`` adds a classifier.
+
+A fitted ``TableFeatures`` holds the same ``TableColumns`` as the recipe that `compshift fit TABLE` writes, so both make
+the same features of a table, and a model file serves both.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from compshift._checks import check_same_order
+from compshift._errors import InputError, an, check_name, listing, shown, unknown_name
+from compshift.core.columns import native_table, without_arrow
+from compshift.crm.boosting import CRMBoostingClassifier
+from compshift.crm.cv import CRMClassifierCV
+from compshift.data.raw_tables import as_times, column_kind
+from compshift.features.recipe import Recipe
+from compshift.features.table_columns import ENERGIES, TableColumns, left_out_sentence
+
+
+def table_classifier(energies: str = "auto", *, columns: Sequence[str] | None = None, **parameters: Any) -> Pipeline:
+    """Return a pipeline that fits and predicts tables as they are: numbers, text, booleans and dates, with gaps.
+
+    Its steps are ``features``, a ``TableFeatures``, and ``classifier``. Attributes are passed to the latter, as in
+    ``pipe.fit(table, y, classifier__attributes=a)``, and attributes known in use as in ``pipe.predict(table,
+    attributes=a)``. ``compshift.save`` writes the fitted pipeline as a model file, which ``compshift.load`` and the
+    command line read.
+
+    Parameters
+    ----------
+    energies : "auto", "boosted" or "linear", default="auto"
+        Energies of the classifier. "linear" is a ``CRMClassifierCV``, "boosted" a ``CRMBoostingClassifier``, and "auto"
+        a ``CRMBoostingClassifier`` that chooses between boosted and linear energies. All but "linear" need
+        ``compshift[boosting]``.
+    columns : list of str, optional
+        Names of the columns that are features. Default: all that can be, see ``TableFeatures``.
+    **parameters
+        Parameters of the classifier.
+
+    Returns
+    -------
+    Pipeline
+        The pipeline, not yet fitted.
+
+    Raises
+    ------
+    InputError
+        If ``energies`` or the name of a parameter is not known.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"beak": [1.0, None, 4.2, 4.0] * 20, "colour": ["grey", "white", "grey", "brown"] * 20})
+    >>> bird, place = ["gull", "gull", "duck", "duck"] * 20, ["sea", "sea", "sea", "lake"] * 20
+    >>> pipe = table_classifier("linear").fit(table, bird, classifier__attributes=place)
+    >>> pipe.predict(pd.DataFrame({"colour": ["white", None], "beak": [1.1, 4.1]}))
+    array(['gull', 'duck'], dtype='<U4')
+    """
+    check_name("energies", energies, ("auto", *ENERGIES))
+    kind: Any = CRMClassifierCV if energies == "linear" else CRMBoostingClassifier
+    if energies == "auto":
+        parameters["energies"] = "auto"
+    known = kind().get_params()
+    for name in parameters:
+        if name not in known:
+            raise unknown_name(f"the parameter of {kind.__name__}", name, tuple(known))
+    features = TableFeatures("linear" if energies == "linear" else "boosted", columns=columns)
+    return Pipeline([("features", features), ("classifier", kind(**parameters))])
+
+
+class TableFeatures(TransformerMixin, BaseEstimator):
+    """Transformer from columns of any kind to features: numbers, text, booleans and dates, with missing values.
+
+    For linear energies, numbers are standardised, with gaps filled by the median, and each category becomes a feature.
+    For boosted energies, gaps stay gaps, and columns of text become categories, which trees split as such. A date
+    becomes its year, month, day of the week and days since 1970; so does a column of text in which all values are dates
+    such as ``2024-05-31``. Columns that cannot be features, such as those without values and ids, are left out with a
+    warning.
+
+    Parameters
+    ----------
+    energies : "linear" or "boosted", default="linear"
+        Energies of the classifier that the features are for.
+    columns : list of str, optional
+        Names of the columns that are features; one that cannot be a feature is then an error. Default: all that can be.
+
+    Attributes
+    ----------
+    columns_ : dict of str
+        What each column that is used holds: "number", "boolean", "date" or "category", for example.
+    left_out_ : dict of str
+        Why each of the other columns is not used.
+    feature_names_in_ : array of str
+        Names of the columns of the table that was fitted.
+    n_features_in_ : int
+        Number of columns of the table that was fitted.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"age": [20.0, None, 50.0, 50.0], "job": ["cook", "smith", None, "cook"]})
+    >>> TableFeatures().fit_transform(table).round(2)
+        age  job=cook  job=smith
+    0 -1.41       1.0        0.0
+    1  0.71       0.0        1.0
+    2  0.71       0.0        0.0
+    3  0.71       1.0        0.0
+    """
+
+    def __init__(self, energies: str = "linear", *, columns: Sequence[str] | None = None) -> None:
+        self.energies = energies
+        self.columns = columns
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find out what the columns of training rows hold: kinds, categories, medians and scales.
+
+        Parameters
+        ----------
+        X : DataFrame of pandas or Polars, Arrow table, or mapping of columns
+            Columns of the training rows, without the labels.
+        y : optional
+            Classes of the rows. They are not used, but must not be a column of ``X``.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If the table cannot be read, or none of its columns can be a feature.
+        """
+        check_name("energies", self.energies, ENERGIES)
+        frame = _as_frame(X)
+        check_same_order({"X": X, "y": y})
+        names = list(frame.columns) if self.columns is None else _checked_names(self.columns, list(frame.columns))
+        content = {name: _with_dates(frame[name].reset_index(drop=True), name) for name in names}
+        _check_no_target(content, y)
+        chosen = self.columns is not None
+        table, left_out = TableColumns.fit(content, self.energies, typed=True, chosen=chosen)
+        if not table.columns:
+            raise InputError(
+                f"no column of X can be a feature, {left_out_sentence(left_out)}: add columns of numbers, dates or "
+                "categories"
+            )
+        repeated = [name for name in table.feature_names if table.feature_names.count(name) > 1]
+        if repeated:
+            raise InputError(f"two columns of X make features of the name {repeated[0]!r}: rename one of the columns")
+        self._adopt(table, left_out, list(frame.columns))
+        if left_out:
+            warnings.warn(
+                f"not used as features: {left_out_sentence(left_out)}; drop these columns from X, or name those to use "
+                "with columns=[…]",
+                stacklevel=2,
+            )
+        return self
+
+    def _adopt(self, table: TableColumns, left_out: Mapping[str, str], names: Sequence[str]) -> None:
+        """Set the fitted attributes."""
+        self._table = table
+        self.columns_ = {column.name: column.kind for column in table.columns}
+        self.left_out_ = dict(left_out)
+        self.feature_names_in_ = np.array(names, dtype=object)
+        self.n_features_in_ = len(names)
+
+    def transform(self, X: Any) -> Any:
+        """Make features of a table with the columns that were found in ``fit``.
+
+        Parameters
+        ----------
+        X : DataFrame of pandas or Polars, Arrow table, or mapping of columns
+            Rows with the columns of ``columns_``, in any order; further columns are ignored.
+
+        Returns
+        -------
+        DataFrame (n, p)
+            Features as numbers, with the index of ``X``. For boosted energies, those of categories have pandas' type
+            ``category``: their numbers are positions in the order of frequency in training.
+
+        Raises
+        ------
+        InputError
+            If a column is missing, or a value does not fit its column.
+        """
+        import pandas as pd
+
+        check_is_fitted(self)
+        frame = _as_frame(X)
+        absent = [name for name in self.columns_ if name not in frame.columns]
+        if absent:
+            plural, them = ("s", "them") if len(absent) > 1 else ("", "it")
+            raise InputError(
+                f"X lacks the column{plural} {listing(absent)}, from which the features are made: add {them} (X has "
+                f"the columns {listing(frame.columns)})"
+            )
+        features = self._table.transform({name: frame[name].reset_index(drop=True) for name in self.columns_})
+        names = self._table.feature_names
+        result = pd.DataFrame(features, columns=names, index=frame.index)
+        n_levels = {column.name: len(column.levels) for column in self._table.columns}
+        for index in self._table.categorical:
+            levels = np.arange(n_levels[names[index]], dtype=np.float64)
+            result.isetitem(index, pd.Categorical(features[:, index], categories=levels))
+        return result
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Return the names of the features.
+
+        Parameters
+        ----------
+        input_features : list of str, optional
+            Names of the columns, which must be those of ``fit``, if they are passed.
+
+        Returns
+        -------
+        array of str (p,)
+            Names of the features, such as ``job=cook`` and ``since (year)``.
+        """
+        check_is_fitted(self)
+        if input_features is not None and _as_list(input_features) != list(self.feature_names_in_):
+            raise InputError(
+                f"input_features is not equal to feature_names_in_: pass None or {listing(self.feature_names_in_)}"
+            )
+        return np.array(self._table.feature_names, dtype=object)
+
+    def _recipe(self) -> Recipe:
+        """Return how the columns become features, as a model file stores it."""
+        check_is_fitted(self)
+        return Recipe("table", self._table.names, table=self._table)
+
+    @classmethod
+    def _from_recipe(cls, recipe: Recipe) -> Self:
+        """Return the fitted transformer of a recipe of the kind "table"."""
+        assert recipe.table is not None
+        features = cls(recipe.table.energies)
+        features._adopt(recipe.table, {}, recipe.columns)
+        return features
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags
+
+
+def _as_frame(X: Any) -> Any:
+    """Return a table as a pandas DataFrame with different texts as names of columns, and at least one row."""
+    import pandas as pd
+
+    table = native_table(X)
+    if hasattr(table, "to_pandas") and not hasattr(table, "iloc"):  # Polars, Arrow
+        table = table.to_pandas()
+    elif isinstance(table, Mapping):
+        try:
+            table = pd.DataFrame({name: getattr(column, "array", column) for name, column in table.items()})
+        except (TypeError, ValueError) as error:
+            raise InputError(f"X cannot be read as a table ({error}): pass columns of equal length") from None
+    if not isinstance(table, pd.DataFrame):
+        raise InputError(
+            f"X is {an(type(X).__name__)}, but columns are read by name: pass a table, for example a pandas DataFrame"
+        )
+    names = [str(name) for name in table.columns]
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"X has several columns of the name {repeated!r}: rename all but one")
+    if not len(table) or not names:
+        raise InputError(f"X has {len(table)} rows and {len(names)} columns: pass at least one of each")
+    return table.set_axis(names, axis=1)
+
+
+def _checked_names(columns: Any, known: Sequence[str]) -> list[str]:
+    """Check the parameter ``columns``, and return it as a list."""
+    names = [str(name) for name in _as_list(columns) or []]
+    if not names:
+        raise InputError(
+            f"columns is {shown(columns)}: pass a list of names, or None for all columns that can be features"
+        )
+    for name in names:
+        if name not in known:
+            raise unknown_name("column", name, known)
+        if names.count(name) > 1:
+            raise InputError(f"columns has {name!r} twice: name each column once")
+    return names
+
+
+def _as_list(names: Any) -> list[Any] | None:
+    """Return a list, tuple, one-dimensional array or index of pandas as a list; None for anything else."""
+    if not isinstance(names, str | Mapping) and np.iterable(names) and hasattr(names, "__len__"):
+        return list(names)
+    return None
+
+
+def _with_dates(column: Any, name: str) -> Any:
+    """Return a column of text as times if all of its values are dates; otherwise unchanged."""
+    from pandas.api import types
+
+    is_text = types.infer_dtype(column, skipna=True) == "string"
+    return as_times(column, name) if is_text and column_kind(column, typed=False) == "date" else column
+
+
+def _check_no_target(content: Mapping[str, Any], y: Any) -> None:
+    """Check that no column of features has both the name and the values of a target."""
+    y = without_arrow(native_table(y))
+    single = {y.name: y} if hasattr(y, "name") else {}
+    targets = {name: y[name] for name in y} if isinstance(y, Mapping) or hasattr(y, "columns") else single
+    for name, values in targets.items():
+        column = content.get(str(name))
+        if column is not None and np.array_equal(column.to_numpy(dtype=object), np.asarray(values, dtype=object)):
+            raise InputError(f"X has the target {name!r} as a column, too: drop it from X")
