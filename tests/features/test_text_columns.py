@@ -40,6 +40,7 @@ def fitted(energies="linear"):
     [
         (REMARKS, True),
         (REMARKS.str.capitalize() + ".", True),
+        (REMARKS.str.upper(), True),
         ([f"order number {row} was late" for row in range(50)], True),
         ([f"customer {row}" for row in range(50)], False),
         ([f"{row:032x}" for row in range(50)], False),

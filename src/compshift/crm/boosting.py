@@ -43,7 +43,7 @@ class CRMBoostingClassifier(FittedCRM):
     energies : "boosted", "linear" or "auto", default="boosted"
         Kind of energies: trees; linear functions of the standardised numbers and of an indicator for each frequent
         category and for missing values, with a ridge that is chosen; or trees, unless linear energies are more accurate
-        on held-out groups and samples, by more than a standard error. "linear" does not need LightGBM.
+        on held-out groups and samples, by more than two standard errors. "linear" does not need LightGBM.
     max_iter : int, default=200
         Maximum number of rounds of boosting. A round adds one tree per attribute value, and a single one for an
         attribute with two values.

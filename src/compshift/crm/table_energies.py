@@ -48,6 +48,9 @@ CHECKPOINT_RATIO = 1.5
 FINAL_TOL = 1e-6
 """Tolerance of the final fits; those within folds use ``CROSS_FIT_TOL``."""
 
+CLEAR_ERRORS = 2.0
+"""Standard errors by which linear energies must be better than trees to be used."""
+
 MAX_STEPS = 1000
 """Maximum number of iterations of the fits of linear energies, temperatures and biases."""
 
@@ -351,11 +354,11 @@ class Scores(NamedTuple):
         return first + int(np.argmax(self.mean[first:last]))
 
     def is_clearly_better(self, one: int, other: int) -> bool:
-        """Return whether a setting is better than another by more than the standard error over groups."""
+        """Return whether a setting is better than another by more than two standard errors over groups."""
         parts = [values[one] - values[other] for values in (self.unseen, self.seen)]
         errors = [part.std(ddof=1) / np.sqrt(len(part)) if len(part) > 1 else 0.0 for part in parts]
         error = np.hypot(self.share * errors[0], (1 - self.share) * errors[1])
-        return bool(self.mean[one] - self.mean[other] > error)
+        return bool(self.mean[one] - self.mean[other] > CLEAR_ERRORS * error)
 
 
 def calibrated(

@@ -30,6 +30,7 @@ import numpy as np
 from compshift._checks import MAX_FEATURE
 from compshift._errors import InputError, check_name, shown
 from compshift.core.arrays import FloatArray
+from compshift.crm.linear_columns import number_statistics
 from compshift.crm.mixed_features import MAX_CATEGORIES
 from compshift.data.raw_tables import as_booleans, as_numbers, as_text, as_times, column_kind
 from compshift.features.text_columns import TextComponents, is_language
@@ -82,7 +83,7 @@ class TableColumn:
         if not linear:
             return found
         parts = found._parts(column).T
-        median, mean, scale = zip(*(_statistics(part[~np.isnan(part)]) for part in parts), strict=True)
+        median, mean, scale = zip(*(number_statistics(part[~np.isnan(part)]) for part in parts), strict=True)
         return replace(found, median=median, mean=mean, scale=scale)
 
     def transform(self, column: Any, *, linear: bool) -> FloatArray:
@@ -263,14 +264,6 @@ class TableColumns:
         linear = content["energies"] == "linear"
         columns = tuple(TableColumn.from_dict(column, linear=linear) for column in content["columns"])
         return cls(content["energies"], columns)
-
-
-def _statistics(values: FloatArray) -> tuple[float, float, float]:
-    """Return the median, the mean and the standard deviation of numbers; 1 for one that is 0."""
-    largest = float(np.abs(values).max(initial=0.0)) or 1.0  # dividing by it first avoids overflow
-    values = values / largest
-    scale = float(values.std()) * largest
-    return float(np.median(values)) * largest, float(values.mean()) * largest, scale if scale > 0 else 1.0
 
 
 def _is_near_unique(column: Any) -> bool:

@@ -106,7 +106,8 @@ class TextComponents:
 def is_language(column: Any) -> bool:
     """Return whether texts look like sentences or remarks rather than ids, names, addresses or urls.
 
-    They have several words, which mostly begin in lower case and mostly occur in other rows too.
+    They have several words, which mostly occur in other rows too and mostly begin in lower case, unless all of the text
+    is in capitals.
     """
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -114,9 +115,11 @@ def is_language(column: Any) -> bool:
     texts = _texts(values.sample(INSPECTED_TEXTS, random_state=0) if len(values) > INSPECTED_TEXTS else values)
     words = [text.split() for text in texts]
     first_letters = [word[0] for text in words for word in text]
+    capitals = sum(text.isupper() for text in texts) >= LANGUAGE_SHARE * len(texts)
     if not texts or np.median([len(text) for text in words]) < MIN_WORDS:
         return False
-    if np.mean([letter.isalpha() and not letter.isupper() for letter in first_letters]) < LANGUAGE_SHARE:
+    fits = [letter.isalpha() and (capitals or not letter.isupper()) for letter in first_letters]
+    if np.mean(fits) < LANGUAGE_SHARE:
         return False
     try:
         counts = CountVectorizer(binary=True).fit_transform(texts)  # (n, v)
