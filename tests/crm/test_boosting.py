@@ -345,13 +345,13 @@ class TestKindsOfEnergies:
     @pytest.fixture(scope="class")
     @classmethod
     def table(cls):
-        """Groups of 3 × 3 that differ a little in each of twenty numbers and in a category; one number has gaps."""
+        """Groups of 3 × 3 that differ a little in each of forty numbers and in a category; one number has gaps."""
         rng = np.random.default_rng(0)
-        codes = rng.integers(3, size=(1000, 2))
-        means = rng.normal(size=(2, 3, 20))
-        frame = pd.DataFrame(means[0, codes[:, 0]] + means[1, codes[:, 1]] + 2 * rng.normal(size=(1000, 20)))
+        codes = rng.integers(3, size=(600, 2))
+        means = rng.normal(size=(2, 3, 40))
+        frame = pd.DataFrame(means[0, codes[:, 0]] + means[1, codes[:, 1]] + 3 * rng.normal(size=(600, 40)))
         frame = frame.rename(columns=lambda number: f"x{number}")
-        frame["colour"] = pd.Categorical(np.where(rng.random(1000) < 0.5, codes[:, 0], 3).astype(str))
+        frame["colour"] = pd.Categorical(np.where(rng.random(600) < 0.5, codes[:, 0], 3).astype(str))
         frame.loc[::7, "x0"] = np.nan
         kept = (codes != (0, 0)).any(axis=1)
         return frame, codes, kept
@@ -373,7 +373,7 @@ class TestKindsOfEnergies:
         direct = CRMClassifier(alpha).fit(X, codes[kept, 0], attributes=codes[kept, 1])
         np.testing.assert_allclose(linear._model.coef, linear.temperature_ * direct._model.coef, atol=1e-3)
         assert linear.energies_ == "linear"
-        assert linear.score(frame[~kept], codes[~kept, 0]) > 0.8
+        assert linear.score(frame[~kept], codes[~kept, 0]) > 0.7
 
     def test_the_more_accurate_kind_is_chosen(self, table, linear, data, fitted):
         """Linear energies for what is linear, trees for rings; the model is that of the chosen kind alone."""

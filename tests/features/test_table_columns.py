@@ -104,3 +104,74 @@ def test_words():
     assert described(columns, 1).startswith("2 numbers (size and 1 more)")
     reasons = {"a": "no values", "b": "text", "c": "no values"}
     assert left_out_sentence(reasons) == "'a', 'c' (no values); 'b' (text)"
+
+
+def damaged(inputs, path, value):
+    """Return a copy of the inputs of a model with another value at a path of keys."""
+    copy = json.loads(json.dumps(inputs))
+    *parents, last = path
+    place = copy
+    for key in parents:
+        place = place[key]
+    if value is KeyError:
+        del place[last]
+    else:
+        place[last] = value
+    return copy
+
+
+FIRST = ("table", "columns", 0)
+JOB = ("table", "columns", 2)
+
+HOSTILE = [
+    (("table",), None),
+    (("table",), []),
+    (("table",), KeyError),
+    (("table", "energies"), "quantum"),
+    (("table", "energies"), ["linear"]),
+    (("table", "energies"), KeyError),
+    (("table", "more"), 1),
+    (("table", "columns"), []),
+    (("table", "columns"), {"a": 1}),
+    (FIRST, "income"),
+    ((*FIRST, "name"), "other"),
+    ((*FIRST, "name"), 7),
+    ((*FIRST, "name"), KeyError),
+    ((*FIRST, "kind"), "picture"),
+    ((*FIRST, "kind"), ["number"]),
+    ((*FIRST, "kind"), "category"),
+    ((*FIRST, "kind"), "date"),
+    ((*FIRST, "levels"), ["a"]),
+    ((*FIRST, "more"), 1),
+    ((*FIRST, "median"), [1.0, 2.0]),
+    ((*FIRST, "median"), ["1"]),
+    ((*FIRST, "median"), "1"),
+    ((*FIRST, "mean"), [1e308]),
+    ((*FIRST, "scale"), [10**400]),
+    ((*FIRST, "scale"), [0.0]),
+    ((*FIRST, "scale"), [-1.0]),
+    ((*FIRST, "scale"), [True]),
+    ((*FIRST, "scale"), KeyError),
+    ((*JOB, "levels"), []),
+    ((*JOB, "levels"), ["cook", "cook"]),
+    ((*JOB, "levels"), ["cook", 1]),
+    ((*JOB, "levels"), [["cook"]]),
+    ((*JOB, "levels"), "cook"),
+    ((*JOB, "levels"), [str(number) for number in range(10_001)]),
+    ((*JOB, "rare"), "yes"),
+    (("columns",), ["income"]),
+    (("columns",), [1, 2]),
+    (("kind",), "features"),
+    (("kind",), "tables"),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), HOSTILE, ids=range(len(HOSTILE)))
+def test_damaged_recipes_of_a_model_file_are_refused(path, value):
+    numbers = pd.Series([1.0, 2.0, 6.0])
+    jobs = pd.Series(["cook", "nurse", "cook"], dtype=object)
+    columns, _ = TableColumns.fit({"income": numbers, "age": numbers, "job": jobs}, "linear", typed=True, chosen=True)
+    content = json.loads(json.dumps(Recipe("table", columns.names, table=columns).to_dict()))
+    assert Recipe.from_dict(content).table == columns
+    with pytest.raises(InputError, match="the model does not say how its features were made"):
+        Recipe.from_dict(damaged(content, path, value))
