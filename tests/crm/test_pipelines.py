@@ -22,6 +22,7 @@ def fitted(*steps, clf=None):
     return Pipeline([*named, ("classifier", clf or cs.CRMClassifier())]).fit(X, **LABELS)
 
 
+@pytest.mark.filterwarnings("ignore:the standard deviation of column")  # some of the scalers do not scale
 @pytest.mark.parametrize(
     "steps",
     [

@@ -227,9 +227,10 @@ class TestRejected:
         yield
         assert not list(tmp_path.glob("**/*.onnx"))
 
-    def test_an_unfitted_classifier(self, tmp_path):
+    @pytest.mark.parametrize("model", [CRMClassifier(), make_pipeline(StandardScaler(), CRMClassifier())])
+    def test_an_unfitted_classifier(self, model, tmp_path):
         with pytest.raises(NotFittedError, match="not fitted"):
-            export_onnx(CRMClassifier(), tmp_path / "model.onnx")
+            export_onnx(model, tmp_path / "model.onnx")
 
     @pytest.mark.parametrize(
         "model",
@@ -237,7 +238,6 @@ class TestRejected:
             LogitAdjustedClassifier(),
             AdditiveGaussian(),
             AffineExtrapolation(None),
-            make_pipeline(StandardScaler(), CRMClassifier()),
             "model.safetensors",
         ],
         ids=lambda model: type(model).__name__,
