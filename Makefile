@@ -33,8 +33,8 @@ types: $(VENV)/.dev ## mypy --strict
 check: $(VENV)/.dev ## pytest, without the tests marked slow
 	$(BIN)/pytest -q -n 2 -m 'not slow'
 
-slow: $(VENV)/.dev ## the tests marked slow: several processes, kills, schedulers
-	$(BIN)/pytest -q -n 2 -m slow tests
+slow: $(VENV)/.dev ## the tests marked slow: several processes, kills, schedulers, full-size networks (TESTS_SHARE=3: a third)
+	TESTS_SHARE=$(TESTS_SHARE) $(BIN)/pytest -q -n 2 -m slow tests
 
 base: ## build the wheel, use it outside of this folder, and run the tests on it: no torch, no plots (TESTS_SHARE=3: a third)
 	$(MAKE) VENV=.venv-base .venv-base/.base

@@ -18,6 +18,7 @@ SHARE = int(os.environ.get("TESTS_SHARE", "1"))
 """Every how many-th test of a file is run."""
 
 
+@pytest.hookimpl(trylast=True)  # after tests were selected by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the first test of each file and every ``SHARE``-th one after it."""
     kept, left_out, count = [], [], Counter()

@@ -242,7 +242,7 @@ def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatAr
         raise _not_numbers(_odd_columns(X), frame=hasattr(X, "columns"), fitted=fitted)
     try:
         array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=not fitted)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         if fitted and isinstance(error, ValueError) and "feature names" in str(error):
             # keep scikit-learn's wording and line breaks, which its estimator checks look for
             message = f"{str(error).rstrip()}\nPass the columns used in fit, in the same order."
