@@ -49,13 +49,18 @@ def plain(text):
     return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
 
 
+def check_shown(printed, block, name):
+    """Check that a page shows what a block printed."""
+    assert plain(printed) == plain(block.output), f"{name} shows another output of:\n{block.text}\nnow:\n{printed}"
+
+
 def run_python(block, namespace, name):
     """Execute a block; what it printed, which must be what the page shows."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(block.text, name, "exec"), namespace)
     if block.output is not None:
-        assert plain(printed.getvalue()) == plain(block.output), f"{name} shows another output of:\n{block.text}"
+        check_shown(printed.getvalue(), block, name)
     return printed.getvalue()
 
 
@@ -86,7 +91,7 @@ def run_commands(block, name):
         assert code == 0, f"{name}: {line}\n{err.getvalue()}"
         printed += out.getvalue()
     if block.output is not None:
-        assert plain(printed) == plain(block.output), f"{name} shows another output of:\n{block.text}"
+        check_shown(printed, block, name)
     return printed
 
 

@@ -51,6 +51,7 @@ def test_the_other_seeds_run_the_chosen_draw(tmp_path):
     assert len({round(value, 6) for value in first.values()}) > 1
 
 
+@pytest.mark.slow
 def test_selection_never_sees_test_data(tmp_path):
     """Scrambling the labels of the test rows changes neither the chosen draws nor the validation accuracies."""
     chosen, validation, test = {}, {}, {}

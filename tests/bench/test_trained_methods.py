@@ -49,6 +49,7 @@ def test_training_converges_to_the_solution_of_the_solver(tmp_path, alpha):
     np.testing.assert_array_equal(predicted, solved.predict(test.X))
 
 
+@pytest.mark.slow
 def test_weights_that_changed_after_planning_are_refused(tmp_path):
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")

@@ -37,6 +37,7 @@ def photos(tmp_path, state, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_fit_and_predict_with_a_checkpoint_file(call, photos):
     result = call("fit", *PHOTOS, *WEIGHTS, "--workers", "0", "-o", "m.safetensors", cwd=photos)
     assert result.returncode == 0, result.err

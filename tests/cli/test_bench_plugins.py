@@ -26,6 +26,7 @@ class Smooth(Method):
 """
 
 
+@pytest.mark.slow
 def test_a_method_from_a_plugin_is_in_the_tables(tmp_path, call):
     pytest.importorskip("torch")
     write_birds(tmp_path / "birds.npz")

@@ -151,6 +151,7 @@ def test_data_sets_have_known_attributes(call, tmp_path):
     assert json.loads(result.out)["attributes_known_in_use"] == [name]
 
 
+@pytest.mark.slow
 def test_broken_images_keep_values_with_their_rows(call, tmp_path):
     """Rows that cannot be read are left out of the features and of the known attributes alike."""
     pytest.importorskip("torch")

@@ -136,6 +136,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_old_checkpoint(tmp_path):
     data = gaussians()
     whole = train(data, "crm", "mlp", QUICK, folder=tmp_path / "whole", device="cpu")
