@@ -37,7 +37,8 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "unseen_offset": ("auto", 0.0),
     },
     "CRMBoostingClassifier": {
-        "max_iter": (1, 5, 12), "early_stopping": (True, False), "learning_rate": (0.1, 1.0, 1e-3), "n_folds": (2, 3),
+        "energies": ("boosted", "linear", "auto"), "max_iter": (1, 5, 12), "early_stopping": (True, False),
+        "learning_rate": (0.1, 1.0, 1e-3), "n_folds": (2, 3),
         "max_leaf_nodes": (2, 15), "min_samples_leaf": (1, 20), "l2_regularization": (0.0, 1.0), "n_jobs": (1,),
         "categorical_features": ("from_dtype",), "prior": CRM["prior"], "bias": CRM["bias"], "support": CRM["support"],
         "unseen_offset": CRM["unseen_offset"], "random_state": (0, 7), "verbose": (False,), "confidence": (0.9, 0.5),
