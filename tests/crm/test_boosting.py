@@ -17,7 +17,7 @@ from compshift.core.energy import GroupTable
 pytest.importorskip("lightgbm")
 
 from compshift.crm import table_energies
-from compshift.crm.boosted_energies import TreeRows, _Objective, value_basis
+from compshift.crm.boosted_energies import TreeRows, _TreeObjective, value_basis
 from compshift.crm.linear_columns import LinearColumns
 from compshift.crm.problem import Standard
 from compshift.crm.table_energies import FittedEnergies, Scores, _Trial
@@ -90,7 +90,7 @@ class TestObjective:
         width = value_basis(rows.seen.space).shape[1]
         assert width == 3 + 1 + 4  # two values share an output
         scores, bias, step = rng.normal(size=(40, width)), rng.normal(size=11), 1e-4
-        objective = _Objective(rows, value_basis(rows.seen.space))
+        objective = _TreeObjective(rows, value_basis(rows.seen.space))
         objective.bias = bias.copy()
         gradient, hessian = objective(scores, None)
         for output in range(width):
@@ -102,7 +102,7 @@ class TestObjective:
     def test_the_biases_move_to_the_frequencies(self, rows):
         """At the best biases, the mean of p(z|x) is the frequency of z."""
         scores = np.random.default_rng(1).normal(size=(40, 8))
-        objective = _Objective(rows, value_basis(rows.seen.space))
+        objective = _TreeObjective(rows, value_basis(rows.seen.space))
         for _ in range(200):
             before = objective.bias.copy()
             objective(scores, None)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from compshift.estimators.comparison import TRAIN_PRIOR, Outcome, summarise
+from compshift.estimators.comparison import TRAIN_PRIOR, MethodOutcome, summarise
 
 NO_NOTES = {"n_fits": 3, "n_new": 0, "left_out": False}
 GROUP = np.repeat(np.arange(4), 50)  # of test rows and of training rows
@@ -16,7 +16,7 @@ GROUP = np.repeat(np.arange(4), 50)  # of test rows and of training rows
 def outcome(test, held_out=None, seconds=1.0, n_unconverged=0):
     """An outcome with these accuracies of the four groups, exactly; None for groups that are never held out."""
     held_out = [None] * 4 if held_out is None else held_out
-    return Outcome(rows(test) == 1, rows(held_out), rows(test), seconds, n_unconverged)
+    return MethodOutcome(rows(test) == 1, rows(held_out), rows(test), seconds, n_unconverged)
 
 
 def rows(accuracy):
@@ -38,7 +38,9 @@ def test_numbers_match_a_slow_reference():
     test = (rng.random(69) < 0.6) & (test_group != 1)  # the worst groups have too few rows to count
     stayed = np.where(test_group == 2, np.nan, rng.integers(3, size=69) / 2)
     held_out = np.where(group == 3, np.nan, (rng.random(75) < 0.5) & (group != 1))
-    found = summarise({"lc": Outcome(test, held_out, stayed, 2.5, 0)}, test_group, group, **NO_NOTES).frame.loc["lc"]
+    found = summarise({"lc": MethodOutcome(test, held_out, stayed, 2.5, 0)}, test_group, group, **NO_NOTES).frame.loc[
+        "lc"
+    ]
     seen = [np.mean(stayed[test_group == number]) for number in range(2)]
     accuracy = [np.mean(test[test_group == number]) for number in range(3)]
     unseen = [np.mean(held_out[group == number]) for number in range(3)]

@@ -79,7 +79,7 @@ def sparsest_combination(
     if groups.shape[1] == 2:
         path = shortest_path(groups, code, rows)
         return Combination(tuple(place for _, place in path), tuple(Fraction(sign) for sign, _ in path), True, True)
-    search = _Search(groups, code, rows, max_tries)
+    search = _SupportSearch(groups, code, rows, max_tries)
     best = search.scored(known)
     if sum(sizes) <= MAX_HEURISTIC_WIDTH:
         best = min(best, search.scored(_nearest_combination(groups[search.order], code, sizes), ordered=True))
@@ -102,7 +102,7 @@ Scored = tuple[int, Fraction, float, tuple[int, ...], tuple[tuple[int, Fraction]
 """A combination after the numbers by which it is compared; less is better. The last entry has positions and weights."""
 
 
-class _Search:
+class _SupportSearch:
     """Enumeration of the supports that give one unseen group. Sets of groups are bits of Python integers."""
 
     def __init__(self, groups: IntArray, code: IntArray, rows: FloatArray, max_tries: int) -> None:

@@ -72,7 +72,7 @@ def value_basis(space: GroupSpace) -> FloatArray:
     return basis
 
 
-class _Objective:
+class _TreeObjective:
     """Gradient and diagonal Hessian of the step-1 risk for LightGBM; keeps the biases of the seen groups."""
 
     def __init__(self, rows: TreeRows, basis: FloatArray) -> None:
@@ -117,7 +117,7 @@ def grow(rows: TreeRows, params: BoostingParams, n_rounds: int) -> tuple[Any, Fl
     scale = _scales(rows.X, rows.categorical)
     if not _varies(rows.X).any():
         return None, scale
-    objective = _Objective(rows, value_basis(rows.seen.space))
+    objective = _TreeObjective(rows, value_basis(rows.seen.space))
     settings = {
         "objective": objective,
         "num_class": objective.basis.shape[1],

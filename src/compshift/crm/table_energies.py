@@ -48,7 +48,7 @@ CHECKPOINT_RATIO = 1.5
 FINAL_TOL = 1e-6
 """Tolerance of the final fits; those within folds use ``CROSS_FIT_TOL``."""
 
-CLEAR_ERRORS = 2.0
+LINEAR_MARGIN = 2.0
 """Standard errors by which linear energies must be better than trees to be used."""
 
 MAX_STEPS = 1000
@@ -358,7 +358,7 @@ class Scores(NamedTuple):
         parts = [values[one] - values[other] for values in (self.unseen, self.seen)]
         errors = [part.std(ddof=1) / np.sqrt(len(part)) if len(part) > 1 else 0.0 for part in parts]
         error = np.hypot(self.share * errors[0], (1 - self.share) * errors[1])
-        return bool(self.mean[one] - self.mean[other] > CLEAR_ERRORS * error)
+        return bool(self.mean[one] - self.mean[other] > LINEAR_MARGIN * error)
 
 
 def calibrated(

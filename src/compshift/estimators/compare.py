@@ -35,7 +35,7 @@ from compshift.crm.mixed_features import mixed_features
 from compshift.crm.ridge import default_alphas, typical_alpha
 from compshift.crm.trees import import_lightgbm
 from compshift.data.splits import TEST, TRAIN, stratified_split
-from compshift.estimators.comparison import KNOWN, TRAIN_PRIOR, Comparison, Outcome, summarise
+from compshift.estimators.comparison import KNOWN, TRAIN_PRIOR, Comparison, MethodOutcome, summarise
 from compshift.estimators.logit_adjusted import LogitAdjustedClassifier
 
 MAX_SCALED = 1e140
@@ -275,7 +275,7 @@ def _compared(
                 stayed[stays[number]] += right
             times = np.sum(stays, axis=0, dtype=np.float64) if stays else np.zeros(len(correct))
             stayed /= np.where(times > 0, times, np.nan)
-            outcomes[variant] = Outcome(correct, held_out, stayed, first.seconds, unconverged)
+            outcomes[variant] = MethodOutcome(correct, held_out, stayed, first.seconds, unconverged)
     n_new = int(np.count_nonzero(setup.space.locate(present, seen) < 0))
     left_out = default and BOOSTED not in names
     return summarise(outcomes, test_group, group, n_fits=len(parts), n_new=n_new, left_out=left_out)

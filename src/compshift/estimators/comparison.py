@@ -52,7 +52,7 @@ HEADINGS = {
 """Headings of the printed table, by column of ``frame``."""
 
 
-class Outcome(NamedTuple):
+class MethodOutcome(NamedTuple):
     """Which rows a method predicted correctly."""
 
     test: BoolArray  # (n,) test rows
@@ -125,7 +125,13 @@ def title(name: str) -> str:
 
 
 def summarise(
-    outcomes: Mapping[str, Outcome], test_group: IntArray, group: IntArray, *, n_fits: int, n_new: int, left_out: bool
+    outcomes: Mapping[str, MethodOutcome],
+    test_group: IntArray,
+    group: IntArray,
+    *,
+    n_fits: int,
+    n_new: int,
+    left_out: bool,
 ) -> Comparison:
     """Return the table of the methods and the sentences.
 
@@ -146,7 +152,7 @@ def summarise(
     return Comparison(frame, tuple(sentences))
 
 
-def _row(outcome: Outcome, test_group: IntArray, group: IntArray) -> list[float]:
+def _row(outcome: MethodOutcome, test_group: IntArray, group: IntArray) -> list[float]:
     """Return the entries of a method's row, in the order of ``HEADINGS``."""
     by_group, unseen = _by_group(outcome.test, test_group), _by_group(outcome.held_out, group)
     seen = _by_group(outcome.stayed, test_group)
@@ -181,7 +187,7 @@ def _worst(correct: BoolArray | FloatArray, group: IntArray) -> tuple[float, flo
     return float(accuracy[position]), math.sqrt(share * (1 - share) / count[position])
 
 
-def _on_held_out(methods: Mapping[str, Outcome], group: IntArray) -> Iterator[str]:
+def _on_held_out(methods: Mapping[str, MethodOutcome], group: IntArray) -> Iterator[str]:
     """Say which method does best on held-out groups."""
     accuracy = {name: _by_group(outcome.held_out, group) for name, outcome in methods.items()}
     unseen = {name: float(np.nanmean(values)) for name, values in accuracy.items() if not np.isnan(values).all()}
@@ -201,7 +207,7 @@ def _on_held_out(methods: Mapping[str, Outcome], group: IntArray) -> Iterator[st
         yield f"{where}, {title(best)} does best: {reached}{unclear}."
 
 
-def _price(outcomes: Mapping[str, Outcome], test_group: IntArray, group: IntArray) -> Iterator[str]:
+def _price(outcomes: Mapping[str, MethodOutcome], test_group: IntArray, group: IntArray) -> Iterator[str]:
     """Say what CRM with its uniform prior loses and gains on the test rows, and what the prior itself costs."""
 
     def rank(name: str) -> float:
@@ -259,7 +265,7 @@ def _verdict(difference: FloatArray) -> int:
 
 
 def _notes(
-    methods: Mapping[str, Outcome], test_group: IntArray, *, n_fits: int, n_new: int, left_out: bool
+    methods: Mapping[str, MethodOutcome], test_group: IntArray, *, n_fits: int, n_new: int, left_out: bool
 ) -> Iterator[str]:
     """Say what is missing from the table and which fits did not converge."""
     if n_fits == 1:

@@ -30,7 +30,7 @@ import numpy as np
 from compshift._checks import MAX_FEATURE
 from compshift._errors import InputError, check_name, shown
 from compshift.core.arrays import FloatArray
-from compshift.crm.linear_columns import number_statistics
+from compshift.crm.linear_columns import MAX_LEVELS, number_statistics
 from compshift.crm.mixed_features import MAX_CATEGORIES
 from compshift.data.raw_tables import as_booleans, as_numbers, as_text, as_times, column_kind
 from compshift.features.text_columns import TextComponents, is_language
@@ -43,9 +43,6 @@ DATE_PARTS = ("year", "month", "day of the week", "days since 1970")
 
 PARTS = {"number": 1, "boolean": 1, "date": len(DATE_PARTS), "category": 0, "text": 0}
 """Kind of a column → how many numbers a value becomes: none for a category, and one per component for a text."""
-
-MAX_LEVELS = 50
-"""Largest number of levels of a category with a feature of their own, for linear energies; the rarer ones share one."""
 
 NEAR_UNIQUE = 0.5
 """A column of text with more distinct values than this share of the rows is not used as a category."""
