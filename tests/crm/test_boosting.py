@@ -17,10 +17,11 @@ from compshift.core.energy import GroupTable
 pytest.importorskip("lightgbm")
 
 from compshift.crm import table_energies
-from compshift.crm.boosted_energies import TreeRows, _TreeObjective, value_basis
+from compshift.crm.boosted_energies import BoostingParams, TreeRows, _TreeObjective, grow, value_basis
 from compshift.crm.linear_columns import LinearColumns
 from compshift.crm.problem import Standard
-from compshift.crm.table_energies import FittedEnergies, Scores, _Trial
+from compshift.crm.table_energies import BoostedFits, FittedEnergies, Scores, _Trial
+from compshift.crm.trees import leaf_sums
 
 pytestmark = pytest.mark.filterwarnings("ignore::compshift.ExtrapolationWarning")
 QUICK = {"max_iter": 20, "n_jobs": 1}
@@ -157,6 +158,18 @@ class TestFit:
         assert len(asked) == 3
         assert not any(one & other for one, other in zip(trained, asked, strict=False))
         assert set.union(*asked) == {row.tobytes() for row in X[kept]}
+
+    def test_one_fit_gives_the_energies_after_every_number_of_rounds(self, data):
+        X, codes, kept = data
+        space = GroupSpace.from_cardinalities([3, 3])
+        groups, position = space.distinct(codes[kept][:300])
+        rows = TreeRows(X[kept][:300], position, np.full(300, 1 / 300), GroupTable.of(space, groups), ())
+        params, held = BoostingParams(n_threads=1), np.arange(300) % 3 == 0
+        found = BoostedFits(rows, params, np.array([3, 7])).held_out(held)
+        for energies, n_rounds in zip(found, (3, 7), strict=True):
+            booster, scale = grow(rows.subset(~held)[0], params, n_rounds)
+            expected = leaf_sums(booster, rows.X[held], scale) @ value_basis(space).T
+            np.testing.assert_allclose(energies, expected, atol=1e-12)
 
     def test_biases_prefer_fits_that_know_the_group(self, data, fitted, monkeypatch):
         """Energies of a group that was held out as a whole count only where its samples have no others."""
