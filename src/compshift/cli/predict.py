@@ -67,7 +67,7 @@ def predict(
         typer.Option(
             metavar="COVERAGE",
             help="Add the classes that cannot be excluded at this coverage, such as 0.9. Needs a model fitted with "
-            "--alpha auto, --cross-fit or --energies boosted.",
+            "--alpha auto, --cross-fit, or --energies boosted or auto.",
             show_default=False,
         ),
     ] = None,
