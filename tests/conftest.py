@@ -6,6 +6,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores: more threads
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import sys
 from collections import Counter
 
 import pytest
@@ -27,3 +28,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         count[item.path] += 1
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(autouse=True)
+def _no_methods_of_plugins_are_left():
+    """Remove the methods that a test added to the registry by a plugin file."""
+    yield
+    registry = sys.modules.get("compshift.methods.registry")
+    if registry is not None:
+        for name, method in list(registry.METHODS.items()):
+            if method.__module__.startswith(registry.PLUGIN_MODULE):
+                del registry.METHODS[name]

@@ -40,9 +40,14 @@ def test_parts_that_were_left(call, site, tmp_path, files, archive, left):
 def start(site, root, *, limit=None, program=COMMAND):
     """Start the command in a process of its own; ``limit`` is the largest file in bytes that it can write."""
     command = [*program, "datasets", "get", NAME, "--root", str(root), "--address", site.url()]
-    limits = (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None
+
+    def prepare():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it, and so would their children
+        if limit:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
     return subprocess.Popen(
-        command, env={**environment(), "NO_PROXY": "127.0.0.1"}, preexec_fn=limits, text=True,
+        command, env={**environment(), "NO_PROXY": "127.0.0.1"}, preexec_fn=prepare, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
