@@ -12,7 +12,7 @@ import numpy as np
 from unseen_protocol import Draw
 
 from compshift import CRMClassifier, CRMClassifierCV
-from compshift.crm.transforms import TRANSFORMS
+from compshift.crm.problem import TRANSFORMS
 
 ALPHAS = (1e-2, 1e-1, 1.0)
 

@@ -24,8 +24,21 @@ if TYPE_CHECKING:
 ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 """Matches an escaped UTF-16 surrogate, paired or not. Two in a row encode one character; a single one is invalid."""
 
+PARQUET = (".parquet", ".pq")
+"""File name endings of Parquet files."""
+
 PRODUCTS = (".html", ".htm", ".md", ".tex", ".png", ".svg", ".pdf", ".onnx")
 """Suffixes of output files; they are never read as part of an input folder."""
+
+
+def ending(path: str | PathLike[str]) -> str:
+    """Return the ending of a file name in lower case, including the dot."""
+    return Path(path).suffix.lower()
+
+
+def is_parquet(path: Path) -> bool:
+    """Return whether a path has the name of a Parquet file, or is a folder, which may contain shards."""
+    return path.is_dir() or ending(path) in PARQUET
 
 
 def parse_json(text: str | bytes) -> Any:

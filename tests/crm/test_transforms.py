@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 import compshift
 from compshift import CRMClassifier, CRMClassifierCV, InputError
-from compshift.crm.transforms import TRANSFORMS, signed_root, transformed, unit_length
+from compshift.crm.problem import TRANSFORMS, signed_root, transformed, unit_length
 from tests.crm.stores import sightings, write_store
 from tests.estimators.made_data import make_data
 

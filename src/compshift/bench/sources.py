@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from compshift._errors import InputError
+from compshift._files import ending
 from compshift.core.arrays import FloatArray
 from compshift.data.benchmarks import MODULES, Benchmark, benchmark
 from compshift.data.dataset import GroupedDataset, ImageArrays, ImageFiles, Samples, Texts, Tokens
 from compshift.data.feature_files import load_features, read_inputs
-from compshift.data.text_tables import ending
 from compshift.data.typed_tables import TABLE_ENDINGS
 
 MAX_MEASUREMENTS = 50

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compshift._errors import InputError, check_name
-from compshift._files import check_apart
+from compshift._files import check_apart, is_parquet
 from compshift.cli.fit_options import (
     boosted_classifier,
     check_pool,
@@ -359,7 +359,6 @@ def _fit_streamed(clf: Any, source: Path, table: TableOptions, prior: str, memor
     from compshift.cli.inputs import check_attribute_sizes
     from compshift.core.groups import GroupSpace
     from compshift.data.feature_store import FeatureStore
-    from compshift.data.shards import is_parquet
 
     if not is_parquet(source):
         raise InputError(

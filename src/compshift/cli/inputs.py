@@ -17,16 +17,15 @@ import numpy as np
 import typer
 
 from compshift._errors import InputError, listing, unknown_name
-from compshift._files import check_apart, check_target
+from compshift._files import check_apart, check_target, ending, is_parquet
 from compshift.cli.options import names, read_shares, reject_unused
 from compshift.data.benchmarks import MODULES, benchmark
 from compshift.data.dataset import DEFAULT_BACKBONES
 from compshift.data.feature_files import holds_features
-from compshift.data.shards import is_parquet, read_manifest
+from compshift.data.shards import read_manifest
 from compshift.data.splits import SPLITS
 from compshift.data.table import SPLIT_COLUMN
 from compshift.data.table_files import check_columns, column_names
-from compshift.data.text_tables import ending
 from compshift.data.typed_tables import TABLE_ENDINGS
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import numpy as np
 import typer
 
 from compshift._errors import InputError, listing, unknown_name
+from compshift._files import ending, is_parquet
 from compshift.cli.inputs import TableOptions, feature_origin, require_torch, split_part
 from compshift.cli.options import names, read_prior, reject_unused
 from compshift.core.arrays import IntArray
@@ -31,10 +32,8 @@ from compshift.data.feature_files import (
     read_features,
     read_inputs,
 )
-from compshift.data.shards import is_parquet
 from compshift.data.splits import check_split, split_rows
 from compshift.data.table_files import column_names, is_table, read_kept
-from compshift.data.text_tables import ending
 from compshift.features.recipe import WITHOUT_NETWORK, Recipe
 from compshift.training.load import load, load_file
 

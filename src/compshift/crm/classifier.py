@@ -16,9 +16,8 @@ from compshift.crm.fitted import FittedCRM
 from compshift.crm.inputs import LabelledSamples, is_streamed, restored_on_error, visible_log
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
-from compshift.crm.problem import warn_of_unequal_scales
+from compshift.crm.problem import TRANSFORMS, transformed, transformed_samples, warn_of_unequal_scales
 from compshift.crm.streams import read_streamed
-from compshift.crm.transforms import TRANSFORMS, transformed, transformed_samples
 from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
 
 if TYPE_CHECKING:

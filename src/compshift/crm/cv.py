@@ -36,9 +36,8 @@ from compshift.crm.inputs import LabelledSamples, check_jobs, restored_on_error,
 from compshift.crm.missing_attributes import fit_incomplete
 from compshift.crm.model import BIASES, CRMModel, warn_of_unreliable_biases, warn_unless_converged
 from compshift.crm.pool_decision import decide_on_pool
-from compshift.crm.problem import warn_of_unequal_scales
+from compshift.crm.problem import TRANSFORMS, transformed, transformed_samples, warn_of_unequal_scales
 from compshift.crm.selection import SearchSpace, bias_reliability, choose, cv_results
-from compshift.crm.transforms import TRANSFORMS, transformed, transformed_samples
 from compshift.crm.unlabelled import fit_unlabelled, read_pool, record_pool
 
 AUTO = "auto"

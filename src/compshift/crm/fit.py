@@ -64,9 +64,7 @@ class FitParams(NamedTuple):
     alpha: float
     anchor: str = "zero"  # one of ANCHORS
     cross_fit: int = 0  # number of folds for out-of-fold energies; 0 for no cross-fitting
-    feature_transform: str = (
-        "none"  # one of ``transforms.TRANSFORMS``; fits expect features that are transformed already
-    )
+    feature_transform: str = "none"  # one of ``problem.TRANSFORMS``; fits expect features that are transformed already
 
 
 class Setting(NamedTuple):

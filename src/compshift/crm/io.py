@@ -23,7 +23,7 @@ import numpy as np
 from compshift import __version__
 from compshift._checks import check_count
 from compshift._errors import InputError
-from compshift._files import check_path, parse_json, replacing
+from compshift._files import PARQUET, check_path, parse_json, replacing
 from compshift.core.arrays import FloatArray
 from compshift.core.candidates import Candidates
 from compshift.core.columns import plain_value
@@ -32,7 +32,6 @@ from compshift.crm.linear_columns import LinearColumns, check_linear_columns
 from compshift.crm.model import CRMModel, OutOfFold, PoolDecision, PoolUse, same_prior
 from compshift.crm.model_checks import PLAIN, check_header, checked_arrays, checked_space, is_distinct_names
 from compshift.crm.trees import Trees, check_trees
-from compshift.data.shards import PARQUET
 from compshift.data.typed_tables import TABLE_ENDINGS
 
 MODEL_FORMAT_VERSION = 2

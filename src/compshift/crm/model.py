@@ -19,7 +19,7 @@ from compshift.core.folds import ranks_in_group
 from compshift.core.posterior import group_log_posterior, marginal_log_posterior, marginal_log_sums
 from compshift.crm.blocks import over_blocks
 from compshift.crm.linear_columns import LinearColumns
-from compshift.crm.transforms import transformed
+from compshift.crm.problem import transformed
 from compshift.crm.trees import Trees
 
 BIASES = ("extrapolated", "learned", "cumulant", "shrunk")
@@ -113,7 +113,7 @@ class CRMModel:
     expected: FloatArray | None = None  # (g, 3) expected accuracy and its interval; NaN where it was not estimated
     out_of_fold: OutOfFold | None = None  # for prediction sets; None if they were not computed
     pool: PoolUse | None = None  # None if there were no unlabelled samples
-    feature_transform: str = "none"  # of new samples, one of ``transforms.TRANSFORMS``
+    feature_transform: str = "none"  # of new samples, one of ``problem.TRANSFORMS``
     basis: Trees | LinearColumns | None = None  # for tables of mixed columns: computes the features of the energies
 
     def with_transform(self, transform: str) -> CRMModel:

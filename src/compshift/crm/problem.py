@@ -1,4 +1,4 @@
-r"""Step 1 of CRM as a convex problem: standardised features, the risk with its ridge, and units for the optimiser.
+r"""Step 1 of CRM as a convex problem: transformed and standardised features, the risk with its ridge, and units.
 
 Features are centred and divided by one common scale, so that the ridge does not depend on their unit. The same passes
 measure how unevenly the variance is spread over directions, which determines the optimiser's units. The Hessian of a
@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,13 @@ from compshift.core.arrays import BLOCK_CELLS, FloatArray, like, row_blocks, saf
 from compshift.core.energy import GroupTable, Risk, expected_risk, linear_energies, step_one_risk
 from compshift.crm.blocks import ArrayRows, Block, SummableRows, Sums, over_blocks
 from compshift.crm.solver import Parameters, RiskGradient
+
+if TYPE_CHECKING:
+    from compshift.crm.inputs import LabelledSamples
+
+TRANSFORMS = ("none", "signed_root", "unit_length")
+"""Transforms of each row of features, applied first in fits and in predictions. ``CRMClassifierCV`` keeps
+the first unless another is clearly better."""
 
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 """Relative difference up to which two feature values count as equal."""
@@ -50,6 +57,39 @@ MIN_SCALE = 1e-303
 PROBES = 16
 """Number of random directions along which second moments are measured. It need not be large: a spread accurate to a
 factor of two is sufficient."""
+
+
+def signed_root(X: FloatArray) -> FloatArray:
+    r"""Return the signed square root of features (n, p): :math:`x \mapsto \mathrm{sign}(x) \sqrt{|x|}`."""
+    return np.asarray(np.sign(X) * np.sqrt(np.abs(X)))
+
+
+def unit_length(X: FloatArray) -> FloatArray:
+    r"""Return features (n, p) with rows of length 1: :math:`x \mapsto x / \lVert x \rVert_2`; rows of zeros stay zero.
+
+    Rows are first divided by their largest absolute value, so that squares neither overflow nor underflow.
+    """
+    largest = np.abs(X).max(axis=1, keepdims=True)  # (n, 1)
+    scaled = X / np.where(largest > 0, largest, 1.0)
+    length = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]  # (n, 1), at least 1 unless the row is zero
+    return np.asarray(scaled / np.where(length > 0, length, 1.0))
+
+
+def transformed(X: FloatArray, transform: str) -> FloatArray:
+    """Return features (n, p) after one of ``TRANSFORMS``; ``X`` itself for ``"none"``."""
+    if transform == "none":
+        return X
+    return signed_root(X) if transform == "signed_root" else unit_length(X)
+
+
+def transformed_samples(data: LabelledSamples, transform: str) -> LabelledSamples:
+    """Return training samples, complete and incomplete ones, with transformed features."""
+    if transform == "none":
+        return data
+    incomplete = data.incomplete
+    if incomplete is not None:
+        incomplete = incomplete._replace(X=transformed(incomplete.X, transform))
+    return data._replace(X=transformed(data.X, transform), incomplete=incomplete)
 
 
 class Standard(NamedTuple):

@@ -16,9 +16,9 @@ from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.crm.fit import FitParams, Setting, StandardisedRows, step_one, step_two
 from compshift.crm.held_out import OFFSETS, CombinationScores, Scorer, combination_scores, extrapolated_start
 from compshift.crm.inputs import LabelledSamples
+from compshift.crm.problem import transformed_samples
 from compshift.crm.ridge import GROUP_SPREAD, default_alphas, further_alphas, ridge_criterion, typical_alpha
 from compshift.crm.solver import Parameters
-from compshift.crm.transforms import transformed_samples
 
 RELIABILITY_TOL = 1e-5
 """Tolerance of the fits whose tail indices are reported; at a weak ridge, larger values change them."""

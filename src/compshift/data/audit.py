@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from compshift._errors import InputError, listing
+from compshift._files import ending
 from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.core.columns import MAX_VALUES, check_value_count, hardly_repeats
 from compshift.core.groups import GroupSpace
@@ -20,7 +21,7 @@ from compshift.core.plan import Plan
 from compshift.data.feature_files import read_labels
 from compshift.data.splits import check_split, split_rows
 from compshift.data.table_files import read_table
-from compshift.data.text_tables import ending, find_missing_words
+from compshift.data.text_tables import find_missing_words
 
 SMALL_GROUP = 30
 """Number of rows below which a group is listed as small."""

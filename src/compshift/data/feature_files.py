@@ -21,14 +21,13 @@ import numpy as np
 
 from compshift._checks import MAX_TABLE_GROUPS, check_codes, check_finite, check_list, check_same_rows
 from compshift._errors import InputError, check_name, listing
-from compshift._files import check_path, parse_json, replacing
+from compshift._files import check_path, ending, is_parquet, parse_json, replacing
 from compshift.core.arrays import IntArray
 from compshift.core.groups import GroupSpace
 from compshift.data.dataset import GroupedDataset, check_dataset
-from compshift.data.shards import is_parquet, list_matrix, reading, shard_files
+from compshift.data.shards import list_matrix, reading, shard_files
 from compshift.data.splits import check_split, split_rows, stratified_split
 from compshift.data.table_files import check_columns, check_values, column_names, read_table
-from compshift.data.text_tables import ending
 from compshift.data.untrusted import check_parquet, read_arrays
 
 FEATURE_COLUMN = re.compile(r"f(0|[1-9]\d*)")

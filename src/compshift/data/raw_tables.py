@@ -16,13 +16,13 @@ import numpy as np
 
 from compshift._checks import MAX_FEATURE
 from compshift._errors import InputError, shown
-from compshift._files import check_path
+from compshift._files import check_path, ending
 from compshift.core.arrays import FloatArray
 from compshift.core.columns import plain_value, without_arrow
 from compshift.data.dataset import as_known
 from compshift.data.table import NUMBER
 from compshift.data.table_files import check_columns, column_names, read_raw
-from compshift.data.text_tables import TEXT, ending
+from compshift.data.text_tables import TEXT
 from compshift.data.typed_tables import EXCEL
 
 DATE = re.compile(

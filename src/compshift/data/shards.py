@@ -16,10 +16,7 @@ import numpy as np
 
 from compshift._errors import InputError, reason
 from compshift._files import check_inside, check_ordinary, parse_json, read_json_object
-from compshift.data.text_tables import encoding_error, ending
-
-PARQUET = (".parquet", ".pq")
-"""File name endings of Parquet files."""
+from compshift.data.text_tables import encoding_error
 
 MANIFEST = "_features.json"
 """File name of the manifest in a folder of feature shards. Parquet readers skip names that begin with ``_``."""
@@ -35,11 +32,6 @@ The key is a digest of the backbone's settings, weights and precision: shards of
 
 MAX_SHARDS = 100_000
 """Maximum number of shards in a folder, because their file names have five digits."""
-
-
-def is_parquet(path: Path) -> bool:
-    """Return whether a path has the name of a Parquet file, or is a folder, which may contain shards."""
-    return path.is_dir() or ending(path) in PARQUET
 
 
 @contextmanager

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError, unknown_name
-from compshift.data.shards import check_readable, is_parquet, reading, shard_files
-from compshift.data.text_tables import TEXT, ending, read_strings, read_text, read_unchanged, text_columns
+from compshift._files import ending, is_parquet
+from compshift.data.shards import check_readable, reading, shard_files
+from compshift.data.text_tables import TEXT, read_strings, read_text, read_unchanged, text_columns
 from compshift.data.typed_tables import TABLE_ENDINGS, read_typed
 from compshift.data.untrusted import check_parquet
 

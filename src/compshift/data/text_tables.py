@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError
+from compshift._files import ending
 
 TEXT = {".csv": ",", ".tsv": "\t", ".txt": ","}
 """Column separator of text tables, by file name ending."""
@@ -24,11 +24,6 @@ MAX_HEADER_BYTES = 1 << 24
 
 MAX_BLOCK_BYTES = 1 << 24
 """Maximum size of the blocks that Arrow parses, in bytes; a row cannot be longer than two blocks."""
-
-
-def ending(path: str | PathLike[str]) -> str:
-    """Return the ending of a file name in lower case, including the dot."""
-    return Path(path).suffix.lower()
 
 
 def text_columns(path: Path) -> list[str]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from compshift._errors import InputError, shown
-from compshift._files import parse_json
-from compshift.data.text_tables import MAX_BLOCK_BYTES, MAX_COLUMNS, TEXT, ending, with_large_rows
+from compshift._files import ending, parse_json
+from compshift.data.text_tables import MAX_BLOCK_BYTES, MAX_COLUMNS, TEXT, with_large_rows
 from compshift.data.untrusted import check_unpacked
 
 JSON_LINES = (".jsonl", ".ndjson")

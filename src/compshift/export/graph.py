@@ -113,7 +113,7 @@ def add_probabilities(graph: Nodes, source: OnnxSource, X: str, prior: str, *, g
 
 
 def _transformed(graph: Nodes, transform: str, X: str) -> str:
-    """Add the transform of the features, as in ``crm.transforms``."""
+    """Add the transform of the features, as in ``crm.problem``."""
     if transform == "none":
         return X
     size = graph.add("Abs", X)

@@ -48,7 +48,7 @@ class OnnxSource:
     log_prior: FloatArray  # (g,)
     log_weight: FloatArray  # (g,) score of each group without its prior: −B(z), plus the offset if the group is unseen
     feature_names: tuple[str, ...] | None = None
-    feature_transform: str = "none"  # of the features, one of ``crm.transforms.TRANSFORMS``
+    feature_transform: str = "none"  # of the features, one of ``crm.problem.TRANSFORMS``
 
     @property
     def space(self) -> GroupSpace:

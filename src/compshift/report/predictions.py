@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from compshift._errors import InputError
-from compshift._files import check_target, replacing
-from compshift.data.shards import PARQUET
-from compshift.data.text_tables import ending
+from compshift._files import PARQUET, check_target, ending, replacing
 from compshift.report.terminal import MAX_ROWS, plain_table, print_lines
 
 if TYPE_CHECKING:
