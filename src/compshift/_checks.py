@@ -149,6 +149,16 @@ def as_array(values: Any, name: str) -> Any:
         raise unreadable_error(values, name) from None
 
 
+def changed_names_error(error: Exception, *, fitted: bool) -> InputError | None:
+    """Return the error for features with other names than in ``fit``, or None if ``error`` has another reason.
+
+    scikit-learn's estimator checks look for its own wording and line breaks, which stay.
+    """
+    if not fitted or not isinstance(error, ValueError) or "feature names" not in str(error):
+        return None
+    return InputError(f"{str(error).rstrip()}\nPass the columns used in fit, in the same order.", lines=True)
+
+
 def unreadable_error(values: Any, name: str) -> InputError:
     """Return the error for values that NumPy cannot read, for example a tensor that requires a gradient."""
     return InputError(

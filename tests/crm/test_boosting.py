@@ -535,6 +535,7 @@ class TestFiles:
         ({"energies": "cubic"}, "energies 'cubic' is not known: use one of 'boosted', 'linear', 'auto'"),
         ({"max_iter": 0}, "max_iter"),
         ({"learning_rate": 0}, "learning_rate"),
+        ({"learning_rate": 1e308}, r"learning_rate is 1e\+308: pass a number above 0 and at most 10"),
         ({"max_leaf_nodes": 1}, "max_leaf_nodes is 1: pass an integer from 2"),
         ({"min_samples_leaf": 0}, "min_samples_leaf"),
         ({"l2_regularization": -1}, "l2_regularization"),

@@ -355,6 +355,12 @@ class TestFeaturesArePassedOn:
         assert clf.score(new[unseen], truth[unseen, 0]) > 0.5
         with pytest.raises(InputError, match="Pass the columns used in fit, in the same order"):
             clf.predict(new[["colour", "u"]])
+        place = truth[:, 1]
+        known = clf.predict_group(new, attributes=place)
+        assert (known[:, 1] == place).all()
+        alone = [clf.predict_group(new[place == value], attributes=place[place == value]) for value in (0, 1)]
+        assert (known[place == 1] == alone[1]).all()
+        assert (known[place == 0] == alone[0]).all()
         weight = (np.arange(len(frame)) % 3 > 0).astype(float)
         clf.fit(frame, codes[:, 0], attributes=codes[:, 1], sample_weight=weight)
 
@@ -365,6 +371,18 @@ class TestFeaturesArePassedOn:
         assert AffineExtrapolation(booster, cv=2).fit(X, codes[:, 0], attributes=codes[:, 1]).n_features_in_ == 2
         with pytest.raises(InputError, match=r"estimator \(LogisticRegression\) failed .*NaN"):
             AffineExtrapolation(LogisticRegression(), cv=2).fit(X, codes[:, 0], attributes=codes[:, 1])
+
+    def test_features_that_cannot_be_read_are_named_in_one_line(self):
+        frame, codes = self.frame()
+        booster = HistGradientBoostingClassifier(max_iter=3, random_state=0)
+        clf = AffineExtrapolation(booster, cv=2).fit(frame[["u"]], codes[:, 0], attributes=codes[:, 1])
+        mixed = pd.DataFrame({"u": [0.0], 1: [0.0]})
+        with pytest.raises(InputError, match="all input features have string names") as found:
+            clf.predict(mixed)
+        assert len(str(found.value).splitlines()) == 1
+        torch = pytest.importorskip("torch")
+        with pytest.raises(InputError, match=r"X is a Tensor that NumPy cannot read.*\.detach\(\)\.cpu\(\)\.numpy\(\)"):
+            clf.fit(torch.zeros((len(codes), 2), requires_grad=True), codes[:, 0], attributes=codes[:, 1])
 
 
 @pytest.mark.filterwarnings("ignore:.*of the estimator's probabilities are below floor")

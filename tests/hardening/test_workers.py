@@ -96,7 +96,15 @@ def _bench(reference: Scene, cwd: Path, *options: str) -> Iterator[Any]:
     """Start a benchmark with a further method, in a process group of its own."""
     command = [sys.executable, "-m", "compshift", *reference.arguments, *options]
     with (cwd / "out.txt").open("w") as out, (cwd / "err.txt").open("w") as err:
-        process = subprocess.Popen(command, cwd=cwd, env=ENVIRONMENT, stdout=out, stderr=err, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=ENVIRONMENT,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
+        )
         try:
             yield process
         finally:

@@ -22,6 +22,9 @@ from compshift.crm.model import BIASES, warn_of_unreliable_biases
 from compshift.crm.table_energies import ENERGIES, TableFit, fit_table
 from compshift.crm.trees import Trees, import_lightgbm
 
+MAX_LEARNING_RATE = 10
+"""Largest accepted ``learning_rate``: far larger values make the energies overflow."""
+
 MAX_LEAVES = 100_000
 """Largest number of leaves of a tree that LightGBM can grow, rounded down."""
 
@@ -50,7 +53,7 @@ class CRMBoostingClassifier(FittedCRM):
     early_stopping : bool, default=True
         Whether to choose the number of rounds, up to ``max_iter``, by the accuracy on held-out groups and samples.
     learning_rate : float, default=0.1
-        Factor by which the leaves of each tree are multiplied.
+        Factor by which the leaves of each tree are multiplied, at most 10.
     max_leaf_nodes : int, default=15
         Maximum number of leaves of a tree.
     min_samples_leaf : int, default=20
@@ -226,8 +229,13 @@ class CRMBoostingClassifier(FittedCRM):
         check_count(self.max_iter, "max_iter")
         check_fraction(self.confidence, "confidence")
         jobs = check_jobs(self.n_jobs)
+        rate = check_positive(self.learning_rate, "learning_rate")
+        if rate > MAX_LEARNING_RATE:
+            raise InputError(
+                f"learning_rate is {rate:g}: pass a number above 0 and at most {MAX_LEARNING_RATE}, such as 0.1"
+            )
         params = BoostingParams(
-            check_positive(self.learning_rate, "learning_rate"),
+            rate,
             n_leaves,
             check_count(self.min_samples_leaf, "min_samples_leaf"),
             check_positive(self.l2_regularization, "l2_regularization", allow_zero=True),

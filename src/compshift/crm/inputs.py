@@ -19,6 +19,7 @@ from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from compshift._checks import (
+    changed_names_error,
     check_finite,
     check_magnitude,
     check_same_order,
@@ -243,10 +244,8 @@ def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatAr
     try:
         array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=not fitted)
     except (TypeError, ValueError, OverflowError) as error:
-        if fitted and isinstance(error, ValueError) and "feature names" in str(error):
-            # keep scikit-learn's wording and line breaks, which its estimator checks look for
-            message = f"{str(error).rstrip()}\nPass the columns used in fit, in the same order."
-            raise InputError(message, lines=True) from None
+        if (changed := changed_names_error(error, fitted=fitted)) is not None:
+            raise changed from None
         if fitted and "is expecting" in str(error):
             raise InputError(f"{error}: pass the columns used in fit, in the same order") from None
         odd = _odd_columns(X) if isinstance(error, ValueError) or hasattr(X, "columns") else []

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from compshift._checks import check_magnitude
+from compshift._checks import changed_names_error, check_magnitude, unreadable_error
 from compshift._errors import InputError, InputTypeError
 from compshift.core.arrays import FloatArray
 from compshift.core.columns import native_table, plain_value
@@ -52,10 +52,8 @@ def mixed_features(
         try:
             validate_data(estimator, frame, reset=reset, skip_check_array=True)
         except (TypeError, ValueError) as error:
-            if not reset and isinstance(error, ValueError) and "feature names" in str(error):
-                # keep scikit-learn's line breaks, which its estimator checks look for
-                message = f"{str(error).rstrip()}\nPass the columns used in fit, in the same order."
-                raise InputError(message, lines=True) from None
+            if (changed := changed_names_error(error, fitted=not reset)) is not None:
+                raise changed from None
             kind = InputTypeError if isinstance(error, TypeError) else InputError
             raise kind(f"X cannot be read as a table: {' '.join(str(error).split())}") from None
         if not len(frame) or not frame.shape[1]:
@@ -79,6 +77,8 @@ def _as_numbers(estimator: BaseEstimator, X: Any, reset: bool) -> Any:
     except (TypeError, ValueError) as error:
         kind = InputTypeError if isinstance(error, TypeError) else InputError
         raise kind(f"X cannot be read as a table, one row per sample: {error}") from None
+    except RuntimeError:
+        raise unreadable_error(X, "X") from None
     if array.dtype.kind in "biuf":
         array = np.asarray(array, dtype=np.float64)
         return _checked(array)

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter, validate_data
 
-from compshift._checks import check_count, check_positive, check_unmasked
+from compshift._checks import changed_names_error, check_count, check_positive, check_unmasked, unreadable_error
 from compshift._errors import InputError, InputTypeError, an, check_name
 from compshift.core.affine import WEIGHTS, affine_log_posterior, affine_weights, log_floored, log_partition
 from compshift.core.arrays import FloatArray, IntArray, row_blocks
@@ -309,12 +309,13 @@ class AffineExtrapolation(GroupClassifier):
         try:
             checked = validate_data(self, X, reset=not fitted, **checks)
         except (TypeError, ValueError) as error:
-            if fitted and "feature names" in str(error):
-                message = f"{str(error).rstrip()}\nPass the columns used in fit, in the same order."
-                raise InputError(message, lines=True) from None
+            if (changed := changed_names_error(error, fitted=fitted)) is not None:
+                raise changed from None
             kind = InputTypeError if isinstance(error, TypeError) else InputError
             cure = "pass the columns used in fit, in the same order" if fitted else "pass one row per sample"
             raise kind(f"{error}: {cure}") from None
+        except RuntimeError:
+            raise unreadable_error(X, "X") from None
         if is_frame and not len(X):
             raise InputError("X has 0 sample(s), but a minimum of 1 is required: pass one row per sample")
         single = not is_frame and getattr(checked, "dtype", None) in (np.float16, np.float32)
