@@ -28,18 +28,18 @@ def paper_differences(data: str, protocol: Mapping[str, Any], record: Record, *,
     if data not in named:
         return ["the paper does not have this data set"]
     paper = named_protocol("paper", kind=benchmark(data).kind, dataset=data)
-    found = list(_incomplete(data, record))
+    found = list(_split_differences(data, record))
     if protocol["mode"] == "features":
         found.append(f"linear heads on frozen features, where the paper fine-tunes {_network(paper.backbone)}")
     else:
-        found += _other_settings(protocol, paper, data)
+        found += _setting_differences(protocol, paper, data)
     for count, expected, name in ((draws, paper.draws, "draw"), (seeds, paper.seeds, "seed")):
         if count < expected or (name == "draw" and count > expected):
             found.append(f"{count} {name}{'s' * (count != 1)}, where the paper has {expected}")
     return found
 
 
-def _incomplete(data: str, record: Record) -> Iterator[str]:
+def _split_differences(data: str, record: Record) -> Iterator[str]:
     """Yield a sentence for each split whose rows are not those of the published data set."""
     known = benchmark(data)
     shape = tuple(len(values) for values in record["values"])
@@ -62,7 +62,7 @@ def _incomplete(data: str, record: Record) -> Iterator[str]:
         yield f"{split} has {counts.sum()} rows, the published data set {total}"
 
 
-def _other_settings(stored: Mapping[str, Any], paper: Protocol, data: str) -> Iterator[str]:
+def _setting_differences(stored: Mapping[str, Any], paper: Protocol, data: str) -> Iterator[str]:
     """Yield a sentence for each setting that the paper states and the stored protocol has otherwise."""
     name = stored.get("name", "compshift")
     own = named_protocol(name if name in PROTOCOLS else "compshift", kind=benchmark(data).kind, dataset=data)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from compshift.data.dataset import GroupedDataset
     from compshift.estimators.comparison import Comparison
 
-DEFAULT_SHARES = "0.7,0.3"
+COMPARE_SHARES = "0.7,0.3"
 """Shares of the train and test rows of a table without splits."""
 
 
@@ -86,7 +86,7 @@ def compare(
     categorical: list[int] = []
     if table.is_raw_table(source) and source.exists():
         if split_column is None and shares is None and SPLIT_COLUMN not in column_names(source):
-            table = replace(table, shares=DEFAULT_SHARES, seed=seed_of(seed))  # as the library would split
+            table = replace(table, shares=COMPARE_SHARES, seed=seed_of(seed))  # as the library would split
         data, recipe = raw_table_features(table, source, quiet=json)
         categorical = [] if recipe.table is None else recipe.table.categorical
     else:

@@ -119,7 +119,7 @@ class TableOptions:
         name = self.backbone or DEFAULT_BACKBONES[kind]
         return Recipe(kind, columns, str(Path(name).resolve()) if Path(name).is_dir() else name)
 
-    def random_or_column(self) -> str | dict[str, float] | None:
+    def split_rule(self) -> str | dict[str, float] | None:
         """Return the name of the column of splits, or the shares of a random split, or None if neither is given."""
         if self.split_column is not None and self.shares is not None:
             raise InputError("--split-column and --shares cannot be used together: pass one of them")
@@ -127,7 +127,7 @@ class TableOptions:
 
     def load_table(self, source: str | Path, recipe: Recipe) -> tuple[GroupedDataset, Recipe]:
         """Return the labelled samples of a table, and the recipe with a description of the split added."""
-        targets, nuisances, split = self.targets, self.nuisances, self.random_or_column()
+        targets, nuisances, split = self.targets, self.nuisances, self.split_rule()
         data = recipe.load_table(
             source, target=targets, attributes=nuisances, split=split, random_state=self.seed, root=self.root
         )
@@ -315,7 +315,7 @@ def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tup
     _check_split(table, source)
     if table.keep is not None and table.features is not None:
         raise InputError("--keep and --features cannot be used together: --features already names all features")
-    split = table.random_or_column()
+    split = table.split_rule()
     known = raw_names(source)
     others = [*table.targets, *table.nuisances, *([split] if isinstance(split, str) else [])]
     kept = [] if table.keep is None else names(table.keep, "--keep")

@@ -34,10 +34,10 @@ MAX_FLOORED_IN_ROW = 0.5
 MAX_FLOORED_ROWS = 0.5
 """Share of such rows above which unseen groups take part in the comparison of both ways to predict training rows."""
 
-FLOORED_LOSS = 0.05
+MAX_FLOORED_LOSS = 0.05
 """Loss of accuracy on held-out rows of seen groups above which a fit stops extrapolating if the floor decides."""
 
-COLLAPSE = 0.2
+MAX_LOSS = 0.2
 """Loss above which it stops in any case. With few rows, additive groups can lose a tenth and still extrapolate well."""
 
 FALL_BACK_ERRORS = 2.0
@@ -285,7 +285,7 @@ class AffineExtrapolation(GroupClassifier):
         gain = right[False] - right[True]  # (n,)
         mean = float(np.average(gain, weights=sample_weight))
         error = float(np.sqrt(np.average((gain - mean) ** 2, weights=sample_weight) / len(gain)))
-        if mean > max(FLOORED_LOSS if floored else COLLAPSE, FALL_BACK_ERRORS * error):
+        if mean > max(MAX_FLOORED_LOSS if floored else MAX_LOSS, FALL_BACK_ERRORS * error):
             reason = f"most probabilities are below floor={self.floor_:g}" if floored else "they are far from additive"
             self.extrapolates_ = False
             accuracy = {key: float(np.average(values, weights=sample_weight)) for key, values in right.items()}

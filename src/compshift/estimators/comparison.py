@@ -15,10 +15,10 @@ from compshift.crm.selection import mean_and_error
 if TYPE_CHECKING:
     import pandas as pd
 
-MIN_GROUP_ROWS = 10
+MIN_WORST_GROUP_ROWS = 10
 """Smallest number of rows of a group that counts for the worst group; smaller ones are the worst by chance."""
 
-CLEAR_ERRORS = 2.0
+STATED_ERRORS = 2.0
 """Number of standard errors above which a difference is stated."""
 
 KNOWN = "-known"
@@ -179,7 +179,7 @@ def _by_group(correct: BoolArray | FloatArray, group: IntArray) -> FloatArray:
 def _worst(correct: BoolArray | FloatArray, group: IntArray) -> tuple[float, float]:
     """Return the lowest accuracy of a group with enough rows and its standard error; NaN if there is no such group."""
     count, accuracy = np.bincount(group), _by_group(correct, group)
-    accuracy[count < MIN_GROUP_ROWS] = np.nan
+    accuracy[count < MIN_WORST_GROUP_ROWS] = np.nan
     if np.isnan(accuracy).all():
         return math.nan, math.nan
     position = int(np.nanargmin(accuracy))
@@ -226,7 +226,7 @@ def _price(outcomes: Mapping[str, MethodOutcome], test_group: IntArray, group: I
         changes = {"of average accuracy": _points(crm.test, outcomes[other].test)}
         (worst, error), (other_worst, other_error) = (_worst(part.test, test_group) for part in (crm, outcomes[other]))
         if not math.isnan(worst):
-            clear = abs(worst - other_worst) > CLEAR_ERRORS * math.hypot(error, other_error)
+            clear = abs(worst - other_worst) > STATED_ERRORS * math.hypot(error, other_error)
             changes["in the worst group"] = 100 * (worst - other_worst) * clear
         yield f"Against {title(other)}, {own} with a uniform prior over groups {_changed(changes)}."
     points = _points(crm.test, outcomes[name + TRAIN_PRIOR].test)
@@ -261,7 +261,7 @@ def _points(one: BoolArray, other: BoolArray) -> float:
 def _verdict(difference: FloatArray) -> int:
     """Return the sign of the mean of paired differences; 0 if it is not clear."""
     mean, error = mean_and_error(difference)
-    return int(np.sign(mean)) if abs(mean) > CLEAR_ERRORS * error else 0
+    return int(np.sign(mean)) if abs(mean) > STATED_ERRORS * error else 0
 
 
 def _notes(
@@ -275,10 +275,10 @@ def _notes(
         )
     if n_new:
         yield f"{n_new} of the groups among the test rows {'is' if n_new == 1 else 'are'} absent from training."
-    few = int(np.count_nonzero(np.bincount(test_group) < MIN_GROUP_ROWS))
+    few = int(np.count_nonzero(np.bincount(test_group) < MIN_WORST_GROUP_ROWS))
     if few:
         yield (
-            f"{few} group{'s' * (few > 1)} with fewer than {MIN_GROUP_ROWS} test rows "
+            f"{few} group{'s' * (few > 1)} with fewer than {MIN_WORST_GROUP_ROWS} test rows "
             f"{'do' if few > 1 else 'does'} not count for the worst group."
         )
     for name, outcome in methods.items():

@@ -37,7 +37,7 @@ MAX_MISSING_ROWS = 200
 MAX_PANEL_VALUES = 30
 """Maximum number of values of an attribute in a panel; if there are more, ``_value_order`` decides which are drawn."""
 
-MAX_PANELS = 15
+MAX_PAIR_PANELS = 15
 """Maximum number of pairs of attributes that are drawn."""
 
 
@@ -234,7 +234,7 @@ def _pair_blocks(audit: Audit) -> list[Block]:
     count = np.zeros(len(every))
     count[space.index(audit.counts.groups)] = audit.counts.count
     pairs = list(itertools.combinations(range(len(space.names)), 2))
-    charts = [_panel(audit, pair, every, inside, count) for pair in pairs[:MAX_PANELS]]
+    charts = [_panel(audit, pair, every, inside, count) for pair in pairs[:MAX_PAIR_PANELS]]
     blocks: list[Block] = [
         Heading("Pairs of attributes"),
         Words(
@@ -246,8 +246,8 @@ def _pair_blocks(audit: Audit) -> list[Block]:
         ),
         Charts(charts),
     ]
-    if len(pairs) > MAX_PANELS:
-        blocks.append(Words([f"The first {MAX_PANELS} of {len(pairs)} pairs are drawn."], soft=True))
+    if len(pairs) > MAX_PAIR_PANELS:
+        blocks.append(Words([f"The first {MAX_PAIR_PANELS} of {len(pairs)} pairs are drawn."], soft=True))
     return blocks
 
 

@@ -18,7 +18,7 @@ from compshift.report.trust_section import MAX_GROUP_ROWS
 MAX_POOL_GROUPS = 40
 """Maximum number of groups in a chart of this section."""
 
-BEFORE_AND_AFTER = {"without unlabelled rows": "var(--soft)", "with unlabelled rows": UNSEEN_COLOUR}
+WITHOUT_AND_WITH = {"without unlabelled rows": "var(--soft)", "with unlabelled rows": UNSEEN_COLOUR}
 """Colours of the two fits that are compared."""
 
 SEEN_AND_UNSEEN = {"seen": SEEN_COLOUR, "unseen": UNSEEN_COLOUR}
@@ -85,12 +85,12 @@ def _accuracy_charts(evaluation: Evaluation, unseen: BoolArray) -> list[Chart]:
     rows = [
         _row(label, state, found.accuracy[group], found.lower[group], found.upper[group])
         for label, group in zip(labels, shown, strict=True)
-        for state, found in zip(BEFORE_AND_AFTER, (plain, report), strict=True)
+        for state, found in zip(WITHOUT_AND_WITH, (plain, report), strict=True)
     ]
     caption = f"Accuracy on each unseen group with {report.confidence:.0%} intervals, before and after the pool."
     if len(tested) > len(shown):
         caption += f" Of {len(tested)} groups, the {len(shown)} whose accuracy changes most are shown."
-    return [interval_dots(rows, labels, BEFORE_AND_AFTER, "accuracy", caption)]
+    return [interval_dots(rows, labels, WITHOUT_AND_WITH, "accuracy", caption)]
 
 
 def _expected_charts(clf: Any) -> list[Chart]:
@@ -101,7 +101,7 @@ def _expected_charts(clf: Any) -> list[Chart]:
     labels = _labels(clf, after)[:MAX_POOL_GROUPS]
     rows = [
         _row(label, state, *values)
-        for state, frame in zip(BEFORE_AND_AFTER, (before, after), strict=True)
+        for state, frame in zip(WITHOUT_AND_WITH, (before, after), strict=True)
         for label, values in zip(labels, frame[["accuracy", "lower", "upper"]].to_numpy(), strict=False)
     ]
     caption = (
@@ -110,7 +110,7 @@ def _expected_charts(clf: Any) -> list[Chart]:
     )
     if len(after) > len(labels):
         caption += f" The first {len(labels)} of {len(after)} groups."
-    return [interval_dots(rows, labels, BEFORE_AND_AFTER, "expected accuracy", caption)]
+    return [interval_dots(rows, labels, WITHOUT_AND_WITH, "expected accuracy", caption)]
 
 
 def _frequency_charts(clf: Any) -> list[Chart]:

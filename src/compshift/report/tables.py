@@ -12,7 +12,7 @@ from compshift.bench.results import Results, Score, Scores
 from compshift.bench.selection import DroppedGroups
 from compshift.report.grid import Cell, Grid
 
-HEADINGS = {
+METRIC_HEADINGS = {
     "average": "average",
     "weighted": "weighted",
     "balanced": "balanced",
@@ -78,9 +78,9 @@ def shown(score: Score | None) -> str:
 
 
 def _columns(rows: Iterable[Scores]) -> list[str]:
-    """Return the metrics that at least one row has, in the order of ``HEADINGS``."""
+    """Return the metrics that at least one row has, in the order of ``METRIC_HEADINGS``."""
     present = {metric for row in rows for metric, score in row.items() if score.mean == score.mean}
-    return [metric for metric in HEADINGS if metric in present]
+    return [metric for metric in METRIC_HEADINGS if metric in present]
 
 
 def _best(scores: Sequence[Score | None]) -> float:
@@ -105,7 +105,7 @@ def _main(results: Results) -> Grid:
     """Return the main table: mean over scenarios for each data set and method."""
     columns = _columns(results.main.values())
     standard = any("worst" in scores for scores in results.standard.values())
-    headings = ["data set", "method", *(HEADINGS[metric] for metric in columns)]
+    headings = ["data set", "method", *(METRIC_HEADINGS[metric] for metric in columns)]
     grid = Grid("main", "Compositional shift", headings + ["none dropped"] * standard, 2)
     for data in results.datasets:
         rows = []
@@ -153,7 +153,7 @@ def _scenario_grids(results: Results) -> list[Grid]:
         methods = list(dict.fromkeys(key[2] for key in results.scenarios if key[0] == data))
         columns = _columns(scores for key, scores in results.scenarios.items() if key[0] == data)
         for metric in ("worst", *(column for column in columns if column != "worst")):
-            grid = Grid("scenarios", f"{data}, each scenario: {HEADINGS[metric]}", ["dropped", *methods], 1)
+            grid = Grid("scenarios", f"{data}, each scenario: {METRIC_HEADINGS[metric]}", ["dropped", *methods], 1)
             table = {
                 (scenario, method): results.scenarios.get((data, scenario, method), {}).get(metric)
                 for scenario in dropped
@@ -190,7 +190,9 @@ def _lowest(scores: Iterable[Score | None]) -> float:
 def _ablations(results: Results) -> Grid:
     """Return the table of CRM's ablations, which vary its bias and its prior."""
     columns = _columns(results.ablations.values())
-    grid = Grid("ablations", "Ablations of CRM", ["data set", "variant", *(HEADINGS[name] for name in columns)], 2)
+    grid = Grid(
+        "ablations", "Ablations of CRM", ["data set", "variant", *(METRIC_HEADINGS[name] for name in columns)], 2
+    )
     for data in dict.fromkeys(key[0] for key in results.ablations):
         rows = [
             (variant, [scores.get(metric) for metric in columns])
@@ -205,7 +207,7 @@ def _ablations(results: Results) -> Grid:
 def _standard(results: Results) -> Grid:
     """Return the table of runs in which every group is in training."""
     columns = _columns(results.standard.values())
-    grid = Grid("standard", "No group dropped", ["data set", "method", *(HEADINGS[name] for name in columns)], 2)
+    grid = Grid("standard", "No group dropped", ["data set", "method", *(METRIC_HEADINGS[name] for name in columns)], 2)
     for data in dict.fromkeys(key[0] for key in results.standard):
         rows = [
             (name, [scores.get(metric) for metric in columns])
@@ -290,9 +292,9 @@ def _beside(
 
     ``alike`` says whether they may be compared. If not, their differences are left out.
     """
-    metrics = [metric for metric in HEADINGS if any(metric in own and metric in theirs for own, theirs in rows)]
+    metrics = [metric for metric in METRIC_HEADINGS if any(metric in own and metric in theirs for own, theirs in rows)]
     columns = ("paper", "difference / s.e.") if alike else ("paper (not the same protocol)",)
-    headings = [part for metric in metrics for part in (f"{HEADINGS[metric]}: ours", *columns)]
+    headings = [part for metric in metrics for part in (f"{METRIC_HEADINGS[metric]}: ours", *columns)]
     where = "beside the paper" if alike else "and the paper's under another protocol"
     grid = Grid(name, f"{title}, {where}", [*keys, *headings], len(keys))
     previous = None
