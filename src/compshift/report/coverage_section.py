@@ -26,7 +26,10 @@ MAX_GRID_GROUPS = 20_000
 """Maximum number of seen groups in the grid's data; if there are more, only the most frequent values are included."""
 
 MAX_LISTED_GROUPS = 50_000
-"""Maximum number of groups, seen or unseen, for which unseen groups are listed and explained, and pairs are drawn."""
+"""Largest number of groups of a table for which unseen groups are listed and explained, and pairs of attributes drawn.
+
+It counts seen and unseen groups.
+"""
 
 MAX_EXPLAINED_GROUPS = 1000
 """Maximum number of unseen groups whose combination of seen groups is included in the grid's data."""

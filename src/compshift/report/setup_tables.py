@@ -49,7 +49,7 @@ RANGES_NOTE = (
 STEPS_NOTE = "The paper prints its numbers of steps as “Total Epochs”."
 
 MAX_STORED_EXPONENT = 1e6
-"""Upper limit on the numbers of a stored range; larger ones are no exponents, so the file is damaged."""
+"""Upper limit on the numbers of a stored range; larger ones cannot be exponents, so the file is damaged."""
 
 PAPER_FILES = {"statistics": "dataset_statistics", "hyperparameters": "hyperparameters"}
 """Table of the paper that each table is compared with."""

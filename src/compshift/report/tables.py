@@ -45,7 +45,10 @@ ABLATION_NOTE = (
 
 
 FEWEST_CELEBA5 = 27
-"""Fewest scenarios of CelebA with five attributes whose mean is compared: as many as the paper's authors average."""
+"""Smallest number of scenarios of ``celeba5`` whose mean is compared with the paper's.
+
+The paper's authors average this many scenarios of CelebA with five attributes.
+"""
 
 
 def make_tables(results: Results, paper: Results | None = None) -> list[Grid]:
@@ -89,7 +92,7 @@ def _best(scores: Sequence[Score | None]) -> float:
 
 
 def _block(grid: Grid, columns: Sequence[str], data: str, rows: Sequence[tuple[str, Sequence[Score | None]]]) -> None:
-    """Add the rows of one data set; the best complete score of each column is bold. A * marks incomplete rows."""
+    """Add the rows of one data set; bold marks the best score of each column among complete rows, without *."""
     best = [_best([scores[number] for name, scores in rows if name[-1] != "*"]) for number in range(len(columns))]
     for position, (name, scores) in enumerate(rows):
         cells = [
@@ -226,9 +229,10 @@ def _standard(results: Results) -> Grid:
 def _compared(ours: Results, paper: Results) -> Iterable[Grid]:
     """Yield tables of our numbers and the paper's, for rows that are in both.
 
-    Numbers that may be compared stand beside each other with their difference. The others have a table of their own
-    that says why the paper's are not from the same protocol. Means over scenarios need the same scenarios; the paper
-    lists none of ``celeba5``, whose means are shown if at least ``FEWEST_CELEBA5`` scenarios drop one group each.
+    Numbers that may be compared stand beside each other with their difference. Those of another protocol have a table
+    of their own, whose notes say how the protocols differ. Means over scenarios are shown only if both have the same
+    scenarios. The paper does not list those of ``celeba5``; its means are shown if every scenario of ours drops one
+    group, and there are at least ``FEWEST_CELEBA5``.
     """
     named = ours.named & paper.named
     same = {data for data in named if _scenarios(ours, data) == _scenarios(paper, data)}
