@@ -83,8 +83,10 @@ class TableOptions:
         return not named and ending(source) not in TABLE_ENDINGS
 
     def is_raw_table(self, source: Path) -> bool:
-        """Return whether columns of any kind are features: no option names other samples, and no column is named
-        ``features`` or ``f0`` in a Parquet file. For boosted energies, --features names such columns.
+        """Return whether the source is a raw table, whose columns of any kind become features.
+
+        It is one if no option names sample columns, and it is a table file, or Parquet without columns of computed
+        features. With --features, it is one for boosted energies only, which take the named columns as they are.
         """
         if self.path is not None or self.text is not None:
             return False
@@ -95,7 +97,7 @@ class TableOptions:
         )
 
     def for_pool(self) -> TableOptions:
-        """Return the options that also apply to unlabelled rows in another file: the folder of its images."""
+        """Return the options that also apply to unlabelled rows in another file: --root, if the samples are images."""
         return TableOptions(root=self.root if self.path is not None else None)
 
     def recipe(self) -> Recipe:
@@ -302,8 +304,8 @@ def _check_split(table: TableOptions, source: Path) -> None:
 def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tuple[GroupedDataset, Recipe]:
     """Return the rows of a raw table with features made of its columns, and the recipe; print which columns are used.
 
-    The columns are those of --features, or all besides labels, splits and those of --keep. What they hold is found out
-    from the rows that the model is fitted to.
+    The columns are those of --features, or all besides labels, splits and those of --keep. Whether a column holds
+    numbers, dates, categories or texts is inferred from the rows that the model is fitted to.
     """
     from compshift.data.raw_tables import is_typed, raw_names, read_raw_columns
     from compshift.data.table import load_labels
