@@ -126,7 +126,7 @@ def test_tables_have_the_pool_beside_plain_crm_and_say_what_it_is(shifted, tmp_p
     assert [name for _, name in results.main] == ["ERM", "CRM", "CRM + unlabelled"]
     assert {score.seeds for scores in results.main.values() for score in scores.values()} == {2}
     notes = " ".join(results.notes)
-    assert "50% of the test rows, another for each seed, is set apart as an unlabelled pool" in notes
+    assert "50% of the test rows, drawn anew for each seed, is set apart as an unlabelled pool" in notes
     assert "every method is scored on the other test rows only" in notes
     assert "which are not scored" in notes
     assert "it did in every fit." in notes

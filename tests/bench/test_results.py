@@ -138,8 +138,8 @@ def test_a_note_says_which_methods_combinations_chose_for(tmp_path):
     results = stored_results(store)
     note = (
         "b: linear heads on fixed features, 1 scenario, 2 draws; CRM's ridge is chosen by held-out combinations of the "
-        "training rows (where there are none, it is the typical ridge), and a draw of each other method, for which "
-        "there is no such rule, by balanced validation accuracy."
+        "training rows (if none can be held out, by the numbers of features and rows), and a draw of each other method "
+        "by balanced validation accuracy."
     )
     assert results.notes == [note]
     assert results.extent == {("b", "CRM"): (1, 0), ("b", "ERM"): (1, 2)}

@@ -71,7 +71,7 @@ def test_many_attributes(audit, tmp_path):
     result = audit("t.parquet", "--attributes", "a,b,c,d,e,f,g,h,i,j,k,l")
     assert result.returncode == 0, result.err
     assert "95 % interval" in result.out
-    assert "the fewest that will do" in result.out
+    assert "the fewest that suffice" in result.out
 
 
 def test_missing_values_are_counted_and_left_out(audit, tmp_path):

@@ -192,7 +192,7 @@ class TestEvaluate:
     ("arguments", "sentence"),
     [
         (("birds.csv", *OPTIONS, "--methods", "logistc"), "method 'logistc' is not known: use one of 'logistic', "),
-        (("birds.npz", *OPTIONS[:4], "--keep", "one"), "--keep is for tables all of whose columns are features"),
+        (("birds.npz", *OPTIONS[:4], "--keep", "one"), "--keep is for tables whose columns are features by default"),
         (("birds.csv", *OPTIONS, "--keep", "one"), "--keep and --features cannot be used together"),
         (("birds.csv", *OPTIONS[:4], "--keep", ",".join(FEATURES)), "'birds.csv' has no columns besides"),
         (("birds.csv", *OPTIONS[:2], "--attributes", "", *OPTIONS[4:]), "--attributes is empty: name"),

@@ -252,7 +252,7 @@ def test_feature_files_with_boosted_energies(call, tmp_path):
     expected = cs.CRMBoostingClassifier(max_iter=10).fit(X, codes[:, 0], attributes=codes[:, 1]).predict_proba(X)
     np.testing.assert_allclose(found[["P(y=0)", "P(y=1)"]], expected)
     result = call("fit", "f.npz", *options, "--keep", "a", "-o", "n.safetensors", cwd=tmp_path)
-    assert result.err == "error: --keep is for tables all of whose columns are features: leave it out\n"
+    assert result.err == "error: --keep is for tables whose columns are features by default: leave it out\n"
 
 
 def test_unlabelled_rows_of_a_raw_table(call, folder):

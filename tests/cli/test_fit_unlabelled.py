@@ -267,7 +267,7 @@ def test_a_page_without_rows_shows_expected_accuracies(call, folder, tmp_path):
 def test_a_page_of_a_pool_that_was_not_tried_or_not_used(call, folder, tmp_path):
     fitted(call, folder, tmp_path, "birds.csv", *NUMBERS, "--unlabelled", "pool.csv")
     page, rows = report(call, folder, tmp_path)
-    assert "Whether they help was not tried on held-out groups" in page.text("p")
+    assert "Whether they help was not tested on held-out groups" in page.text("p")
     assert not [row for row in rows if "round" in row]
     fitted(call, folder, tmp_path, "birds.csv", *NUMBERS, *SHORT, "--unlabelled", "seen.npz")
     page, rows = report(call, folder, tmp_path, "test.csv")

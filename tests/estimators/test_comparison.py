@@ -69,8 +69,8 @@ def test_the_best_on_held_out_groups_is_named():
 def test_without_a_clear_difference_no_method_is_called_the_best():
     outcomes = {"logistic": outcome([1] * 4, [0.6, 0.8, 0.6, 0.8]), "sla": outcome([1] * 4, [0.8, 0.6, 0.8, 0.64])}
     assert said(outcomes) == [
-        "On 4 held-out combinations, there is no clear difference between the methods; sLA has the most, 71.0 % as the "
-        "mean over groups."
+        "On 4 held-out combinations, there is no clear difference between the methods; sLA has the highest accuracy, "
+        "71.0 % as the mean over groups."
     ]
 
 

@@ -1,4 +1,4 @@
-"""Which of our numbers may be compared with the paper's: the reasons why a data set's runs are not the paper's."""
+"""Decide whether a benchmark's numbers may be compared with the paper's, and list the differences if not."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from compshift.core.groups import flat_index
 from compshift.data.benchmarks import benchmark
 
 BERT_NAMES = ("bert-base-uncased", "google-bert/bert-base-uncased")
-"""Names of the paper's BERT on the hub."""
+"""Names on the Hugging Face hub of the BERT model that the paper fine-tunes."""
 
 
 def paper_differences(data: str, protocol: Mapping[str, Any], record: Record, *, draws: int, seeds: int) -> list[str]:
-    """Return why a data set's numbers must not be compared with the paper's; an empty list if they may be.
+    """Return the reasons why a data set's numbers must not be compared with the paper's; [] if they may be compared.
 
-    ``protocol`` is the stored protocol, ``record`` any finished record, and ``draws`` and ``seeds`` are the fewest of
-    any method. Which scenarios were run is not considered here, because a single scenario can be compared with the
-    paper's number for the same one.
+    ``protocol`` is the stored protocol, and ``record`` any finished record. ``draws`` and ``seeds`` are the smallest
+    numbers of draws and of seeds that any method has. Which scenarios were run is not considered here, because a single
+    scenario can be compared with the paper's number for the same one.
     """
     named = {row["dataset"] for row in read_table("main_results")} | {"celeba5"}
     if data not in named:
         return ["the paper does not have this data set"]
     paper = named_protocol("paper", kind=benchmark(data).kind, dataset=data)
-    found = list(_incomplete(data, record))
+    found = list(_split_differences(data, record))
     if protocol["mode"] == "features":
         found.append(f"linear heads on frozen features, where the paper fine-tunes {_network(paper.backbone)}")
     else:
-        found += _other_settings(protocol, paper, data)
+        found += _setting_differences(protocol, paper, data)
     for count, expected, name in ((draws, paper.draws, "draw"), (seeds, paper.seeds, "seed")):
         if count < expected or (name == "draw" and count > expected):
             found.append(f"{count} {name}{'s' * (count != 1)}, where the paper has {expected}")
     return found
 
 
-def _incomplete(data: str, record: Record) -> Iterator[str]:
-    """Yield a sentence for each split whose rows are not those of the published data set."""
+def _split_differences(data: str, record: Record) -> Iterator[str]:
+    """Yield a phrase for each split whose numbers of rows differ from the published data set."""
     known = benchmark(data)
     shape = tuple(len(values) for values in record["values"])
     codes = np.array(record["groups"], dtype=np.int64)
@@ -62,8 +62,8 @@ def _incomplete(data: str, record: Record) -> Iterator[str]:
         yield f"{split} has {counts.sum()} rows, the published data set {total}"
 
 
-def _other_settings(stored: Mapping[str, Any], paper: Protocol, data: str) -> Iterator[str]:
-    """Yield a sentence for each setting that the paper states and the stored protocol has otherwise."""
+def _setting_differences(stored: Mapping[str, Any], paper: Protocol, data: str) -> Iterator[str]:
+    """Yield a phrase for each setting in ``STATED`` whose stored value differs from the paper's."""
     name = stored.get("name", "compshift")
     own = named_protocol(name if name in PROTOCOLS else "compshift", kind=benchmark(data).kind, dataset=data)
     expected = paper.to_dict()

@@ -1,7 +1,7 @@
 """Methods whose risk on fixed features is convex: a solver finds the optimum, without PyTorch.
 
-They sample groups as the trained methods do (``compshift.methods.sampling``), and use the logit offsets and energies of
-the estimators.
+They fit a ``CRMClassifier`` or a ``LogitAdjustedClassifier``, and balance groups as the trained methods do
+(``compshift.methods.sampling``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SAMPLINGS: Mapping[str, Callable[[FloatArray], Sampling]] = {"rwg": Sampling.bal
 """Sampling by method; methods that are not listed use every row once."""
 
 FOLD_SEED = 0
-"""Seed of the folds that choose a ridge. It is fixed, so that the choice follows from the training rows alone."""
+"""Seed of the folds on which CRM's ridge is chosen. It is fixed, so the choice depends on the training rows alone."""
 
 MAX_EXTRAPOLATED = 1000
 """Maximum number of unseen groups whose effective sample sizes are stored in a record."""
@@ -45,7 +45,8 @@ Predict = Callable[[Any], IntArray]
 class ConvexFit(NamedTuple):
     """A fitted convex method."""
 
-    predictors: Callable[[FloatArray], dict[str, Predict]]  # group frequencies -> predictors; the first is reported
+    # from the group frequencies (g,) of the rows to predict, return predictors by name; the first one is reported
+    predictors: Callable[[FloatArray], dict[str, Predict]]
     detail: dict[str, Any]  # diagnostics of the fit
 
 
@@ -59,9 +60,9 @@ def n_seeds(mode: str, method: str, seeds: int, share: float | None = None) -> i
 
 
 def chooses_ridge(method: str, select: str) -> bool:
-    """Return whether a method chooses its ridge on held-out combinations of the training rows, so that none is drawn.
+    """Return whether a method chooses its ridge on held-out combinations of the training rows, instead of drawing it.
 
-    Only CRM does, with or without a pool: the rule of ``compshift.crm.ridge`` is about its energies.
+    Only CRM does, with or without a pool, because the rule of ``compshift.crm.ridge`` is for CRM's energies.
     """
     return select == COMBINATIONS and method in ("crm", POOL_METHOD)
 
@@ -79,8 +80,8 @@ def solve_method(
 ) -> ConvexFit:
     """Fit a method to features (n, p) and codes (n, m), whose first column is the class.
 
-    If ``alpha`` is None, CRM chooses it by the rule of ``compshift.crm.ridge``, and ``detail`` has it. Only
-    ``POOL_METHOD`` uses the ``pool`` (N, p) of unlabelled rows.
+    If ``alpha`` is None, CRM chooses it by the rule of ``compshift.crm.ridge``, and ``detail["alpha"]`` records
+    the choice. Only ``POOL_METHOD`` uses the ``pool`` (N, p) of unlabelled rows.
     """
     if alpha is None:
         rng = np.random.default_rng(FOLD_SEED)
@@ -109,7 +110,10 @@ def solve_method(
 def _solve_crm_with_pool(
     X: FloatArray, codes: IntArray, space: GroupSpace, alpha: float, tol: float, pool: FloatArray
 ) -> ConvexFit:
-    """Fit CRM with a pool (N, p) if it helps on held-out combinations, otherwise without; ``detail`` says which."""
+    """Fit CRM with the unlabelled ``pool`` (N, p) if that helps on held-out combinations, otherwise without it.
+
+    ``detail["pool"]`` records the decision.
+    """
     X, pool = np.asarray(X, dtype=np.float64), np.asarray(pool, dtype=np.float64)
     decision = choose_pool(X, codes, space, alpha, pool, prior="uniform")
     fit = _solve_crm(X, codes, space, alpha, tol, pool if decision.used else None)

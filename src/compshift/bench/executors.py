@@ -53,8 +53,9 @@ def start_executor(
     """Start the executor of a backend, and stop it at the end of the block.
 
     A local executor has ``jobs`` worker processes; on a Ray cluster, a job takes ``threads`` CPUs. ``devices`` are
-    devices that run one job each, as ``bench_devices`` returns. ``scheduler`` is the address of a Dask scheduler, and
-    ``address`` that of a Ray cluster; ``patience`` is the number of seconds to wait for an answer.
+    devices that run one job each, as returned by ``bench_devices``. ``scheduler`` is the address of a Dask scheduler,
+    and ``address`` that of a Ray cluster; None starts a local cluster. ``patience`` is the number of seconds to wait
+    for an answer.
     """
     if backend not in BACKENDS:
         raise unknown_name("backend", backend, BACKENDS)
@@ -73,7 +74,7 @@ def start_executor(
 
 
 def bench_devices(wanted: str | None, backend: str) -> list[str]:
-    """Return the devices that fine-tuning jobs run on, one job each; an empty list if none are ``wanted``.
+    """Return the devices that fine-tuning jobs run on, one job each; [] if ``wanted`` is None.
 
     ``wanted`` is "all" or numbers of CUDA devices, separated by commas. Ray itself gives each worker a GPU, which the
     worker sees as its only one, so with Ray ``wanted`` can only be "all".
@@ -124,7 +125,7 @@ class _LokyExecutor:
 
 
 def _start_worker(parent: int) -> None:
-    """Make this worker exit when its parent has died, and raise loky's limit on its memory.
+    """Make this worker exit when its parent has died, and let its memory grow further before loky replaces it.
 
     A killed parent cannot stop its workers. By default loky treats 300 MB of memory growth as a leak and replaces the
     worker, but here the growth is the loaded data.
@@ -204,7 +205,7 @@ def _dask(jobs: int, scheduler: str | None, patience: float) -> Iterator[Executo
         client = Client(scheduler, timeout=patience)
     except Exception as error:  # a server that is not a Dask scheduler can cause any error
         raise InputError(
-            f"the server at {scheduler!r} is not a Dask scheduler ({_short(error)}): correct scheduler"
+            f"the server at {scheduler!r} is not a Dask scheduler ({_short(error)}): pass the address of one"
         ) from None
     with client:
         try:
@@ -246,7 +247,7 @@ def _ray(jobs: int, threads: int, address: str | None, patience: float, *, gpus:
         problem = (
             "a local Ray cluster cannot be started" if address is None else f"Ray cannot be reached at {address!r}"
         )
-        remedy = "use another backend" if address is None else "correct address"
+        remedy = "use another backend" if address is None else "pass the address of a running cluster"
         raise InputError(f"{problem} ({_short(error)}): {remedy}") from None
     try:
         found = ray.cluster_resources()
@@ -282,7 +283,8 @@ def _check_answers(address: str, name: str, patience: float, *, greeting: bool =
                 raise OSError("the server closed the connection")
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"no server answers at {address!r} within {patience:g} s ({_short(error)}): start it, or correct {name}"
+            f"no server answers at {address!r} within {patience:g} s ({_short(error)}): start the server, or pass "
+            "another address"
         ) from None
 
 

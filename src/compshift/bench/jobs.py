@@ -40,9 +40,9 @@ from compshift.data.shift import Scenario
 from compshift.methods.sampling import Fixed, LogUniform
 
 STANDARD = ((),)
-"""``dropped`` of the scenario "standard", which drops no group and keeps in val the groups that train lacks.
+"""Value of ``Job.dropped`` for the scenario "standard": drop no group, and keep val rows of groups that train lacks.
 
-The scenario "none" has the empty tuple; the empty group in this one tells the two apart.
+It holds one empty group, to differ from the empty tuple of the scenario "none", which leaves those val rows out.
 """
 
 _one_at_a_time = threading.Lock()
@@ -101,7 +101,7 @@ class Job:
         return common, own
 
     def config(self) -> dict[str, Any]:
-        """Return everything that determines the result, so without paths and without the machine."""
+        """Return everything that determines the result. Paths and the machine do not, so they are left out."""
         common, own = self.drawn
         # Earlier releases had no "pairs" and read every pair as one sequence. Jobs that still do so keep their keys.
         encoding = {"pairs": self.data.pairs} if self.data.pairs else {}
@@ -135,7 +135,7 @@ class Job:
 
     @property
     def pool_seed(self) -> int:
-        """Seed that draws the pool; it is the same for all methods, draws and scenarios, whose results are compared."""
+        """Seed for drawing the pool; the same for all methods, draws and scenarios, so that results are comparable."""
         return seed_for("unlabelled", self.data.source.label, self.data.protocol.plan_seed, self.seed)
 
 

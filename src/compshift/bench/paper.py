@@ -25,7 +25,7 @@ PAPER_METHODS = {
 """The paper's eight methods in the paper's order, with the names in its tables."""
 
 POOL_METHOD = "crm-unlabelled"
-"""CRM with a pool of unlabelled rows; it is planned if a pool is given, and cannot be named."""
+"""Name of CRM with a pool of unlabelled rows. Plans include it if a pool is requested; users cannot pass the name."""
 
 FURTHER_METHODS = {
     POOL_METHOD: "CRM + unlabelled",

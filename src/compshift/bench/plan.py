@@ -39,7 +39,7 @@ METHOD_SETS = ("paper", "all")
 """Names that stand for several methods: the paper's eight methods, and all known methods."""
 
 MAX_SCENARIO_GROUPS = 4
-"""Maximum number of dropped groups in the name of a scenario; longer names list two groups and end in a hash."""
+"""Largest number of dropped groups that a scenario's name lists; if there are more, it lists two and ends in a hash."""
 
 MAX_DRAWS = 100_000
 """Maximum number of draws, and of seeds, in a plan."""
@@ -68,7 +68,7 @@ class BenchPlan:
         return any(data.protocol.mode == "fine-tuning" for data in self.data)
 
     def store(self, folder: Path) -> Store:
-        """Open or create the folder for the results, and add this plan to the plans that it contains."""
+        """Open or create the folder for the results, and add this plan to the plans that are stored there."""
         data = {
             planned.source.label: {
                 "digest": planned.digest,
@@ -97,7 +97,7 @@ class BenchPlan:
         return jobs, threads or (max(1, cores // jobs) if self.is_tuning and not remote else 1)
 
     def finished_jobs(self, store: Store | None) -> list[int]:
-        """Return the number of finished jobs of each unit in a store, whichever draw was chosen."""
+        """Return the number of finished jobs of each unit in a store, whichever draws were run at seeds above 0."""
         if store is None:
             return [0] * len(self.units)
         finished = []
@@ -261,7 +261,7 @@ def choose_methods(names: Sequence[str], plugins: Sequence[Any] = (), *, tuning:
 
 
 def _with_pool(methods: Sequence[PlannedMethod], *, tuning: bool) -> list[PlannedMethod]:
-    """Return the methods with ``POOL_METHOD`` after CRM."""
+    """Insert ``POOL_METHOD`` after "crm" in a list of methods."""
     if tuning:
         raise InputError(
             "unlabelled is for frozen features, but a network is fine-tuned: use features=True, or leave unlabelled out"
@@ -337,7 +337,7 @@ def _all_scenarios(
             wanted: Any = drop if by_name else parse_groups(data.space, split_groups(drop))
             reasons: dict[str, str] = {}
             for shift in scenarios(data, wanted, random_state=plan_seed):
-                whole = drop == "standard" and _has_unseen_validation(data)  # otherwise the same as none
+                whole = drop == "standard" and _has_unseen_validation(data)  # otherwise the same as "none"
                 name = "standard" if whole else scenario_name(data.space, shift.dropped)
                 scenario = Scenario(name, shift.dropped, trim_validation=not whole)
                 reason = _missing_rows(scenario.apply(data, strict=strict), draws)

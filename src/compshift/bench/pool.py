@@ -54,8 +54,8 @@ def pool_notes(data: str, share: float | None, scenarios: Sequence[Mapping[int, 
     notes = []
     if share is not None:
         notes.append(
-            f"{data}: a random {100 * share:g}% of the test rows, another for each seed, is set apart as an unlabelled "
-            "pool; every method is scored on the other test rows only."
+            f"{data}: a random {100 * share:g}% of the test rows, drawn anew for each seed, is set apart as an "
+            "unlabelled pool; every method is scored on the other test rows only."
         )
     fits = [record["detail"]["pool"] for records in scenarios for record in records.values()]
     if fits:

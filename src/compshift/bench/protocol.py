@@ -1,4 +1,4 @@
-"""Protocols: everything that decides a number of a benchmark besides its data, scenario, method, draw and seed.
+"""Protocols: the settings that affect a benchmark's numbers, besides data, scenario, method, draw and seed.
 
 ``protocols.toml`` holds the named protocols, one table each: ``paper`` does what the paper's text says, ``authors``
 what the authors' public code does, and ``compshift``, the default, what this package recommends. ``named_protocol``
@@ -24,7 +24,10 @@ PROTOCOLS = ("compshift", "paper", "authors")
 """Names of the protocols, the default first."""
 
 COMBINATIONS = "combinations"
-"""Selection that needs no draws of CRM on features: held-out combinations of the training rows choose its ridge."""
+"""Value of ``select`` with which CRM on frozen features has no random draws.
+
+It chooses its ridge on held-out combinations of the training rows instead.
+"""
 
 SELECTIONS = ("balanced", "worst", "average", COMBINATIONS)
 """Ways to choose hyper-parameters: three validation accuracies, and ``COMBINATIONS``."""
@@ -33,7 +36,7 @@ MODES = ("features", "fine-tuning")
 """Modes of a benchmark: fit linear heads on frozen features, or train a whole network."""
 
 PAPER_STEPS = (5000, 10_000)
-"""Numbers of steps in the paper's runs."""
+"""Numbers of training steps that the paper uses."""
 
 FIRST_FIELDS = (
     "mode",
@@ -47,9 +50,10 @@ FIRST_FIELDS = (
     "tolerance",
     "solver_tolerance",
 )
-"""Fields that files store for an unchanged version 1 of ``compshift``; readers know its other fields.
+"""Fields that are stored for version 1 of the protocol ``compshift`` if no setting is changed.
 
-Benchmarks from before protocols had names store only these. Storing no more keeps the keys of their jobs.
+Benchmarks from before protocols had names stored only these fields. A job's key is a hash of the stored fields, so
+storing no others keeps those keys valid.
 """
 
 ALL_ROWS = 1 << 31
@@ -68,19 +72,19 @@ FIXED = (
     "validation_rows",
     "validation_prior",
 )
-"""Fields that cannot be changed by name: they have an option of their own, or a single value."""
+"""Fields of ``Protocol`` that ``changes`` cannot set: they are set in another way, or have only one possible value."""
 
 FEATURE_SETTINGS = ("alpha", "steps", "select", "tolerance", "solver_tolerance", "draws", "seeds", "scenarios")
-"""Settings that have an effect on frozen features, besides hyper-parameters of trained methods."""
+"""Settings that affect runs on frozen features, besides hyper-parameters of trained methods."""
 
 FEATURE_FIELDS = (
     *("mode", "name", "version", "changed", "plan_seed", "strict", "eval_every", "draw_generator"),
     *("validation_rows", "validation_bias", "validation_prior"),
 )
-"""Further fields that decide numbers on frozen features."""
+"""Further fields that ``Protocol.settings`` lists for runs on frozen features."""
 
 EXTENT = {"draws": "int", "seeds": "int", "scenarios": "str"}
-"""Settings, with their types, that say which jobs are run; the number of a single job does not depend on them."""
+"""Settings that decide which jobs are run, with their types; they do not affect the result of a single job."""
 
 STATED = ("backbone", "weights", "optimiser", "momentum", "ranges", "steps", "select", "strict")
 """Settings of runs that the paper states; its numbers can be compared only with runs that agree in all of them."""
@@ -98,7 +102,7 @@ NAMED_VALUES = {
     "validation_prior": ("uniform",),
     "validation_rows": ("all",),
 }
-"""Accepted values of the settings that are names."""
+"""Accepted values of every setting whose values are names."""
 
 
 @dataclass(frozen=True)
@@ -121,15 +125,15 @@ class Protocol:
     weights: str = "published"  # weights of the backbone: the published ones, or the digest of a file
     resampling: str = "backbone"  # how images are resized: as the backbone was trained, or by the method named
     pooling: str = "auto"  # how a text model's outputs become one vector
-    dropout: float = 0.0  # between a text model's pooled output and the head
-    precision: str = "auto"  # of forward passes, in training, selection and reported predictions
+    dropout: float = 0.0  # probability of dropout between a text model's pooled output and the head
+    precision: str = "auto"  # precision of forward passes, in training, selection and reported predictions
     optimiser: str = "sgd"
-    momentum: float = 0.9  # of sgd
-    schedule: str = "constant"  # of the learning rate
-    warmup: float = 0.0  # steps over which the learning rate rises; below 1 a share of all steps
+    momentum: float = 0.9  # momentum of sgd
+    schedule: str = "constant"  # schedule of the learning rate
+    warmup: float = 0.0  # steps over which the learning rate rises; a number below 1 is a share of all steps
     decay: str = "matrices"  # parameters that weight decay applies to
     clip: float = 0.0  # norm to which gradients are clipped; 0 for no clipping
-    eval_every: float = 0.05  # steps between evaluations; below 1 a share of all steps
+    eval_every: float = 0.05  # steps between evaluations; a number below 1 is a share of all steps
     validation_rows: str = "all"  # rows of the val split that evaluations use
     bias_rows: int = 5000  # training rows from which CRM's bias is computed at evaluations; 0 for all
     validation_bias: str = "extrapolated"  # CRM's bias in the predictor that selects checkpoints and draws
@@ -138,7 +142,8 @@ class Protocol:
     seeds: int = 3  # number of seeds at which the chosen draw is run
     scenarios: str = "each"  # groups to drop, separated by spaces
     draw_generator: str = "default_rng"  # random generator of NumPy that hyper-parameters are drawn with
-    methods: dict[str, LogUniform | Fixed] = field(default_factory=dict, hash=False)  # by "method.hyper-parameter"
+    # ranges of the methods' own hyper-parameters, by "method.hyper-parameter"
+    methods: dict[str, LogUniform | Fixed] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -154,8 +159,9 @@ class Protocol:
         for name in ("steps", "draws", "seeds"):
             check_count(getattr(self, name), name)
         for name in ("dropout", "momentum", "warmup", "clip", "eval_every", "bias_rows"):
-            if not 0 <= getattr(self, name) < (1 if name in ("dropout", "momentum") else np.inf):
-                raise InputError(f"{name} is {getattr(self, name)}: pass a number ≥ 0, and below 1 if it is a share")
+            below_one = name in ("dropout", "momentum")
+            if not 0 <= getattr(self, name) < (1 if below_one else np.inf):
+                raise InputError(f"{name} is {getattr(self, name)}: pass a number ≥ 0{' and below 1' * below_one}")
         if self.plan_seed < 0:
             raise InputError(f"the seed of the plan is {self.plan_seed}: pass an integer ≥ 0")
 
@@ -175,20 +181,20 @@ class Protocol:
         return common, {name: values.draw(rng, self._scaled_steps) for name, values in own.items()}
 
     def middle(self, own: Mapping[str, LogUniform | Fixed]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the middles of the ranges, as ``draw`` returns values from them."""
+        """Return the middle of every range, in the form in which ``draw`` returns drawn values."""
         common = {name: values.middle for name, values in self.ranges.items()}
         return common, {name: values.middle_for(self._scaled_steps) for name, values in own.items()}
 
     @property
     def _scaled_steps(self) -> int | None:
-        """Number of steps that step numbers are scaled to; None for the paper's, which its ranges suit."""
+        """Run length to which drawn step numbers are scaled; None for the paper's run lengths, which the ranges fit."""
         return self.steps if self.mode == "features" or self.steps not in PAPER_STEPS else None
 
     def method_ranges(self, method: str, own: Mapping[str, LogUniform | Fixed]) -> dict[str, LogUniform | Fixed]:
         """Return the ranges of a method's hyper-parameters: its ``own``, replaced or extended by the protocol's."""
         prefix = f"{method}."
         named = {key.removeprefix(prefix): value for key, value in self.methods.items() if key.startswith(prefix)}
-        if self.is_first:  # constants are the method's own defaults, which jobs from before did not list
+        if self.is_first:  # other entries equal the method's own defaults, and are not stored
             named = {key: value for key, value in named.items() if key in own}
         return {**own, **named}
 
@@ -232,7 +238,7 @@ class Protocol:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is version 1 of ``compshift``, unchanged: its files hold ``FIRST_FIELDS`` alone."""
+        """Whether this is version 1 of ``compshift`` without changes, for which only ``FIRST_FIELDS`` are stored."""
         return (self.name, self.version, self.changed) == ("compshift", 1, ())
 
     @property
@@ -249,7 +255,7 @@ class Protocol:
         }
 
     def settings(self) -> dict[str, str]:
-        """Return every setting that decides a number as text, for listings."""
+        """Return every setting that affects results as text, for listings."""
         names = [item.name for item in fields(self) if item.name not in ("ranges", "methods")]
         ranges = {**self.ranges, **self.methods}
         if self.mode == "features":
@@ -262,7 +268,7 @@ class Protocol:
 
 
 def validation_metric(select: str) -> str:
-    """Return the validation accuracy by which methods choose a draw and a checkpoint if they have several."""
+    """Return the name of the validation accuracy that chooses among the draws and the checkpoints of a method."""
     return "balanced" if select == COMBINATIONS else select
 
 
@@ -317,8 +323,8 @@ def named_protocol(
     Returns
     -------
     Protocol
-        The settings. ``changed`` names the ``changes`` that differ from the protocol's values and, except for
-        ``"compshift"``, such options, without ``plan_seed`` and ``strict``.
+        The settings. Its field ``changed`` names the settings that differ from the named protocol: entries of
+        ``changes`` and, unless the protocol is ``"compshift"``, options other than ``plan_seed`` and ``strict``.
 
     Raises
     ------
@@ -369,7 +375,7 @@ def protocol_ranges(name: str) -> dict[str, str]:
 
 
 def _entry(value: Any, keys: list[str]) -> Any:
-    """Return the entry of a table for the first key that it has, else its ``other``; return a non-table unchanged."""
+    """Return a table's entry for the first of ``keys`` that it has, or for "other"; return other values unchanged."""
     if not isinstance(value, dict):
         return value
     return next((value[key] for key in keys if key in value), value.get("other"))
@@ -404,14 +410,14 @@ def change_protocol(protocol: Protocol, changes: Mapping[str, Any], kind: str) -
 
 
 def split_changes(changes: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the changes that decide the number of a job, and those of ``EXTENT``, converted to their types."""
+    """Split changes into those that affect the result of a job, and those in ``EXTENT``, converted to their types."""
     given = dict(changes or {})
     extent = {name: _converted(name, given.pop(name), kind) for name, kind in EXTENT.items() if name in given}
     return given, extent
 
 
 def _setting(protocol: Protocol, name: str) -> Any:
-    """Return a range, a hyper-parameter or another setting of a protocol."""
+    """Look up a setting of a protocol by name: a range, a hyper-parameter of a method, or a field."""
     return protocol.ranges.get(name) or protocol.methods.get(name) or getattr(protocol, name)
 
 
@@ -425,7 +431,7 @@ def _has_effect(name: str, kind: str) -> bool:
 
 
 def _changed_range(name: str, value: Any, before: LogUniform | Fixed) -> LogUniform | Fixed:
-    """Read a changed range or value of a hyper-parameter."""
+    """Return the new range or fixed value of a hyper-parameter, from a value or text that replaces ``before``."""
     if isinstance(value, str) and "^" in value:
         return LogUniform.parse(value)
     kind = type(before.value).__name__ if isinstance(before, Fixed) else "int" if before.whole else "float"
@@ -436,7 +442,7 @@ def _changed_range(name: str, value: Any, before: LogUniform | Fixed) -> LogUnif
 
 
 def _converted(name: str, value: Any, kind: str) -> Any:
-    """Convert a value, which may be text, to the type of this name."""
+    """Convert the value of a setting, which may be text, to the type that ``kind`` names."""
     words = {"bool": "true or false", "int": "an integer", "float": "a number"}
     text = str(value).strip()
     try:

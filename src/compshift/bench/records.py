@@ -33,11 +33,11 @@ mean accuracy of groups; worst: lowest accuracy of a group.
 """
 
 MAX_RUNS = 1_000_000
-"""Upper limit for draws and seeds in the files of a benchmark."""
+"""Upper limit on draws, seeds and steps that are read from the files of a benchmark."""
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of compshift, Python and those of numpy, scipy, scikit-learn and torch that are installed."""
+    """Return the versions of compshift and Python, and of numpy, scipy, scikit-learn and torch where installed."""
     versions = {"compshift": __version__, "python": platform.python_version()}
     for name in ("numpy", "scipy", "scikit-learn", "torch"):
         try:
@@ -126,7 +126,7 @@ def _check_counts(record: Mapping[str, Any]) -> None:
     space = GroupSpace(tuple(record["names"]), tuple(map(tuple, record["values"])))
     groups = record.get("groups")
     _expect(_is_codes(groups) and bool(groups), "groups")
-    for code in [*record["groups"], *filter(None, record["config"]["dropped"])]:  # "standard" drops an empty group
+    for code in [*record["groups"], *filter(None, record["config"]["dropped"])]:  # "standard" lists an empty group
         within = len(code) == len(space.names) and all(map(int.__lt__, code, space.cardinalities))
         _expect(within, "groups")
     n_groups = len(record["groups"])

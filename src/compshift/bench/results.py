@@ -77,11 +77,12 @@ class Results:
     scenarios: dict[tuple[str, DroppedGroups, str], Scores] = field(default_factory=dict)  # last key: method
     ablations: dict[tuple[str, str], Scores] = field(default_factory=dict)  # (data set, variant): means over scenarios
     labels: dict[tuple[str, DroppedGroups], str] = field(default_factory=dict)  # readable names of scenarios
-    extent: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # scenarios, fewest draws or 0 if none
+    # (data set, method): number of scenarios, and smallest number of draws, 0 if nothing is drawn
+    extent: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     partial: set[tuple[str, str]] = field(default_factory=set)  # (data set, method) with missing scenarios or seeds
     named: set[str] = field(default_factory=set)  # named data sets, as opposed to feature files
     modes: dict[str, str] = field(default_factory=dict)  # data set: "fine-tuned" or "frozen features"
-    lacking: dict[str, int] = field(default_factory=dict)  # data set: tested groups that its own train split lacks
+    lacking: dict[str, int] = field(default_factory=dict)  # data set: number of tested groups that train lacks
     differences: dict[str, list[str]] = field(default_factory=dict)  # data set: why its runs are not the paper's
     notes: list[str] = field(default_factory=list)  # sentences to print below the tables
 
@@ -91,7 +92,7 @@ class Results:
         return list(dict.fromkeys(key[0] for key in (*self.main, *self.standard)))
 
     def of(self, data: str) -> Results:
-        """Return the results of one data set; ``partial``, ``named`` and ``notes`` still cover all data sets."""
+        """Return the scores, labels and extents of one data set; the other fields still cover all data sets."""
         parts: dict[str, Any] = {
             name: {key: value for key, value in getattr(self, name).items() if key[0] == data}
             for name in ("main", "standard", "scenarios", "ablations", "labels", "extent")
@@ -188,7 +189,8 @@ def _add_extent(
 def _unreliable_ridges(data: str, protocol: Mapping[str, Any], scenarios: Sequence[Mapping[int, Record]]) -> list[str]:
     """Return a note if CRM's ridge, chosen by validation rows, leaves biases of unseen groups unreliable.
 
-    ``scenarios`` has CRM's chosen records, by seed. The reported prior gives weight to every group in ``extrapolated``.
+    ``scenarios`` has CRM's chosen records of each scenario, by seed. Every group that a record lists as extrapolated
+    matters, because the reported predictions give each of them a positive prior.
     """
     if protocol["mode"] != "features" or protocol["select"] == COMBINATIONS:
         return []
@@ -236,8 +238,8 @@ def describe_protocol(protocol: Mapping[str, Any]) -> str:
 def _add_data_set(results: Results, data: str, units: Mapping[tuple[DroppedGroups, str], Mapping[int, Record]]) -> None:
     """Add all numbers of one data set to ``results``.
 
-    If the training split itself lacks tested groups, dropping no group is a compositional shift too, and only the
-    scenario "standard", whose validation has those groups, is the result without one.
+    If the training split itself lacks tested groups, a scenario that drops no group has a compositional shift too. Then
+    only the scenario "standard", whose validation rows include those groups, counts as the result without a shift.
     """
     shifts = list(dict.fromkeys(dropped for dropped, _ in units if dropped not in ((), STANDARD)))
     plain = next((found for (dropped, _), found in units.items() if dropped in ((), STANDARD)), {})

@@ -85,7 +85,7 @@ class Runner:
     ) -> None:
         self.store, self.executor, self.threads, self.plugins = store, executor, threads, plugins
         self.listener = listener or BenchListener()
-        self.free_devices = deque(executor.devices)  # devices of their own for jobs, if the executor has any
+        self.free_devices = deque(executor.devices)  # without a running job; empty if jobs choose a device themselves
         self.queue: deque[tuple[Job, _Progress]] = deque()
         self.claimed_by_others: list[tuple[Job, _Progress]] = []  # jobs that other runners are working on
         self.running: dict[Future[Record], tuple[Job, _Progress, BaseFileLock, str]] = {}

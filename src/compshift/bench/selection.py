@@ -55,8 +55,8 @@ def describe_selection(protocol: Mapping[str, Any]) -> str:
     if protocol["select"] != COMBINATIONS:
         return f"selected by {metric} validation accuracy"
     return (
-        "CRM's ridge is chosen by held-out combinations of the training rows (where there are none, it is the typical "
-        f"ridge), and a draw of each other method, for which there is no such rule, by {metric} validation accuracy"
+        "CRM's ridge is chosen by held-out combinations of the training rows (if none can be held out, by the numbers "
+        f"of features and rows), and a draw of each other method by {metric} validation accuracy"
     )
 
 

@@ -23,7 +23,10 @@ from compshift.data.feature_files import load_features, read_inputs
 from compshift.data.typed_tables import TABLE_ENDINGS
 
 MAX_MEASUREMENTS = 50
-"""Maximum number of features that are taken for measurements, whose scales may differ; more are an embedding."""
+"""Largest number of features that are treated as measurements, whose scales may differ.
+
+Data with more features are treated as embeddings, whose scales are alike.
+"""
 
 
 @dataclass(frozen=True)

@@ -232,9 +232,9 @@ def _scored_rows(share: float | None) -> str:
 
 
 def _protocol_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, str]:
-    """Return in what two stored protocols differ, and what to pass instead; the first changed setting is named.
+    """Describe the first difference of two stored protocols, and say what to pass instead.
 
-    Protocols from before they had names are those called "compshift".
+    A stored protocol without a name is from before protocols had names; its settings are those of "compshift".
     """
     names = [str(protocol.get("name", "compshift")) for protocol in (before, now)]
     if names[0] != names[1]:
@@ -244,13 +244,13 @@ def _protocol_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> t
     found = [name for name in (*listed, *new, *old) if old.get(name) != new.get(name)]
     if not found:
         return "with other settings", "use the same options"
-    name, own = found[0], "the protocol's own"  # which an unchanged protocol does not store
+    name, own = found[0], "the protocol's own"  # the value of a setting that is not stored
     had = f"{name} {_setting_text(old[name])}" if name in old else f"{own} {name}"
     return f"with {had}, not {_setting_text(new[name]) if name in new else own}", "use the same options"
 
 
 def _flat_settings(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a stored protocol by name, ranges of hyper-parameters among them."""
+    """Return the settings of a stored protocol by name, including the ranges of hyper-parameters."""
     flat = {name: value for name, value in protocol.items() if name not in ("name", "changed", "ranges", "methods")}
     for part in ("ranges", "methods"):
         flat |= protocol[part] if isinstance(protocol.get(part), dict) else {}
@@ -293,7 +293,7 @@ def write_view(store: Store) -> int:
         check_record(record)
         config = record["config"]
         shared = {name: config[name] for name in ("data", "scenario", "method", "draw", "seed")}
-        chosen = {name: record["detail"][name] for name in ("alpha",) if name in record["detail"]}  # if not drawn
+        chosen = {name: record["detail"][name] for name in ("alpha",) if name in record["detail"]}  # chosen ridge
         shared |= {
             "hyperparameters": json.dumps({**config.get("common", {}), **chosen, "own": config.get("hyperparameters")}),
             "mode": str(config["protocol"].get("mode")),

@@ -92,14 +92,14 @@ def train_method(
 
     def trained(*, overwrite: bool) -> tuple[TrainedClassifier, dict[str, Any], str]:
         backbone = planned_backbone(planned, data, seed)
-        weights = None if features else backbone.fingerprint()  # before they are trained
+        weights = None if features else backbone.fingerprint()  # of the weights before training
         chosen, where = make_method(method, hyperparameters), "cpu" if features else device
         clf = train(data, chosen, backbone, settings, folder=folder, device=where, overwrite=overwrite)
         result = read_json(run.result_path)
         if not set(RESULT_DETAILS) <= set(result):
             raise RunFolderError(f"{str(run.result_path)!r} is damaged: {RETRAIN}")
         detail = {name: result[name] for name in RESULT_DETAILS}
-        precision = result.get("precision", "float32")  # runs from before do not say; on most machines it was float32
+        precision = result.get("precision", "float32")  # older runs do not record it; on most machines it was float32
         if not features:
             resolved = settings.resolved(backbone.kind, pretrained=backbone.pretrained)
             used = {name: getattr(resolved, name) for name in RECORDED_SETTINGS}

@@ -129,7 +129,7 @@ def bench(
             metavar="test|SHARE",
             help="On frozen features, also run CRM with unlabelled test rows: test (all of them, which are scored "
             "too), or a share between 0 and 1 that is set apart at random, so that every method is scored on the "
-            "others.",
+            "remaining rows.",
             show_default=False,
             rich_help_panel=SCOPE,
         ),

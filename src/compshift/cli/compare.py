@@ -1,4 +1,4 @@
-"""``compshift compare``: CRM beside the classifiers that one would use instead."""
+"""``compshift compare``: compare CRM with the classifiers that one would use instead."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from compshift.data.dataset import GroupedDataset
     from compshift.estimators.comparison import Comparison
 
-DEFAULT_SHARES = "0.7,0.3"
+COMPARE_SHARES = "0.7,0.3"
 """Shares of the train and test rows of a table without splits."""
 
 
@@ -50,7 +50,7 @@ def compare(
     shares: Shares = None,
     methods: Methods = None,
     attributes_known: Annotated[
-        bool, typer.Option("--known", metavar="", help="Add CRM with the attributes known in use.")
+        bool, typer.Option("--known", metavar="", help="Also score CRM with the attributes known in use.")
     ] = False,
     n_splits: Annotated[int, typer.Option("--splits", help="Number of folds of held-out groups.", min=2)] = 5,
     seed: Annotated[int, typer.Option(help="Seed of the split, the folds and the methods.", min=0)] = 0,
@@ -60,7 +60,7 @@ def compare(
     """Compare CRM with the classifiers that one would use instead, on test rows and on held-out groups.
 
     Every method is fitted to the train rows and scored on the test rows; without these splits, 30 % of the rows of
-    every group are set aside. For held-out groups, it is fitted once more per fold.
+    every group are set aside. For held-out groups, every method is fitted once more per fold.
 
     Columns of a table become features as they are, as in `compshift fit --energies boosted`; methods that need complete
     numbers get medians, standardised columns and one feature per category, from the rows that they are fitted to.
@@ -86,11 +86,11 @@ def compare(
     categorical: list[int] = []
     if table.is_raw_table(source) and source.exists():
         if split_column is None and shares is None and SPLIT_COLUMN not in column_names(source):
-            table = replace(table, shares=DEFAULT_SHARES, seed=seed_of(seed))  # as the library would split
+            table = replace(table, shares=COMPARE_SHARES, seed=seed_of(seed))  # as estimators.compare splits
         data, recipe = raw_table_features(table, source, quiet=json)
         categorical = [] if recipe.table is None else recipe.table.categorical
     else:
-        reject_unused({"--keep": keep}, "for tables all of whose columns are features")
+        reject_unused({"--keep": keep}, "for tables whose columns are features by default")
         data = load_source(str(source), table).data
     parts = [data.part(name) for name in ("train", "test")] if {"train", "test"} <= set(data.splits) else [data]
     options = {"known": attributes_known, "n_splits": n_splits, "random_state": seed, "n_jobs": jobs}
@@ -105,9 +105,9 @@ def compared(
     categorical: Sequence[int],
     **options: Any,
 ) -> Comparison:
-    """Compare methods on training rows, and on test rows if there is a second part.
+    """Compare methods that are fitted to the first part and scored on the second; a single part is split at random.
 
-    ``categorical`` are the indices of the features that are numbers of categories.
+    ``categorical`` are the indices of the features that hold category numbers.
     """
     import pandas as pd
 

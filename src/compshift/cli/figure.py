@@ -12,7 +12,7 @@ FIGURES = {
     "architecture": "the classifier from input to probabilities",
     "three-groups": "three groups determine the fourth",
     "gaussian2d": "where CRM and ERM predict each of four Gaussians",
-    "marginals": "the same for one attribute at a time",
+    "marginals": "the same as gaussian2d for one attribute at a time",
     "hull": "groups that the seen ones determine",
     "hull-steps": "a hull that grows group by group",
     "hull-growth": "random groups until all are determined",

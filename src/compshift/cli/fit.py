@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from compshift.cli.inputs import TableOptions
 
 MODEL = "Model"
-"""Help heading for the options of the classifier that the user sets."""
+"""Help heading for the options of the classifier that are never chosen automatically."""
 
 POOL = "Unlabelled rows"
 """Help heading for the options about a pool of unlabelled rows."""
@@ -105,13 +105,18 @@ def fit(
     prior: Annotated[
         str,
         typer.Option(
-            help="Prior over groups for predictions: uniform, hull, train, or a CSV file with a column per attribute "
-            "and 'prior'.",
+            help="Prior over groups for predictions: uniform, hull (uniform inside the affine hull), train (training "
+            "frequencies), or a CSV file with a column per attribute and 'prior'.",
             rich_help_panel=MODEL,
         ),
     ] = "uniform",
     support: Annotated[
-        str, typer.Option(help="Groups that can be predicted: all, hull or observed.", rich_help_panel=MODEL)
+        str,
+        typer.Option(
+            help="Groups that can be predicted: all, hull (those inside the affine hull of the seen groups) or "
+            "observed (the seen groups).",
+            rich_help_panel=MODEL,
+        ),
     ] = "all",
     energies: Annotated[
         str,
@@ -159,7 +164,8 @@ def fit(
     bias: Annotated[
         str | None,
         typer.Option(
-            help="Bias of each group: extrapolated, cumulant, shrunk, learned (0 for unseen groups) or auto.",
+            help="Bias of each group: extrapolated (a mean over the training rows), cumulant (from the moments of the "
+            "energies), shrunk (between these two), learned (0 for unseen groups) or auto.",
             show_default="extrapolated; auto with several alphas",
             rich_help_panel=MODEL_SELECTION,
         ),
@@ -167,7 +173,8 @@ def fit(
     anchor: Annotated[
         str | None,
         typer.Option(
-            help="Weights toward which the ridge penalty shrinks the solution: zero, gaussian or auto.",
+            help="Weights toward which the ridge penalty shrinks the solution: zero, gaussian (those of Gaussian "
+            "groups with one covariance) or auto.",
             show_default="zero; auto with several alphas",
             rich_help_panel=MODEL_SELECTION,
         ),
@@ -183,7 +190,8 @@ def fit(
     transform: Annotated[
         str | None,
         typer.Option(
-            help="Transform of each row of features: none, signed_root, unit_length (length 1) or auto.",
+            help="Transform of each row of features: none, signed_root (root of each absolute value, with its sign), "
+            "unit_length (length 1) or auto.",
             show_default="none",
             rich_help_panel=MODEL_SELECTION,
         ),
@@ -290,7 +298,7 @@ def fit(
     targets, nuisances = table.targets, table.nuisances
     is_raw, categorical = table.is_raw_table(source), []
     if not is_raw:
-        reject_unused({"--keep": keep}, "for tables all of whose columns are features")
+        reject_unused({"--keep": keep}, "for tables whose columns are features by default")
     if table.is_feature_file(source) and not is_raw:
         given: dict[str, Any] = {"--root": root, "--backbone": backbone, "--weights": weights, "--cache": cache}
         given |= {"--split-column": split_column}
@@ -343,7 +351,7 @@ def fit(
     y = data.columns(targets)
     if categorical:
         clf.set_params(categorical_features=categorical)
-    warnings.filterwarnings("ignore", "the standard deviation of")  # ``table_features`` warns, and names options
+    warnings.filterwarnings("ignore", "the standard deviation of")  # ``table_features`` warns about tables
     clf.set_params(prior=read_prior(prior, data.space)).fit(
         data.X,
         y[targets[0]] if len(targets) == 1 else y,

@@ -1,4 +1,4 @@
-"""The classifier that the options of ``compshift fit`` describe, and checks of options that exclude each other."""
+"""Build the classifier that the options of ``compshift fit`` describe, and reject options that exclude each other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_pool(pool: Path | None, use: str | None, *, memory: str | None, cross_
 def check_streamed(alpha: str, options: Mapping[str, str | None], *, cross_fit: bool) -> None:
     """Check that every setting works with --memory: nothing is chosen by cross-validation or needs all rows at once.
 
-    ``options`` are options that can be chosen, with their values.
+    ``options`` are the values of the options that accept "auto", by name.
     """
     chosen = [f"--alpha {alpha}"] if alpha == "auto" or "," in alpha else []
     chosen += [f"{option} auto" for option, value in options.items() if value == "auto"]
@@ -92,14 +92,14 @@ def linear_classifier(alpha: str, jobs: int | None, **options: Any) -> Any:
         fixed = {"bias": "extrapolated", "anchor": "zero", "unseen_offset": 0.0}
         clf = CRMClassifierCV(alphas, n_jobs=jobs or 1, **{**fixed, **given})
     else:
-        given.pop("use_unlabelled", None)  # without a choice, a pool is always used
+        given.pop("use_unlabelled", None)  # CRMClassifier has no such parameter: it always uses a pool
         clf = CRMClassifier(alphas[0], **given)
     clf._check_parameters()
     return clf
 
 
 def boosted_classifier(energies: str, jobs: int | None, linear_only: Mapping[str, Any], **options: Any) -> Any:
-    """Return a classifier with boosted energies, or "auto", and checked parameters.
+    """Return a ``CRMBoostingClassifier`` with checked parameters; ``energies`` is "boosted" or "auto".
 
     ``linear_only`` are options for --energies linear alone, with their values.
     """

@@ -82,8 +82,10 @@ class TableOptions:
         return not named and ending(source) not in TABLE_ENDINGS
 
     def is_raw_table(self, source: Path) -> bool:
-        """Return whether columns of any kind are features: no option names other samples, and no column is named
-        ``features`` or ``f0`` in a Parquet file. For boosted energies, --features names such columns.
+        """Return whether the source is a raw table, whose columns of any kind become features.
+
+        It is one if no option names sample columns, and it is a table file, or Parquet without columns of computed
+        features. With --features, it is one for boosted energies only, which take the named columns as they are.
         """
         if self.path is not None or self.text is not None:
             return False
@@ -94,7 +96,7 @@ class TableOptions:
         )
 
     def for_pool(self) -> TableOptions:
-        """Return the options that also apply to unlabelled rows in another file: the folder of its images."""
+        """Return the options that also apply to unlabelled rows in another file: --root, if the samples are images."""
         return TableOptions(root=self.root if self.path is not None else None)
 
     def recipe(self) -> Recipe:
@@ -118,7 +120,7 @@ class TableOptions:
         name = self.backbone or DEFAULT_BACKBONES[kind]
         return Recipe(kind, columns, str(Path(name).resolve()) if Path(name).is_dir() else name)
 
-    def random_or_column(self) -> str | dict[str, float] | None:
+    def split_rule(self) -> str | dict[str, float] | None:
         """Return the name of the column of splits, or the shares of a random split, or None if neither is given."""
         if self.split_column is not None and self.shares is not None:
             raise InputError("--split-column and --shares cannot be used together: pass one of them")
@@ -126,7 +128,7 @@ class TableOptions:
 
     def load_table(self, source: str | Path, recipe: Recipe) -> tuple[GroupedDataset, Recipe]:
         """Return the labelled samples of a table, and the recipe with a description of the split added."""
-        targets, nuisances, split = self.targets, self.nuisances, self.random_or_column()
+        targets, nuisances, split = self.targets, self.nuisances, self.split_rule()
         data = recipe.load_table(
             source, target=targets, attributes=nuisances, split=split, random_state=self.seed, root=self.root
         )
@@ -301,8 +303,8 @@ def _check_split(table: TableOptions, source: Path) -> None:
 def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tuple[GroupedDataset, Recipe]:
     """Return the rows of a raw table with features made of its columns, and the recipe; print which columns are used.
 
-    The columns are those of --features, or all besides labels, splits and those of --keep. What they hold is found out
-    from the rows that the model is fitted to.
+    The columns are those of --features, or all besides labels, splits and those of --keep. Whether a column holds
+    numbers, dates, categories or texts is inferred from the rows that the model is fitted to.
     """
     from compshift.data.raw_tables import is_typed, raw_names, read_raw_columns
     from compshift.data.table import load_labels
@@ -314,7 +316,7 @@ def raw_table_features(table: TableOptions, source: Path, *, quiet: bool) -> tup
     _check_split(table, source)
     if table.keep is not None and table.features is not None:
         raise InputError("--keep and --features cannot be used together: --features already names all features")
-    split = table.random_or_column()
+    split = table.split_rule()
     known = raw_names(source)
     others = [*table.targets, *table.nuisances, *([split] if isinstance(split, str) else [])]
     kept = [] if table.keep is None else names(table.keep, "--keep")

@@ -20,7 +20,7 @@ class Interrupted(SystemExit):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise ``Interrupted`` if a stop signal arrives inside the block; signals ignored before (nohup) stay ignored."""
+    """Raise ``Interrupted`` if SIGINT or SIGTERM arrives inside the block; ignored signals (as under nohup) stay so."""
     owner = os.getpid()
 
     def stop(number: int, _: FrameType | None) -> None:

@@ -89,7 +89,7 @@ def _table_inputs(clf: Any) -> Any:
 
 
 def known_names(model: LoadedModel, text: str | None) -> list[str]:
-    """Parse --known into names of the model's attributes; none if the option is not set."""
+    """Parse --known into names of the model's attributes; return [] if the option is not set."""
     if text is None:
         return []
     if not hasattr(model.clf, "group_log_proba"):
@@ -104,7 +104,7 @@ def known_names(model: LoadedModel, text: str | None) -> list[str]:
 
 
 def kept_names(model: LoadedModel, text: str | None) -> list[str]:
-    """Parse --keep into names of columns that the predictions do not have; none if the option is not set."""
+    """Parse --keep into column names, none of which predictions may have; return [] if the option is not set."""
     if text is None:
         return []
     given = names(text, "--keep")
@@ -156,7 +156,7 @@ def unlabelled_rows(
 
 
 def _kept_columns(source: Path, keep: Sequence[str], split: str) -> Any:
-    """Return columns of one split, or of all rows, of a table or feature file as a DataFrame, with the same texts."""
+    """Return columns of a table or feature file, for one split or all rows, as a DataFrame; texts are not converted."""
     import pandas as pd
 
     if ending(source) == ".npz":
@@ -169,7 +169,7 @@ def _kept_columns(source: Path, keep: Sequence[str], split: str) -> Any:
 
 
 def _as_model_values(model: LoadedModel, table: Any) -> dict[str, Any]:
-    """Return the columns of a table as objects: values as the model writes them, and None where one is missing."""
+    """Return the columns of a table as arrays of the model's own values, with None where a value is missing."""
     values = dict(zip(model.clf.space_.names, model.clf.space_.values, strict=True))
     columns = {}
     for column in read_columns(table, missing=True):
@@ -193,8 +193,8 @@ def _check_columns(source: str, given: Sequence[str], columns: Sequence[str], op
 def pool_rows(source: Path, output: Path, inputs: Any, options: TableOptions) -> tuple[GroupedDataset, Recipe | None]:
     """Return the rows of a pool for a fit, and the recipe that computes their features; None if they are features.
 
-    ``inputs`` describe how the features of the labelled rows are made, as the model file ``output`` will store it. The
-    rows have one attribute with one value, because data sets and shards of features need labels.
+    ``inputs`` describe how the features of the labelled rows are made, as the model file ``output`` will store it. In
+    place of labels, which data sets and shards of features require, the rows have one attribute with a single value.
     """
     if not source.exists():
         raise InputError(f"there is no file or folder {str(source)!r}: check the path of --unlabelled")

@@ -41,8 +41,8 @@ ModelRows = Annotated[
 Prior = Annotated[
     str | None,
     typer.Option(
-        help="Prior over groups: uniform, hull, train, or a CSV file with a column per attribute (or for the target "
-        "alone) and 'prior'."
+        help="Prior over groups: uniform, hull (uniform inside the affine hull), train (training frequencies), or a "
+        "CSV file with a column per attribute (or for the target alone) and 'prior'."
     ),
 ]
 Known = Annotated[

@@ -185,8 +185,8 @@ def evaluate(
 ) -> None:
     """Print the average, balanced and worst-group accuracy, and every group's accuracy with a confidence interval.
 
-    For a model that was fitted with unlabelled rows, print the accuracy without them, too. With --compare, the other
-    methods are fitted to the features of the model, of the train rows if TRAINING has splits.
+    For a model that was fitted with unlabelled rows, print the accuracy without them, too. With --compare, other
+    methods are fitted to the rows in TRAINING (only its train rows if it has splits), on the features of the model.
     """
     from compshift.cli.inputs import TableOptions
     from compshift.cli.model_inputs import known_names, labelled_rows, load_model
@@ -215,7 +215,7 @@ def evaluate(
 def _compared_with(
     loaded: LoadedModel, train: GroupedDataset, test: GroupedDataset, methods: str | None, told: list[str]
 ) -> Comparison:
-    """Compare methods that are fitted to a model's features of training rows on its features of other rows."""
+    """Compare methods that are fitted to ``train`` and scored on ``test``, on the same features as the model."""
     from compshift.cli.compare import compared
     from compshift.features.recipe import Recipe
 
@@ -235,7 +235,7 @@ def export(
     prior: Prior = None,
     groups: Annotated[bool, typer.Option("--groups", metavar="", help="Add the probability of every group.")] = False,
     fixed_prior: Annotated[
-        bool, typer.Option("--fixed-prior", metavar="", help="Fix the prior: write no model input to change it.")
+        bool, typer.Option("--fixed-prior", metavar="", help="Fix the prior: the ONNX model has no input to change it.")
     ] = False,
     float64: Annotated[
         bool, typer.Option("--float64", metavar="", help="Use 64 bits for features and probabilities instead of 32.")

@@ -108,7 +108,7 @@ def train(
         float | None,
         typer.Option(
             help="Probability with which each feature of a text is set to zero in training; BERT's own classifiers "
-            "have 0.1, after the pooling pooler.",
+            "use 0.1 and --pooling pooler.",
             show_default="0",
             rich_help_panel=METHOD,
         ),
@@ -117,8 +117,8 @@ def train(
         str | None,
         typer.Option(
             metavar="POOL",
-            help="Table with the same sample columns, or feature file, of unlabelled samples from use. crm-resolved "
-            "solves its head on them too, if this helps on held-out groups.",
+            help="Table with the same sample columns, or feature file, of unlabelled samples like those on which "
+            "the model will be used. crm-resolved solves its head on them too, if this helps on held-out groups.",
             show_default=False,
             rich_help_panel=DATA,
         ),

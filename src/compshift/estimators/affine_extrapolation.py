@@ -29,19 +29,22 @@ MAX_AFFINE_WEIGHTS = 1 << 27
 """Largest number of affine weights (candidate groups times seen groups) that a fit holds: one gigabyte."""
 
 MAX_FLOORED_IN_ROW = 0.5
-"""Share of a row's probabilities below the floor above which the floor decides the row's extrapolation."""
+"""A row counts as floored if more than this share of its probabilities is below the floor."""
 
 MAX_FLOORED_ROWS = 0.5
-"""Share of such rows above which unseen groups take part in the comparison of both ways to predict training rows."""
+"""The floor decides about unseen groups if more than this share of the rows is floored."""
 
-FLOORED_LOSS = 0.05
-"""Loss of accuracy on held-out rows of seen groups above which a fit stops extrapolating if the floor decides."""
+MAX_LOSS = 0.2
+"""Largest loss of accuracy by extrapolating, on held-out rows of seen groups, with which a fit still extrapolates.
 
-COLLAPSE = 0.2
-"""Loss above which it stops in any case. With few rows, additive groups can lose a tenth and still extrapolate well."""
+With few rows, groups with additive energies can lose 0.1 and still be extrapolated well.
+"""
+
+MAX_FLOORED_LOSS = 0.05
+"""The same limit for fits in which the floor decides about unseen groups."""
 
 FALL_BACK_ERRORS = 2.0
-"""Standard errors that the loss must exceed, too."""
+"""Number of its standard errors that the loss must exceed, too, before a fit stops extrapolating."""
 
 WARN_FLOORED_SHARE = 0.5
 """A fit warns if more than this share of the probabilities is below the floor."""
@@ -59,12 +62,12 @@ class AffineExtrapolation(GroupClassifier):
     with the affine weights α of z'. The equation holds only for the true p(z|x). Therefore the probabilities of the
     training rows are predicted out of fold and calibrated, and the expectation is taken over these rows.
 
-    The fit falls back to the estimator itself, with a warning, if extrapolating makes held-out rows of seen groups
-    clearly less accurate: by more than 20 points because the calibrated probabilities of the seen groups are worse than
-    the estimator's own, which are far from additive; or by more than 5 points because most probabilities are below
-    ``floor`` in more than half of the rows, so that the floor decides about unseen groups. Then ``extrapolates_`` is
-    False, predictions are the estimator's p(z|x) of the seen groups, reweighted from the training frequencies to the
-    prior, and unseen groups have probability 0. A prior that excludes all seen groups is extrapolated nevertheless.
+    The fit falls back to the estimator itself, with a warning, if extrapolating makes predictions for held-out rows of
+    seen groups clearly less accurate: by more than 20 points, as happens if the estimator's probabilities are far from
+    additive, so that calibration makes them worse; or by more than 5 points if most probabilities are below ``floor``
+    in more than half of the rows, so that the floor decides about unseen groups. Then ``extrapolates_`` is False,
+    predictions are the estimator's p(z|x) of the seen groups, reweighted from the training frequencies to the prior,
+    and unseen groups have probability 0. Only a prior that excludes all seen groups still gives them probability.
 
     Unlike ``CRMClassifier`` it has no ``save``, ``explain`` or ``group_frame``; store it with ``joblib.dump``.
 
@@ -90,7 +93,7 @@ class AffineExtrapolation(GroupClassifier):
     floor : float or "auto", default="auto"
         Smallest probability: lower ones are raised to it, because a probability of 0 with a negative weight would give
         infinity. ``"auto"`` chooses the power of ten from 1e-2 to 1e-8 with the highest out-of-fold likelihood at its
-        best temperature. It is high for nearest neighbours, whose zeros mean little, and low for boosting.
+        best temperature. That floor is high for nearest neighbours, whose zeros mean little, and low for boosting.
     prior : "uniform", "hull", "train", array or mapping, default="uniform"
         Probability of each group where the model will be used, as in ``CRMClassifier``.
     support : "hull", "all", "observed", or codes of shape (g, m), default="hull"
@@ -249,8 +252,8 @@ class AffineExtrapolation(GroupClassifier):
     ) -> Iterator[tuple[slice, FloatArray]]:
         """Yield blocks of rows with log q(z|x), (b, g), from the estimator's log-probabilities (n, k) of seen groups.
 
-        With ``seen_only`` unseen groups have probability 0, but those of seen groups are the calibrated ones. Without
-        ``extrapolate`` unseen groups have probability 0, and those of seen groups are p(z|x) q(z) / p(z).
+        With ``seen_only``, seen groups have their calibrated probabilities, and unseen groups 0. Without
+        ``extrapolate``, seen groups have p(z|x) q(z) / p(z), normalised, and unseen groups 0.
         """
         place = self._candidates.in_seen  # (g,)
         seen = place >= 0
@@ -267,10 +270,11 @@ class AffineExtrapolation(GroupClassifier):
     def _fall_back_if_better(
         self, log_base: FloatArray, codes: IntArray, sample_weight: FloatArray, *, floored: bool
     ) -> None:
-        """Stop extrapolating, with a warning, if that makes the targets of the training rows clearly more accurate.
+        """Stop extrapolating, with a warning, if the training rows are predicted clearly more accurately without it.
 
-        ``log_base`` (n, k) are out-of-fold log-probabilities of the rows, ``codes`` (n, m) their groups. No row is of
-        an unseen group, so these take no part in the comparison unless the floor decides their probabilities.
+        ``log_base`` (n, k) are out-of-fold log-probabilities of the rows, ``codes`` (n, m) their groups. Because no row
+        is of an unseen group, unseen groups have probability 0 in this comparison, unless the floor decides about them
+        (``floored``).
         """
         seen = self._candidates.in_seen >= 0
         if not (self.log_prior_[seen] > -np.inf).any():
@@ -285,7 +289,7 @@ class AffineExtrapolation(GroupClassifier):
         gain = right[False] - right[True]  # (n,)
         mean = float(np.average(gain, weights=sample_weight))
         error = float(np.sqrt(np.average((gain - mean) ** 2, weights=sample_weight) / len(gain)))
-        if mean > max(FLOORED_LOSS if floored else COLLAPSE, FALL_BACK_ERRORS * error):
+        if mean > max(MAX_FLOORED_LOSS if floored else MAX_LOSS, FALL_BACK_ERRORS * error):
             reason = f"most probabilities are below floor={self.floor_:g}" if floored else "they are far from additive"
             self.extrapolates_ = False
             accuracy = {key: float(np.average(values, weights=sample_weight)) for key, values in right.items()}
@@ -298,7 +302,7 @@ class AffineExtrapolation(GroupClassifier):
             )
 
     def _check_features(self, X: Any, *, fitted: bool) -> Any:
-        """Check the number of rows and the names of features; the estimator gets them as they are, in float64."""
+        """Check the number of rows and the names of features; return X, with short floats as float64."""
         X = native_table(X)
         check_unmasked(X, "X")
         X = X.to_pandas() if is_arrow(X) else X
@@ -319,7 +323,8 @@ class AffineExtrapolation(GroupClassifier):
         if is_frame and not len(X):
             raise InputError("X has 0 sample(s), but a minimum of 1 is required: pass one row per sample")
         single = not is_frame and getattr(checked, "dtype", None) in (np.float16, np.float32)
-        return checked.astype(np.float64) if single else checked  # the estimator's rounding must not depend on it
+        # so that rounding in the estimator does not depend on the precision of X
+        return checked.astype(np.float64) if single else checked
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

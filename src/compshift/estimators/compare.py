@@ -1,4 +1,4 @@
-"""compare: CRM beside the classifiers that one would use instead, on the same test rows and held-out combinations."""
+"""compare: score CRM and the classifiers that one would use instead on the same test rows and held-out combinations."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ class _Setup(NamedTuple):
     """Settings that are the same for every fit of a comparison."""
 
     space: GroupSpace
-    categories: tuple[int, ...]  # (p,) number of categories of each feature; 0 for numbers
+    categories: tuple[int, ...]  # (p,) number of categories of each feature; 0 for a column of numbers
     seed: int
-    known: bool  # whether to predict with known attributes, too
+    known: bool  # whether to score CRM with known attributes, too
 
 
 class _Scored(NamedTuple):
     """One fit of one method, scored on other rows."""
 
-    correct: dict[str, list[BoolArray]]  # (n,) for each set of rows, by method, with the variants of CRM
+    correct: dict[str, list[BoolArray]]  # by method or variant of CRM: (n,) for each set of rows
     seconds: float
     converged: bool
 
@@ -132,7 +132,7 @@ def compare(
     methods : sequence of str, optional
         Names from the table above. By default all of them, without ``crm-boosting`` if LightGBM is not installed.
     known : bool, default=False
-        Whether to add rows in which the CRM methods know the attributes of the samples that they predict.
+        Whether the table also has rows for the CRM methods with the true attributes of the samples that they predict.
     test_size : float, default=0.3
         Share of the rows of every group to set aside if no test rows are passed.
     n_splits : int, default=5
@@ -255,7 +255,8 @@ def _compared(
 ) -> Comparison:
     """Fit and score every method on the test rows and on each fold of held-out groups, and collect the results."""
     seen, group = setup.space.distinct(train.codes)
-    group_fold = combination_folds(setup.space, seen, n_splits, np.random.default_rng(setup.seed))  # (k,) −1: never
+    # (k,) fold in which each seen group is held out; −1 for groups that never are
+    group_fold = combination_folds(setup.space, seen, n_splits, np.random.default_rng(setup.seed))
     fold, place = group_fold[group], setup.space.locate(test.codes, seen)  # (n,) each; −1: absent from training
     stays = [(place >= 0) & (group_fold[place] != number) for number in range(int(fold.max()) + 1)]
     parts = [(train, [test])]
@@ -343,8 +344,8 @@ def _fit_boosting(train: _Rows, setup: _Setup, *, attributes: bool) -> _Fitted:
 def _fit_adjusted(train: _Rows, setup: _Setup, *, adjustment: str) -> _Fitted:
     """Fit LC or sLA with the ridge that is most accurate on held-out groups of the training rows.
 
-    If no group can be held out, the ridge is the typical one of ``compshift.crm.ridge``; ties go to the alpha next to
-    it.
+    If no group can be held out, the ridge is the typical one of ``compshift.crm.ridge``. Of equally accurate ridges,
+    the one nearest to the typical one is used.
     """
     prepare, features = _complete(train, setup)
     seen, group = setup.space.distinct(train.codes)

@@ -1,4 +1,4 @@
-"""Comparison: the result of ``compare``, as a table and as sentences that claim no more than the numbers show."""
+"""Comparison: the result of ``compare``, as a table and as sentences."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from compshift.crm.selection import mean_and_error
 if TYPE_CHECKING:
     import pandas as pd
 
-MIN_GROUP_ROWS = 10
-"""Smallest number of rows of a group that counts for the worst group; smaller ones are the worst by chance."""
+MIN_WORST_GROUP_ROWS = 10
+"""Smallest number of rows of a group that counts for the worst group; smaller groups are often the worst by chance."""
 
-CLEAR_ERRORS = 2.0
-"""Number of standard errors above which a difference is stated."""
+STATED_ERRORS = 2.0
+"""Number of standard errors above which a difference counts as clear."""
 
 KNOWN = "-known"
-"""End of the name of a CRM method that knows the attributes of the samples that it predicts."""
+"""Suffix of the name of a CRM method that is given the true attributes of the samples that it predicts."""
 
 TRAIN_PRIOR = "-train-prior"
-"""End of the name of a CRM method under the training prior; only the sentences use it."""
+"""Suffix of the name of a CRM method under the training prior; only the sentences, not the table, report it."""
 
 TITLES = {
     "logistic": "logistic regression",
@@ -53,13 +53,13 @@ HEADINGS = {
 
 
 class MethodOutcome(NamedTuple):
-    """Which rows a method predicted correctly."""
+    """Correctness of a method's predictions, on test rows and on rows of held-out groups."""
 
-    test: BoolArray  # (n,) test rows
-    held_out: FloatArray  # (n,) training rows, while their group is held out; NaN if it never is
-    stayed: FloatArray  # (n,) test rows: share of the fits with held-out groups that keep their own; NaN if none does
-    seconds: float  # of the fit to all training rows
-    n_unconverged: int  # fits that did not converge
+    test: BoolArray  # (n,) for test rows
+    held_out: FloatArray  # (n,) for training rows, by the fit without their group: 1 or 0; NaN if there is none
+    stayed: FloatArray  # (n,) for test rows: share of right predictions by fits that keep their group; NaN without any
+    seconds: float  # time of the fit to all training rows
+    n_unconverged: int  # number of fits that did not converge
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +74,10 @@ class Comparison:
         One row per method. ``average``: share of correct test rows; ``balanced``: mean over the groups among the test
         rows; ``worst``: lowest accuracy of a group with at least 10 test rows; ``unseen``: mean over groups, each
         predicted while it is held out from training, and ``unseen_error``, its standard error over groups; ``seen``:
-        mean over groups of test rows, in the same fits, while their group stays in training;
-        ``worst_unseen``: the lowest of them, among groups with at least 10 rows; ``seconds``: time of the fit. NaN
-        where no group counts.
+        mean over groups of test rows, in the same fits, while their group stays in training; ``worst_unseen``: lowest
+        accuracy of a held-out group with at least 10 rows; ``seconds``: time of the fit. NaN where no group counts.
     sentences : tuple of str
-        Which method does best on held-out groups, the price of a uniform prior over groups, and what to know about the
+        Which method does best on held-out groups, the price of a uniform prior over groups, and caveats about the
         numbers. A difference is stated if it exceeds two standard errors.
 
     Examples
@@ -179,7 +178,7 @@ def _by_group(correct: BoolArray | FloatArray, group: IntArray) -> FloatArray:
 def _worst(correct: BoolArray | FloatArray, group: IntArray) -> tuple[float, float]:
     """Return the lowest accuracy of a group with enough rows and its standard error; NaN if there is no such group."""
     count, accuracy = np.bincount(group), _by_group(correct, group)
-    accuracy[count < MIN_GROUP_ROWS] = np.nan
+    accuracy[count < MIN_WORST_GROUP_ROWS] = np.nan
     if np.isnan(accuracy).all():
         return math.nan, math.nan
     position = int(np.nanargmin(accuracy))
@@ -201,7 +200,8 @@ def _on_held_out(methods: Mapping[str, MethodOutcome], group: IntArray) -> Itera
     if len(unseen) == 1:
         yield f"{where}, {title(best)} reaches {reached}."
     elif len(close) == len(unseen) - 1:
-        yield f"{where}, there is no clear difference between the methods; {title(best)} has the most, {reached}."
+        highest = f"{title(best)} has the highest accuracy, {reached}"
+        yield f"{where}, there is no clear difference between the methods; {highest}."
     else:
         unclear = f"; there is no clear difference from {' and '.join(title(name) for name in close)}" if close else ""
         yield f"{where}, {title(best)} does best: {reached}{unclear}."
@@ -226,7 +226,7 @@ def _price(outcomes: Mapping[str, MethodOutcome], test_group: IntArray, group: I
         changes = {"of average accuracy": _points(crm.test, outcomes[other].test)}
         (worst, error), (other_worst, other_error) = (_worst(part.test, test_group) for part in (crm, outcomes[other]))
         if not math.isnan(worst):
-            clear = abs(worst - other_worst) > CLEAR_ERRORS * math.hypot(error, other_error)
+            clear = abs(worst - other_worst) > STATED_ERRORS * math.hypot(error, other_error)
             changes["in the worst group"] = 100 * (worst - other_worst) * clear
         yield f"Against {title(other)}, {own} with a uniform prior over groups {_changed(changes)}."
     points = _points(crm.test, outcomes[name + TRAIN_PRIOR].test)
@@ -261,13 +261,13 @@ def _points(one: BoolArray, other: BoolArray) -> float:
 def _verdict(difference: FloatArray) -> int:
     """Return the sign of the mean of paired differences; 0 if it is not clear."""
     mean, error = mean_and_error(difference)
-    return int(np.sign(mean)) if abs(mean) > CLEAR_ERRORS * error else 0
+    return int(np.sign(mean)) if abs(mean) > STATED_ERRORS * error else 0
 
 
 def _notes(
     methods: Mapping[str, MethodOutcome], test_group: IntArray, *, n_fits: int, n_new: int, left_out: bool
 ) -> Iterator[str]:
-    """Say what is missing from the table and which fits did not converge."""
+    """Return caveats: what the table lacks, and which fits did not converge."""
     if n_fits == 1:
         yield (
             "No group can be held out, because none lies inside the affine hull of the others, so there is no accuracy "
@@ -275,10 +275,10 @@ def _notes(
         )
     if n_new:
         yield f"{n_new} of the groups among the test rows {'is' if n_new == 1 else 'are'} absent from training."
-    few = int(np.count_nonzero(np.bincount(test_group) < MIN_GROUP_ROWS))
+    few = int(np.count_nonzero(np.bincount(test_group) < MIN_WORST_GROUP_ROWS))
     if few:
         yield (
-            f"{few} group{'s' * (few > 1)} with fewer than {MIN_GROUP_ROWS} test rows "
+            f"{few} group{'s' * (few > 1)} with fewer than {MIN_WORST_GROUP_ROWS} test rows "
             f"{'do' if few > 1 else 'does'} not count for the worst group."
         )
     for name, outcome in methods.items():

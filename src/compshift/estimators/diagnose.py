@@ -24,7 +24,7 @@ from compshift.estimators.interactions import CorrectionLikelihoods, compare_cor
 MAX_DIAGNOSED_CELLS = 1 << 26
 """Largest number of probabilities (rows times seen groups) that ``diagnose`` holds: half a gigabyte."""
 
-MIN_GROUP_ROWS = 5
+MIN_COMPARED_ROWS = 5
 """Smallest number of rows of a group in the comparison with a saturated model; smaller groups are left out."""
 
 
@@ -181,13 +181,13 @@ def _compare(
 ) -> tuple[BoolArray, CorrectionLikelihoods]:
     """Return a mask (n,) of the rows whose groups have enough rows, and the comparison on these rows and groups."""
     count = np.bincount(position, minlength=log_proba.shape[1])
-    enough = np.flatnonzero(count >= MIN_GROUP_ROWS)
+    enough = np.flatnonzero(count >= MIN_COMPARED_ROWS)
     if len(enough) < 2:
         raise InputError(
-            f"{len(enough)} of the seen groups have {MIN_GROUP_ROWS} rows or more in X, but the comparison with a "
+            f"{len(enough)} of the seen groups have {MIN_COMPARED_ROWS} rows or more in X, but the comparison with a "
             "saturated model needs two: pass more rows"
         )
-    used = count[position] >= MIN_GROUP_ROWS
+    used = count[position] >= MIN_COMPARED_ROWS
     among = log_softmax(log_proba[used][:, enough])
     lowest = among[among > -np.inf].min()
     among = np.maximum(among, lowest)  # finite, because no correction can raise a probability of 0

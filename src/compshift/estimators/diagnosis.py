@@ -1,4 +1,4 @@
-"""Diagnosis: the result of ``diagnose``, as numbers and as sentences that claim no more than the numbers show."""
+"""Diagnosis: the result of ``diagnose``, as numbers and as sentences."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Diagnosis:
 
     @property
     def few_samples(self) -> BoolArray:
-        """Whether the bias of each group inside the hull is a mean of few samples or heavy-tailed weights, (g,)."""
+        """Whether the bias of each group inside the hull rests on few samples or on heavy-tailed weights, (g,)."""
         few = (self.effective_sample_size < ENOUGH_SAMPLES) | (self.pareto_k > HEAVY_TAIL)
         return np.asarray(few & self.inside_hull)
 
@@ -141,7 +141,7 @@ class Diagnosis:
             )
 
     def _interaction_sentences(self) -> Iterator[str]:
-        """Name the groups with a certain gain by interactions."""
+        """Name the groups in which interactions gain more than the noise, the largest gains first."""
         with np.errstate(invalid="ignore"):
             certain = self.interaction_by_group > CERTAIN_ERRORS * self.interaction_error_by_group
         if certain.any():

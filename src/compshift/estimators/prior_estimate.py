@@ -27,7 +27,7 @@ MAX_PRIOR_CELLS = 1 << 27
 """Largest number of probabilities (rows times groups) that are held in memory: one gigabyte."""
 
 MAX_PRIOR_GROUPS = 2000
-"""Largest number of groups: their information matrix, with one row and one column per group, is inverted."""
+"""Largest number of groups; it bounds the information matrix to invert, with one row and one column per group."""
 
 MAX_TOTAL_WEIGHT = 1e100
 """Largest total of the sample weights; with larger ones the sums of the EM steps overflow."""
@@ -54,7 +54,7 @@ class EstimatedPrior:
     log_prior: FloatArray  # (g,) −inf for groups whose prior was 0 in the classifier
     lower: FloatArray  # (g,) lower end of each probability's interval
     upper: FloatArray  # (g,) upper end
-    effective_rows: FloatArray  # (g,) number of labelled rows with the same information; NaN if the prior is 0
+    effective_rows: FloatArray  # (g,) number of labelled rows that would be as informative; NaN if the prior is 0
     confused: IntArray  # (q, 2) positions of pairs of groups that the inputs hardly distinguish, worst first
     confidence: float
     concentration: float

@@ -66,9 +66,9 @@ class GroupAccuracy:
 def accuracy_blocks(results: GroupAccuracy, caption: str) -> list[Block]:
     """Return heat maps of the tested groups.
 
-    With one method and two attributes, the heat map is the grid of the attributes. Otherwise it has a column per
-    method; if there are more than ``MAX_HEAT_MAP_GROUPS`` groups, it shows those with the lowest accuracy and, with two
-    attributes, follows a grid of all groups that has a menu of methods.
+    With one method and two attributes, the heat map is the grid of the attributes. Otherwise it has a row per group and
+    a column per method. If there are more than ``MAX_HEAT_MAP_GROUPS`` groups, only those with the lowest accuracy have
+    a row; with two attributes, a grid of all groups comes first, with a menu that selects the method.
     """
     tested = np.flatnonzero(~np.isnan(results.accuracy).all(axis=0))
     if not len(tested):

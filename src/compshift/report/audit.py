@@ -77,7 +77,7 @@ def plan_words(audit: Audit) -> list[str]:
     """Return a sentence that names the groups to collect to complete the hull."""
     if audit.hull.is_complete:
         return ["nothing needs to be collected: every combination is determined by the seen ones"]
-    noun = "this group" if len(audit.plan) == 1 else f"these {len(audit.plan)} groups, the fewest that will do"
+    noun = "this group" if len(audit.plan) == 1 else f"these {len(audit.plan)} groups, the fewest that suffice"
     return [f"to determine every combination, collect {noun}: {_group_names(audit, np.asarray(audit.plan))}"]
 
 
@@ -135,7 +135,7 @@ def print_audit(audit: Audit, *, explain: bool, as_json: bool) -> None:
 
 
 def explanations(audit: Audit, codes: Any) -> list[str]:
-    """Return the sparsest combination of seen groups for each of the groups (q, m), which are inside the hull."""
+    """Return equations that express groups (q, m) inside the hull as the sparsest combinations of seen groups."""
     return [audit.hull.explain(code, audit.counts.count, tries_per_group(len(codes))) for code in codes]
 
 
@@ -176,7 +176,7 @@ def draw_hull(audit: Audit, path: Path) -> None:
     from matplotlib.patches import Patch
 
     sizes = audit.space.cardinalities
-    first, second = 0, 1 + int(np.argmax(sizes[1:])) if len(sizes) > 1 else 0  # the fewest panels for the first one
+    first, second = 0, 1 + int(np.argmax(sizes[1:])) if len(sizes) > 1 else 0  # a wide axis saves panels
     slices, n_slices = _slices(audit, [axis for axis in range(len(sizes)) if axis not in (first, second)])
     columns = min(4 if len(slices) > 6 else 3, len(slices))
     rows = -(-len(slices) // columns)

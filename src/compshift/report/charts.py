@@ -412,7 +412,7 @@ def interval_dots(rows: Rows, groups: Sequence[str], states: Mapping[str, str], 
 def round_lines(rows: Rows, caption: str) -> Chart:
     """Draw accuracy by the round of EM, one line for held-out groups and one for the other groups.
 
-    Each row has ``round``, ``state`` ("seen" or "unseen", as held-out groups are) and ``accuracy``.
+    Each row has ``round``, ``state`` ("unseen" for held-out groups, "seen" for the others) and ``accuracy``.
     """
     import altair as alt
 
@@ -420,7 +420,7 @@ def round_lines(rows: Rows, caption: str) -> Chart:
         alt.Chart(_inline(rows))
         .mark_line(point={"filled": True, "size": 50, "opacity": 1})
         .encode(
-            x=alt.X("round:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="round (0: without the pool)"),
+            x=alt.X("round:Q", axis=alt.Axis(tickMinStep=1, format="d"), title="round (0: without unlabelled rows)"),
             y=alt.Y("accuracy:Q", scale=alt.Scale(zero=False), axis=alt.Axis(format="%"), title="mean accuracy"),
             color=alt.Color(
                 "state:N",

@@ -26,7 +26,10 @@ MAX_GRID_GROUPS = 20_000
 """Maximum number of seen groups in the grid's data; if there are more, only the most frequent values are included."""
 
 MAX_LISTED_GROUPS = 50_000
-"""Maximum number of groups, seen or unseen, for which unseen groups are listed and explained, and pairs are drawn."""
+"""Largest number of groups of a table for which unseen groups are listed and explained, and pairs of attributes drawn.
+
+It counts seen and unseen groups.
+"""
 
 MAX_EXPLAINED_GROUPS = 1000
 """Maximum number of unseen groups whose combination of seen groups is included in the grid's data."""
@@ -37,7 +40,7 @@ MAX_MISSING_ROWS = 200
 MAX_PANEL_VALUES = 30
 """Maximum number of values of an attribute in a panel; if there are more, ``_value_order`` decides which are drawn."""
 
-MAX_PANELS = 15
+MAX_PAIR_PANELS = 15
 """Maximum number of pairs of attributes that are drawn."""
 
 
@@ -234,7 +237,7 @@ def _pair_blocks(audit: Audit) -> list[Block]:
     count = np.zeros(len(every))
     count[space.index(audit.counts.groups)] = audit.counts.count
     pairs = list(itertools.combinations(range(len(space.names)), 2))
-    charts = [_panel(audit, pair, every, inside, count) for pair in pairs[:MAX_PANELS]]
+    charts = [_panel(audit, pair, every, inside, count) for pair in pairs[:MAX_PAIR_PANELS]]
     blocks: list[Block] = [
         Heading("Pairs of attributes"),
         Words(
@@ -246,8 +249,8 @@ def _pair_blocks(audit: Audit) -> list[Block]:
         ),
         Charts(charts),
     ]
-    if len(pairs) > MAX_PANELS:
-        blocks.append(Words([f"The first {MAX_PANELS} of {len(pairs)} pairs are drawn."], soft=True))
+    if len(pairs) > MAX_PAIR_PANELS:
+        blocks.append(Words([f"The first {MAX_PAIR_PANELS} of {len(pairs)} pairs are drawn."], soft=True))
     return blocks
 
 

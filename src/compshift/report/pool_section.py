@@ -1,4 +1,4 @@
-"""The section on the unlabelled rows of a fit: what they changed, which groups they have, and how that was decided."""
+"""The section on the unlabelled rows of a fit: what they changed, which groups they have, and why they were used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from compshift.report.trust_section import MAX_GROUP_ROWS
 MAX_POOL_GROUPS = 40
 """Maximum number of groups in a chart of this section."""
 
-BEFORE_AND_AFTER = {"without unlabelled rows": "var(--soft)", "with unlabelled rows": UNSEEN_COLOUR}
+WITHOUT_AND_WITH = {"without unlabelled rows": "var(--soft)", "with unlabelled rows": UNSEEN_COLOUR}
 """Colours of the two fits that are compared."""
 
 SEEN_AND_UNSEEN = {"seen": SEEN_COLOUR, "unseen": UNSEEN_COLOUR}
@@ -43,11 +43,11 @@ def pool_section(clf: Any, evaluation: Evaluation | None) -> Section | None:
         blocks.append(Numbers(_table(evaluation, unseen), folded=True))
     else:
         charts = _expected_charts(clf) + charts
-    if any(value == value for value in decision.held_out[1:]):  # known rounds after round 0
+    if any(value == value for value in decision.held_out[1:]):  # rounds of EM have scores
         charts.append(_round_chart(decision))
     elif decision.used:
         words.append(
-            "Whether they help was not tried on held-out groups: `compshift fit --use-unlabelled auto` does that."
+            "Whether they help was not tested on held-out groups: `compshift fit --use-unlabelled auto` tests it."
         )
     return Section("Unlabelled rows", [Words(words), *([Charts(charts)] if charts else []), *blocks])
 
@@ -73,7 +73,7 @@ def _accuracy_words(evaluation: Evaluation, unseen: BoolArray) -> list[str]:
 
 
 def _accuracy_charts(evaluation: Evaluation, unseen: BoolArray) -> list[Chart]:
-    """Return a chart of the accuracy on each tested unseen group before and after the pool, or nothing."""
+    """Return a chart of the accuracy on each tested unseen group without and with the unlabelled rows, or nothing."""
     report, plain = evaluation.report, evaluation.without_unlabelled
     assert plain is not None
     tested = np.flatnonzero(unseen & (report.count > 0))
@@ -85,32 +85,32 @@ def _accuracy_charts(evaluation: Evaluation, unseen: BoolArray) -> list[Chart]:
     rows = [
         _row(label, state, found.accuracy[group], found.lower[group], found.upper[group])
         for label, group in zip(labels, shown, strict=True)
-        for state, found in zip(BEFORE_AND_AFTER, (plain, report), strict=True)
+        for state, found in zip(WITHOUT_AND_WITH, (plain, report), strict=True)
     ]
-    caption = f"Accuracy on each unseen group with {report.confidence:.0%} intervals, before and after the pool."
+    caption = f"Accuracy on each unseen group without and with the unlabelled rows, {report.confidence:.0%} intervals."
     if len(tested) > len(shown):
         caption += f" Of {len(tested)} groups, the {len(shown)} whose accuracy changes most are shown."
-    return [interval_dots(rows, labels, BEFORE_AND_AFTER, "accuracy", caption)]
+    return [interval_dots(rows, labels, WITHOUT_AND_WITH, "accuracy", caption)]
 
 
 def _expected_charts(clf: Any) -> list[Chart]:
-    """Return a chart of the expected accuracy on unseen groups with and without the pool, or nothing."""
+    """Return a chart of the expected accuracy on unseen groups without and with the unlabelled rows, or nothing."""
     before, after = expected_without(clf), getattr(clf, "expected_group_accuracy_", None)
     if before is None or after is None or not len(after):
         return []
     labels = _labels(clf, after)[:MAX_POOL_GROUPS]
     rows = [
         _row(label, state, *values)
-        for state, frame in zip(BEFORE_AND_AFTER, (before, after), strict=True)
+        for state, frame in zip(WITHOUT_AND_WITH, (before, after), strict=True)
         for label, values in zip(labels, frame[["accuracy", "lower", "upper"]].to_numpy(), strict=False)
     ]
     caption = (
-        "Expected accuracy on each unseen group, estimated on held-out groups during the fit, with its interval, "
-        "before and after the pool."
+        "Expected accuracy on each unseen group without and with the unlabelled rows, estimated on held-out groups "
+        "during the fit, with its interval."
     )
     if len(after) > len(labels):
         caption += f" The first {len(labels)} of {len(after)} groups."
-    return [interval_dots(rows, labels, BEFORE_AND_AFTER, "expected accuracy", caption)]
+    return [interval_dots(rows, labels, WITHOUT_AND_WITH, "expected accuracy", caption)]
 
 
 def _frequency_charts(clf: Any) -> list[Chart]:
@@ -147,7 +147,8 @@ def _round_chart(decision: Any) -> Chart:
     ]
     caption = (
         "Mean accuracy by the round of EM when groups are held out in turn: on the held-out groups, which then are "
-        "unseen, and on held-out rows of the other groups. The pool is used only if the former rises clearly."
+        "unseen, and on held-out rows of the other groups. The unlabelled rows are used only if accuracy on the "
+        "held-out groups rises clearly."
     )
     return round_lines(rows, caption)
 

@@ -41,7 +41,7 @@ def prediction_frame(
     too, named ``P(bird=waterbird, place=land)``. With ``explain``, columns named ``group …`` hold the most probable
     group, its probability, whether it was seen, whether it is inside the affine hull, and the effective sample size
     behind its bias. With ``sets``, a coverage, columns named ``bird set`` hold the classes that cannot be excluded,
-    joined by "|". ``attributes`` are those that are known in use.
+    joined by "|". ``attributes`` holds the values of attributes that are known in use.
     """
     import pandas as pd
 
@@ -169,7 +169,7 @@ def print_evaluation(evaluation: Evaluation, part: str, comparison: Comparison |
 
 
 def known_in_use(known: Sequence[str]) -> str:
-    """Say which attributes a model was told of the rows that it predicted."""
+    """Return words that name the attributes whose values the model was given when it predicted."""
     return f"attributes known in use: {', '.join(known)}" if known else "attributes unknown in use"
 
 

@@ -48,7 +48,7 @@ def print_plan(units: Sequence[Unit], seconds: float | None, slots: int, stored:
     labels = list(dict.fromkeys(unit.data.source.label for unit in units))
     protocols = {unit.data.source.label: unit.data.protocol for unit in units}
     about = {label: protocol.settings() for label, protocol in protocols.items()}
-    for unit in units:  # what this plan has may differ from the protocol
+    for unit in units:  # the plan's own numbers, which may differ from the protocol's
         draws = max(other.draws for other in units if other.data is unit.data)
         planned = {"draws": str(draws), "seeds": str(unit.seeds), "scenarios": unit.data.scenarios}
         about[unit.data.source.label] |= planned

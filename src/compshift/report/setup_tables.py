@@ -48,8 +48,8 @@ RANGES_NOTE = (
 )
 STEPS_NOTE = "The paper prints its numbers of steps as “Total Epochs”."
 
-MAX_EXPONENT = 1e6
-"""Upper limit on the numbers of a stored range; larger ones are no exponents, so the file is damaged."""
+MAX_STORED_EXPONENT = 1e6
+"""Upper limit on the numbers of a stored range; larger ones cannot be exponents, so the file is damaged."""
 
 PAPER_FILES = {"statistics": "dataset_statistics", "hyperparameters": "hyperparameters"}
 """Table of the paper that each table is compared with."""
@@ -240,7 +240,7 @@ def _ranges(label: str, protocol: Mapping[str, Any]) -> dict[str, LogUniform | f
         if not isinstance(entry, dict) or not {"low", "high"} <= set(entry) <= known:
             raise damaged
         numbers = [entry["low"], entry["high"], entry.get("base", 10.0)]
-        if not all(type(number) in (int, float) and abs(number) < MAX_EXPONENT for number in numbers):
+        if not all(type(number) in (int, float) and abs(number) < MAX_STORED_EXPONENT for number in numbers):
             raise damaged
         found[name] = LogUniform(*numbers)
     steps = protocol.get("steps")

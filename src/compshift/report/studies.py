@@ -40,7 +40,7 @@ def print_three_groups(groups: Sequence[Mapping[str, Any]], *, as_json: bool) ->
 
     table = plain_table("three groups determine the fourth")
     table.caption = (
-        "weight: factor of the seen groups' codes, and of their energies, whose sum is that of the unseen group; "
+        "weight: the seen groups' codes, times their weights, add up to the unseen group's code, and so do energies; "
         "energy: −log p(x|z) at x = (−1, −1)"
     )
     for heading in ("group", "", "one-hot code", "weight", "energy"):

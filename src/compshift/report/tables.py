@@ -12,7 +12,7 @@ from compshift.bench.results import Results, Score, Scores
 from compshift.bench.selection import DroppedGroups
 from compshift.report.grid import Cell, Grid
 
-HEADINGS = {
+METRIC_HEADINGS = {
     "average": "average",
     "weighted": "weighted",
     "balanced": "balanced",
@@ -45,7 +45,10 @@ ABLATION_NOTE = (
 
 
 FEWEST_CELEBA5 = 27
-"""Fewest scenarios of CelebA with five attributes whose mean is compared: as many as the paper's authors average."""
+"""Smallest number of scenarios of ``celeba5`` whose mean is compared with the paper's.
+
+The paper's authors average this many scenarios of CelebA with five attributes.
+"""
 
 
 def make_tables(results: Results, paper: Results | None = None) -> list[Grid]:
@@ -78,9 +81,9 @@ def shown(score: Score | None) -> str:
 
 
 def _columns(rows: Iterable[Scores]) -> list[str]:
-    """Return the metrics that at least one row has, in the order of ``HEADINGS``."""
+    """Return the metrics that at least one row has, in the order of ``METRIC_HEADINGS``."""
     present = {metric for row in rows for metric, score in row.items() if score.mean == score.mean}
-    return [metric for metric in HEADINGS if metric in present]
+    return [metric for metric in METRIC_HEADINGS if metric in present]
 
 
 def _best(scores: Sequence[Score | None]) -> float:
@@ -89,7 +92,7 @@ def _best(scores: Sequence[Score | None]) -> float:
 
 
 def _block(grid: Grid, columns: Sequence[str], data: str, rows: Sequence[tuple[str, Sequence[Score | None]]]) -> None:
-    """Add the rows of one data set; the best complete score of each column is bold. A * marks incomplete rows."""
+    """Add the rows of one data set; bold marks the best score of each column among complete rows, without *."""
     best = [_best([scores[number] for name, scores in rows if name[-1] != "*"]) for number in range(len(columns))]
     for position, (name, scores) in enumerate(rows):
         cells = [
@@ -105,7 +108,7 @@ def _main(results: Results) -> Grid:
     """Return the main table: mean over scenarios for each data set and method."""
     columns = _columns(results.main.values())
     standard = any("worst" in scores for scores in results.standard.values())
-    headings = ["data set", "method", *(HEADINGS[metric] for metric in columns)]
+    headings = ["data set", "method", *(METRIC_HEADINGS[metric] for metric in columns)]
     grid = Grid("main", "Compositional shift", headings + ["none dropped"] * standard, 2)
     for data in results.datasets:
         rows = []
@@ -153,7 +156,7 @@ def _scenario_grids(results: Results) -> list[Grid]:
         methods = list(dict.fromkeys(key[2] for key in results.scenarios if key[0] == data))
         columns = _columns(scores for key, scores in results.scenarios.items() if key[0] == data)
         for metric in ("worst", *(column for column in columns if column != "worst")):
-            grid = Grid("scenarios", f"{data}, each scenario: {HEADINGS[metric]}", ["dropped", *methods], 1)
+            grid = Grid("scenarios", f"{data}, each scenario: {METRIC_HEADINGS[metric]}", ["dropped", *methods], 1)
             table = {
                 (scenario, method): results.scenarios.get((data, scenario, method), {}).get(metric)
                 for scenario in dropped
@@ -190,7 +193,9 @@ def _lowest(scores: Iterable[Score | None]) -> float:
 def _ablations(results: Results) -> Grid:
     """Return the table of CRM's ablations, which vary its bias and its prior."""
     columns = _columns(results.ablations.values())
-    grid = Grid("ablations", "Ablations of CRM", ["data set", "variant", *(HEADINGS[name] for name in columns)], 2)
+    grid = Grid(
+        "ablations", "Ablations of CRM", ["data set", "variant", *(METRIC_HEADINGS[name] for name in columns)], 2
+    )
     for data in dict.fromkeys(key[0] for key in results.ablations):
         rows = [
             (variant, [scores.get(metric) for metric in columns])
@@ -205,7 +210,7 @@ def _ablations(results: Results) -> Grid:
 def _standard(results: Results) -> Grid:
     """Return the table of runs in which every group is in training."""
     columns = _columns(results.standard.values())
-    grid = Grid("standard", "No group dropped", ["data set", "method", *(HEADINGS[name] for name in columns)], 2)
+    grid = Grid("standard", "No group dropped", ["data set", "method", *(METRIC_HEADINGS[name] for name in columns)], 2)
     for data in dict.fromkeys(key[0] for key in results.standard):
         rows = [
             (name, [scores.get(metric) for metric in columns])
@@ -224,9 +229,10 @@ def _standard(results: Results) -> Grid:
 def _compared(ours: Results, paper: Results) -> Iterable[Grid]:
     """Yield tables of our numbers and the paper's, for rows that are in both.
 
-    Numbers that may be compared stand beside each other with their difference. The others have a table of their own
-    that says why the paper's are not from the same protocol. Means over scenarios need the same scenarios; the paper
-    lists none of ``celeba5``, whose means are shown if at least ``FEWEST_CELEBA5`` scenarios drop one group each.
+    Numbers that may be compared stand beside each other with their difference. Those of another protocol have a table
+    of their own, whose notes say how the protocols differ. Means over scenarios are shown only if both have the same
+    scenarios. The paper does not list those of ``celeba5``; its means are shown if every scenario of ours drops one
+    group, and there are at least ``FEWEST_CELEBA5``.
     """
     named = ours.named & paper.named
     same = {data for data in named if _scenarios(ours, data) == _scenarios(paper, data)}
@@ -290,9 +296,9 @@ def _beside(
 
     ``alike`` says whether they may be compared. If not, their differences are left out.
     """
-    metrics = [metric for metric in HEADINGS if any(metric in own and metric in theirs for own, theirs in rows)]
+    metrics = [metric for metric in METRIC_HEADINGS if any(metric in own and metric in theirs for own, theirs in rows)]
     columns = ("paper", "difference / s.e.") if alike else ("paper (not the same protocol)",)
-    headings = [part for metric in metrics for part in (f"{HEADINGS[metric]}: ours", *columns)]
+    headings = [part for metric in metrics for part in (f"{METRIC_HEADINGS[metric]}: ours", *columns)]
     where = "beside the paper" if alike else "and the paper's under another protocol"
     grid = Grid(name, f"{title}, {where}", [*keys, *headings], len(keys))
     previous = None

@@ -33,7 +33,7 @@ MAX_DIAGNOSED_ROWS = 2000
 """Maximum number of data rows in the test of additivity; if there are more, a random sample is used."""
 
 MAX_DEFAULT_WORK = 5e6
-"""Maximum of rows × features × seen groups up to which additivity is tested by default, in about ten seconds."""
+"""Largest product rows × features × seen groups for which additivity is tested by default: about ten seconds."""
 
 OVERCONFIDENCE_Z = 2.0
 """Standard errors between mean confidence and accuracy above which probabilities are called too high or too low."""

@@ -18,7 +18,7 @@ CELL = 0.34
 """Width of a cell of a table, in inches."""
 
 ATTRIBUTE_COLOURS = ("#0072b2", "#e69f00")
-"""Colours of what belongs to the first and to the second attribute."""
+"""Colours of the energies and probabilities of the first and of the second attribute."""
 
 STATE_COLOURS = {"seen": "#009e73", "unseen": "#cc79a7", "absent": "#f0f0f0"}
 """Colours of groups: in training, extrapolated, and left out of the softmax."""

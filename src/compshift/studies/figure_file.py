@@ -65,7 +65,7 @@ def new_figure(width: float, height: float, caption: str | None = None) -> Any:
 
 
 def save_figure(figure: Any, path: Path, *, legend: tuple[Any, Any] | None = None, columns: int = 3) -> None:
-    """Write a figure of ``new_figure`` atomically; a legend is given as (handles, labels) and goes below."""
+    """Write a figure made by ``new_figure`` atomically; ``legend`` is (handles, labels) and is placed below it."""
     if legend is not None:
         figure.legend(*legend, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     with replacing(path) as temporary:

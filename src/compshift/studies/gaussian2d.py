@@ -34,7 +34,7 @@ VALUE_COLOURS = ("#bdbdbd", "#ffffff")
 """Colours of the regions of an attribute's two values, −1 and 1; points keep the colours of their groups."""
 
 BAYES_COLOUR = "#d55e00"
-"""Colour of the Bayes classifier, as in the study of the number of groups."""
+"""Colour of the Bayes classifier, the same as in ``studies.growth``."""
 
 GROUPS_CAPTION = (
     "Four Gaussian groups, one of which (dashed) is absent from training. Under the train prior, CRM never predicts "

@@ -75,7 +75,7 @@ class GrowthOutcome:
     """Result of a case. Accuracies are of predictions of the first attribute, z1."""
 
     case: GrowthCase
-    norm: float  # norm of the means of the attribute values
+    norm: float  # norm of the mean μ of an attribute value, the same for all values
     alpha: float  # the chosen ridge strength
     groups_kept: int
     share_inside: float  # share of all groups that lie inside the hull of the kept ones
@@ -131,10 +131,10 @@ def run_growth(
 def choose_alpha(
     X: FloatArray, codes: IntArray, space: GroupSpace, alphas: Sequence[float], rng: np.random.Generator
 ) -> float:
-    """Return the alpha that is best on held-out groups and on held-out samples of the others, whichever is worse.
+    """Return the alpha that maximises the lower of two accuracies: on held-out groups and on held-out rows of others.
 
-    The study shows seen and unseen groups side by side, so that both count. If no group can be held out, the accuracy
-    on held-out samples decides; if no sample can be held out either, the middle alpha is returned.
+    Both count, because the study reports accuracy on seen and on unseen groups. If no group can be held out, the
+    accuracy on held-out rows decides; if no row can be held out either, the middle alpha is returned.
     """
     data = coded_samples(X, codes, space)
     fold = combination_folds(space, data.candidates.seen_groups, 10, rng)

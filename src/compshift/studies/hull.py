@@ -44,7 +44,10 @@ EXAMPLE_COLOURS = (("#f0f0f0", "#f0f0f0"), ("#0072b2", "#9fd0ec"), ("#e69f00", "
 """Colour of seen cells and colour of extrapolable cells, by component; component 0 stands for cells out of reach."""
 
 STEP_COLOURS = (("#6b6b6b", "#cfcfcf"), *EXAMPLE_COLOURS[1:])
-"""Colour of added groups and of the cells that they bring into the hull: of the base set, then in turn of the steps."""
+"""Pairs of colours, for added groups and for the cells that they bring into the hull.
+
+The first pair is for the base set; the other two alternate from step to step.
+"""
 
 GROWTH_COLOURS = {"mean": "#0072b2", "quantile": "#56b4e9", "bound": "#d55e00", "two": "#cc79a7", "least": "#555555"}
 
@@ -119,7 +122,7 @@ def hull_steps(d: int = STEP_VALUES) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class HullGrowth:
-    """Draws until the hull is complete, over repeated trials of one setting."""
+    """Numbers of random draws that complete the hull, over repeated trials of one setting."""
 
     attributes: int
     values: int

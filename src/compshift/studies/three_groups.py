@@ -1,7 +1,8 @@
 """The paper's smallest example: of two attributes with two values each, three seen groups determine the fourth.
 
 The one-hot code of the unseen group is the sum of those of its two neighbours, less that of the opposite group (paper,
-lemma "lemma1"). Energies are additive, so the same holds for them. They are drawn for the Gaussians of ``Gaussian2D``.
+lemma "lemma1"). Energies are additive, so the same equation holds for them. The figure shows the energies of the
+Gaussians of ``Gaussian2D``.
 """
 
 from __future__ import annotations
