@@ -258,6 +258,7 @@ def fit(
         raw_table_features,
         split_part,
         table_features,
+        warn_of_feature_scales,
     )
     from compshift.cli.model_inputs import pool_rows
     from compshift.features.recipe import portable_backbone
@@ -317,6 +318,7 @@ def fit(
 
         data = read_features(source, [*targets, *nuisances])
         check_attribute_sizes(data.space, nuisances)
+        warn_of_feature_scales(data.X)
         pool = None if unlabelled is None else pool_rows(unlabelled, output, inputs, table.for_pool())[0].X
     else:
         if memory is not None:
@@ -351,7 +353,7 @@ def fit(
     y = data.columns(targets)
     if categorical:
         clf.set_params(categorical_features=categorical)
-    warnings.filterwarnings("ignore", "the standard deviation of")  # ``table_features`` warns about tables
+    warnings.filterwarnings("ignore", "the standard deviation of")  # the command line has warned already
     clf.set_params(prior=read_prior(prior, data.space)).fit(
         data.X,
         y[targets[0]] if len(targets) == 1 else y,

@@ -236,6 +236,14 @@ def warn_of_scales(X: Any, columns: Sequence[str], remedy: str = ", or pass a sm
         )
 
 
+def warn_of_feature_scales(X: Any) -> None:
+    """Warn as ``warn_of_scales`` does of a feature file, unless it is wide, as embeddings are."""
+    from compshift.crm.problem import MAX_UNNAMED_COLUMNS
+
+    if X.shape[1] <= MAX_UNNAMED_COLUMNS:
+        warn_of_scales(X, [f"f{column}" for column in range(X.shape[1])])
+
+
 def require_torch() -> None:
     """Raise an InputError that says what to install if PyTorch is missing."""
     if importlib.util.find_spec("torch") is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compshift.core.arrays import FloatArray
+from compshift.core.arrays import BoolArray, FloatArray, IntArray
 from compshift.data.dataset import GroupedDataset
 from compshift.metrics.group import GroupReport, group_report
 
@@ -59,6 +59,12 @@ def evaluate(clf: Any, data: GroupedDataset, known: Sequence[str] = ()) -> Evalu
         expected[row >= 0] = frame[["accuracy", "lower", "upper"]].to_numpy()[row[row >= 0]]
     states = tuple(_training_state(clf, int(row)) for row in where)
     return Evaluation(report, states, sizes, expected, plain, tuple(known))
+
+
+def absent_from_training(clf: Any, codes: IntArray) -> BoolArray:
+    """Return whether each group (q, m) was absent from the training data of a classifier, (q,)."""
+    place = clf.space_.locate(codes, clf.groups_)
+    return np.asarray((place < 0) | ~np.asarray(clf.seen_)[place])
 
 
 def _report(clf: Any, data: GroupedDataset, known: Sequence[str]) -> GroupReport:

@@ -10,7 +10,7 @@ from compshift.core.hull import AffineHull
 from compshift.data.audit import Audit, GroupCounts, audit_groups
 from compshift.data.dataset import GroupedDataset
 from compshift.metrics import GroupReport
-from compshift.metrics.evaluation import Evaluation, evaluate
+from compshift.metrics.evaluation import Evaluation, absent_from_training, evaluate
 from compshift.report.accuracy_section import GroupAccuracy, accuracy_blocks, bar_blocks
 from compshift.report.coverage_section import coverage_cards, coverage_lead, coverage_section
 from compshift.report.page import Block, Card, Page, Section, Words, made_section
@@ -73,8 +73,7 @@ def _audit(clf: Any) -> Audit:
 def _group_accuracy(clf: Any, evaluation: Evaluation) -> GroupAccuracy:
     """Return the model's accuracy on every group, and whether each group was absent from training."""
     report = evaluation.report
-    place = clf.space_.locate(report.groups, clf.groups_)
-    unseen = (place < 0) | ~np.asarray(clf.seen_)[place]
+    unseen = absent_from_training(clf, report.groups)
     accuracy = report.accuracy[None]
     return GroupAccuracy(clf.space_, report.groups, unseen, report.count, ("this model",), accuracy, report.confidence)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from compshift.core.arrays import BoolArray
-from compshift.metrics.evaluation import Evaluation
+from compshift.metrics.evaluation import Evaluation, absent_from_training
 from compshift.report.charts import SEEN_COLOUR, UNSEEN_COLOUR, interval_dots, round_lines
 from compshift.report.grid import Cell, Grid
 from compshift.report.page import Block, Chart, Charts, Numbers, Section, Words
@@ -37,7 +37,7 @@ def pool_section(clf: Any, evaluation: Evaluation | None) -> Section | None:
     words = [f"{line[0].upper()}{line[1:]}." for line in unlabelled_lines(clf)]
     charts, blocks = _frequency_charts(clf), list[Block]()
     if evaluation is not None and evaluation.without_unlabelled is not None:
-        unseen = _unseen(clf, evaluation)
+        unseen = absent_from_training(clf, evaluation.report.groups)
         words += _accuracy_words(evaluation, unseen)
         charts = _accuracy_charts(evaluation, unseen) + charts
         blocks.append(Numbers(_table(evaluation, unseen), folded=True))
@@ -50,12 +50,6 @@ def pool_section(clf: Any, evaluation: Evaluation | None) -> Section | None:
             "Whether they help was not tested on held-out groups: `compshift fit --use-unlabelled auto` tests it."
         )
     return Section("Unlabelled rows", [Words(words), *([Charts(charts)] if charts else []), *blocks])
-
-
-def _unseen(clf: Any, evaluation: Evaluation) -> BoolArray:
-    """Return whether each group of an evaluation was absent from training, (g,)."""
-    place = clf.space_.locate(evaluation.report.groups, clf.groups_)
-    return np.asarray((place < 0) | ~np.asarray(clf.seen_)[place])
 
 
 def _accuracy_words(evaluation: Evaluation, unseen: BoolArray) -> list[str]:

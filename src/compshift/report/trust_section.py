@@ -18,7 +18,7 @@ from compshift.crm.model import ENOUGH_SAMPLES
 from compshift.data.dataset import GroupedDataset
 from compshift.estimators.diagnose import diagnose
 from compshift.estimators.diagnosis import HEAVY_TAIL
-from compshift.metrics.evaluation import Evaluation
+from compshift.metrics.evaluation import Evaluation, absent_from_training
 from compshift.report.charts import calibration_curves, expected_and_actual, trust_dots
 from compshift.report.grid import Cell, Grid
 from compshift.report.page import Block, Chart, Charts, Numbers, Section, Words
@@ -65,9 +65,7 @@ class Confidences(NamedTuple):
         proba = proba[0] if isinstance(proba, list) else proba
         frame = data.columns(clf.space_.names)
         codes = clf.space_.encode(frame)
-        place = clf.space_.locate(codes, clf.groups_)
-        unseen = (place < 0) | ~clf.seen_[place]
-        return cls(proba.max(axis=1), proba.argmax(axis=1) == codes[:, 0], unseen)
+        return cls(proba.max(axis=1), proba.argmax(axis=1) == codes[:, 0], absent_from_training(clf, codes))
 
     def words(self, target: str) -> list[str]:
         """Return sentences on the calibration of ``target``, for rows of seen and of unseen groups."""
