@@ -56,20 +56,20 @@ ROUND_TOL = 3e-3
 """Tolerance of the fits within rounds; the next round continues from them."""
 
 STOP_CHANGE = 1e-3
-"""Largest change of a frequency of the pool from one round to the next at which EM stops."""
+"""Largest change of a frequency of the pool in one round at which EM stops."""
 
 FREQUENCY_STEPS = 200
-"""Maximum number of steps for the frequencies of the pool at given energies."""
+"""Maximum number of steps of ``pool_frequency``."""
 
 FREQUENCY_TOL = 1e-4
-"""Largest change of a frequency at which these steps stop."""
-
+"""Largest change of a frequency in one step at which ``pool_frequency`` stops."""
 
 MAX_FREQUENCY_CELLS = 1 << 22
 """Largest number of probabilities (samples × groups) for the intervals of the pool's frequencies."""
 
 MIN_FREQUENCY_ROWS = 2000
-"""Number of samples below which, because there are so many groups, the intervals are left out."""
+"""Smallest number of samples for the intervals. If ``MAX_FREQUENCY_CELLS`` allows fewer, because there are so many
+groups, the intervals are left out."""
 
 Decide = Callable[[StandardisedRows, StepOne], PoolDecision]
 """Function that decides from a plain fit whether the pool is used."""
@@ -270,10 +270,10 @@ def _responsibility(energies: FloatArray, table: GroupTable, log_score: FloatArr
 
 
 def _as_step_one(problem: ExpectedProblem, solution: Solution, rows: StandardisedRows, before: StepOne) -> StepOne:
-    """Return a fit to labelled samples and pool in the form of a plain fit, with iterations added to those before."""
+    """Return a fit to labelled samples and pool as a ``StepOne``; its iterations are added to those of ``before``."""
     assert isinstance(problem.rows, ArrayRows)
     energies = linear_energies(problem.rows.features, solution.weight)
-    unused = np.zeros(len(energies), dtype=np.int64)  # step 2 is given the moments that would need groups
+    unused = np.zeros(len(energies), dtype=np.int64)  # step 2 needs groups only for the moments, which are passed to it
     samples = ArrayRows(energies, unused, problem.rows.weight)
     counted = solution._replace(n_iter=before.solution.n_iter + solution.n_iter)
     return StepOne(counted, 1.0, solution.bias, problem.frequency, problem.seen, rows.standard, samples)
