@@ -117,14 +117,14 @@ class _SupportSearch:
         self.codes = groups[self.order].tolist()
         self.code = code.tolist()
         self.rows = rows[self.order].tolist()
-        self.left = max_tries  # number of supports that may still be tried
+        self.tries_left = max_tries
         self.sets: dict[tuple[int, int], int] = {}  # (attribute, value) → set of the groups that have it
         self.columns = groups[self.order].T
 
     @property
     def exhausted(self) -> bool:
         """Whether the search was cut short because it tried too many supports."""
-        return self.left < 0
+        return self.tries_left < 0
 
     def scored(self, parts: Sequence[tuple[int, Fraction]], *, ordered: bool = False) -> Scored:
         """Return a combination, given by positions and weights, with the numbers by which it is compared.
@@ -166,7 +166,7 @@ class _SupportSearch:
             number = lowest.bit_length() - 1
             choices ^= lowest
             allowed &= ~lowest
-            self.left -= 1
+            self.tries_left -= 1
             if self.exhausted:
                 return
             if remaining == 1:

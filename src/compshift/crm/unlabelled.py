@@ -24,7 +24,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -75,15 +75,6 @@ Decide = Callable[[StandardisedRows, StepOne], PoolDecision]
 """Function that decides from a plain fit whether the pool is used."""
 
 
-class PoolFit(NamedTuple):
-    """Result of EM."""
-
-    fitted: StepOne  # energies and biases after the last round; its groups are those with expected samples
-    groups: IntArray  # (h, m) codes of the groups that samples of the pool may have
-    frequency: FloatArray  # (h,) q, the frequency of each of these groups in the pool
-    n_rounds: int
-
-
 Watch = Callable[[int, StepOne], None]
 """Function that is called after each round with the number of the round and the fit."""
 
@@ -131,9 +122,9 @@ def fit_unlabelled(
     decision = PoolDecision(True, "the pool is used, as asked") if decide is None else decide(rows, fitted)
     if not decision.used:
         return replace(plain, pool=PoolUse(len(pool), 0, decision))
-    found = fit_with_pool(rows, data.candidates, fitted, pool, params, tol=tol, max_iter=max_iter)
-    use = PoolUse(len(pool), found.n_rounds, decision, plain=plain)
-    return replace(pool_model(rows, data.candidates, found.fitted), pool=use)
+    found, n_rounds = fit_with_pool(rows, data.candidates, fitted, pool, params, tol=tol, max_iter=max_iter)
+    use = PoolUse(len(pool), n_rounds, decision, plain=plain)
+    return replace(pool_model(rows, data.candidates, found), pool=use)
 
 
 def fit_with_pool(
@@ -147,10 +138,11 @@ def fit_with_pool(
     max_iter: int,
     n_rounds: int = MAX_ROUNDS,
     watch: Watch | None = None,
-) -> PoolFit:
+) -> tuple[StepOne, int]:
     """Run EM from a fit to the labelled samples, ``fitted``, with the unlabelled samples ``pool`` (N, p).
 
-    A sample of the pool counts as much as an average labelled sample. The last fit is continued to ``tol``.
+    Return the fit after the last round, whose groups are those with expected samples, and the number of rounds. A
+    sample of the pool counts as much as an average labelled sample. The last fit is continued to ``tol``.
     """
     n, space = len(rows.features), candidates.space
     groups = pool_groups(candidates)
@@ -197,7 +189,7 @@ def fit_with_pool(
     if problem is not None and not solution.gradient <= tol:
         solution = solve(problem, tol=tol, max_iter=max_iter, start=solution.start)
         fitted = _as_step_one(problem, solution, rows, fitted)
-    return PoolFit(fitted, groups, frequency, done)
+    return fitted, done
 
 
 def record_pool(clf: Any, model: CRMModel, pool: FloatArray) -> CRMModel:
