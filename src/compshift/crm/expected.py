@@ -62,7 +62,7 @@ class HeldOut(NamedTuple):
     """Results for each seen group; NaN for groups that cannot be held out."""
 
     accuracy: FloatArray  # (k,) accuracy when held out
-    opinion: FloatArray  # (k,) accuracy on the group expected by the fit without it
+    opinion: FloatArray  # (k,) accuracy on the group that the fit without it expects
     leverage: FloatArray  # (k,) leverage of the extrapolation to the group from the remaining groups
     seen: FloatArray  # (k,) accuracy on held-out samples while their group stays in training
 
