@@ -79,9 +79,9 @@ def test_locate_marks_what_is_not_listed():
         (lambda s: s.encode([["l", None]]), "attribute 'place' has 1 missing|attribute 'z2' has 1 missing"),
         (lambda s: s.encode({"bird": ["l"], "place": ["land", "water"]}), "pass columns of equal length"),
         (lambda s: s.label([[0, 0], [1, 1]]), "code has 2 rows"),
-        (lambda s: s.codes([4]), "runs from 0 to 3"),
-        (lambda s: s.codes([0.5]), "index must be an integer or a one-dimensional list of integers"),
-        (lambda s: s.codes([[0, 1], [0]]), "index must be an integer or a one-dimensional list of integers"),
+        (lambda s: s.codes([4]), "run from 0 to 3"),
+        (lambda s: s.codes([0.5]), r"index has type float64, shape \(1,\): pass an integer or a list of integers"),
+        (lambda s: s.codes([[0, 1], [0]]), "index has rows of different lengths: pass an integer or a list"),
     ],
 )
 def test_errors_name_the_value_and_the_cure(call, message):

@@ -74,7 +74,7 @@ class TestDecision:
     def test_without_unseen_groups_there_is_nothing_to_learn(self):
         X, codes = samples(range(16), 600, 0)
         clf = CRMClassifierCV(alphas=[0.03]).fit(X, codes[:, 0], attributes=codes[:, 1], unlabelled=X)
-        assert clf.unlabelled_decision_.reason == "the pool is not used: training lacks no group inside the hull"
+        assert clf.unlabelled_decision_.reason == "the pool is not used: training has every group inside the hull"
 
     def test_it_is_asked_for_by_name_where_no_group_can_be_held_out(self):
         rng = np.random.default_rng(0)
@@ -119,7 +119,7 @@ class TestVerdict:
         assert self.judge(held_out, seen=(0.8, 0.79, 0.79)).used
         decision = self.judge(held_out, seen=(0.8, 0.77, 0.77))
         assert not decision.used
-        assert "+4.5 ± 0.3 points, but that on the others by -3.0" in decision.reason
+        assert "+4.5 ± 0.3 points, but on the other groups by -3.0" in decision.reason
 
     def test_one_held_out_group_is_too_few(self):
         accuracy = np.full((3, 2, 2), np.nan)

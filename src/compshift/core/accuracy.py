@@ -13,7 +13,7 @@ from compshift.core.energy import group_energies
 from compshift.core.groups import GroupSpace
 
 MIN_BIN_ROWS = 25
-"""Minimum average number of samples per calibration bin; fewer samples than this form a single bin."""
+"""Minimum average number of samples per calibration bin; if there are fewer in total, they form a single bin."""
 
 MAX_BINS = 15
 """Largest number of calibration bins."""
@@ -93,9 +93,11 @@ def confidence_bins(confidence: FloatArray) -> IntArray:
 
 
 def expected_calibration_error(confidence: FloatArray, correct: FloatArray, bins: IntArray) -> FloatArray:
-    r"""Return the ECE (r,) of confidences (n,) for each row of ``correct`` (r, n), 1 or 0 per sample, with bins (n,).
+    r"""Return the expected calibration error (r,) of confidences (n,), for each row of ``correct`` (r, n).
 
     .. math:: \mathrm{ECE} = \sum_b \frac{n_b}{n} \left|\text{accuracy}_b - \text{mean confidence}_b\right|
+
+    ``correct`` is 1 for a correct prediction and 0 for a wrong one; ``bins`` (n,) is the bin b of each sample.
     """
     member = bins[:, None] == np.arange(bins.max() + 1)  # (n, b)
     return np.asarray(np.abs((correct - confidence) @ member).sum(axis=1) / len(confidence))

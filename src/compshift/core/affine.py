@@ -23,7 +23,7 @@ from compshift.core.groups import GroupSpace, check_space, distinct_codes, locat
 from compshift.core.hull import AffineHull
 
 WEIGHTS = ("minimum-norm", "minimum-variance", "sparse")
-"""Rules that choose one of several combinations: least Σ α², least Σ α²/n for n samples per group, or few groups."""
+"""Rules that choose the weights α: with the least Σ α², the least Σ α²/n for n samples per group, or few groups."""
 
 MIN_INVERSE_TEMPERATURE = 1e-3
 """Smallest inverse temperature that ``inverse_temperature`` returns."""
@@ -79,8 +79,8 @@ def value_weights(hull: AffineHull) -> FloatArray:
 
     .. math:: F_v = \sum_z (S^+)_{vz} \, \ell_z
 
-    S (k, D) are the seen codes. F has one entry per attribute value; the entries of a group's values add up to
-    approximately its ℓ.
+    S (k, D) are the seen codes. F has one entry per attribute value v; the sum of the entries of a group's values
+    approximates the group's ℓ.
     """
     return _pseudo_inverse(hull.space._one_hot(hull.observed), hull.rank)
 
@@ -179,9 +179,10 @@ def extrapolation_leverage(hull: AffineHull, codes: IntArray) -> FloatArray:
 
     .. math:: h(z') = \min \Big\{ \sum_z \alpha_z^2 : \sigma(z') = \sum_z \alpha_z \sigma(z) \Big\}
 
-    Each seen group contributes one value of variance 1. The variance of the fit is at most 1 at a seen group. At an
-    unseen group it grows with the length of the path from the seen groups, and decreases if there are several paths,
-    like the resistance of parallel resistors. It is infinite outside the hull.
+    The function is known at each seen group with an error of variance 1. The variance of the fit is at most 1 at a seen
+    group and infinite outside the hull. With two attributes it is an electrical resistance: that between the two values
+    of the group in the graph that has values as nodes and seen groups as resistors of 1 ohm. So it grows with the
+    length of the path between the two values, and decreases if there are several paths.
     """
     inside = hull._contains(codes)
     result = np.full(len(codes), np.inf)

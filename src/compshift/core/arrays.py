@@ -71,7 +71,7 @@ def weighted_sum(weight: Array, values: Array) -> Array:
 
 
 def row_blocks(n_rows: int, width: int, cells: int = BLOCK_CELLS) -> Iterator[slice]:
-    """Yield consecutive slices that cover ``n_rows`` rows, each of about ``cells`` elements at ``width`` per row."""
+    """Yield consecutive slices that cover ``n_rows`` rows of ``width`` elements, each of about ``cells`` elements."""
     step = max(1, cells // max(1, width))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
@@ -119,7 +119,7 @@ def log_softmax(logits: Array) -> Array:
 
 
 def logmatmulexp(log_a: Array, log_b: Array) -> Array:
-    r"""Return a matrix product in log space: one GEMM, then a log-sum-exp for each entry in which it may underflow.
+    r"""Return a matrix product in log space: one GEMM, then a log-sum-exp for each entry that may have underflowed.
 
     .. math:: \text{out}_{lr} = \log \sum_j \exp(a_{lj} + b_{jr})
 
@@ -143,9 +143,9 @@ def log_moments(log_factors: Callable[[], tuple[Array, Array]]) -> tuple[Array, 
 
     .. math:: \log \sum_j \exp(a_{lj} + b_{rj}), \qquad \log \sum_j \exp(2 (a_{lj} + b_{rj}))
 
-    Each call of ``log_factors`` returns new arrays of finite logarithms, a (l, j) and b (r, j). They are overwritten,
-    which takes half the time of allocating new ones. If entries may have underflowed, ``log_factors`` is called again
-    and those entries are recomputed, as in ``logmatmulexp``.
+    Each call of ``log_factors`` returns new arrays of logarithms, a (l, j) and b (r, j), with a finite entry in every
+    row. They are overwritten, which takes half the time of allocating new ones. If entries of a product may have
+    underflowed, ``log_factors`` is called again and those entries are recomputed, as in ``logmatmulexp``.
     """
     a, b = log_factors()
     xp = namespace(a, b)
@@ -216,7 +216,7 @@ class ColumnSets(NamedTuple):
     def logsumexp(self, values: FloatArray) -> FloatArray:
         r"""Return the log-sum-exp over the columns of every set, (n, size), of values (n, g); −inf for an empty set.
 
-        .. math:: \text{out}_{js} = \log \sum_{z \in s} \exp(a_{jz})
+        .. math:: \text{out}_{js} = \log \sum_{z \in s} \exp(v_{jz})
         """
         ordered = values[:, self.order]  # (n, g), a copy that may be overwritten
         largest = np.maximum.reduceat(ordered, self.start, axis=1)  # (n, q)

@@ -30,7 +30,7 @@ MAX_PAIRS = 50_000_000
 """Largest number of (candidate, seen group) pairs for which ``cumulant_bias`` is computed."""
 
 STANDARD_ERRORS = 3.0
-"""Number of standard errors by which a bias may lie below B*; also about log 20, see ``no_lower_than_samples``."""
+"""Largest number of standard errors of B* by which ``no_lower_than_samples`` lets a bias lie below B*."""
 
 WEIGHT_TIE = 1e-12
 """Largest difference at which ``pareto_k`` treats two log weights as equal."""
@@ -191,9 +191,10 @@ def no_lower_than_samples(bias: FloatArray, by_samples: ExtrapolatedBias) -> Flo
     .. math:: \max\Bigl( B(z), \; B^*(z) - 3 / \sqrt{\mathrm{ESS}(z)} \Bigr)
 
     For given energies, exp B*(z) is a mean of positive terms whose expectation is exp B(z). A few samples may miss the
-    largest terms, so B* is not an upper bound on B. But by Markov's inequality the mean exceeds 20 times its
-    expectation (B* exceeds B by log 20 ≈ 3 nats) with probability at most 1/20. With many samples, 1/√ESS is the
-    standard error of B*, and the bound is 3 standard errors below B*.
+    largest terms, so B* can be far below B, but it is hardly ever far above. With an ESS of 1 the bound is B* − 3: by
+    Markov's inequality the mean exceeds 20 times its expectation, and so B* exceeds B by log 20 ≈ 3 nats, with a
+    probability of at most 1/20. With a large ESS, 1/√ESS is the standard error of B*, and the bound is 3 standard
+    errors below B*.
     """
     lowest: FloatArray = by_samples.bias - STANDARD_ERRORS / np.sqrt(by_samples.effective_sample_size)
     return np.maximum(bias, lowest)
@@ -202,7 +203,7 @@ def no_lower_than_samples(bias: FloatArray, by_samples: ExtrapolatedBias) -> Flo
 def tail_indices(
     space: GroupSpace, groups: IntArray, energies: FloatArray, log_evidence: FloatArray, sample_weight: FloatArray
 ) -> FloatArray:
-    """Return, for each of the groups (g, m), the Pareto k̂ of the importance weights behind its bias, (g,).
+    """Return the Pareto k̂ of the importance weights in the bias B* of each of the groups (g, m), (g,).
 
     ``energies`` (n, D), ``log_evidence`` (n,) and ``sample_weight`` (n,) belong to the training samples. For k̂ below
     0.5 the weighted mean has a finite variance; above 0.7 it is unreliable (Vehtari et al., 2024).

@@ -282,7 +282,7 @@ def adjustment_offset(counts: FloatArray, tau: float, smoothing: float, epsilon:
     .. math:: \tau \log (\hat p(y \mid a) + \varepsilon)
 
     ``counts`` (c, a) are as in ``correction_offset``, and the offset is used in the same way. ``smoothing`` is added to
-    every count. If ε > 0, attribute combinations that have no counts even so have p̂ = 0.
+    every count. If ε > 0, p̂(y | a) is 0 for an attribute combination a whose counts plus ``smoothing`` are all 0.
     """
     smooth = counts + smoothing
     total = smooth.sum(axis=0)

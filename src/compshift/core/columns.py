@@ -16,7 +16,6 @@ from compshift.core.arrays import IntArray
 FIRST_BEYOND_INT64 = 2.0**63
 """Smallest positive float that does not fit into int64."""
 
-
 MAX_VALUES = 1000
 """Default limit on the number of values of an attribute; an attribute with more is probably an identifier."""
 

@@ -2,13 +2,15 @@ r"""Sparsest affine combinations: a group as a combination of as few seen groups
 
 .. math:: \sigma(z) = \sum_{j \in J} \alpha_j \, \sigma(z^{(j)}), \qquad \alpha_j \neq 0
 
-Compared by the number of groups in J, then by Σ |α|, then by the number of rows of these groups (more is better), then
-by the number of values in which they differ from z. With two attributes the sparsest combinations are shortest paths
-(``span.shortest_path``). With more, supports J are enumerated by size, because finding the smallest is NP-hard in
-general: up to ``max_tries`` supports are tried, and after that a heuristic answers.
+J, the *support* of the combination, is a set of seen groups. Combinations are compared by the number of groups in J,
+then by Σ |α|, then by the number of rows of these groups (more is better), then by the number of values in which they
+differ from z. With two attributes the sparsest combinations are shortest paths (``span.shortest_path``). With more
+attributes, finding the smallest support is NP-hard in general, so supports are enumerated by size. If more than
+``max_tries`` supports would have to be tried, the best combination found by then or by a heuristic is returned.
 
-The enumeration uses two necessary conditions on J. Every value of z occurs in J, because its weights sum to 1. Every
-other value that occurs in J does so at least twice, because its weights are nonzero and sum to 0.
+The enumeration uses two necessary conditions. Every value of z occurs in a group of J, because the weights of the
+groups with that value sum to 1. Every other value that occurs in J does so in at least two groups, because the weights
+of the groups with that value are nonzero and sum to 0.
 """
 
 from __future__ import annotations
@@ -31,23 +33,24 @@ MAX_TOTAL_TRIES = 100_000
 """Limit on the supports that are tried for all of many groups together: about 4 seconds."""
 
 MAX_HEURISTIC_WIDTH = 512
-"""Largest number of attribute values up to which the heuristic eliminates a second time, from the nearest groups on."""
+"""Largest total number of attribute values for which the search also considers ``_nearest_combination``."""
 
 SMALLEST_SUPPORT = 3
-"""Fewest seen groups that combine to an unseen group: two groups differ in a value, whose weight would be 0 or 1."""
+"""Smallest number of seen groups that can combine to an unseen group. Two groups cannot: where their values differ, one
+group must have weight 1 and the other weight 0."""
 
 
 class Combination(NamedTuple):
-    """An affine combination of seen groups, and what is known about shorter ones."""
+    """An affine combination of seen groups, and whether it is known to be the sparsest."""
 
     positions: tuple[int, ...]  # of its groups among the seen groups
     weights: tuple[Fraction, ...]  # the α of these groups, none of them 0
-    fewest: bool  # whether no combination has fewer groups; False if the search was cut short before
-    optimal: bool  # whether, in addition, all combinations of as few groups were compared
+    fewest: bool  # whether no combination has fewer groups; False if the search stopped too early to know
+    optimal: bool  # whether, in addition, it was compared with all combinations of the same number of groups
 
 
 def tries_per_group(n_groups: int) -> int:
-    """Return the limit on the supports to try for each of many groups."""
+    """Return the maximum number of supports to try for each of ``n_groups`` groups."""
     return max(1, min(MAX_TRIES, MAX_TOTAL_TRIES // max(1, n_groups)))
 
 
@@ -73,8 +76,8 @@ def sparsest_combination(
 ) -> Combination:
     """Return the sparsest combination of the groups (k, m) that gives an unseen group ``code`` (m,) inside their hull.
 
-    ``rows`` (k,) are the numbers of rows of the groups. ``known`` are the positions and weights of any combination,
-    which is returned if the search finds no better one; ``sizes`` (m,) are the numbers of values of the attributes.
+    ``rows`` (k,) are the numbers of rows of the groups. ``known`` is any combination that gives ``code``, as positions
+    and weights; it is returned if the search finds no better one. ``sizes`` (m,) are the cardinalities.
     """
     if groups.shape[1] == 2:
         path = shortest_path(groups, code, rows)
@@ -99,31 +102,35 @@ def sparsest_combination(
 
 
 Scored = tuple[int, Fraction, float, tuple[int, ...], tuple[tuple[int, Fraction], ...]]
-"""A combination after the numbers by which it is compared; less is better. The last entry has positions and weights."""
+"""The numbers by which combinations are compared (less is better), then the positions and weights of a combination."""
 
 
 class _SupportSearch:
-    """Enumeration of the supports that give one unseen group. Sets of groups are bits of Python integers."""
+    """Enumeration of the supports that give one unseen group.
+
+    A set of groups is a Python integer, in which bit i stands for the i-th group in the order of ``order``.
+    """
 
     def __init__(self, groups: IntArray, code: IntArray, rows: FloatArray, max_tries: int) -> None:
         distance = (groups != code).sum(axis=1)
-        self.order = np.lexsort((distance, -rows))  # (k,) groups with many rows first: those are tried first
+        self.order = np.lexsort((distance, -rows))  # (k,) groups with many rows come first, and are tried first
         self.codes = groups[self.order].tolist()
         self.code = code.tolist()
         self.rows = rows[self.order].tolist()
-        self.left = max_tries
+        self.tries_left = max_tries
         self.sets: dict[tuple[int, int], int] = {}  # (attribute, value) → set of the groups that have it
         self.columns = groups[self.order].T
 
     @property
     def exhausted(self) -> bool:
         """Whether the search was cut short because it tried too many supports."""
-        return self.left < 0
+        return self.tries_left < 0
 
     def scored(self, parts: Sequence[tuple[int, Fraction]], *, ordered: bool = False) -> Scored:
-        """Return a combination with the numbers by which it is compared.
+        """Return a combination, given by positions and weights, with the numbers by which it is compared.
 
-        Positions count in ``order`` if ``ordered``, else in the groups that were passed; the result has the latter.
+        The positions in ``parts`` are positions in ``order`` if ``ordered`` is True, else positions among the groups
+        passed to the constructor. The positions in the result are always the latter.
         """
         if ordered:
             numbers = [number for number, _ in parts]
@@ -140,7 +147,7 @@ class _SupportSearch:
         return len(parts), size, -total, (sum(apart), *apart), tuple(sorted(parts))
 
     def supports(self, size: int) -> Iterator[Scored]:
-        """Yield the combinations of ``size`` groups, provided that none has fewer; stop if too many are tried."""
+        """Yield the combinations of ``size`` groups, assuming that none has fewer; stop after too many tries."""
         everything = (1 << len(self.codes)) - 1
         for support in self._extend((), size, everything):
             weights = _solve([self.codes[number] for number in support], self.code)
@@ -159,7 +166,7 @@ class _SupportSearch:
             number = lowest.bit_length() - 1
             choices ^= lowest
             allowed &= ~lowest
-            self.left -= 1
+            self.tries_left -= 1
             if self.exhausted:
                 return
             if remaining == 1:
@@ -190,7 +197,7 @@ class _SupportSearch:
         return best & allowed
 
     def _having(self, attribute: int, value: int) -> int:
-        """Return the set of the groups that have a value."""
+        """Return the set of the groups that have this value of the attribute."""
         key = attribute, value
         if key not in self.sets:
             bits = np.packbits(self.columns[attribute] == value, bitorder="little")
@@ -230,9 +237,10 @@ def _solve(codes: list[list[int]], wanted: list[int]) -> list[Fraction] | None:
 
 
 def _solve_three(codes: list[list[int]], wanted: list[int]) -> list[Fraction] | None:
-    """Solve for the weights of three groups: they can only be two with 1, a and b, and one with −1, c: z = a + b − c.
+    """Return the weights of three groups that give ``wanted``, or None, like ``_solve``.
 
-    In each attribute a or b has the value of z, and c has the value of the other one.
+    The only possible combinations are z = a + b − c, with weight 1 for two groups a and b, and weight −1 for the third
+    group c. In each attribute, one of a and b has the value of z, and c has the value of the other one.
     """
     for negative in range(3):
         rest, first, second = codes[negative], codes[negative - 1], codes[negative - 2]

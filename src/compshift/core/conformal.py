@@ -4,8 +4,8 @@ If the weights w turn the distribution of the known samples into that of a new s
 
 .. math:: p(x) = \frac{\sum_i w_i \, 1[s_i \ge s(x)] + w(x)}{\sum_i w_i + w(x)}
 
-is at most ε with a probability of at most ε. The new sample's own weight is included: a sample that is unlike all known
-ones has a large weight and so a large p-value. All weights are logarithms here.
+is at most ε with a probability of at most ε. The new sample's own weight w(x) is included, so a sample that is unlike
+all known ones has a large weight and therefore a large p-value. The functions take the logarithms of the weights.
 """
 
 from __future__ import annotations

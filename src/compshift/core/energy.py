@@ -97,7 +97,7 @@ class GroupTable:
 
     space: GroupSpace
     codes: IntArray  # (k, m) codes of the groups
-    left: IntArray  # (l, s) codes of the rows
+    left: IntArray  # (l, s) codes of the rows, which are combinations of the first s attributes
     right: IntArray  # (r, m − s) codes of the columns
     row: IntArray  # (k,) row of each group
     column: IntArray  # (k,) column of each group
@@ -163,7 +163,10 @@ class GroupTable:
         return left, right
 
     def by_value(self, left: Array, right: Array) -> Array:
-        """Return the sums (n, D) of ``left`` (n, l) or ``right`` (n, r) over the rows or columns of each value."""
+        """Return the sums (n, D) over the rows or columns of the table that have each attribute value.
+
+        For values of the first attributes ``left`` (n, l) is summed, for values of the others ``right`` (n, r).
+        """
         xp = namespace(left)
         if self.left_values is not None:
             left = xp.matmul(left, like(self.left_values, left))
@@ -232,7 +235,7 @@ def step_one_risk(energies: Array, position: Array, sample_weight: Array, seen: 
 
 
 def expected_risk(energies: Array, code: Array, sample_weight: Array, table: GroupTable, log_score: Array) -> Risk:
-    r"""Return the part of the step-1 risk that depends on the energies, for samples with expected groups.
+    r"""Return the part of the step-1 risk that depends on the energies, for samples with uncertain groups.
 
     .. math::
 
@@ -241,7 +244,8 @@ def expected_risk(energies: Array, code: Array, sample_weight: Array, table: Gro
         \frac{\partial R}{\partial s(z)} = \sum_x \omega_x \tilde p(z|x)
 
     ``code`` (n, D) is the expected one-hot code t = Σ_z r(z) σ(z) of each sample, for responsibilities r that sum to
-    1. The remaining part, −Σ_z s(z) Σ_x ω r_x(z), needs only the total responsibility of each group.
+    1. The remaining part, −Σ_z s(z) Σ_x ω_x r_x(z), depends on the samples only through the total responsibilities
+    of the groups.
     """
     log_score, sample_weight = like(log_score, energies), like(sample_weight, energies)
     code = like(code, energies)
@@ -302,7 +306,7 @@ def _partition(energies: Array, seen: GroupTable, log_score: Array) -> _Partitio
 def _expectations(
     parts: _Partition, energies: Array, sample_weight: Array, seen: GroupTable, log_score: Array
 ) -> tuple[Array, Array, Array]:
-    """Return the result of ``group_expectations`` from the partition of the same energies, which is overwritten."""
+    """Return the result of ``group_expectations``; ``parts``, the partition of the energies, is overwritten."""
     xp = namespace(energies)
     evidence, total, weight = parts.log_evidence, parts.total, sample_weight
     any_doubtful = bool(xp.any(parts.doubtful))

@@ -11,17 +11,17 @@ from compshift.core.groups import GroupSpace
 from compshift.core.span import Span
 
 MAX_ORDERS = 10
-"""Maximum number of random orders of the groups that are tried to get no more than ``n_splits`` folds."""
+"""Maximum number of random orders in which ``combination_folds`` assigns groups to avoid further folds."""
 
 
 def combination_folds(space: GroupSpace, groups: IntArray, n_splits: int, rng: np.random.Generator) -> IntArray:
     """Return the fold (k,) of each of the distinct groups (k, m); −1 for a group outside the hull of the other groups.
 
     Removing a fold does not lower the rank of the codes, so every group of the fold is inside the hull of the
-    remaining groups. A group is in a fold exactly if it is inside the hull of all other groups. There are ``n_splits``
-    folds: fewer if fewer groups can be removed, more if the groups of so few folds could not be removed together.
-    Groups are assigned in random order, each to the smallest fold that can take it. If that gives more than
-    ``n_splits`` folds, up to ``MAX_ORDERS`` orders are tried and the assignment with the fewest folds is used.
+    remaining groups. A group is in a fold exactly if it is inside the hull of all other groups. Groups are assigned in
+    random order, each to the smallest of ``n_splits`` folds that can take it (of fewer folds if fewer groups can be
+    removed). A group that no fold can take starts a further fold. If that happens, up to ``MAX_ORDERS`` orders are
+    tried and the assignment with the fewest folds is used.
     """
     columns = groups + space.offsets
     removable = can_be_removed(space, groups)

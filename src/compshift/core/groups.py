@@ -332,13 +332,13 @@ class GroupSpace:
         try:
             flat = np.atleast_1d(np.asarray(index))
         except (TypeError, ValueError):  # nested lists of different lengths
-            raise InputError("index must be an integer or a one-dimensional list of integers") from None
+            raise InputError("index has rows of different lengths: pass an integer or a list of integers") from None
         if flat.dtype.kind not in "iu" or flat.ndim != 1:
-            raise InputError("index must be an integer or a one-dimensional list of integers")
+            raise InputError(f"index has type {flat.dtype}, shape {flat.shape}: pass an integer or a list of integers")
         if flat.size and (flat.min() < 0 or flat.max() >= self.n_groups):
             raise InputError(
-                f"index has values from {int(flat.min())} to {int(flat.max())}, but it runs from 0 to "
-                f"{self.n_groups - 1}: pass flat indices of this space"
+                f"index has values from {int(flat.min())} to {int(flat.max())}, but the flat indices of this space "
+                f"run from 0 to {self.n_groups - 1}: pass indices in this range"
             )
         return codes_of_index(flat.astype(np.int64), self.cardinalities)
 

@@ -58,7 +58,7 @@ class Coverage(float):
 
 
 class Component(NamedTuple):
-    """Values of two attributes that seen groups connect; each combination of a left and a right value is inside."""
+    """Values of two attributes that seen groups connect; each pair of a left and a right value is inside the hull."""
 
     left: IntArray  # codes of values of the first attribute
     right: IntArray  # codes of values of the second attribute
@@ -404,9 +404,10 @@ class AffineHull:
     ) -> Plan:
         """Return the fewest or cheapest groups to collect so that the hull contains all groups, or all of ``target``.
 
-        The plan is optimal without ``target``, for targets that can all be collected if all groups cost the same, and
-        for a single target with two attributes. For other targets the plan comes from a heuristic: its ``optimal`` says
-        whether it is known to be the cheapest, and its ``bound`` is a lower bound on the cost of any plan.
+        The plan is optimal in three cases: without ``target``; if all groups cost the same and the target groups can be
+        collected themselves; and for a single target group with two attributes. Otherwise the plan comes from a
+        heuristic: its ``optimal`` says whether it is known to be the cheapest, and its ``bound`` is a lower bound on
+        the cost of any plan.
 
         Parameters
         ----------

@@ -23,7 +23,7 @@ MAX_CANDIDATES = 1_000_000
 """Largest number of groups for which all groups are candidates by default."""
 
 MAX_STARS = 100
-"""Maximum number of seen groups around which ``_stars`` builds candidates, with over ``MAX_CANDIDATES`` groups."""
+"""Maximum number of seen groups around which ``_stars`` builds candidates if there are too many groups to list all."""
 
 
 class Plan(np.ndarray[Any, np.dtype[np.int64]]):
@@ -71,7 +71,7 @@ class Offers:
 
 
 def complete_plan(span: Span, offers: Offers, full_rank: int) -> Plan:
-    """Return the cheapest offers that complete the hull. The greedy algorithm is optimal, because this is a matroid."""
+    """Return the cheapest offers that complete the hull, by the greedy algorithm, which is optimal for a matroid."""
     grown = span.copy()
     chosen = grown.add_all(offers.columns, limit=full_rank)
     if grown.rank < full_rank and not offers.exhaustive:
@@ -82,7 +82,7 @@ def complete_plan(span: Span, offers: Offers, full_rank: int) -> Plan:
     if grown.rank < full_rank:
         raise InputError(
             f"the hull cannot be completed: with every group that can be collected its rank is {grown.rank}, but rank "
-            f"{full_rank} is needed; allow more groups in cost, candidates or forbidden"
+            f"{full_rank} is needed; list more groups in cost or candidates, or fewer in forbidden"
         )
     return offers.plan(chosen)
 
@@ -111,7 +111,7 @@ def target_plan(space: GroupSpace, span: Span, seen: IntArray, wanted: IntArray,
             return offers.plan(min(found, key=lambda chosen: offers.costs[chosen].sum()), bound=bound)
     raise InputError(
         f"{listing(space.label(code) for code in wanted)} cannot be brought inside the hull by the groups that can be "
-        "collected: allow more groups in cost, candidates or forbidden"
+        "collected: list more groups in cost or candidates, or fewer in forbidden"
     )
 
 
@@ -198,9 +198,10 @@ def _until_inside(span: Span, columns: IntArray, offers: Offers, order: IntArray
 
 
 def _cheapest_path(seen: IntArray, code: IntArray, offers: Offers) -> list[int] | None:
-    """Return the cheapest offers that connect the two values of ``code``, or None; seen groups connect at no cost.
+    """Return the cheapest offers that connect the two values of ``code`` (2,), or None if no offers connect them.
 
-    This is Dijkstra's algorithm on the connected components of the seen groups.
+    Values that seen groups connect already form one node, so this is Dijkstra's algorithm on the connected components
+    of the seen groups.
     """
     component: dict[tuple[int, int], int] = {}
     for number, sides in enumerate(connected_values(seen)):

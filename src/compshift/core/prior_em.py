@@ -21,10 +21,10 @@ import numpy as np
 from compshift.core.arrays import BoolArray, FloatArray, IntArray, log_softmax, logsumexp, row_blocks
 
 PAIR_CELLS = 1 << 27
-"""Target number of log-ratio differences in ``separability``; with more, only every j-th sample is used."""
+"""Target number of log-ratio differences in ``separability``; if there would be more, it skips samples."""
 
 MIN_PAIR_ROWS = 50
-"""Minimum number of samples that ``separability`` uses, if there are as many."""
+"""Minimum number of samples that ``separability`` uses; with fewer samples it uses all."""
 
 MIN_PRESENT_ROWS = 0.01
 """Expected number of samples below which a group counts as absent, with a maximum-likelihood probability of 0."""
@@ -33,7 +33,7 @@ MAX_LOG_STEP = 10.0
 """Maximum change of a log probability by one SQUAREM extrapolation, relative to the second EM step."""
 
 INTERVAL_TOL = 1e-3
-"""Tolerance in nats of the maximum-likelihood fit for the intervals, about 1/20 of a standard error."""
+"""Tolerance in nats of the maximum-likelihood fit for the intervals; they move by about 1/20 of a standard error."""
 
 
 class Mixture(NamedTuple):
@@ -122,11 +122,11 @@ def confused_pairs(separability: FloatArray, threshold: float) -> IntArray:
 
 
 def intervals(mixture: Mixture, prior: FloatArray, squared: float) -> tuple[FloatArray, FloatArray]:
-    r"""Return the lower and upper ends, (g,) each, of an interval for each probability; ``squared`` is z².
+    r"""Return the lower and upper ends, (g,) each, of an interval for each probability.
 
-    The variance of a probability is the variance for N labelled samples, π (1 − π) / N, plus an excess c/N. An interval
-    π̂ ± z √v could leave [0, 1] and would be wrong at 0. The ends are instead the solutions π of Wilson's equation with
-    the excess:
+    The variance v of a probability is the variance for N labelled samples, π (1 − π) / N, plus an excess c/N. With z a
+    normal quantile, an interval π̂ ± z √v could leave [0, 1] and would be wrong at 0. The ends are instead the solutions
+    π of Wilson's equation with the excess, where z² is ``squared``:
 
     .. math:: N (\hat\pi - \pi)^2 = z^2 (\pi (1 - \pi) + c)
 
@@ -141,7 +141,10 @@ def intervals(mixture: Mixture, prior: FloatArray, squared: float) -> tuple[Floa
 
 
 def effective_rows(mixture: Mixture, prior: FloatArray) -> FloatArray:
-    """Return the number of labelled samples with the same information, N π (1 − π) / (π (1 − π) + c), (g,)."""
+    """Return the number of labelled samples with the same information about each probability, (g,).
+
+    It is N π (1 − π) / (π (1 − π) + c), with N and the excess c as in ``intervals``.
+    """
     if mixture.pseudo > 0:
         information = _information(mixture, prior)
         information[np.diag_indices(len(prior))] += mixture.pseudo / prior**2
@@ -206,7 +209,7 @@ def _information(mixture: Mixture, prior: FloatArray) -> FloatArray:
 
 
 def _axes(information: FloatArray, prior: FloatArray, total: float) -> tuple[FloatArray, FloatArray]:
-    """Return the information (g − 1,) along g − 1 uncorrelated directions, and the directions (g − 1, g), of sum 0.
+    """Return the information (g − 1,) along uncorrelated directions, and these directions (g − 1, g), which sum to 0.
 
     In units of √π the information of labelled samples is N times the identity, so rare groups lose no digits.
     Information below 1e-12 of the total weight is returned as 0.

@@ -15,7 +15,7 @@ from compshift._errors import InputError
 from compshift.core.arrays import BLOCK_CELLS, BoolArray, FloatArray, IntArray
 
 INT64_ROOM = 2**30
-"""Upper limit on m times the largest entry; up to it, a step of the elimination cannot overflow int64."""
+"""Largest product of m and an entry of ``Span.vectors`` at which a step of the elimination cannot overflow int64."""
 
 
 class Span:

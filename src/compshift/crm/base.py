@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from compshift.estimators.prior_estimate import EstimatedPrior
 
 _UNKNOWN: Mapping[str, bool] = MappingProxyType({"attributes": False})
-"""Default of scikit-learn's metadata routing for the known attributes of a prediction."""
+"""Default metadata request of the prediction methods: scikit-learn routes no ``attributes`` to them."""
 
 
 def check_group_classifier(clf: Any) -> None:
@@ -44,7 +44,7 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
     ``_group_log_posterior`` and ``_best_group``.
     """
 
-    # Attributes that scikit-learn routes are those of fit, unless a request says otherwise: in use they are unknown.
+    # The attributes of new samples are usually unknown: scikit-learn routes them to predictions only on request.
     __metadata_request__predict = _UNKNOWN
     __metadata_request__predict_proba = _UNKNOWN
     __metadata_request__predict_log_proba = _UNKNOWN
@@ -172,8 +172,8 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         X : array or DataFrame (n, p)
             Features.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
-            only some of the model's attributes. By default, all are unknown.
+            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
+            or mapping may hold only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
@@ -193,8 +193,8 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         X : array or DataFrame (n, p)
             Features.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
-            only some of the model's attributes. By default, all are unknown.
+            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
+            or mapping may hold only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
@@ -212,8 +212,8 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         X : array or DataFrame (n, p)
             Features.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
-            only some of the model's attributes. By default, all are unknown.
+            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
+            or mapping may hold only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
@@ -233,8 +233,8 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         codes : int array (q, m), optional
             Codes of the groups, as returned by ``space_.encode``.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
-            only some of the model's attributes. By default, all are unknown.
+            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
+            or mapping may hold only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
@@ -257,8 +257,8 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         X : array or DataFrame (n, p)
             Features.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
-            only some of the model's attributes. By default, all are unknown.
+            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
+            or mapping may hold only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
@@ -280,8 +280,8 @@ class GroupClassifier(ClassifierMixin, BaseEstimator):
         sample_weight : (n,), optional
             Weights of the samples.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
-            only some of the model's attributes. By default, all are unknown.
+            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
+            or mapping may hold only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------

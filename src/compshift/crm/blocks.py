@@ -80,7 +80,7 @@ class ArrayRows:
     features: FloatArray  # (n, p); float32 in the single-precision copy
     position: IntArray | FloatArray  # (n,) index of each sample's seen group, or (n, D) expected codes
     weight: FloatArray  # (n,)
-    block_rows: int = 0  # samples per block, if above BLOCK_ROWS: for contributions that are expensive to merge
+    block_rows: int = 0  # target samples per block, if above BLOCK_ROWS: large if merging contributions is expensive
 
     @property
     def single_precision(self) -> ArrayRows | None:

@@ -62,7 +62,10 @@ class TreeRows(NamedTuple):
 
 
 def value_basis(space: GroupSpace) -> FloatArray:
-    """Return the matrix (D, w) that turns outputs into energies: one output per value, or one for two values."""
+    """Return the matrix (D, w) that turns the w outputs of the trees into energies.
+
+    There is one output per attribute value, but a single output for an attribute with two values.
+    """
     blocks = [np.array([[-0.5], [0.5]]) if size == 2 else np.eye(size) for size in space.cardinalities]
     basis = np.zeros((space.width, sum(block.shape[1] for block in blocks)))
     row = column = 0
@@ -110,8 +113,8 @@ class _TreeObjective:
 def grow(rows: TreeRows, params: BoostingParams, n_rounds: int) -> tuple[Any, FloatArray]:
     """Minimise the step-1 risk by rounds of trees; return LightGBM's booster, and a scale for each feature (p,).
 
-    LightGBM takes numbers below 1e-35 for zero, so columns are brought to a largest absolute value near 1 by a power of
-    two. The booster is None if all columns are constant.
+    LightGBM treats numbers below 1e-35 as zero, so each column is multiplied by its scale, a power of two that brings
+    its largest absolute value near 1. The booster is None if all columns are constant.
     """
     lightgbm = import_lightgbm()
     scale = _scales(rows.X, rows.categorical)
@@ -138,7 +141,7 @@ def grow(rows: TreeRows, params: BoostingParams, n_rounds: int) -> tuple[Any, Fl
 
 
 def _varies(X: FloatArray) -> BoolArray:
-    """Return whether each column (n, p) has two different values, where a missing value is one, (p,)."""
+    """Return whether each column (n, p) has at least two different values, (p,); a missing value counts as one."""
     missing = np.isnan(X)
     first = np.where(missing, -np.inf, X).max(axis=0)
     last = np.where(missing, np.inf, X).min(axis=0)

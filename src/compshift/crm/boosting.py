@@ -44,9 +44,10 @@ class CRMBoostingClassifier(FittedCRM):
     Parameters
     ----------
     energies : "boosted", "linear" or "auto", default="boosted"
-        Kind of energies: trees; linear functions of the standardised numbers and of an indicator for each frequent
-        category and for missing values, with a ridge that is chosen; or trees, unless linear energies are more accurate
-        on held-out groups and samples, by more than two standard errors. "linear" does not need LightGBM.
+        Kind of energies. ``"boosted"``: trees. ``"linear"``: linear functions of the standardised numbers and of
+        indicators of frequent categories and of missing values, with a ridge chosen on held-out groups and samples; it
+        does not need LightGBM. ``"auto"``: trees, unless linear energies are more accurate on held-out groups and
+        samples, by more than two standard errors.
     max_iter : int, default=200
         Maximum number of rounds of boosting. A round adds one tree per attribute value, and a single one for an
         attribute with two values.
@@ -100,7 +101,7 @@ class CRMBoostingClassifier(FittedCRM):
     best_index_ : int
         Index of the setting that is used.
     feature_importances_ : array (p,)
-        Number of splits on each feature; for linear energies, the length of its coefficients.
+        Number of splits on each feature; for linear energies, the Euclidean norm of its coefficients.
 
     Examples
     --------
@@ -250,7 +251,7 @@ class CRMBoostingClassifier(FittedCRM):
         return Setting(FitParams(0.0), self.bias, check_offset(self.unseen_offset))
 
     def _check_features(self, X: Any, *, fitted: bool) -> FloatArray:
-        """Read features of mixed kinds; ``crm.inputs`` calls this instead of its own function."""
+        """Read features of mixed kinds; ``crm.inputs.feature_matrix`` calls this method if an estimator has it."""
         features, columns = mixed_features(self, X, self._columns if fitted else None, self.categorical_features)
         if not fitted:
             self._columns = columns
@@ -264,7 +265,7 @@ class CRMBoostingClassifier(FittedCRM):
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """Number of splits on each feature; for linear energies, the length of its coefficients, (p,)."""
+        """Number of splits on each feature, (p,); for linear energies, the Euclidean norm of its coefficients."""
         check_is_fitted(self)
         basis = self._model.basis
         assert basis is not None
@@ -302,7 +303,7 @@ class CRMBoostingClassifier(FittedCRM):
         state = io.unpack(header, arrays, STORED_PARAMETERS)
         basis = state.model.basis
         if basis is None:
-            raise InputError("the model file has no trees: save the model again")
+            raise InputError("the model file has neither trees nor columns of linear energies: save the model again")
         clf = cls(**state.parameters)
         clf._check_parameters()
         clf._columns = MixedColumns(_checked_categories(header, basis.n_features))
@@ -315,11 +316,11 @@ STORED_PARAMETERS = (
     *("max_iter", "early_stopping", "learning_rate", "max_leaf_nodes", "min_samples_leaf", "l2_regularization"),
     *("prior", "bias", "unseen_offset", "support", "n_folds", "verbose"),
 )
-"""Constructor parameters in every model file; those of ``io.ADDED_TABLE_PARAMETERS`` are in newer ones."""
+"""Constructor parameters in every model file; newer files also have those of ``io.ADDED_TABLE_PARAMETERS``."""
 
 
 SETTING_COLUMNS = ("energies", "n_iter", "alpha")
-"""Columns of ``cv_results_`` that say what was tried."""
+"""Columns of ``cv_results_`` that identify a setting."""
 
 
 def _checked_categories(header: Mapping[str, Any], n_features: int) -> tuple[tuple[Any, ...] | None, ...]:

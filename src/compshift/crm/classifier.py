@@ -61,8 +61,8 @@ class CRMClassifier(FittedCRM):
     unseen_offset : float, default=0.0
         Number of nats added to the log-probability of every unseen group before normalising.
     feature_transform : "none", "signed_root" or "unit_length", default="none"
-        Transform of each row of features, before anything else, in ``fit`` and in predictions. ``"signed_root"``: the
-        square root of the absolute value, with the sign of the feature. ``"unit_length"``: rows are divided by their
+        Transform of each row of features, applied first in ``fit`` and in predictions. ``"signed_root"``: the square
+        root of the absolute value, with the sign of the feature. ``"unit_length"``: rows are divided by their
         Euclidean length; a row of zeros stays zero. Streamed data need ``"none"``.
     support : "all", "hull", "observed", or codes of shape (g, m), default="all"
         Candidate groups; no other group is ever predicted. If there are more combinations than a table can hold (a few
@@ -310,7 +310,10 @@ class CRMClassifier(FittedCRM):
         check_is_fitted(self)
         frequency = None if self._model.pool is None else self._model.pool.frequency
         if frequency is None:
-            raise AttributeError("unlabelled_prior_ is estimated only by a fit that is given unlabelled samples")
+            raise AttributeError(
+                "unlabelled_prior_ was not estimated: pass unlabelled samples to fit (with thousands of candidate "
+                "groups it is not estimated even then)"
+            )
         known = self.inside_hull_
         names = ("probability", "lower", "upper", "effective_rows")
         values = dict(zip(names, frequency[known].T, strict=True))
@@ -336,7 +339,7 @@ class CRMClassifier(FittedCRM):
 
     @classmethod
     def _from_model(cls, model: CRMModel, *, prior: Any = "uniform", n_targets: int = 1) -> Self:
-        """Wrap a model fitted elsewhere, such as a trained head, without warning of groups outside the hull."""
+        """Wrap a model fitted elsewhere, such as a trained head, without a warning about groups outside the hull."""
         clf = cls(prior=prior)
         setting = Setting(FitParams(clf.alpha), clf.bias)
         clf._adopt(model, setting, n_targets, one_dimensional=n_targets == 1)

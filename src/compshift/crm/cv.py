@@ -52,13 +52,13 @@ class CRMClassifierCV(CRMClassifier):
     affine hull of the remaining groups, and every alpha is fitted to the remaining groups, warm-started from the fits
     before it. The fewer groups can be held out, the closer alpha stays to a typical value, which follows from the
     numbers of features and samples: p / 2n, at most 0.3. If no group can be held out, as with three of 2 × 2 groups,
-    it is this value. The chosen setting is then fitted to all samples.
+    alpha is this value. The chosen setting is then fitted to all samples.
 
     Parameters
     ----------
     alphas : sequence of floats, optional
         Strengths of the ridge to choose from, all above 0. By default seven alphas from a thirtieth to thirty times
-        the typical one, and more beyond the end at which the best one lies.
+        the typical one; if the best alpha is the smallest or the largest, further ones beyond it are tried.
     cv : int, splitter, iterable or None, default=None
         Folds. An integer, or None for 5, makes a ``CombinationKFold`` seeded by ``random_state``. A scikit-learn
         splitter receives the combination of each sample as ``groups``; an iterable yields indices of training and test
@@ -75,10 +75,10 @@ class CRMClassifierCV(CRMClassifier):
         which would give held-out groups probability 0.
     bias : "auto", "extrapolated", "cumulant", "shrunk" or "learned", default="auto"
         As in ``CRMClassifier``; ``"auto"`` chooses among ``"extrapolated"``, ``"shrunk"`` and ``"cumulant"``. The
-        default is the plain setting: bias ``"extrapolated"``, anchor ``"zero"``, no cross-fitting. An alternative
-        replaces it only if its accuracy is higher by more than two standard errors on held-out groups or on held-out
-        samples of seen groups, and not lower on either. Other anchors and cross-fitting are tried only at alphas near
-        the best alpha of the plain setting.
+        search starts from the plain setting: bias ``"extrapolated"``, anchor ``"zero"``, no cross-fitting. Another
+        setting replaces it only if its accuracy is higher by more than two standard errors on held-out groups or on
+        held-out samples of seen groups, and not lower on either. Other anchors and cross-fitting are tried only at
+        alphas near the best alpha of the plain setting.
     anchor : "auto", "zero" or "gaussian", default="auto"
         As in ``CRMClassifier``; ``"auto"`` chooses between the two by the rule described under ``bias``.
     cross_fit : bool, int or "auto", default=False
@@ -364,8 +364,9 @@ class CRMClassifierCV(CRMClassifier):
     ) -> CRMModel:
         """Return the model with out-of-fold energies and the expected accuracy on unseen groups.
 
-        If a pool was used, both are computed for the fit without it. Its gain on held-out groups is then added to the
-        expected accuracy; out-of-fold energies would need EM in every fold and are left out.
+        If the fit used unlabelled samples, both are computed for the fit without them. The expected accuracy of the
+        model is then that of the fit without them plus their gain on held-out groups; the model gets no out-of-fold
+        energies, which would need EM in every fold.
         """
         use = model.pool
         if use is not None and use.plain is not None:
@@ -394,8 +395,8 @@ class CRMClassifierCV(CRMClassifier):
     def _bias_and_offset(self) -> tuple[str, float]:
         """Return the kind of bias and the unseen offset used by predictions.
 
-        A parameter that is ``"auto"`` means the chosen value; any other value, also one set after the fit, is used as
-        is.
+        If a parameter is ``"auto"``, the value chosen by the fit is used; otherwise the parameter itself is used, also
+        if it was set after the fit.
         """
         check_name("bias", self.bias, (*BIASES, AUTO))
         bias = self.selected_bias_ if self.bias == AUTO else self.bias

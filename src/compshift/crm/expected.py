@@ -10,10 +10,10 @@ linearly with the leverage (variance) of the extrapolation, along the line throu
 groups. This corrects for the folds having fewer groups than the final fit, which matters most if there are few groups.
 
 If no group of a class can be held out, for example because it has a single seen group, nothing shows how well the class
-extrapolates: other classes say little about it, and its own samples only how accurate it is where it was seen. On real
-data, such classes had accuracies from .03 to .99 on groups where .6 was expected, also if the class had many samples.
-So nothing is promised: the interval starts at 0, and the expected accuracy is at most that on held-out samples of the
-class, which fall if the ridge that suits larger classes wipes out a small one.
+extrapolates: other classes say little about it, and its own samples show only how accurate it is in groups that were
+seen. On real data, such classes had accuracies from .03 to .99 on groups where .6 was expected, even if the class had
+many samples. So the interval starts at 0, and the expected accuracy is at most the accuracy on held-out samples of the
+class. That accuracy is low if the ridge is strong enough for larger classes but too strong for a small one.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from compshift.crm.inputs import LabelledSamples
 from compshift.crm.model import CRMModel
 
 MAX_FOLDS = 30
-"""Number of folds if there are more seen groups than this; otherwise one fold per group. Each fold costs one fit."""
+"""Target number of folds; with at most this many seen groups, each is held out alone. Each fold costs one fit."""
 
 EXPECTED_TOL = 1e-3
 """Tolerance of the fits that leave out a fold. They are warm-started from the fit to all groups; with a larger
-tolerance they would still depend on the held-out groups."""
+tolerance they would stop so early that they still depend on the held-out groups."""
 
 MIN_REGRESSION_GROUPS = 8
 """Smallest number of held-out groups for which the regression is fitted."""
@@ -62,7 +62,7 @@ class HeldOut(NamedTuple):
     """Results for each seen group; NaN for groups that cannot be held out."""
 
     accuracy: FloatArray  # (k,) accuracy when held out
-    opinion: FloatArray  # (k,) accuracy on the group expected by the fit without it
+    opinion: FloatArray  # (k,) accuracy on the group that the fit without it expects
     leverage: FloatArray  # (k,) leverage of the extrapolation to the group from the remaining groups
     seen: FloatArray  # (k,) accuracy on held-out samples while their group stays in training
 
@@ -214,9 +214,10 @@ def predict_accuracy(
 def _class_limits(
     hull: AffineHull, groups: IntArray, held_out: HeldOut, n_targets: int
 ) -> tuple[FloatArray, BoolArray]:
-    """Return the highest accuracy to expect on each group, (q,), and whether a class of it was never held out, (q,).
+    """Return an upper limit on the accuracy to expect on each group, (q,), and whether the group is affected, (q,).
 
-    The former is the mean accuracy on held-out samples of the seen groups of such a class; 1 for other groups.
+    Affected are the groups of a class of which no group was held out. Their limit is the mean accuracy on held-out
+    samples of the seen groups of the class; for other groups it is 1.
     """
     known = ~np.isnan(held_out.accuracy)
     limit, unbounded = np.ones(len(groups)), np.zeros(len(groups), dtype=np.bool_)

@@ -302,8 +302,8 @@ def step_two_sums(
 ) -> StepTwoSums:
     """Return the contribution of a block to B* (paper, label "qz" in docs/maths.md) of the groups of each table.
 
-    ``log_score`` (k,) is log p̂(z) − B(z) of the seen groups. If ``n_seen`` is their number k, and not 0, the moments
-    of the energies within the seen groups are summed too.
+    ``log_score`` (k,) is log p̂(z) − B(z) of the seen groups. ``n_seen`` is their number k to sum the moments of the
+    energies within the seen groups too, or 0 to leave them out.
     """
     energies = block.features if linear is None else linear.of(block.features)  # (b, D)
     parts = [

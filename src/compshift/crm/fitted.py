@@ -1,4 +1,4 @@
-"""Methods of a fitted CRM model, however it was fitted: predict, predict sets, explain, list its groups."""
+"""Methods that all classifiers with a fitted ``CRMModel`` share: predict, predict sets, explain, list groups, save."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class FittedCRM(GroupClassifier):
-    """Base class of classifiers whose fit gives a ``CRMModel``, which ``_adopt`` makes their own."""
+    """Base class of classifiers whose fit produces a ``CRMModel``; ``_adopt`` sets their fitted attributes from it."""
 
     bias: str
     unseen_offset: float
@@ -97,8 +97,8 @@ class FittedCRM(GroupClassifier):
         X : array or DataFrame (n, p)
             Features.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
-            only some of the model's attributes. By default, all are unknown.
+            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
+            or mapping may hold only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
@@ -120,7 +120,9 @@ class FittedCRM(GroupClassifier):
     def predict_set(
         self, X: Any, coverage: float = 0.9, *, attributes: Any = None
     ) -> PredictionSets | list[PredictionSets]:
-        """Return the classes that cannot be excluded, also for samples of groups never seen; needs ``cross_fit``.
+        """Return the classes that cannot be excluded for each sample, also for samples of groups never seen.
+
+        This needs out-of-fold energies, which a ``CRMClassifier`` has only with ``cross_fit``.
 
         Parameters
         ----------
@@ -129,13 +131,14 @@ class FittedCRM(GroupClassifier):
         coverage : float, default=0.9
             Approximate probability, within every group, that the set contains the true class.
         attributes : array (n,) or (n, s), DataFrame or mapping, optional
-            Attributes that are known in use, with None or NaN where one is unknown. A DataFrame or mapping may hold
-            only some of the model's attributes. By default, all are unknown.
+            Attributes of the samples, as far as they are known, with None or NaN where a value is unknown. A DataFrame
+            or mapping may hold only some of the model's attributes. By default, all are unknown.
 
         Returns
         -------
         PredictionSets, or a list of them
-            One set per sample, and what it rests on; a list of one ``PredictionSets`` per target if there are several.
+            One set per sample, and the evidence behind the sets; a list of one ``PredictionSets`` per target if there
+            are several.
         """
         return prediction_sets(self, X, coverage, attributes)
 

@@ -85,9 +85,9 @@ def fit_shared(
 ) -> tuple[SharedGaussians, float]:
     """Fit additive means and one shared covariance by maximum likelihood; return the model and the shrinkage used.
 
-    The features have mean square 1, in each column or on average over columns. The covariance is shrunk towards the
-    identity after each column is divided by its standard deviation within groups, so that the units of the features do
-    not matter. A ``shrinkage`` of None means Ledoit and Wolf's estimate. Unless ``shrinkage`` is 0, a column that is
+    The features must have mean square 1, in each column or on average over columns. The covariance is shrunk towards
+    the identity after each column is divided by its standard deviation within groups, so that the units of the features
+    do not matter. A ``shrinkage`` of None means Ledoit and Wolf's estimate. Unless ``shrinkage`` is 0, a column that is
     constant within groups is treated as if one row deviated by the column's root mean square. A column counts as
     constant if it varies by no more than ``rounding``.
     """

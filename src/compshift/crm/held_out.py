@@ -71,7 +71,8 @@ class CombinationScores(NamedTuple):
     def test_scores(self) -> FloatArray:
         """Scores of each setting: accuracy on each held-out group (s, h), or score by the scorer on each fold.
 
-        Groups of a class of which no group can be held out count by their held-out samples, so that the class matters.
+        If no group of a class can be held out, the accuracy on held-out samples of its groups is used instead, so that
+        the class is not ignored.
         """
         if self.by_scorer is not None:
             return self.by_scorer

@@ -219,7 +219,7 @@ def prediction_features(estimator: BaseEstimator, X: Any) -> FloatArray:
 
 
 def _embedded(estimator: BaseEstimator) -> str | None:
-    """Return a remedy if the command line fitted the model to images or texts; None for any other model."""
+    """Return the remedy for a model that the command line fitted to images or texts; None for any other model."""
     inputs = getattr(estimator, "inputs_", None) or {}
     if inputs.get("kind") not in ("images", "text"):
         return None
@@ -233,7 +233,7 @@ def _embedded(estimator: BaseEstimator) -> str | None:
 def feature_matrix(estimator: BaseEstimator, X: Any, *, fitted: bool) -> FloatArray:
     """Check features by scikit-learn's rules, and return them as finite float64.
 
-    An estimator that takes other features, too, reads them itself, by its ``_check_features``.
+    An estimator that also accepts other features, such as categories, reads them by its own method ``_check_features``.
     """
     if hasattr(estimator, "_check_features"):
         return estimator._check_features(X, fitted=fitted)  # type: ignore[no-any-return]

@@ -35,7 +35,7 @@ from compshift.crm.trees import Trees, check_trees
 from compshift.data.typed_tables import TABLE_ENDINGS
 
 MODEL_FORMAT_VERSION = 2
-"""Newest version of the file format: files of models that transform features. All others have version 1."""
+"""Newest version of the file format, which only models that transform features need; other files have version 1."""
 
 HEADER_KEY = "compshift"
 """Metadata key of the JSON header."""
@@ -44,6 +44,8 @@ CHECKSUM_KEY = "sha256"
 """Metadata key of the checksum."""
 
 MODEL_ARRAYS = ("coef", "feature_mean", "bias", "learned_bias", "effective_sample_size")
+"""Arrays of a fit that every model file contains."""
+
 ADDED_ARRAYS = ("cumulant_bias", "pareto_k")
 """Arrays of length g that older model files do not contain; they are replaced by NaN."""
 
@@ -51,16 +53,21 @@ FOLD_ARRAYS = ("fold_energies", "fold_position", "fold_weight", "fold_temperatur
 """Fields of ``OutOfFold``, in order. A file has all of them or none."""
 
 TREES = "tree_"
-"""Start of the names of the arrays of boosted trees."""
+"""Prefix of the names of the arrays of ``Trees``."""
 
 COLUMNS = "column_"
-"""Start of the names of the arrays of columns of mixed kinds under linear energies."""
+"""Prefix of the names of the arrays of ``LinearColumns``."""
 
 MODEL_NUMBERS = ("bias_gap", "gradient", "n_iter", "converged")
+"""Header entries that describe a fit."""
+
 PARAMETERS = ("alpha", "prior", "bias", "support", "tol", "max_iter", "verbose")
+"""Constructor parameters that every file of a ``CRMClassifier`` contains."""
+
 ADDED_PARAMETERS = {"anchor": "zero", "cross_fit": False, "unseen_offset": 0.0, "feature_transform": "none"}
 ADDED_TABLE_PARAMETERS = {"energies": "boosted"}
-"""Parameters that older model files do not contain, and the values that reproduce those models."""
+"""Parameters that older model files do not contain, and the values that reproduce those models: of a ``CRMClassifier``
+and of a ``CRMBoostingClassifier``."""
 
 
 class ModelFile(NamedTuple):
@@ -103,7 +110,7 @@ def classifier_state(clf: Any, inputs: Mapping[str, Any] | None) -> ClassifierSt
 
 
 def _without_expected(model: CRMModel) -> CRMModel:
-    """Return a model without expected accuracies, which its fit without a pool of unlabelled samples may have too."""
+    """Return a model without expected accuracies, which are also removed from its fit without unlabelled samples."""
     pool = model.pool
     if pool is not None and pool.plain is not None:
         pool = replace(pool, plain=replace(pool.plain, expected=None))
@@ -155,7 +162,7 @@ def _numbers(model: CRMModel) -> dict[str, Any]:
 
 
 def _arrays(model: CRMModel) -> dict[str, Any]:
-    """Return the arrays of a fit, without those of its candidates and its pool."""
+    """Return the arrays of a fit, without those of its candidates and of its pool of unlabelled samples."""
     arrays = {name: getattr(model, name) for name in (*MODEL_ARRAYS, *ADDED_ARRAYS)}
     if model.expected is not None:
         arrays["expected"] = model.expected
@@ -283,7 +290,8 @@ def unpack(
 ) -> ClassifierState:
     """Check the header and the arrays of a model file, and return the classifier's state.
 
-    ``names`` are the parameters that the file must have; those of ``ADDED_PARAMETERS`` belong to linear energies.
+    ``names`` are the parameters that the file must have. Parameters that an older file lacks get the values in
+    ``ADDED_PARAMETERS`` or ``ADDED_TABLE_PARAMETERS``.
     """
     try:
         space = checked_space(header)
@@ -322,7 +330,7 @@ def unpack(
 
 
 def _fit(candidates: Candidates, numbers: Mapping[str, Any], checked: Mapping[str, Any], prefix: str = "") -> CRMModel:
-    """Return the fit whose arrays have names with a prefix."""
+    """Return the fit whose arrays have names that start with ``prefix``."""
     return CRMModel(
         candidates=candidates,
         **{name: checked[prefix + name] for name in MODEL_ARRAYS},
@@ -335,7 +343,10 @@ def _fit(candidates: Candidates, numbers: Mapping[str, Any], checked: Mapping[st
 
 
 def _basis(header: Mapping[str, Any], arrays: Mapping[str, Any], n_outputs: int) -> Trees | LinearColumns | None:
-    """Return what computes the ``n_outputs`` features of the energies from mixed columns, checked; None without it."""
+    """Return the checked trees or linear columns that compute the features of the energies; None if there are none.
+
+    ``n_outputs`` is the number of features that the coefficients of the model belong to.
+    """
     basis: Trees | LinearColumns
     if "trees" in header:
         n_features, n_trees = (check_count(header["trees"][name], name) for name in ("n_features", "n_outputs"))
@@ -350,23 +361,29 @@ def _basis(header: Mapping[str, Any], arrays: Mapping[str, Any], n_outputs: int)
     else:
         return None
     if found != n_outputs:
-        raise InputError(f"the model has {n_outputs} coefficients per energy for {found} features")
+        raise InputError(
+            f"the model has {n_outputs} coefficients per energy for {found} features: save the model again"
+        )
     return basis
 
 
 def _plain_arrays(arrays: Mapping[str, Any], prefix: str, types: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the one-dimensional arrays whose names have a prefix, converted to the given types after a check."""
+    """Check the arrays whose names start with ``prefix``, and return them with the given ``types``."""
     found = {}
     for name, kind in types.items():
         array = arrays[prefix + name]
         if array.ndim != 1 or array.dtype.kind != ("f" if kind is np.float64 else "i"):
-            raise InputError(f"{prefix}{name} has type {array.dtype} and {array.ndim} dimensions, which is invalid")
+            wanted = "floating-point numbers" if kind is np.float64 else "integers"
+            raise InputError(
+                f"{prefix}{name} has type {array.dtype} and shape {array.shape} but must be a list of {wanted}: save "
+                "the model again"
+            )
         found[name] = array.astype(kind)
     return found
 
 
 def _pool(candidates: Candidates, header: Mapping[str, Any], checked: Mapping[str, Any]) -> PoolUse | None:
-    """Return what a fit did with a pool of unlabelled samples; None if it had none."""
+    """Return the record of how a fit used a pool of unlabelled samples; None if it had no pool."""
     stored = header.get("pool")
     if stored is None:
         return None
@@ -385,7 +402,7 @@ def _pool(candidates: Candidates, header: Mapping[str, Any], checked: Mapping[st
 
 
 def _out_of_fold(checked: Mapping[str, Any], prefix: str) -> OutOfFold | None:
-    """Return the out-of-fold energies of the fit whose arrays have names with a prefix; None if it has none."""
+    """Return the out-of-fold energies of the fit whose array names start with ``prefix``; None if it has none."""
     names = [prefix + name for name in FOLD_ARRAYS]
     if not any(name in checked for name in names):
         return None

@@ -1,4 +1,4 @@
-r"""Attributes known in use: predict rows of which attributes are known, all, some, or different ones in every row.
+r"""Predictions for samples of which some attributes are known; these may be different attributes for each sample.
 
 The paper assumes that only the features of a new sample are known, and so do predictions without ``attributes``. If
 some attributes a of a sample are known, its posterior is that over the groups that agree with them, in other words the
@@ -34,7 +34,7 @@ Classifier = TypeVar("Classifier", bound="GroupClassifier")
 def predict_known(
     clf: Classifier, X: Any, attributes: Any, predict: Callable[[Classifier, FloatArray], Sequence[Any]]
 ) -> list[Any]:
-    """Check features and known attributes, call ``predict`` on them, and return its arrays, one row per sample each.
+    """Check features and known attributes, call ``predict`` on them, and return its arrays, with one row per sample.
 
     ``predict`` takes a classifier and features (r, p). It is called once if ``attributes`` is None, otherwise once for
     each set of samples with the same known values, with a classifier whose prior is restricted to agreeing groups.
@@ -55,8 +55,8 @@ def predict_known(
 def known_codes(clf: GroupClassifier, attributes: Any, n_rows: int) -> IntArray:
     """Read known attributes as codes (n, m) with −1 for an unknown value; targets are never known.
 
-    Raise an InputError if they cannot be read, if the model lacks a value, or if no group of positive probability
-    agrees with a sample's values.
+    Raise an InputError if they cannot be read, if training lacks a value, or if no group with the known values of a
+    sample has a positive probability.
     """
     space, n_targets = clf.space_, len(clf.targets_.names)
     columns = _attribute_columns(space, n_targets, attributes, n_rows)
@@ -76,7 +76,8 @@ def known_codes(clf: GroupClassifier, attributes: Any, n_rows: int) -> IntArray:
 def restricted_parts(clf: Classifier, codes: IntArray) -> Iterator[tuple[IntArray, Classifier]]:
     """Yield the rows of samples with the same known ``codes`` (n, m), and a classifier to predict them.
 
-    Its prior is restricted to the groups that agree; it is ``clf`` itself if all do.
+    The prior of the classifier is restricted to the groups that agree with the codes. If all groups agree, the
+    classifier is ``clf`` itself.
     """
     patterns, position = _patterns(codes, clf.space_)
     order = np.argsort(position, kind="stable")
@@ -175,7 +176,10 @@ def check_values(column: Column, known: Collection[Hashable]) -> None:
 
 
 def _no_group(space: GroupSpace, known: IntArray, row: int, *, candidates: bool) -> InputError:
-    """Return the error for a row with whose values no group of positive probability agrees."""
+    """Return the error for a row with known values that no group of positive probability has.
+
+    ``candidates`` says whether a candidate group has them.
+    """
     named = zip(space.names, space.values, known, strict=True)
     pairs = ", ".join(f"{name}={values[code]!r}" for name, values, code in named if code >= 0)
     reason, remedy = (

@@ -1,7 +1,7 @@
-"""Columns of mixed kinds as features of linear energies: standardised numbers, and 0 or 1 for categories and gaps.
+"""Columns of numbers and categories as features of linear energies.
 
-The counterpart of ``trees``: both turn the columns of a table into the features of linear energies, and a model file
-holds both as arrays that are checked.
+The features are standardised numbers, and indicators (0 or 1) of categories and of missing values. As ``trees`` does,
+this module turns the columns of a table into the features of linear energies, by arrays that a model file holds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MISSING = -2
 """``level`` of a feature that is 1 where the value of its column is missing, and 0 elsewhere."""
 
 MAX_LEVELS = 50
-"""Largest number of categories of a column with a feature of their own: the most frequent ones."""
+"""Largest number of categories per column that have an indicator; these are the most frequent ones."""
 
 MAX_LINEAR_FEATURES = 1_000_000
 """Largest accepted number of features in a model file."""
@@ -30,18 +30,18 @@ MAX_LINEAR_FEATURES = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class LinearColumns:
-    """How columns (n, p), with NaN for gaps and numbers for categories, become features (n, q)."""
+    """Conversion of columns (n, p), with NaN for missing values and numbers for categories, to features (n, q)."""
 
     n_features: int  # p
     column: IntArray  # (q,) column of each feature
     level: IntArray  # (q,) category whose indicator the feature is, or NUMBER or MISSING
-    fill: FloatArray  # (q,) number that replaces a gap
+    fill: FloatArray  # (q,) number that replaces a missing value
     mean: FloatArray  # (q,)
     scale: FloatArray  # (q,)
 
     @classmethod
     def of(cls, X: FloatArray, categorical: tuple[int, ...]) -> LinearColumns:
-        """Return the features of training samples (n, p), whose ``categorical`` columns hold numbers of categories."""
+        """Return the conversion for training samples (n, p); ``categorical`` are the columns that hold categories."""
         features: list[tuple[int, int, float, float, float]] = []
         for index, column in enumerate(X.T):
             known = column[~np.isnan(column)]
@@ -61,9 +61,9 @@ class LinearColumns:
     def scores(self, X: FloatArray) -> FloatArray:
         """Return the features (n, q) of samples (n, p)."""
         values = X[:, self.column]
-        gap = np.isnan(values)
-        indicator = np.where(self.level == MISSING, gap, values == self.level)
-        number = (np.where(gap, self.fill, values) - self.mean) / self.scale
+        missing = np.isnan(values)
+        indicator = np.where(self.level == MISSING, missing, values == self.level)
+        number = (np.where(missing, self.fill, values) - self.mean) / self.scale
         return np.asarray(np.where(self.level == NUMBER, number, indicator))
 
     @classmethod
@@ -79,7 +79,7 @@ class LinearColumns:
 
 
 def number_statistics(values: FloatArray) -> tuple[float, float, float]:
-    """Return the median, the mean and the standard deviation of numbers; 1 for one that is 0."""
+    """Return the median, the mean and the standard deviation of numbers; a standard deviation of 0 is replaced by 1."""
     largest = float(np.abs(values).max(initial=0.0)) or 1.0  # dividing by it first avoids overflow
     values = values / largest
     scale = float(values.std()) * largest

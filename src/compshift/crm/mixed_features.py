@@ -1,4 +1,4 @@
-"""Features of mixed kinds, as trees take them: numbers that may be missing, and categories."""
+"""Read features of mixed kinds, numbers and categories with or without missing values, as a matrix of numbers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from compshift.core.arrays import FloatArray
 from compshift.core.columns import native_table, plain_value
 
 MAX_CATEGORIES = 10_000
-"""Largest number of categories of a column."""
+"""Largest accepted number of categories of a column."""
 
 
 class MixedColumns(NamedTuple):
-    """How the columns of a table become numbers."""
+    """Conversion of the columns of a table to numbers: a category becomes its position in ``categories``."""
 
     categories: tuple[tuple[Any, ...] | None, ...]  # (p,) values of a categorical column in order; None for numbers
 

@@ -23,8 +23,8 @@ from compshift.crm.problem import transformed
 from compshift.crm.trees import Trees
 
 BIASES = ("extrapolated", "learned", "cumulant", "shrunk")
-"""Kinds of bias: B*; the learned bias, which is 0 for unseen groups; the bias from two moments of the energies; and B*
-shrunk towards the latter for groups with a low effective sample size."""
+"""Kinds of bias: B*; the learned bias, which is 0 for unseen groups; the cumulant bias, from two moments of the
+energies; and B* shrunk towards the cumulant bias for groups with a low effective sample size."""
 
 ENOUGH_SAMPLES = 30
 """Effective sample size at which ``"shrunk"`` gives B* and the cumulant bias equal weight."""
@@ -39,8 +39,9 @@ MAX_FOLD_ROWS = 20_000
 class OutOfFold(NamedTuple):
     """Energies of training samples by fits to other samples, and the calibration that gives importance weights.
 
-    The importance weights of the samples use the energies times ``temperature``, and ``bias`` for the seen groups: both
-    are fitted to the out-of-fold energies, because those of a fit with a ridge are too even, or too extreme without.
+    The importance weights of the samples use the energies times ``temperature``, and ``bias`` for the seen groups. Both
+    are fitted to the out-of-fold energies, which differ too little between groups if the ridge is strong, and too much
+    if it is weak.
     """
 
     energies: FloatArray  # (r, D) on the scale of the model's energies
@@ -55,7 +56,7 @@ class OutOfFold(NamedTuple):
     ) -> OutOfFold:
         """Keep at most ``MAX_FOLD_ROWS`` samples: random ones of the largest groups are left out.
 
-        The others of their group get larger weights, so that the weight of every group stays the same.
+        The remaining samples of these groups get larger weights, so that the total weight of each group stays the same.
         """
         if len(position) > MAX_FOLD_ROWS:
             total = np.bincount(position, weight)  # (k,)
@@ -72,10 +73,10 @@ class PoolDecision(NamedTuple):
     used: bool
     reason: str  # one sentence
     unseen_share: tuple[float, float, float] = (np.nan, np.nan, np.nan)  # estimated share of unseen groups; interval
-    false_share: float = np.nan  # the same estimate where no unseen group occurs
+    false_share: float = np.nan  # the same estimate for samples that include no unseen group
     held_out: tuple[float, ...] = ()  # mean accuracy on held-out groups after each round, from round 0
     seen: tuple[float, ...] = ()  # mean accuracy on held-out samples of the other groups after each round
-    gain: float = np.nan  # rise of the accuracy on held-out groups, after the round that is best for all groups
+    gain: float = np.nan  # rise of the accuracy on held-out groups by the round with the best mean over all groups
     gain_error: float = np.nan  # its standard error
 
     def __str__(self) -> str:
@@ -137,7 +138,7 @@ class CRMModel:
         return trust * self.bias + (1 - trust) * self.cumulant_bias
 
     def energies(self, X: FloatArray) -> FloatArray:
-        """Energy of every attribute value, (n, D), of samples (n, p) that are not yet transformed."""
+        """Return the energies (n, D) of samples (n, p) that are not yet transformed."""
         X = transformed(X, self.feature_transform) if self.basis is None else self.basis.scores(X)
         with np.errstate(over="ignore", invalid="ignore"):  # reported by the check
             return np.asarray(check_no_overflow(linear_energies(X - self.feature_mean, self.coef), "energies"))
@@ -147,9 +148,9 @@ class CRMModel:
         return self._attribute_blocks(X, log_score, attributes, marginal_log_posterior)
 
     def log_sums(self, X: FloatArray, log_score: FloatArray, attributes: range) -> list[FloatArray]:
-        """Return the logarithms of unnormalised ``marginals``.
+        """Return the ``marginals`` without normalisation, (n, d_i) each.
 
-        Without the logarithm, a sample's values for two disjoint sets of groups can be added.
+        The exponentials for two disjoint sets of groups can be added; they give those for the union of the sets.
         """
         return self._attribute_blocks(X, log_score, attributes, marginal_log_sums)
 
@@ -228,9 +229,9 @@ def warn_unless_converged(model: CRMModel, tol: float, max_iter: int) -> None:
 
 
 def warn_of_unreliable_biases(model: CRMModel, alpha: float | None, bias: str, log_prior: FloatArray) -> None:
-    """Warn if B* of an unseen group that the prior gives weight to depends on few samples, unless B* is not used.
+    """Warn if predictions use B* and, for an unseen group that the prior gives weight to, B* depends on few samples.
 
-    ``alpha`` is the ridge of linear energies. Call only from ``fit`` itself: ``stacklevel`` assumes that depth.
+    ``alpha`` is None for estimators without it. Call only from ``fit`` itself: ``stacklevel`` assumes that depth.
     """
     candidates = model.candidates
     asked = (candidates.in_seen < 0) & candidates.inside_hull & (log_prior > -np.inf)
@@ -238,9 +239,9 @@ def warn_of_unreliable_biases(model: CRMModel, alpha: float | None, bias: str, l
     if poor.any() and bias == "extrapolated":
         worst = int(np.argmax(np.where(poor, model.pareto_k, -np.inf)))
         label, n = candidates.space.label(candidates.groups[worst]), int(poor.sum())
-        which = (
-            f"bias of the unseen group {label} rests" if n == 1 else f"biases of {n} unseen groups, as {label}, rest"
-        )
+        which = f"bias of the unseen group {label} rests"
+        if n > 1:
+            which = f"biases of {n} unseen groups, for example {label}, rest"
         warnings.warn(
             f"the {which} on few samples (Pareto k̂ {model.pareto_k[worst]:.1f}), so predictions of "
             f"{'it' if n == 1 else 'them'} are unreliable: "

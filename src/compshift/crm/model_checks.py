@@ -17,7 +17,7 @@ MAX_BIAS = 1e12
 log-probabilities."""
 
 PLAIN = "plain_"
-"""Prefix of the names of the arrays of the fit without a pool of unlabelled samples, if the model used one."""
+"""Prefix of the array names of the fit to the labelled samples alone, for a model that used unlabelled samples."""
 
 MAX_SAMPLE_SIZE = 1e18
 """Largest effective sample size accepted from a file."""
@@ -57,7 +57,7 @@ def _check_fit_numbers(numbers: Mapping[str, Any], prefix: str = "") -> None:
 
 
 def _check_pool(pool: Any) -> None:
-    """Check the header entry about a pool of unlabelled samples; None stands for a number that is not known."""
+    """Check the header entry about a pool of unlabelled samples; a number that is not finite is stored as None."""
     _require(isinstance(pool, dict), "pool", pool)
     for name, least in (("n_samples", 1), ("n_rounds", 0)):
         _require(type(pool[name]) is int and pool[name] >= least, f"pool {name}", pool[name])
@@ -157,7 +157,7 @@ ARRAY_RANGES = FIT_RANGES | {
     "pool_frequency": _SHARES,
     "pool_effective_rows": ArrayRange(0, MAX_SAMPLE_SIZE, nan=True),
 }
-"""Allowed range of the entries of every array, without those of the fit without a pool."""
+"""Allowed range of the entries of each array whose name has no prefix."""
 
 
 def checked_arrays(arrays: Mapping[str, Any], space: GroupSpace) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def as_classifier_and_features(estimator: Any, X: Any) -> tuple[Any, Any]:
 
 
 def without_scalers(estimator: Any) -> tuple[Any, list[tuple[str, Any]]]:
-    """Return the last step of a pipeline, with the scalers before it folded in, and the named steps before these.
+    """Return the last step of a pipeline, with the scalers before it folded in, and the (name, step) pairs before them.
 
     A ``StandardScaler`` is folded into a fitted ``CRMClassifier`` that does not transform features itself. An estimator
     that is not a pipeline is returned as it is, without steps.
@@ -58,7 +58,7 @@ def _is_foldable(clf: Any) -> bool:
 
 
 def _folded(clf: CRMClassifier, scaler: StandardScaler) -> CRMClassifier:
-    r"""Return the classifier of unscaled features that predicts what ``clf`` predicts of scaled ones.
+    r"""Return a classifier of unscaled features that predicts the same as ``clf`` does for scaled features.
 
     .. math:: \Big\langle w, \frac{x - m}{s} - \mu \Big\rangle = \Big\langle \frac{w}{s}, x - (m + s \mu) \Big\rangle
     """

@@ -1,4 +1,4 @@
-"""Whether a pool of unlabelled samples is used, decided on held-out combinations.
+"""Decide on held-out combinations whether a fit uses a pool of unlabelled samples.
 
 Unlabelled samples can mislead a fit: the pool may lack the unseen groups, or hold samples of another kind altogether.
 Two checks precede their use.
@@ -9,8 +9,9 @@ Two checks precede their use.
   the pool must raise the accuracy on them by more than one standard error, and must not lower the mean accuracy over
   all groups.
 
-Folds have fewer groups than the final fit, and after a few rounds differences between rounds are mostly noise, so folds
-do not choose the number of rounds: the pool helps if it does so after any round, and the final EM then runs to its end.
+Folds have fewer groups than the final fit, and after a few rounds differences between rounds are mostly noise. Folds
+therefore do not choose the number of rounds: the pool is used if it helps after the best round, and the final EM then
+runs to its end.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def decide_on_pool(
     groups = pool_groups(data.candidates)
     unseen = data.candidates.space.locate(groups, data.candidates.seen_groups) < 0
     if not unseen.any():
-        return PoolDecision(False, "the pool is not used: training lacks no group inside the hull")
+        return PoolDecision(False, "the pool is not used: training has every group inside the hull")
     share = unseen_share(linear_energies(rows.standard.of(pool), fitted.solution.weight), data.candidates, fitted)
     if not (fold >= 0).any():
         reason = (
@@ -97,10 +98,11 @@ def decide_on_pool(
 
 
 def verdict(accuracy: FloatArray, n_unseen: int, n_seen: int) -> PoolDecision:
-    """Decide by the accuracy of each round on each group, (rounds + 1, 2, k), when held out and otherwise.
+    """Decide whether the pool helps.
 
-    ``n_unseen`` and ``n_seen`` are the numbers of groups inside the hull that training lacks and has; they weight the
-    two accuracies in the mean over all groups.
+    ``accuracy`` (rounds + 1, 2, k) is the accuracy on each seen group before EM and after each round: when the group is
+    held out, and on held-out samples when it stays in training. ``n_unseen`` and ``n_seen`` are the numbers of groups
+    inside the hull that training lacks and has; they weight the two accuracies in the mean over all groups.
     """
     held_out, seen = (np.array([_known_mean(row) for row in accuracy[:, kind]]) for kind in range(2))  # (rounds + 1,)
     balanced = n_unseen * held_out + n_seen * np.nan_to_num(seen)
@@ -113,7 +115,7 @@ def verdict(accuracy: FloatArray, n_unseen: int, n_seen: int) -> PoolDecision:
         reason = f"the pool is used: {measured}"
     elif gain > CLEAR_GAIN * error:
         lost = 100 * (seen[best] - seen[0])
-        reason = f"the pool is not used: {measured}, but that on the others by {lost:+.1f}, so the mean over all falls"
+        reason = f"the pool is not used: {measured}, but on the other groups by {lost:+.1f}, so the mean over all falls"
     elif n < 2:
         reason = "the pool is not used: one held-out group is too little to see whether it helps"
     else:
@@ -170,7 +172,7 @@ def _try_fold(fold: Fold, candidates: Candidates, pool: FloatArray, setting: Set
 
 
 def _false_share(energies: FloatArray, candidates: Candidates, fitted: StepOne) -> float:
-    """Return the estimated share of the groups that training lacks among samples (b, D) of groups that it has."""
+    """Return the estimated total share of unseen groups among samples of seen groups with energies (b, D)."""
     groups = pool_groups(candidates)
     table = GroupTable.of(candidates.space, groups)
     start = np.full(len(groups), 1 / len(groups))

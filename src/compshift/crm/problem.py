@@ -45,11 +45,11 @@ MAX_SCALE_RATIO = 30
 """Largest ratio of the scales of two columns without a warning."""
 
 MAX_UNNAMED_COLUMNS = 64
-"""Largest number of columns of an array whose scales are compared: wider ones are embeddings, of which some columns
-hardly vary by nature."""
+"""Largest number of columns of an array without column names whose scales are compared: wider arrays are mostly
+embeddings, in which it is normal that some columns hardly vary."""
 
 SCALED_ROWS = 10_000
-"""Largest number of samples from which the scales of columns are computed."""
+"""Approximate number of samples from which the scales of columns are computed: fewer than twice as many are used."""
 
 MIN_SCALE = 1e-303
 """Smallest root mean square of the features: the weights of smaller features would overflow."""
@@ -196,10 +196,10 @@ def _warn_of_unequal_extents(mean: FloatArray, extents: FloatArray) -> None:
 
 
 def unequal_scales(X: FloatArray) -> tuple[int, int, float] | None:
-    """Return the columns of the largest and the smallest scale, and the ratio of these scales, if it is too large.
+    """Return the columns of the largest and the smallest scale, and the ratio of these scales; None if that is small.
 
-    The scale of a column is its standard deviation; for one with two values, half of their distance, so that a rare
-    category does not count as a small scale. Constant columns have none.
+    The scale of a column is its standard deviation. The scale of a column with two values is half of their distance, so
+    that a rare category does not count as a small scale. Constant columns are ignored.
     """
     X = np.asarray(X[:: max(1, len(X) // SCALED_ROWS)], dtype=np.float64)
     X = X / (float(np.abs(X).max()) or 1.0)  # avoids overflow of the squares
@@ -215,8 +215,8 @@ def unequal_scales(X: FloatArray) -> tuple[int, int, float] | None:
 def warn_of_unequal_scales(estimator: Any, X: FloatArray) -> None:
     """Warn if the ridge acts on only some of the columns, because of their scales.
 
-    Nothing is said without a ridge, or of wide arrays without names. Call only from ``fit`` itself: ``stacklevel``
-    assumes that depth.
+    There is no warning without a ridge, or for wide arrays without column names. Call only from ``fit`` itself:
+    ``stacklevel`` assumes that depth.
     """
     names = getattr(estimator, "feature_names_in_", None)
     if (names is None and X.shape[1] > MAX_UNNAMED_COLUMNS) or getattr(estimator, "alpha", None) == 0:
@@ -241,7 +241,7 @@ def _probes(n_features: int) -> FloatArray:
 
 
 def _spread(products: FloatArray) -> float:
-    r"""Return the variance-weighted mean variance of the principal directions of standardised features.
+    r"""Return the mean of the variances λ of the principal directions of standardised features, weighted by λ.
 
     .. math:: \frac{\sum_j \lambda_j^2}{\sum_j \lambda_j} = \frac{\lVert C \rVert_F^2}{p}, \qquad
         \lVert C \rVert_F^2 = E\, \lVert C r \rVert^2

@@ -34,14 +34,14 @@ MAX_TYPICAL_ALPHA = 0.3
 """Largest typical alpha: a stronger ridge costs seen groups more than unseen groups gain."""
 
 DECADES = np.arange(-3, 4) / 2
-"""Default alphas to choose from, as powers of ten times the typical alpha."""
+"""Default alphas to choose from, as base-10 logarithms of their ratios to the typical alpha."""
 
 MAX_DECADES = 5.0
 """Largest distance from the typical alpha, in powers of ten, to which a search extends the default alphas."""
 
 GROUP_SPREAD = 0.2
-"""Standard deviation over groups of a difference in accuracy, assumed with the weight of one group. It prevents two or
-three groups that happen to agree from looking certain."""
+"""Standard deviation over groups of a difference in accuracy that is assumed beforehand; it counts as much as one
+group. So the standard error is not close to 0 if two or three groups happen to agree."""
 
 
 def typical_alpha(n_features: int, sample_weight: FloatArray) -> float:
@@ -80,10 +80,10 @@ def further_alphas(alphas: Sequence[float], best: float, typical: float) -> tupl
 def ridge_criterion(
     accuracy: FloatArray, score: FloatArray, alphas: FloatArray, typical: float, spread: float = GROUP_SPREAD
 ) -> FloatArray:
-    """Return what the choice among alphas (s,) minimises, (s,); see the module's docstring.
+    """Return the criterion (s,) that the choice among alphas (s,) minimises; the module's docstring defines it.
 
-    ``accuracy`` (s, h) is the accuracy on each held-out group, or any score of each fold. ``score`` (s,) summarises
-    it, by its mean for example. ``spread`` is the standard deviation between groups that is assumed beforehand.
+    ``accuracy`` (s, h) is the accuracy on each held-out group, or another score on each fold. ``score`` (s,) summarises
+    each row, for example by its mean. ``spread`` is explained at ``GROUP_SPREAD``.
     """
     distance = np.square(np.log10(alphas / typical))
     n = accuracy.shape[1]

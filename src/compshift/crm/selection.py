@@ -36,7 +36,7 @@ WORST_QUANTILE = 0.1
 
 
 class SearchSpace(NamedTuple):
-    """Settings to choose from. The first of each kind of value is kept unless another is clearly better."""
+    """Settings to choose from. The first anchor, cross_fit, bias and transform are kept unless others clearly win."""
 
     alphas: tuple[float, ...]  # empty for alphas around the typical one
     anchors: tuple[str, ...] = ("zero",)
@@ -61,7 +61,7 @@ class Choice(NamedTuple):
     setting: Setting
     scores: CombinationScores
     setting_score: FloatArray  # (s,) see ``setting_scores``
-    criterion: FloatArray  # (s,) which the chosen alpha minimises among the alphas of its kind
+    criterion: FloatArray  # (s,) quantity that the chosen alpha minimises among the settings of its kind
 
 
 def choose(
@@ -131,9 +131,9 @@ def choose(
 
 
 def _best_kind(scores: CombinationScores, kinds: Iterable[IntArray], scoring: str | Scorer, typical: float) -> int:
-    """Return the best setting of the first of ``kinds`` or, if groups can be held out, of a clearly better one.
+    """Return the position of the best setting of the first of ``kinds``, or of a kind that is clearly better.
 
-    Each kind is given by the positions of its settings.
+    Each kind is given by the positions of its settings. Without held-out groups, the first kind is always used.
     """
     score, criterion = setting_scores(scores, scoring), _criterion(scores, scoring, typical)
     standard, *others = (int(rows[np.argmin(criterion[rows])]) for rows in kinds)
@@ -177,7 +177,7 @@ def bias_reliability(data: LabelledSamples, settings: Sequence[Setting], prior: 
 
 
 def _criterion(scores: CombinationScores, scoring: str | Scorer, typical: float) -> FloatArray:
-    """Return what the choice of alpha minimises within each kind of setting, (s,).
+    """Return the criterion (s,) that the choice of alpha minimises within each kind of setting.
 
     It depends on the scores only if groups can be held out: held-out samples of seen groups prefer a weak ridge.
     """

@@ -7,10 +7,10 @@ the level 1 − coverage if the score is unusually high among samples of the gro
 .. math:: p_z(x) = \frac{\sum_i \omega_i w_i(z) \, 1[s_y(x_i) \ge s_y(x)] + \bar\omega w_x(z)}
     {\sum_i \omega_i w_i(z) + \bar\omega w_x(z)} \le 1 - \text{coverage}.
 
-The x_i are training samples with out-of-fold energies, and ω their sample weights. If the group was seen and has
-enough samples, w is 1 for them and 0 for others. Else w are importance weights as in B*, exp(−⟨σ(z), E(x)⟩ − c(x)),
-which turn training inputs into inputs of the group (``core.conformal``, docs/maths.md). A class is in the set unless
-all of its groups exclude the sample.
+The x_i are training samples with out-of-fold energies, ω are their sample weights, and ω̄ is the mean of these. If the
+group was seen and has enough samples, w is 1 for its samples and 0 for others. Otherwise w are importance weights as in
+B*, exp(−⟨σ(z), E(x)⟩ − c(x)), which turn training inputs into inputs of the group (``core.conformal``, docs/maths.md).
+A class is in the set unless all of its groups exclude the sample.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from compshift.crm.fitted import FittedCRM
 
 MIN_OWN_SAMPLES = 30
-"""Effective number of a seen group's own samples from which on its threshold rests on them alone; with fewer, it rests
-on importance-weighted samples of all groups."""
+"""Smallest effective number of samples of a seen group at which its threshold is computed from these samples alone.
+With fewer, it is computed from importance-weighted samples of all groups."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +46,11 @@ class PredictionSets:
     """Sets of classes of one target, one set per sample; ``CRMClassifier.predict_set`` returns them.
 
     ``sets[i]`` is the array of classes of sample i, ``len(sets)`` is the number of samples. A set can be empty: then
-    every class is unusually improbable for the sample. Rows of a group get a set that contains their class with about
-    the probability ``coverage``, or more if other groups of the class are harder.
+    every class is unusually improbable for the sample. Within each group, the set contains the true class with a
+    probability of about ``coverage``, or more if other groups of the class are harder.
 
-    This is approximate. For seen groups it is as good as the out-of-fold energies represent those of new samples. For
-    unseen groups the importance weights are estimated, by energies that were never fitted to these groups: see
+    The coverage is approximate. For seen groups it relies on out-of-fold energies being like the energies of new
+    samples. For unseen groups it relies on importance weights from energies that were never fitted to these groups: see
     ``effective_sample_size``, and docs/unseen.md for coverage on real data.
 
     Parameters
@@ -60,8 +60,8 @@ class PredictionSets:
     contains : bool array (n, c)
         Whether each set contains each class.
     p_values : array (n, c)
-        Largest p-value of the class over its groups; 1 if one of them rests on too few samples to exclude anything, and
-        0 if no group of the class can occur. ``contains`` is ``p_values > 1 - coverage``.
+        Largest p-value of the class over its groups; 1 if one of its groups has too few samples to exclude anything,
+        and 0 if no group of the class can occur. ``contains`` is ``p_values > 1 - coverage``.
     coverage : float
         The requested coverage.
     space : GroupSpace
@@ -72,11 +72,11 @@ class PredictionSets:
     seen : bool array (q,)
         Whether each of the groups was seen.
     effective_sample_size : array (q,)
-        Number of samples that the threshold of each group rests on: the samples of the group, or the effective number
-        of importance-weighted samples.
+        Effective number of samples from which the threshold of each group is computed: its own samples, or
+        importance-weighted samples of all groups.
     needed_sample_size : float
-        ``1 / (1 - coverage)``. With fewer effective samples a group excludes nothing: even the highest of so many
-        scores has a p-value above ``1 - coverage``.
+        ``1 / (1 - coverage)``. A group with fewer effective samples excludes nothing, because even the highest of so
+        few scores has a p-value above ``1 - coverage``.
 
     Examples
     --------
@@ -107,13 +107,13 @@ class PredictionSets:
         return np.asarray(self.contains.sum(axis=1))
 
     def group_frame(self) -> pd.DataFrame:
-        """Return a table of the groups whose thresholds decide.
+        """Return a table of the groups that can occur, and the evidence behind the threshold of each.
 
         Returns
         -------
         DataFrame
             One row per group: its attribute values, whether it was ``seen``, the ``effective_sample_size`` behind its
-            threshold, and whether these are ``enough`` to exclude anything.
+            threshold, and whether that is ``enough`` to exclude anything.
         """
         return self.space.frame(
             self.groups,

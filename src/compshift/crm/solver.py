@@ -1,4 +1,4 @@
-"""Minimisation of the smooth risks of linear models on fixed features; they are convex unless attributes are missing.
+"""Minimisation of smooth risks of linear models on fixed features; the risks are convex unless attributes are missing.
 
 SciPy's L-BFGS minimises the penalised risk with its exact gradient. If rounding errors in the risk stop the line search
 early, Newton–Krylov steps, which use only the gradient, finish the search. If a problem has a single-precision version,
@@ -30,7 +30,8 @@ WEAK_RIDGE = 1e-2
 ``WEAK_RIDGE / alpha``: along flat directions a small gradient says little about the distance to the optimum."""
 
 MAX_GRADIENT_FACTOR = 1e6
-"""Upper limit on the factor ``WEAK_RIDGE / alpha``: rounding leaves gradients of about 1e-13."""
+"""Upper limit on the factor ``WEAK_RIDGE / alpha``: rounding leaves gradients of about 1e-13, which a larger factor
+would raise above ``tol``."""
 
 NEWTON_AFTER = 300
 """Number of L-BFGS iterations after which Newton's method takes over."""

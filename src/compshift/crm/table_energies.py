@@ -1,10 +1,10 @@
-"""Energies for tables of mixed columns: boosted trees or linear functions, with biases from samples they have not seen.
+"""Energies for tables of numbers and categories: boosted trees or linear functions, with biases from held-out samples.
 
 Trees fit their training samples closely, so the energies of these samples say little about others. Each fold therefore
-holds out some groups, as far as the others still span them, and a part of the samples of every other group. Held-out
-groups and samples choose the setting: the number of rounds of boosting, the ridge of linear energies, and which of the
-two kinds of energies to use; trees are used unless linear energies are clearly better. A temperature, B and B* are
-fitted to the energies of the held-out samples.
+holds out some groups that lie inside the affine hull of the others, and a part of the samples of every other group. The
+accuracy on held-out groups and samples decides the setting: the number of rounds of boosting, the ridge of linear
+energies, and which of the two kinds of energies to use; trees are used unless linear energies are clearly better. A
+temperature, B and B* are fitted to the energies of the held-out samples.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ENERGIES = ("boosted", "linear", "auto")
 """Kinds of energies; "auto" chooses between the other two."""
 
 FIRST_CHECKPOINT = 10
-"""Smallest number of rounds that is tried."""
+"""Smallest number of rounds that is tried, unless ``max_iter`` is smaller."""
 
 CHECKPOINT_RATIO = 1.5
 """Ratio of successive numbers of rounds that are tried."""
@@ -49,14 +49,14 @@ FINAL_TOL = 1e-6
 """Tolerance of the final fits; those within folds use ``CROSS_FIT_TOL``."""
 
 LINEAR_MARGIN = 2.0
-"""Standard errors by which linear energies must be better than trees to be used."""
+"""Number of standard errors by which linear energies must be more accurate than trees to be used."""
 
 MAX_STEPS = 1000
 """Maximum number of iterations of the fits of linear energies, temperatures and biases."""
 
 
 class EnergySetting(NamedTuple):
-    """One way to fit energies."""
+    """Kind of energies, and the parameter of their fit: the number of rounds or the ridge."""
 
     energies: str  # "boosted" or "linear"
     n_iter: int = 0  # rounds of boosting
@@ -226,7 +226,8 @@ def _checkpoints(max_rounds: int) -> IntArray:
 def _try_fold(rows: TreeRows, fits: list[EnergyFits], in_group: BoolArray, in_part: BoolArray) -> _Trial | None:
     """Fit to a fold; return the energies of its held-out samples, or None if no sample can be held out.
 
-    ``in_group`` (n,) are the samples of held-out groups, ``in_part`` (n,) those that the fold holds out of others.
+    ``in_group`` (n,) marks the samples of held-out groups, ``in_part`` (n,) the part of the samples that is held out
+    from every group.
     """
     held = in_group | in_part
     if not held.any() or held.all():
@@ -238,9 +239,10 @@ def _try_fold(rows: TreeRows, fits: list[EnergyFits], in_group: BoolArray, in_pa
 def _calibrated_model(
     fitted: FittedEnergies, rows: TreeRows, trials: list[_Trial], best: int, candidates: Candidates
 ) -> CRMModel:
-    """Return the model of fitted energies, with biases from energies of samples that the fit has not seen.
+    """Return the model of fitted energies, with a temperature and biases from held-out energies.
 
-    Fits that have seen other samples of the group are preferred; a small group may have to do without.
+    For each group, the held-out energies come from fits that include other samples of the group; if there are none,
+    from fits without the group; and if there are none either, the energies of the final fit are used.
     """
     energies = fitted.energies.copy()
     kept = np.zeros(len(rows.position), dtype=np.bool_)
@@ -258,7 +260,7 @@ def _calibrated_model(
 
 
 def _hold_out(data: LabelledSamples, trials: list[_Trial], n_settings: int, prior: Any) -> list[HeldOut]:
-    """Return what the folds found out about each seen group, for each setting."""
+    """Return the accuracies, opinions and leverages of the seen groups in the folds, for each setting."""
     candidates = data.candidates
     groups, k = candidates.seen_groups, len(candidates.seen_groups)
     prior = "hull" if isinstance(prior, str) and prior == "train" else prior  # "train" excludes held-out groups
@@ -333,7 +335,7 @@ def _with_expected(
 
 
 class Scores(NamedTuple):
-    """Mean accuracy over the groups inside the hull with each setting; held-out groups stand for the unseen ones."""
+    """Accuracy of each setting. In the mean over groups inside the hull, held-out groups represent the unseen ones."""
 
     mean: FloatArray  # (s,)
     unseen: FloatArray  # (s, h) accuracy on the groups that were held out
@@ -350,7 +352,7 @@ class Scores(NamedTuple):
         return cls(share * means[0] + (1 - share) * means[1], unseen, seen, share)
 
     def best(self, first: int, last: int) -> int:
-        """Return the index of the best setting from ``first`` until before ``last``; ties go to the earlier one."""
+        """Return the index of the best of the settings from ``first`` to ``last`` − 1; in a tie, that of the first."""
         return first + int(np.argmax(self.mean[first:last]))
 
     def is_clearly_better(self, one: int, other: int) -> bool:

@@ -1,8 +1,8 @@
 """Boosted trees as arrays, which a model file can hold and check; LightGBM evaluates them.
 
-LightGBM's own model text is never read from a file: its parser is not made for untrusted input. ``Trees.of`` takes the
-arrays from the text of a booster that was just trained, ``check_trees`` makes sure that arrays from a file describe
-trees, and ``Trees.booster`` writes a text from the arrays for LightGBM to evaluate.
+LightGBM's own text format is never read from a file, because its parser is not made for untrusted input. ``Trees.of``
+reads the arrays from the text of a booster that was just trained, ``check_trees`` makes sure that arrays from a file
+describe trees, and ``Trees.booster`` writes the text for LightGBM from the arrays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ CATEGORICAL = 1
 """Bit of ``decision``: the split is by categories, not by a threshold."""
 
 DECISIONS = (0, 1, 2, 4, 6, 8, 9, 10)
-"""Known kinds of split: the bits are ``CATEGORICAL``, whether missing values go left (2), and which are missing."""
+"""Accepted kinds of split, as sums of bits: ``CATEGORICAL``, 2 if missing values go left, and 4 if zeros or 8 if NaN
+are missing values."""
 
 MAX_TREES = 1_000_000
 """Largest accepted number of trees."""
@@ -46,16 +47,16 @@ def import_lightgbm() -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """Trees of a booster: ``n_outputs`` trees per round, each a binary tree whose nodes and leaves are listed in order.
+    """Binary trees of a booster, ``n_outputs`` per round, as arrays.
 
-    Nodes, leaves and categories of all trees are concatenated. A child that is not negative is a node of the same tree;
-    a negative child c is the leaf −c − 1. A categorical node's threshold is its number among the categorical nodes of
-    its tree.
+    The nodes, leaves and categories of all trees are concatenated. A child that is not negative is a node of the same
+    tree; a negative child c is the leaf −c − 1 of the same tree. The threshold of a categorical node is its number
+    among the categorical nodes of its tree.
     """
 
     n_features: int
     n_outputs: int
-    scale: FloatArray  # (p,) factors of the features; LightGBM takes numbers below 1e-35 for zero
+    scale: FloatArray  # (p,) factors of the features; LightGBM treats numbers below 1e-35 as zero
     leaves: IntArray  # (t,) number of leaves of each tree; it has one node less
     feature: IntArray  # (nodes,) column that a node looks at
     threshold: FloatArray  # (nodes,)
@@ -182,13 +183,14 @@ def leaf_sums(
 ) -> FloatArray:
     """Return the sum of the leaves of each sample (n, p) for every output of a booster, (n, outputs).
 
-    The trees were grown on features times ``scale`` (p,). Only the rounds from ``first`` until before ``last`` count.
+    The trees were grown on features times ``scale`` (p,). Only the rounds from ``first`` to ``last`` − 1 are used, or
+    all from ``first`` on if ``last`` is None.
     """
     n_outputs = booster.num_model_per_iteration()
     if not len(X):
         return np.empty((0, n_outputs))
     rounds = -1 if last is None else last - first
-    with np.errstate(over="ignore"):  # far larger than any threshold all the same
+    with np.errstate(over="ignore"):  # infinity compares with every threshold as the exact product would
         X = X * scale
     found = booster.predict(X, raw_score=True, start_iteration=first, num_iteration=rounds)
     return np.asarray(found, dtype=np.float64).reshape(len(X), n_outputs)
@@ -250,4 +252,4 @@ def _starts(lengths: IntArray) -> IntArray:
 
 def _require(valid: bool, what: str) -> None:
     if not valid:
-        raise InputError(f"the trees of the model are damaged: {what} is invalid")
+        raise InputError(f"the trees of the model are damaged, because {what} is invalid: save the model again")

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -56,32 +56,23 @@ ROUND_TOL = 3e-3
 """Tolerance of the fits within rounds; the next round continues from them."""
 
 STOP_CHANGE = 1e-3
-"""Largest change of a frequency of the pool from one round to the next at which EM stops."""
+"""Largest change of a frequency of the pool in one round at which EM stops."""
 
 FREQUENCY_STEPS = 200
-"""Maximum number of steps for the frequencies of the pool at given energies."""
+"""Maximum number of steps of ``pool_frequency``."""
 
 FREQUENCY_TOL = 1e-4
-"""Largest change of a frequency at which these steps stop."""
-
+"""Largest change of a frequency in one step at which ``pool_frequency`` stops."""
 
 MAX_FREQUENCY_CELLS = 1 << 22
 """Largest number of probabilities (samples × groups) for the intervals of the pool's frequencies."""
 
 MIN_FREQUENCY_ROWS = 2000
-"""Number of samples below which, because there are so many groups, the intervals are left out."""
+"""Smallest number of samples for the intervals. If ``MAX_FREQUENCY_CELLS`` allows fewer, because there are so many
+groups, the intervals are left out."""
 
 Decide = Callable[[StandardisedRows, StepOne], PoolDecision]
 """Function that decides from a plain fit whether the pool is used."""
-
-
-class PoolFit(NamedTuple):
-    """Result of EM."""
-
-    fitted: StepOne  # energies and biases after the last round; its groups are those with expected samples
-    groups: IntArray  # (h, m) codes of the groups that samples of the pool may have
-    frequency: FloatArray  # (h,) q, the frequency of each of these groups in the pool
-    n_rounds: int
 
 
 Watch = Callable[[int, StepOne], None]
@@ -131,9 +122,9 @@ def fit_unlabelled(
     decision = PoolDecision(True, "the pool is used, as asked") if decide is None else decide(rows, fitted)
     if not decision.used:
         return replace(plain, pool=PoolUse(len(pool), 0, decision))
-    found = fit_with_pool(rows, data.candidates, fitted, pool, params, tol=tol, max_iter=max_iter)
-    use = PoolUse(len(pool), found.n_rounds, decision, plain=plain)
-    return replace(pool_model(rows, data.candidates, found.fitted), pool=use)
+    found, n_rounds = fit_with_pool(rows, data.candidates, fitted, pool, params, tol=tol, max_iter=max_iter)
+    use = PoolUse(len(pool), n_rounds, decision, plain=plain)
+    return replace(pool_model(rows, data.candidates, found), pool=use)
 
 
 def fit_with_pool(
@@ -147,10 +138,11 @@ def fit_with_pool(
     max_iter: int,
     n_rounds: int = MAX_ROUNDS,
     watch: Watch | None = None,
-) -> PoolFit:
+) -> tuple[StepOne, int]:
     """Run EM from a fit to the labelled samples, ``fitted``, with the unlabelled samples ``pool`` (N, p).
 
-    A sample of the pool counts as much as an average labelled sample. The last fit is continued to ``tol``.
+    Return the fit after the last round, whose groups are those with expected samples, and the number of rounds. A
+    sample of the pool counts as much as an average labelled sample. The last fit is continued to ``tol``.
     """
     n, space = len(rows.features), candidates.space
     groups = pool_groups(candidates)
@@ -197,7 +189,7 @@ def fit_with_pool(
     if problem is not None and not solution.gradient <= tol:
         solution = solve(problem, tol=tol, max_iter=max_iter, start=solution.start)
         fitted = _as_step_one(problem, solution, rows, fitted)
-    return PoolFit(fitted, groups, frequency, done)
+    return fitted, done
 
 
 def record_pool(clf: Any, model: CRMModel, pool: FloatArray) -> CRMModel:
@@ -270,10 +262,10 @@ def _responsibility(energies: FloatArray, table: GroupTable, log_score: FloatArr
 
 
 def _as_step_one(problem: ExpectedProblem, solution: Solution, rows: StandardisedRows, before: StepOne) -> StepOne:
-    """Return a fit to labelled samples and pool in the form of a plain fit, with iterations added to those before."""
+    """Return a fit to labelled samples and pool as a ``StepOne``; its iterations are added to those of ``before``."""
     assert isinstance(problem.rows, ArrayRows)
     energies = linear_energies(problem.rows.features, solution.weight)
-    unused = np.zeros(len(energies), dtype=np.int64)  # step 2 is given the moments that would need groups
+    unused = np.zeros(len(energies), dtype=np.int64)  # step 2 needs groups only for the moments, which are passed to it
     samples = ArrayRows(energies, unused, problem.rows.weight)
     counted = solution._replace(n_iter=before.solution.n_iter + solution.n_iter)
     return StepOne(counted, 1.0, solution.bias, problem.frequency, problem.seen, rows.standard, samples)
